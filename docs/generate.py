@@ -28,6 +28,7 @@ from vcd.daemon.series import Family
 from vcd.model.events import SessionDecided, encode_plan
 from vcd.model.kinds import Kind
 from vcd.model.quantity import format_units
+from vcd.model.reasons import CODES, Cause
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
@@ -44,6 +45,7 @@ from vcd.timetravel.planning import state_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "plugins"
+REASONS = ROOT / "docs" / "semantics" / "reasons.md"
 _MARKED = re.compile(r"(<!-- begin: ([a-z-]+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?")
 _HEAD = "<!-- Written by docs/generate.py from {source}; edit that, not this. -->\n\n"
@@ -338,6 +340,26 @@ def _all_points() -> str:
     return table(("extension point", "flag", "how answers are combined", "plugins"), rows)
 
 
+# --- reasons ----------------------------------------------------------------------------------------------------------
+
+
+def reasons_page() -> str:
+    """All reasons that may keep a group waiting, by cause."""
+    plugins(), actions()
+    found = sorted(CODES.values(), key=lambda reason: (list(Cause).index(reason.cause), reason.name))
+    rows = (
+        (code(reason.label), code(reason.name), reason.words, reason.mend, "yes" if reason.nodes_help else "")
+        for reason in found
+    )
+    head = _HEAD.format(source="the declarations of reasons") + (
+        "# Reasons\n\n"
+        "Why pods wait, by cause: label `reason` of `vcd_waiting_groups`, `cause` in JSON; its code there is `code`.\n"
+        "In the sentences `{role}` stands for a name or an amount of the case. Where something is to be done it is\n"
+        "said; the other waits end when others end, or room or quota comes.\n\n"
+    )
+    return head + table(("cause", "code", "is said as", "to be done", "new nodes may help"), rows)
+
+
 # --- what commands print ----------------------------------------------------------------------------------------------
 
 
@@ -407,6 +429,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     """Every page that holds something generated, as it should be."""
     for path in (ROOT / "README.md", ROOT / "docs" / "operations.md"):
         yield path, with_parts(path.read_text(encoding="utf-8"))
+    yield REASONS, reasons_page()
     yield PAGES / "README.md", index_page()
     for name in ours(plugins()):
         yield PAGES / f"{name}.md", plugin_page(plugins()[name])

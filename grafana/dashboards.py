@@ -271,9 +271,9 @@ def waiting() -> Board:
 def _reasons() -> list[AnyPanel]:
     pods, groups = (of_queue(f"vcd_waiting_{name}", label="queue") for name in ("pods", "groups"))
     reason = Text("Pods by reason", "Pods that wait; a pod that several reasons keep waiting counts for each.")
-    gate = Text("Groups by gate", "Groups by the gate at which they wait, once for each kind of reason.")
+    gate = Text("Groups by gate", "Groups by the gate at which they wait, once for each cause.")
     columns = {"pods": Query(f"max by (queue, gate, reason) ({pods})")}
-    listed = Text("Now", "Pods that wait, by queue, gate and kind of reason.", runbook="queue-starving")
+    listed = Text("Now", "Pods that wait, by queue, gate and cause.", runbook="queue-starving")
     lacking = Text("Jobs below their minimum", "Jobs that do not have the pods that they need to start.")
     return [
         lines(reason, Query(f"sum by (reason) ({pods})", "{{reason}}"), width=12, stacked=True),
@@ -308,7 +308,8 @@ def _mending() -> list[AnyPanel]:
     problems = Text("Misconfigured", "Objects in which plugins see a contradiction.", runbook="misconfigured")
     columns = {"problems": Query(f"sum by (kind, name) ({own('vcd_misconfigured')})")}
     aside = Text("Set aside", "Objects that cannot be read, and so are not scheduled.", runbook="objects-set-aside")
-    wrong = 'reason=~"queue-missing|queue-misconfigured|queue-closed|larger-than-any-node|too-few-pods|scheduling-gate"'
+    causes = "queue-missing|queue-closed|invalid|unsupported|unschedulable-shape|pods-missing|gated"
+    wrong = f'reason=~"{causes}"'
     never = Text("Waits for a change", "Groups that no free room helps: they wait until somebody changes something.")
     groups = f"sum by (queue, reason) ({own('vcd_waiting_groups', wrong)})"
     return [

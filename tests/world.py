@@ -19,6 +19,7 @@ from vcd.model.objects import Pod
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.reasons import Told, all_told
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
@@ -135,9 +136,9 @@ class World:
                 found[key.partition("/")[2]] = pod.spec.node_name
         return found
 
-    def why(self, group: str) -> list[ev.Waiting]:
-        """What a group waits for."""
-        return list(self.state.waiting.get(f"default/{group}", ()))
+    def why(self, group: str) -> list[Told]:
+        """What a group waits for, as it is shown."""
+        return list(all_told(self.state.waiting.get(f"default/{group}", ())))
 
     def reasons(self, group: str) -> str:
         """What a group waits for, as one text."""

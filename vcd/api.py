@@ -14,8 +14,10 @@ from vcd.model.words import span_in_words
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.permissions import roles_for
 from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
+from vcd.scheduling.framework.reasons import in_words as reason_in_words
 from vcd.scheduling.framework.registry import RegistryError, describe_policy
 from vcd.timetravel import logfile, planning
+from vcd.timetravel.differences import Difference
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import opened
 from vcd.timetravel.logfile import LogError
@@ -23,7 +25,7 @@ from vcd.timetravel.older import up_to_date
 from vcd.timetravel.overview import Glance, NodeUse, Overview, glances, overview
 from vcd.timetravel.parallel import processors
 from vcd.timetravel.planning import PlanResult
-from vcd.timetravel.replay import Difference, Replayed, replay
+from vcd.timetravel.replay import Replayed, replay
 from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
 from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
 from vcd.timetravel.whatif.edits import EditError, read_edits

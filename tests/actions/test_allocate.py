@@ -19,9 +19,10 @@ def test_a_gang_is_bound_whole() -> None:
 def test_a_gang_that_does_not_fit_binds_nothing() -> None:
     result = planned(node("n", cpu=2), gang("g", 3, cpu=1), conf=BARE)
     assert result.binds == {}
-    assert {"gate": "predicate", "reason": "Insufficient cpu", "nodes": 1, "tasks": 1, "pods": ["default/g-2"]} in (
-        result.why["default/g"]
-    )
+    assert {
+        **{"gate": "predicate", "code": "node-room", "cause": "node-room", "reason": "Insufficient cpu"},
+        **{"nodes": 1, "tasks": 1, "pods": ["default/g-2"]},
+    } in result.why["default/g"]
 
 
 def test_room_of_a_failed_gang_goes_to_the_next_job() -> None:

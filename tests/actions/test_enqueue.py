@@ -35,8 +35,11 @@ def test_a_rejected_group_stays_pending_and_names_the_gate() -> None:
     assert result.why["default/g"][0] == {
         "gate": "enqueue",
         "plugin": "overcommit",
+        "code": "cluster-reserved",
+        "cause": "admission",
         "reason": "resource in cluster is overused",
         "detail": {"asks cpu": "5", "limit cpu": "4800m"},
+        "amounts": {"cpu": {"asks": 5000, "limit": 4800}},
     }
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.actions.test_reclaim import job, two_queues
 from tests.dsl import Manifest, node, planned, pod, queue
+from tests.reasons import because
 from vcd.api import PlanResult
 from vcd.scheduling.plugins.proportion import ProportionPlugin
-from vcd.scheduling.session.reasons import Refusal
 
 TIERS = """
 tiers:
@@ -69,7 +69,7 @@ def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
 
 @pytest.mark.parametrize("point", ["overused", "preemptive"])
 def test_a_queue_that_has_its_share_takes_nothing(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    refusals = {"new": Refusal("full")}
+    refusals = {"new": because("full")}
     objects = [*two_queues(), *full(), *job("b", "new", cpu=1)]
     monkeypatch.setattr(ProportionPlugin, point, lambda self, queue, *tasks: None)
     assert len(evictions(*objects)) == 1

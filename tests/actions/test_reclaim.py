@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.dsl import Manifest, gang, group, moment, node, planned, pod, queue
+from tests.reasons import because
 from vcd.api import PlanResult
 from vcd.scheduling.plugins.proportion import ProportionPlugin
-from vcd.scheduling.session.reasons import Refusal
 
 TIERS = """
 tiers:
@@ -133,7 +133,7 @@ def test_a_queue_that_is_not_open_gives_what_is_not_its_share(state: str) -> Non
 def test_a_queue_that_a_plugin_calls_overused_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     objects = [*two_queues(), *full(), *job("b", "new", cpu=1)]
     monkeypatch.setattr(
-        ProportionPlugin, "overused", lambda self, queue: Refusal("full") if queue.name == "new" else None
+        ProportionPlugin, "overused", lambda self, queue: because("full") if queue.name == "new" else None
     )
     assert evictions(*objects) == []
     monkeypatch.setattr(ProportionPlugin, "overused", lambda self, queue: None)
@@ -142,7 +142,7 @@ def test_a_queue_that_a_plugin_calls_overused_takes_nothing(monkeypatch: pytest.
 
 def test_a_task_that_its_queue_may_not_take_room_for_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        ProportionPlugin, "preemptive", lambda self, queue, tasks: Refusal("no") if tasks[0].name == "b-0" else None
+        ProportionPlugin, "preemptive", lambda self, queue, tasks: because() if tasks[0].name == "b-0" else None
     )
     assert reclaimed(*two_queues(), *full(), job("b", "new", 2, cpu=1)).pipelined == {"default/b-1": "n1"}
 

@@ -20,6 +20,7 @@ from vcd.cli import main
 from vcd.embedded.resources import CRDS
 from vcd.model import events as ev
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.reasons import all_told
 
 HERE = Path(__file__).parent / "outsiders"
 KNOWN = (registry.plugins, registry.actions, registry.distributions)
@@ -87,7 +88,7 @@ def waiting(daemon: Daemon) -> dict[str, set[str]]:
     """Why groups wait, as the sessions in the log said it first."""
     found: dict[str, set[str]] = {}
     for record in daemon.sessions():
-        for reason in ev.decode_plan(record.plan).waiting:
+        for reason in all_told(ev.decode_plan(record.plan).waiting):
             found.setdefault(reason.group, set()).add(reason.reason)
     return found
 

@@ -28,6 +28,7 @@ tiers:
 MODULE = """
 from vcd.model.kinds import Kind
 from vcd.model.objects import Object, Projected
+from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.reasons import Problem
@@ -52,9 +53,12 @@ NOTES = Kind(
 )
 
 
+CLOSED = ReasonCode("rack-closed", Cause.PLUGIN, "node(s) in a closed rack")
+
+
 class OpenRack(ScalarPredicate):
     name = "open-rack"
-    reason = "node(s) in a closed rack"
+    reason = CLOSED()
     reads = ("Rack", "RackNotes")
 
     def __init__(self, session, closed):

@@ -165,7 +165,7 @@ def test_the_arguments_of_the_page_are_checked(ranked: Path) -> None:
 def test_python_on_the_page_is_python() -> None:
     for block in blocks("python"):
         compile(block, "extending.md", "exec")
-    assert len(blocks("python")) == 8
+    assert len(blocks("python")) == 9
 
 
 def test_the_pages_arguments_are_read_as_it_says() -> None:

@@ -25,6 +25,7 @@ from tests.reference.session import PredicateFailure, Session
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import Object
+from vcd.scheduling.framework.reasons import Told, all_told
 
 Manifest = dict[str, Any]
 Tiers = tuple[tuple[tuple[str, ...], ...], ...]
@@ -255,14 +256,14 @@ class Search:
         return [text for job in self._jobs for text in self._untrue_of(job)]
 
     def _untrue_of(self, job: Job) -> Iterator[str]:
-        waiting = self._told.get(job.key, ())
+        waiting = all_told(self._told.get(job.key, ()))
         if not waiting and (job.is_pending or job.having("Pending")):
             yield f"{job.key} waits and does not say why"
         for reason in waiting:
             if not self._holds(job, reason):
                 yield f"{job.key} says what is not so: {reason}"
 
-    def _holds(self, job: Job, told: ev.Waiting) -> bool:
+    def _holds(self, job: Job, told: Told) -> bool:
         tasks = [task for task in job.tasks if task.key in told.pods]
         if any(task.status != "Pending" for task in tasks):
             return False
@@ -282,14 +283,14 @@ class Search:
         return False
 
     @staticmethod
-    def _gang_says_no(job: Job, told: ev.Waiting) -> bool:
+    def _gang_says_no(job: Job, told: Told) -> bool:
         if told.reason == "fewer sub-groups than the minimum":
             return Parts(job).too_few_ready()
         if told.reason == "fewer tasks of a sub-group have room than its size":
             return Parts(job).one_is_not_ready()
         return len(job.having(*READY)) < job.min_available
 
-    def _queue_says_no(self, job: Job, told: ev.Waiting, tasks: list[Task]) -> bool:
+    def _queue_says_no(self, job: Job, told: Told, tasks: list[Task]) -> bool:
         queue = self.session.cluster.queues[job.queue]
         if "overused" in told.reason:
             return self.session.overused(queue)
@@ -297,7 +298,7 @@ class Search:
             return not queue.open
         return _beside_others(job) or not any(self.session.allocatable(queue, task) for task in tasks)
 
-    def _nodes_say_no(self, job: Job, told: ev.Waiting, tasks: list[Task]) -> bool:
+    def _nodes_say_no(self, job: Job, told: Told, tasks: list[Task]) -> bool:
         if "larger than any node" in told.reason:
             return job.too_large
         return _beside_others(job) or not any(self._places(job, task) for task in tasks)

@@ -13,6 +13,7 @@ import pytest
 from tests.dsl import NOW_NS, flat, gang, node
 from tests.laws.contention import conf_of, objects_of
 from tests.laws.test_declared import CYCLES
+from tests.reasons import because
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
@@ -63,7 +64,8 @@ def fails(*_: Any) -> Any:
 
 
 class _Predicate(Predicate):
-    name = reason = "failing"
+    name = "failing"
+    reason = because("failing")
     depends = Depends.USAGE
 
     def mask(self, task: Any, usage: Any) -> Any:

@@ -34,7 +34,7 @@ PLACES = {
     "gang": (
         "embedded/workload.py",
         "daemon/nodeshelp.py",
-        "daemon/waiting.py",
+        "model/events.py",
         "scheduling/actions/allocate.py",
         "timetravel/why/queues.py",
         "timetravel/why/story.py",

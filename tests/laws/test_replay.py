@@ -10,6 +10,7 @@ from tests.laws.answering import Answering
 from tests.laws.histories import History, sessions
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
+from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
@@ -71,7 +72,7 @@ def test_a_state_that_lived_is_the_one_read_back_in_every_byte_and_word(batch: i
                 again.apply(again.sequence + 1, ev.decode_event(ev.encode_event(event)))
             assert again.dump() == history.state.dump(), f"seed {seed}, event {again.sequence}"
             assert words_of(again) == words_of(history.state), f"seed {seed}, event {again.sequence}"
-            told += sum(len(each.detail) > 1 for known in again.waiting.values() for each in known)
+            told += sum(len(each.detail) > 1 for known in again.waiting.values() for each in all_told(known))
     assert told
 
 

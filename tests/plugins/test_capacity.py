@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from tests.dsl import Manifest, gang, group, node, open_session, planned, pod, priority_class, queue, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
+from tests.reasons import told
 from tests.world import World
+from vcd.model.reasons import Reason
 from vcd.scheduling.decide import instances
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -238,9 +239,9 @@ def test_allocatable_off_lets_the_queue_go_beyond() -> None:
 def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
     session = opened(queue("q", state=state), wants("q", 1))
     q, task = queue_of(session, "q"), task_of(session, "q-0")
-    refusal = Refusal(f"queue is {state}")
-    assert plugin(session).allocatable(q, task) == plugin(session).preemptive(q, [task]) == refusal
-    assert plugin(session).job_enqueueable(job_of(session, "q")) == refusal
+    refusal = (f"queue is {state}", {})
+    assert told(plugin(session).allocatable(q, task)) == told(plugin(session).preemptive(q, [task])) == refusal
+    assert told(plugin(session).job_enqueueable(job_of(session, "q"))) == refusal
 
 
 # --- preemptive -----------------------------------------------------------------------------------------------------
@@ -285,13 +286,14 @@ def test_no_queue_reclaims_beyond_its_capability() -> None:
     )
     refusal = plugin(session).preemptive(queue_of(session, "q"), tasks_of(session, "q-1"))
     assert refusal is not None
-    assert refusal.reason == "queue has no room within its capability"
+    assert refusal.words == "queue has no room within its capability"
 
 
 def test_the_refusal_to_reclaim_names_all_quantities() -> None:
     session = opened(deserves("q", 2), wants("q", 3, running=2))
-    assert plugin(session).preemptive(queue_of(session, "q"), tasks_of(session, "q-2")) == Refusal(
-        "queue has what it deserves", {"queue": "q", "asks cpu": "1", "allocated cpu": "2", "deserved cpu": "2"}
+    assert told(plugin(session).preemptive(queue_of(session, "q"), tasks_of(session, "q-2"))) == (
+        "queue has what it deserves",
+        {"queue": "q", "asks cpu": "1", "allocated cpu": "2", "deserved cpu": "2"},
     )
 
 
@@ -303,7 +305,7 @@ def new(cpu: int | None, **options: Any) -> Manifest:
     return group("new", queue="q", phase="Pending", minimum=minimum, **options)
 
 
-def vote(*objects: Any) -> Vote | Refusal:
+def vote(*objects: Any) -> Vote | Reason:
     session = session_of(node("n", cpu=16), queue("q", capability={"cpu": "8"}), *objects, conf=CONF)
     return plugin(session).job_enqueueable(job_of(session, "new"))
 
@@ -316,7 +318,7 @@ def test_a_group_is_admitted_within_the_real_capacity(cpu: int | None, admitted:
 def test_what_runs_counts() -> None:
     old = list(gang("old", 3, queue="q", on=["n"] * 3, cpu=1, phase="Running", minimum={"cpu": 3}))
     assert vote(*old, new(5)) is Vote.PERMIT
-    assert vote(*old, new(6)) == Refusal(
+    assert told(vote(*old, new(6))) == (
         "queue resource quota insufficient",
         {"queue": "q", "asks cpu": "6", "would hold cpu": "9", "capability cpu": "8"},
     )
@@ -326,7 +328,7 @@ def test_what_jobs_hold_above_their_minimum_does_not_count() -> None:
     """5 allocated, 3 of them elastic: 8 - 2 = 6 are in reach."""
     old = list(gang("old", 5, members=2, queue="q", on=["n"] * 5, cpu=1, phase="Running", minimum={"cpu": 2}))
     assert vote(*old, new(6)) is Vote.PERMIT
-    assert isinstance(vote(*old, new(7)), Refusal)
+    assert isinstance(vote(*old, new(7)), Reason)
 
 
 @pytest.mark.parametrize(("phase", "members"), [("Inqueue", 4), ("Running", 1)])
@@ -334,7 +336,7 @@ def test_an_admitted_group_counts_with_what_it_still_misses(phase: str, members:
     """minimum 4, 1 of it allocated: 1 + 3."""
     old = list(gang("old", 4, members=members, queue="q", on=["n"], cpu=1, minimum={"cpu": 4}, phase=phase))
     assert vote(*old, new(4)) is Vote.PERMIT
-    assert isinstance(vote(*old, new(5)), Refusal)
+    assert isinstance(vote(*old, new(5)), Reason)
 
 
 def test_a_running_group_below_its_minimum_of_tasks_does_not_count() -> None:
@@ -353,7 +355,7 @@ def test_what_foreign_gates_hold_is_not_waited_for() -> None:
 def test_what_only_the_queues_own_gate_holds_is_waited_for_where_it_will_be_lifted(opted: str) -> None:
     held: dict[str, Any] = {"annotations": {GATE: opted}, "spec": {"schedulingGates": [{"name": GATE}]}}
     old = list(gang("old", 4, queue="q", cpu=1, minimum={"cpu": 4}, **held))
-    assert isinstance(vote(*old, new(8)), Refusal) == (opted == "true")
+    assert isinstance(vote(*old, new(8)), Reason) == (opted == "true")
 
 
 def test_groups_of_lower_priority_do_not_count() -> None:
@@ -361,7 +363,7 @@ def test_groups_of_lower_priority_do_not_count() -> None:
     objects = [priority_class("high", 9), priority_class("low", 1)]
     old = group("old", queue="q", minimum={"cpu": 8}, members=8, priorityClassName="low")
     assert vote(*objects, old, new(8, priorityClassName="high")) is Vote.PERMIT
-    assert isinstance(vote(*objects, old, new(8, priorityClassName="low")), Refusal)
+    assert isinstance(vote(*objects, old, new(8, priorityClassName="low")), Reason)
 
 
 def test_a_group_admitted_in_the_same_cycle_counts() -> None:

@@ -13,12 +13,12 @@ from tests.plugins.opened import conf, job_of, plugin_of, queue_of, task_of
 from tests.scores.rating import points, rated
 from tests.world import World
 from vcd.model import events as ev
-from vcd.model.events import Waiting
+from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.reasons import Told
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -79,19 +79,19 @@ def opened(*objects: Any, **arguments: Any) -> Session:
     return session_of(*objects, conf=card_conf(**arguments))
 
 
-def answer(session: Session, name: str) -> Vote | Refusal:
+def answer(session: Session, name: str) -> Vote | Reason:
     return plugin_of(session, CapacityCardPlugin).job_enqueueable(job_of(session, name))
 
 
 def enqueue_reason(session: Session, name: str) -> str | None:
     said = answer(session, name)
-    return said.reason if isinstance(said, Refusal) else None
+    return said.words if isinstance(said, Reason) else None
 
 
 def allocate_reason(session: Session, name: str) -> str | None:
     task = task_of(session, name)
     refused = framework_of(session).allocatable(task.job.queue, task)
-    return None if refused is None else refused[1].reason
+    return None if refused is None else refused[1].words
 
 
 def gauges(session: Session) -> dict[tuple[str, ...], float]:
@@ -99,7 +99,7 @@ def gauges(session: Session) -> dict[tuple[str, ...], float]:
     return {(gauge.name, *(text for _, text in gauge.labels)): gauge.value for gauge in shown}
 
 
-def why_of(world: World, name: str) -> list[Waiting]:
+def why_of(world: World, name: str) -> list[Told]:
     """What a group waits for, without what gang sums up."""
     return [why for why in world.why(name) if why.plugin != "gang"]
 
@@ -489,9 +489,10 @@ def test_a_pod_without_a_name_takes_its_group_s() -> None:
 def test_a_pod_that_names_no_card_is_charged_for_the_one_it_gets() -> None:
     objects = [carded("a", A), carded("b", B), users("g", 3, None)]
     assert sorted(planned(card_queue("q", {B: 2}), *objects, conf=card_conf()).binds.values()) == ["b", "b"]
-    reason = allocate_reason(opened(card_queue("q", {}), *objects), "g-0")
-    assert reason is not None
-    assert reason.endswith("; to ask for one card, name it in volcano.sh/card.name")
+    session = opened(card_queue("q", {}), *objects)
+    refused = framework_of(session).allocatable(queue_of(session, "q"), task_of(session, "g-0"))
+    assert refused is not None
+    assert refused[1].detail == {"or": "name one card in volcano.sh/card.name"}
 
 
 def test_a_running_pod_is_charged_by_its_node_whatever_it_names() -> None:
@@ -937,7 +938,7 @@ def test_a_wrong_name_is_told_where_the_queue_s_gate_is_off() -> None:
     session = session_of(card_queue("q", {A: 1}), carded("a", A), users("g", 1, "NVIDIA-X"), conf=text)
     refused = framework_of(session).pre_predicate(task_of(session, "g-0"))
     assert refused is not None
-    assert "no node has card <NVIDIA-X>" in refused[1].reason
+    assert "no node has card <NVIDIA-X>" in refused[1].words
 
 
 # --- several tasks at once --------------------------------------------------------------------------------------------
@@ -950,7 +951,7 @@ def test_tasks_together_may_take_what_the_quota_leaves() -> None:
     assert plugin.preemptive(queue_of(session, "q"), tasks[:2]) is None
     refused = plugin.preemptive(queue_of(session, "q"), tasks)
     assert refused is not None
-    assert "requested <3>, total would be <3>, but capability is <2>" in refused.reason
+    assert "requested <3>, total would be <3>, but capability is <2>" in refused.words
 
 
 def alike(cards: str, count: int) -> tuple[bool, bool]:

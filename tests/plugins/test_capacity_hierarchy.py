@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, gang, group, moment, node, planned, quantities, queue, session_of
 from tests.plugins.opened import job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from tests.plugins.test_capacity import cpus, first, gauge, may_reclaim, names, reclaimed, wants
+from tests.reasons import told
 from tests.world import World
+from vcd.model.reasons import Reason
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
-from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -161,11 +163,11 @@ def test_a_grandparents_pods_are_never_exceeded() -> None:
 
 def test_only_leaves_take_work() -> None:
     session = opened(q("dept"), q("b", "dept"), q("a", "dept"), wants("dept", 2, running=1))
-    refusal = Refusal("queue dept is not a leaf: submit to a queue below it", {"child queues": "a, b"})
+    refusal = ("queue dept is not a leaf: submit to a queue below it", {"child queues": "a, b"})
     dept, task = queue_of(session, "dept"), task_of(session, "dept-1")
     point = plugin(session)
-    assert point.allocatable(dept, task) == point.preemptive(dept, [task]) == refusal
-    assert point.job_enqueueable(job_of(session, "dept")) == refusal
+    assert told(point.allocatable(dept, task)) == told(point.preemptive(dept, [task])) == refusal
+    assert told(point.job_enqueueable(job_of(session, "dept"))) == refusal
     assert cpus(session, "allocated", "root") == 1
 
 
@@ -191,7 +193,7 @@ def test_the_refusal_names_the_parent() -> None:
     session = opened(
         q("dept", capability=2), q("a", "dept"), group("g", queue="a", phase="Pending", minimum={"cpu": 3})
     )
-    assert plugin(session).job_enqueueable(job_of(session, "g")) == Refusal(
+    assert told(plugin(session).job_enqueueable(job_of(session, "g"))) == (
         "queue resource quota insufficient",
         {"queue": "a", "asks cpu": "3", "would hold cpu": "3", "capability cpu": "2"},
     )
@@ -200,7 +202,7 @@ def test_the_refusal_names_the_parent() -> None:
         group("g", queue="a", phase="Pending", minimum={"cpu": 2}),
     )
     refusal = plugin(session).job_enqueueable(job_of(session, "g"))
-    assert refusal == Refusal(
+    assert told(refusal) == (
         "queue resource quota insufficient in parent queue dept",
         {"queue": "dept", "asks cpu": "2", "would hold cpu": "4", "capability cpu": "3"},
     )
@@ -226,7 +228,7 @@ def test_what_was_admitted_counts_against_what_comes_back() -> None:
     point = plugin(session)
     assert point.job_enqueueable(job_of(session, "g")) is Vote.PERMIT
     point.job_enqueued(job_of(session, "g"))
-    assert isinstance(point.job_enqueueable(job_of(session, "h")), Refusal)
+    assert isinstance(point.job_enqueueable(job_of(session, "h")), Reason)
 
 
 @pytest.mark.parametrize(("level", "admitted"), [(0, False), (1, True)])
@@ -248,8 +250,8 @@ def test_what_could_never_be_held_together_does_not_come_back() -> None:
         group("g", queue="a", phase="Pending", minimum={"cpu": 4}),
     )
     refusal = plugin(session).job_enqueueable(job_of(session, "g"))
-    assert isinstance(refusal, Refusal)
-    assert refusal.reason == "queue resource quota insufficient in parent queue org"
+    assert isinstance(refusal, Reason)
+    assert refusal.words == "queue resource quota insufficient in parent queue org"
 
 
 def test_what_is_guaranteed_in_a_tree_is_admitted_and_reclaimed() -> None:
@@ -268,18 +270,18 @@ def test_what_is_guaranteed_in_a_tree_is_admitted_and_reclaimed() -> None:
 # --- what is wrong with queues --------------------------------------------------------------------------------------
 
 
-def told(*queues: Manifest) -> list[Problem]:
+def problems(*queues: Manifest) -> list[Problem]:
     return list(plugin(opened(*queues)).problems())
 
 
 def test_a_queue_that_takes_nothing_is_told_of() -> None:
     text = "spec.parent names queue nowhere, which does not exist: create it or name another parent"
-    assert told(q("a", "nowhere"), q("c")) == [Problem("Queue", "a", f"the queue takes nothing: {text}")]
+    assert problems(q("a", "nowhere"), q("c")) == [Problem("Queue", "a", f"the queue takes nothing: {text}")]
 
 
 def test_a_queue_that_contradicts_itself_is_told_of_and_goes_on() -> None:
     queues = [q("dept", capability=4, deserved=6), q("a", "dept")]
-    assert [(problem.key, problem.message.split(":")[0]) for problem in told(*queues)] == [
+    assert [(problem.key, problem.message.split(":")[0]) for problem in problems(*queues)] == [
         ("dept", "spec.deserved cpu 6 is more than the 4 of spec.capability, which holds")
     ]
     assert plugin(opened(*queues, wants("a", 1))).barred == {}
@@ -349,10 +351,10 @@ def test_an_invalid_subtree_rejects_itself_only() -> None:
     assert planned(node("n"), *objects, conf=tree()).binds == {"default/good-0": "n"}
     session = opened(*objects[1:])
     below = queue_of(session, "below")
-    refusal = Refusal("queue below is misconfigured", {"problem": plugin(session).barred["below"]})
+    refusal = ("queue below is misconfigured", {"problem": plugin(session).barred["below"]})
     point, task = plugin(session), task_of(session, "below-0")
-    assert point.allocatable(below, task) == point.preemptive(below, [task]) == refusal
-    assert point.job_enqueueable(job_of(session, "below")) == refusal
+    assert told(point.allocatable(below, task)) == told(point.preemptive(below, [task])) == refusal
+    assert told(point.job_enqueueable(job_of(session, "below"))) == refusal
 
 
 @pytest.mark.parametrize("parent", ["nowhere", "b"])

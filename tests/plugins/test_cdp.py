@@ -9,6 +9,7 @@ import pytest
 
 from tests.dsl import NOW, Manifest, gang, group, node, planned, pod, priority_class, session_after, session_of
 from tests.plugins.opened import conf, job_of, named, plugin_of, task_of
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.cdp import CdpPlugin
 
 CONF = conf("cdp")
@@ -100,7 +101,9 @@ def test_the_order_stays() -> None:
 def test_a_waiting_job_tells_what_cannot_be_read(text: str) -> None:
     session = session_after(node("n", cpu=1), gang("g", 1, cpu=2, annotations={KEY: text}), conf=CONF)
     told = [
-        (waits.reason, waits.detail["value"], waits.pods) for waits in job_of(session, "g").why if waits.plugin == "cdp"
+        (waits.reason, waits.detail["value"], waits.pods)
+        for waits in all_told(job_of(session, "g").why)
+        if waits.plugin == "cdp"
     ]
     reason = "volcano.sh/cooldown-time of the pod is no duration from zero up, and does not protect it"
     assert told == [(reason, text, ("default/g-0",))]

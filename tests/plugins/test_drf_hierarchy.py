@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_after, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.drf.hierarchy import ONE, Places
 from vcd.scheduling.session.session import Session
@@ -476,7 +477,7 @@ def test_what_cannot_be_taken_as_written_is_told(hierarchy: str, weights: str | 
     session = session_after(
         node("n", cpu=1), *others, placed("q", hierarchy, weights), gang("g", 1, queue="q", cpu=2), conf=HIERARCHICAL
     )
-    told = [waits.reason for waits in job_of(session, "g").why if waits.plugin == "drf"]
+    told = [waits.reason for waits in all_told(job_of(session, "g").why) if waits.plugin == "drf"]
     assert [reason.partition(" of queue q ")[2] for reason in told] == [words]
 
 

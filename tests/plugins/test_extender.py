@@ -27,13 +27,14 @@ from vcd.daemon.watchdog import Watchdog
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
+from vcd.model.reasons import Reason
 from vcd.scheduling.decide import decide, instances, run
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.extender import ExtenderPlugin
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import OneByOne, Question, Recorded, Recorder, Reply
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.cluster import ClusterState
@@ -120,7 +121,7 @@ def binds(session: Session) -> dict[str, str]:
 
 def why(session: Session, name: str) -> dict[str, int]:
     """The reasons of a job's tasks to wait, with their numbers of nodes."""
-    return {waiting.reason: waiting.nodes for waiting in job_of(session, name).why if waiting.gate != "gang"}
+    return {waiting.reason: waiting.nodes for waiting in all_told(job_of(session, name).why) if waiting.gate != "gang"}
 
 
 def refusing(*nodes: str, code: int = 0, status: str = "not here") -> Callable[[Json], Json]:
@@ -167,7 +168,7 @@ def test_an_answer_that_is_nonsense_is_a_failure(verb: str, body: bytes) -> None
     answers = {
         "queueOverused": lambda: plugin.overused(job.queue) is not None,
         "jobReady": lambda: plugin.job_ready(job),
-        "jobEnqueueable": lambda: isinstance(plugin.job_enqueueable(job), Refusal),
+        "jobEnqueueable": lambda: isinstance(plugin.job_enqueueable(job), Reason),
         "predicate": lambda: not framework_of(session).candidates(task_of(session, "g-0")).passing().any(),
     }
     assert answers[verb]()
@@ -522,7 +523,7 @@ def test_without_the_verb_it_abstains() -> None:
 def test_it_votes_on_admission(answer: Any, ignorable: bool, vote: Any) -> None:
     session, told = opened({"jobEnqueueable": answer}, NODES, one(phase="Pending"), ignorable=ignorable)
     found = plugin_of(session).job_enqueueable(job_of(session, "g"))
-    assert (found.reason if isinstance(found, Refusal) else found) == vote
+    assert (found.words if isinstance(found, Reason) else found) == vote
     assert told.requests("jobEnqueueable")[0]["job"]["UID"] == "default/g"
 
 
@@ -552,7 +553,7 @@ def test_it_is_told_of_admission(answer: Any) -> None:
 def test_it_says_whether_a_queue_is_overused(answer: Any, ignorable: bool, overused: str | None) -> None:
     session, told = opened({"queueOverused": answer}, queue("q", weight=2), ignorable=ignorable)
     found = plugin_of(session).overused(queue_of(session, "q"))
-    assert (None if found is None else found.reason) == overused
+    assert (None if found is None else found.words) == overused
     assert told.requests("queueOverused")[0]["queue"]["UID"] == "q"
 
 
@@ -628,7 +629,7 @@ def test_one_refused_placement_takes_back_that_task_only(refused: str, before: t
     assert [request["task"]["Name"] for request in told.requests("deallocateFunc")] == [refused]
     assert int(session.nodes.usage.used[session.nodes.resources.index("cpu")].sum()) == 2000
     reason = "the extender refuses the placement: no license"
-    assert [(each.plugin, each.pods) for each in job_of(session, "g").why if each.reason == reason] == [
+    assert [(each.plugin, each.pods) for each in all_told(job_of(session, "g").why) if each.reason == reason] == [
         ("extender", (f"default/{refused}",))
     ]
 

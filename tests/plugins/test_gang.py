@@ -35,7 +35,7 @@ def plugin(session: Session) -> GangPlugin:
 
 def refusal(session: Session) -> str:
     found = plugin(session).job_valid(job_of(session, "g"))
-    return "" if found is None else found.reason
+    return "" if found is None else found.words
 
 
 def condition(*objects: Any, configuration: str = CONF, name: str = "g") -> tuple[str, str, str, str] | None:
@@ -53,7 +53,7 @@ def test_a_job_with_fewer_pods_than_its_minimum_is_not_valid() -> None:
     session = opened(member("a"), member("b"), members=3)
     found = plugin(session).job_valid(job_of(session, "g"))
     assert found is not None
-    assert (found.reason, found.detail["valid"], found.detail["min"]) == ("NotEnoughTasks", "2", "3")
+    assert (found.words, found.detail["valid"], found.detail["min"]) == ("NotEnoughTasks", "2", "3")
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_job_with_fewer_sub_groups_than_a_policys_minimum_is_not_valid() -> No
     session = opened(*of_sub_group(0, "a", "b"), *of_sub_group(1, "c"), subGroupPolicy=[sub_groups(2, 3)])
     found = plugin(session).job_valid(job_of(session, "g"))
     assert found is not None
-    assert found.reason == "NotEnoughPodsOfTask"
+    assert found.words == "NotEnoughPodsOfTask"
     assert found.detail == {
         "message": "Not enough valid subGroups of each task for gang-scheduling",
         "policy": "p",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.dsl import gang, node, planned, queue, session_of
 from tests.plugins.opened import task_of
 from tests.predicates.asking import pending
+from tests.reasons import by_words
 from tests.world import World
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import framework_of
@@ -311,7 +312,7 @@ def test_a_queue_with_rules_beside_a_broken_parent_is_not_touched() -> None:
 
 def reasons(*objects: Any, task: str, configuration: str = conf()) -> dict[str, int]:
     session = session_of(*objects, conf=configuration)
-    return framework_of(session).candidates(pending(session, task)).reasons()
+    return by_words(framework_of(session).candidates(pending(session, task)).reasons())
 
 
 def test_each_node_gives_its_reason() -> None:

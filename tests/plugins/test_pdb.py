@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import NOW, Manifest, flat, gang, group, node, planned, pod, priority_class, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.pdb import PdbPlugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -127,7 +128,7 @@ def test_a_selector_that_cannot_be_read_protects_nothing_and_is_told() -> None:
     selector = {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["w"]}]}
     session = opened(budget("odd", 0, selector), web("a"))
     assert victims(session, "a") == victims(session, "a", point="reclaimable") == ["a"]
-    told = [(waits.plugin, waits.reason) for waits in job_of(session, "want").why]
+    told = [(waits.plugin, waits.reason) for waits in all_told(job_of(session, "want").why)]
     words = "PodDisruptionBudget default/odd protects nothing: its selector cannot be read; mend spec.selector"
     assert told == [("pdb", words)]
 

@@ -8,10 +8,11 @@ import pytest
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
+from tests.reasons import told
+from vcd.model.reasons import Reason
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.proportion import ProportionPlugin
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -243,7 +244,10 @@ def test_allocatable_off_lets_the_queue_go_beyond() -> None:
 @pytest.mark.parametrize("state", ["Closed", "Closing", "Unknown"])
 def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
     session = session_of(node("n"), queue("q", state=state), wants("q", 1), conf=CONF)
-    assert plugin(session).allocatable(queue_of(session, "q"), task_of(session, "q-0")) == Refusal(f"queue is {state}")
+    assert told(plugin(session).allocatable(queue_of(session, "q"), task_of(session, "q-0"))) == (
+        f"queue is {state}",
+        {},
+    )
 
 
 def test_tasks_together_stay_within_what_the_queue_deserves() -> None:
@@ -257,7 +261,7 @@ def test_tasks_together_stay_within_what_the_queue_deserves() -> None:
 # --- enqueue --------------------------------------------------------------------------------------------------------
 
 
-def vote(*objects: Any, room: int = 10) -> Vote | Refusal:
+def vote(*objects: Any, room: int = 10) -> Vote | Reason:
     """What the plugin says to the group `new` of the queue q."""
     session = session_of(node("n", cpu=room), queue("q", capability={"cpu": "8"}), *objects, conf=CONF)
     return plugin(session).job_enqueueable(job_of(session, "new"))
@@ -270,7 +274,7 @@ def new(cpu: int | None, **options: Any) -> Manifest:
 
 def test_a_group_is_admitted_up_to_the_real_capacity() -> None:
     assert vote(new(8)) is Vote.PERMIT
-    assert isinstance(vote(new(9)), Refusal)
+    assert isinstance(vote(new(9)), Reason)
 
 
 def test_a_group_without_minimum_is_permitted() -> None:
@@ -281,27 +285,27 @@ def test_what_runs_counts() -> None:
     old = gang("old", 3, members=3, queue="q", on=["n"] * 3, cpu=1, phase="Running", minimum={"cpu": 3})
     objects = list(old)
     assert vote(*objects, new(5)) is Vote.PERMIT
-    assert isinstance(vote(*objects, new(6)), Refusal)
+    assert isinstance(vote(*objects, new(6)), Reason)
 
 
 def test_what_jobs_hold_above_their_minimum_does_not_count() -> None:
     """5 allocated, 3 of them elastic: 8 - 2 = 6 are in reach."""
     objects = list(gang("old", 5, members=2, queue="q", on=["n"] * 5, cpu=1, phase="Running", minimum={"cpu": 2}))
     assert vote(*objects, new(6)) is Vote.PERMIT
-    assert isinstance(vote(*objects, new(7)), Refusal)
+    assert isinstance(vote(*objects, new(7)), Reason)
 
 
 def test_an_admitted_group_counts_with_what_it_still_misses() -> None:
     """minimum 4, 1 of it allocated: 1 + 3."""
     objects = list(gang("old", 4, members=4, queue="q", on=["n"], cpu=1, minimum={"cpu": 4}))
     assert vote(*objects, new(4)) is Vote.PERMIT
-    assert isinstance(vote(*objects, new(5)), Refusal)
+    assert isinstance(vote(*objects, new(5)), Reason)
 
 
 def test_a_running_group_counts_with_what_it_still_misses() -> None:
     objects = list(gang("old", 4, members=1, queue="q", on=["n"], cpu=1, phase="Running", minimum={"cpu": 4}))
     assert vote(*objects, new(4)) is Vote.PERMIT
-    assert isinstance(vote(*objects, new(5)), Refusal)
+    assert isinstance(vote(*objects, new(5)), Reason)
 
 
 def test_what_foreign_gates_hold_is_not_waited_for() -> None:
@@ -332,14 +336,15 @@ def test_the_number_of_pods_is_not_compared() -> None:
 @pytest.mark.parametrize("state", ["Closed", "Closing"])
 def test_a_queue_that_is_not_open_admits_nothing(state: str) -> None:
     session = session_of(node("n"), queue("q", state=state), new(1), conf=CONF)
-    assert plugin(session).job_enqueueable(job_of(session, "new")) == Refusal(f"queue is {state}")
+    assert told(plugin(session).job_enqueueable(job_of(session, "new"))) == (f"queue is {state}", {})
 
 
 def test_the_refusal_names_all_quantities() -> None:
     objects = list(gang("old", 3, members=3, queue="q", on=["n"] * 3, cpu=1, phase="Running", minimum={"cpu": 3}))
     refusal = vote(*objects, new(6))
-    assert refusal == Refusal(
-        "queue resource quota insufficient", {"asks cpu": "6", "would hold cpu": "9", "capability cpu": "8"}
+    assert told(refusal) == (
+        "queue resource quota insufficient",
+        {"asks cpu": "6", "would hold cpu": "9", "capability cpu": "8"},
     )
 
 

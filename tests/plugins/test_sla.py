@@ -10,6 +10,7 @@ from tests.dsl import NOW_NS, Manifest, gang, node, planned, session_after, sess
 from tests.plugins.opened import conf, job_of, plugin_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.policy import PolicyError
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.sla import SlaPlugin
 from vcd.scheduling.session.session import Session
 
@@ -74,7 +75,7 @@ def test_a_waiting_time_that_cannot_be_read_is_passed_over(text: str) -> None:
 
 def test_a_waiting_job_tells_what_cannot_be_read() -> None:
     session = session_after(node("n", cpu=1), waiting("g", "soon", cpu=2), conf=CONF)
-    told = [waits for waits in job_of(session, "g").why if waits.plugin == "sla"]
+    told = [waits for waits in all_told(job_of(session, "g").why) if waits.plugin == "sla"]
     assert [(waits.reason, waits.detail["value"]) for waits in told] == [
         ("annotation sla-waiting-time of the group is no duration above zero, and is passed over", "soon")
     ]

@@ -17,6 +17,7 @@ from tests.scores.rating import points, rated
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.policy import PolicyError
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.tdm import TdmPlugin, budget, window_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -348,13 +349,15 @@ def test_a_job_gives_what_its_budget_lets(
 @pytest.mark.parametrize("key", [LEAST, MOST])
 def test_a_waiting_job_tells_of_a_budget_that_cannot_be_read(key: str) -> None:
     session = session_after(node("n", cpu=1), marked("g", 1, {key: "half"}, cpu=2), conf=configured())
-    told = [(waits.reason, waits.detail["value"]) for waits in job_of(session, "g").why if waits.plugin == "tdm"]
+    told = [
+        (waits.reason, waits.detail["value"]) for waits in all_told(job_of(session, "g").why) if waits.plugin == "tdm"
+    ]
     assert told == [(f"annotation {key} of the group is no number or percentage, and is passed over", "half")]
 
 
 def test_a_waiting_job_tells_of_a_zone_that_is_named() -> None:
     session = session_after(node("n", cpu=1), gang("g", 1, cpu=2, annotations={ZONE: "rz1"}), conf=configured())
-    told = [(waits.reason, waits.pods) for waits in job_of(session, "g").why if waits.plugin == "tdm"]
+    told = [(waits.reason, waits.pods) for waits in all_told(job_of(session, "g").why) if waits.plugin == "tdm"]
     words = "annotation volcano.sh/revocable-zone of the pod permits no zone; write * for all of them"
     assert told == [(words, ("default/g-0",))]
 

@@ -43,13 +43,13 @@ from tests.plugins.test_configuration_samples import text_of
 from tests.predicates.asking import passing, pending
 from tests.scores.rating import points
 from tests.world import World
+from vcd.model.reasons import Reason
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.cdp import CdpPlugin
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.gang import GangPlugin
 from vcd.scheduling.plugins.pdb import PdbPlugin
 from vcd.scheduling.plugins.task_topology import TaskTopologyPlugin
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 
 GPU = "nvidia.com/gpu"
@@ -408,7 +408,7 @@ def test_002_a_job_that_wants_five_of_four_is_rejected() -> None:
     assert "should not be greater than total replicas" in made["status"]["state"]["message"]
     session = session_of(node("n"), gang("g", 4, members=5, cpu=1), conf=BARE)
     found = plugin_of(session, GangPlugin).job_valid(job_of(session, "g"))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Reason)
     assert (found.detail["valid"], found.detail["min"]) == ("4", "5")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.reasons import by_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.parts import Predicate
 from vcd.scheduling.session.session import Session
@@ -57,11 +58,11 @@ def reasons(session: Session, name: str) -> dict[str, int]:
         if predicate.applies(asked):
             failed = ~predicate.mask(asked, session.nodes.usage)
             if failed.any():
-                counts.update(predicate.reasons(asked, session.nodes.usage, failed))
+                counts.update(by_words(predicate.reasons(asked, session.nodes.usage, failed)))
     return dict(counts)
 
 
 def refusal(session: Session) -> str | None:
     """Why no node at all may take the first pending task."""
     refused = framework_of(session).pre_predicate(pending(session))
-    return None if refused is None else refused[1].reason
+    return None if refused is None else refused[1].words

@@ -8,6 +8,7 @@ from hypothesis import given
 
 from tests.dsl import Manifest, node, pod, session_of
 from tests.predicates.random_pods import SEEDS, Twins, check_against_reference, random_affinity, tasks_of
+from tests.reasons import told
 from tests.reference.predicates import pod_affinity
 from vcd.scheduling.search.podindex import index_of
 from vcd.scheduling.search.predicates.affinity import ANTI_AFFINITY, NO_AFFINITY, OPPOSED, InterPodAffinity
@@ -171,7 +172,7 @@ def test_refuses_a_pod_whose_selector_cannot_be_read() -> None:
         "matchExpressions": [{"key": "app", "operator": "Near"}]
     }
     _, task, predicate = asked(pod("new", spec=spec))
-    assert "matchExpressions[0].operator: 'Near'" in (predicate.refusal(task) or "")
+    assert "matchExpressions[0].operator: 'Near'" in str(told(predicate.refusal(task)))
 
 
 def test_passes_over_terms_of_placed_pods_that_cannot_be_read() -> None:

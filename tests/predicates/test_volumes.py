@@ -71,7 +71,7 @@ def test_an_unbound_claim_that_binds_immediately_holds_the_pod() -> None:
     session = opened(node("n"), claim("data"), storage_class(mode="Immediate"), user("p", "data"))
     refused = framework_of(session).pre_predicate(pending(session))
     assert refused is not None
-    assert refused[1].reason == "pod has unbound immediate PersistentVolumeClaims"
+    assert refused[1].words == "pod has unbound immediate PersistentVolumeClaims"
     assert refused[1].detail["claim"] == "default/data"
 
 

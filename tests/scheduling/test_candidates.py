@@ -11,6 +11,7 @@ import pytest
 
 from tests.dsl import gang, group, node, pod, session_of, use_evaluator
 from tests.plugins.opened import task_of
+from tests.reasons import because, by_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.search.parts import Columns, Depends, Mask, Predicate, Score, Scores, tells_kinds
@@ -22,7 +23,7 @@ from vcd.scheduling.session.views import Job, Task
 
 class EvenCpu(Predicate):
     name = "even"
-    reason = "odd"
+    reason = because("odd")
     depends: ClassVar[Depends] = Depends.USAGE
 
     def mask(self, task: Task, usage: Usage) -> Mask:
@@ -253,7 +254,10 @@ def test_a_node_over_its_room_in_one_resource_takes_nothing() -> None:
 def test_reasons_count_each_node_once_per_lacking_resource() -> None:
     session = session_of(node("n1", cpu=1), node("n2", cpu=1, memory=1), gang("a", 1, cpu=2, memory=2))
     task = next(session.jobs_with_pending()).pending()[0]
-    assert framework_of(session).candidates(task).reasons() == {"Insufficient cpu": 2, "Insufficient memory": 1}
+    assert by_words(framework_of(session).candidates(task).reasons()) == {
+        "Insufficient cpu": 2,
+        "Insufficient memory": 1,
+    }
 
 
 def test_tables_in_which_no_node_passes_share_one_column_and_do_not_disturb_each_other() -> None:
@@ -291,7 +295,7 @@ class OfRack(Predicate):
     """Nodes of the rack that the pod's annotation names."""
 
     name = "rack"
-    reason = "another rack"
+    reason = because("another rack")
     asked: ClassVar[list[str]] = []
 
     def applies(self, task: Task) -> bool:
@@ -405,7 +409,7 @@ class Marked(Predicate):
     """Pods that are marked take the first node only."""
 
     name = "marked"
-    reason = "not the first"
+    reason = because("not the first")
     depends: ClassVar[Depends] = Depends.USAGE
 
     def applies(self, task: Task) -> bool:
@@ -419,7 +423,7 @@ class Hour(Predicate):
     """Lets every pod pass, as of now."""
 
     name = "hour"
-    reason = "not now"
+    reason = because("not now")
     depends: ClassVar[Depends] = Depends.TIME
 
     def mask(self, task: Task, usage: Usage) -> Mask:

@@ -11,6 +11,7 @@ from tests.plugins.opened import conf, job_of, task_of
 from tests.world import World
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.session.statement import Statement
 
 GANG = conf("gang", actions="allocate, backfill")
@@ -177,7 +178,7 @@ def test_a_usage_that_nobody_can_read_is_written_anew() -> None:
 
 def test_reasons_are_told_when_they_change_only() -> None:
     world = World(node("n", cpu=1), gang("g", 1, cpu=2), conf=GANG)
-    assert [w.reason for w in world.cycle().waiting] == [
+    assert [w.reason for w in all_told(world.cycle().waiting)] == [
         "a pod of the group is larger than any node",
         "Insufficient cpu",
         "fewer tasks than the minimum",
@@ -195,7 +196,7 @@ def test_a_group_that_waits_no_more_says_so() -> None:
 
 def test_a_group_of_a_missing_queue_waits_for_it() -> None:
     plan = plan_of(session_after(node("n"), gang("g", 1, queue="nowhere", cpu=1), conf=GANG))
-    assert [(w.gate, w.reason) for w in plan.waiting] == [("queue", "queue nowhere does not exist")]
+    assert [(w.gate, w.reason) for w in all_told(plan.waiting)] == [("queue", "queue nowhere does not exist")]
     assert plan.groups == ()
 
 
@@ -209,7 +210,7 @@ def test_a_group_of_a_missing_queue_waits_for_it() -> None:
 )
 def test_groups_of_a_queue_that_was_set_aside_say_that_it_cannot_be_used_and_why(field: str, amounts: Any) -> None:
     world = World(node("n"), queue("q", **{field: amounts}), gang("g", 1, queue="q", cpu=1), conf=GANG)
-    (why,) = world.cycle().waiting
+    (why,) = all_told(world.cycle().waiting)
     assert (why.gate, why.reason) == ("queue", "queue q cannot be used")
     assert f"spec.{field}" in why.detail["problem"]
     assert world.decide().waiting == ()
@@ -221,4 +222,4 @@ def test_groups_of_a_queue_that_is_deleted_after_it_was_set_aside_say_that_it_is
     world = World(node("n"), queue("q", capability={"cpu": "-1"}), gang("g", 1, queue="q", cpu=1), conf=GANG)
     world.cycle()
     world.remove("Queue", "q")
-    assert [why.reason for why in world.cycle().waiting] == ["queue q does not exist"]
+    assert [why.reason for why in all_told(world.cycle().waiting)] == ["queue q does not exist"]

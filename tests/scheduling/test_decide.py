@@ -15,17 +15,19 @@ from typing import Any
 import pytest
 
 from tests.dsl import NOW_NS, flat, gang, node, pod, priority_class, queue
+from tests.reasons import because
 from tests.reference.clusters import random_case
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import default_queues, defaulted
+from vcd.model.reasons import Reason
 from vcd.scheduling.decide import decide, run, versions
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.cluster import ClusterState
@@ -194,8 +196,8 @@ class FailsToMake(_Failing):
 class Answers(_Failing):
     """Does not fail: refuses all."""
 
-    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
-        return Refusal("not today")
+    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
+        return because("not today")
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, plugin: type[Plugin]) -> None:
@@ -211,7 +213,7 @@ def test_a_plugin_that_works_takes_part(monkeypatch: pytest.MonkeyPatch) -> None
     offered(monkeypatch, Answers)
     plan = decide(snapshot_of(flat([node("n"), gang("g", 1, cpu=1)])), read_policy(WITH), NOW_NS, 0)
     assert plan.statements == ()
-    assert next((w.plugin, w.reason) for w in plan.waiting) == ("failing", "not today")
+    assert next((w.plugin, w.reason) for w in all_told(plan.waiting)) == ("failing", "not today")
 
 
 @pytest.mark.parametrize("plugin", [FailsToOpen, FailsToClose, FailsToOrder, FailsInTrial, FailsToMake])

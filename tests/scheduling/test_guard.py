@@ -11,8 +11,10 @@ import pytest
 
 from tests.dsl import NOW_NS, flat, gang, node, open_session, queue
 from tests.plugins.opened import job_of, task_of
+from tests.reasons import because
 from vcd.api import read_policy
 from vcd.model import events as ev
+from vcd.model.reasons import Reason
 from vcd.scheduling.decide import decide, instances, run
 from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.action import Action
@@ -20,10 +22,10 @@ from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.guard import InvalidAnswer
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import POINTS, Vote
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.search.parts import Depends, Predicate, Score, tells_kinds
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import Snapshot, SnapshotMaker
@@ -100,18 +102,19 @@ WRONG: list[tuple[str, Any, str]] = [
         for answer in (None, NAN, (1, None), (1, NAN), [1], {1: 2}, np.array([1]), b"x")
     ],
     *[
-        (point, answer, "Refusal")
+        (point, answer, "Reason")
         for point in ("job_valid", "overused", "allocatable", "preemptive", "pre_predicate")
-        for answer in (False, True, "no", Vote.REJECT, Refusal)
+        for answer in (False, True, "no", Vote.REJECT, Reason)
     ],
-    ("job_valid", Refusal(3), "a text as the reason"),  # type: ignore[arg-type]
-    ("job_valid", Refusal("no", {"cpu": 3}), "texts by name"),  # type: ignore[dict-item]
-    ("job_valid", Refusal("no", "x"), "texts by name"),  # type: ignore[arg-type]
+    ("job_valid", Reason(3), "a Reason with texts"),  # type: ignore[arg-type]
+    ("job_valid", Reason("nobody declared this"), "a declared code"),
+    ("job_valid", because("no", {"cpu": 3}), "a Reason with texts"),  # type: ignore[dict-item]
+    ("job_valid", Reason(because().code, "x"), "a Reason with texts"),  # type: ignore[arg-type]
     *[("job_enqueueable", answer, "a Vote") for answer in (None, True, 1, "yes")],
     *[("job_pipelined", answer, "a Vote") for answer in (None, True, 1)],
     *[("sub_job_pipelined", answer, "a Vote") for answer in (None, False, 0)],
     *[("job_ready", answer, "True or False") for answer in (None, 1, "yes", Vote.PERMIT)],
-    *[("allocatable_together", answer, "True or False") for answer in (None, 1, "yes", Refusal("no"))],
+    *[("allocatable_together", answer, "True or False") for answer in (None, 1, "yes", because())],
     *[("missing_tasks", answer, "0 or more") for answer in (None, -1, 1.0, True, "one", np.float64(1))],
     *[("sub_job_ready", answer, "True or False") for answer in (None, 1)],
     *[("job_starving", answer, "True or False") for answer in (None, 0)],
@@ -147,7 +150,7 @@ RIGHT: list[tuple[str, Any, Any]] = [
     ("job_order", (np.float64(1), np.str_("a")), (1.0, "a")),
     ("job_valid", None, None),
     ("job_enqueueable", Vote.ABSTAIN, Vote.ABSTAIN),
-    ("job_enqueueable", Vote.REJECT, Refusal("the plugin rejects it")),
+    ("job_enqueueable", Vote.REJECT, Reason("rejected")),
     ("job_ready", np.True_, True),
     ("allocatable_together", np.False_, False),
     ("missing_tasks", 0, 0),
@@ -156,7 +159,7 @@ RIGHT: list[tuple[str, Any, Any]] = [
     ("pre_bind", iter(()), ()),
     ("bind_annotations", MappingProxyType({"a": "b"}), {"a": "b"}),
     ("on_allocate", "whatever", None),
-    ("on_allocate", Refusal("no"), Refusal("no")),
+    ("on_allocate", because(), because()),
     ("on_deallocate", "whatever", "whatever"),
 ]
 
@@ -271,7 +274,7 @@ class _Passes(Predicate):
     """Passes what it is told to."""
 
     name = "fit"
-    reason = "does not fit"
+    reason = because("does not fit")
     answer: ClassVar[Any] = None
     among: ClassVar[Any] = None
 
@@ -414,12 +417,12 @@ def test_normalised_points_are_checked_as_well(offer: Callable[..., type[Plugin]
     ("members", "told"),
     [
         ({"name": 3}, "Fit.name to be a str at predicates, got 3"),
-        ({"reason": None}, "Fit.reason to be a str"),
+        ({"reason": None}, "Fit.reason to be a Reason"),
         ({"depends": "USAGE"}, "Fit.depends to be a Depends"),
         ({"reads": "Namespace"}, "Fit.reads to be a tuple"),
         ({"applies": says(1)}, "True or False at predicate fit.applies, got 1"),
-        ({"answer": staticmethod(lambda n: np.zeros(n, np.bool_)), "reasons": says(3)}, "numbers by reason"),
-        ({"answer": staticmethod(lambda n: np.zeros(n, np.bool_)), "reasons": says({"x": "y"})}, "numbers by reason"),
+        ({"answer": staticmethod(lambda n: np.zeros(n, np.bool_)), "reasons": says(3)}, "numbers by Reason"),
+        ({"answer": staticmethod(lambda n: np.zeros(n, np.bool_)), "reasons": says({"x": "y"})}, "numbers by Reason"),
     ],
 )
 def test_what_a_predicate_says_of_itself_is_checked(
@@ -456,7 +459,7 @@ def test_the_reasons_of_a_predicate_are_told(offer: Callable[..., type[Plugin]])
     session = run(
         snapshot_of([node(f"n{i}", cpu=2 - i) for i in range(3)], gang("g", 1, cpu=1)), read_policy(WITH), 1, 0
     )
-    assert [(why.reason, why.nodes) for why in job_of(session, "g").why[:2]] == [
+    assert [(why.reason, why.nodes) for why in all_told(job_of(session, "g").why[:2])] == [
         ("Insufficient cpu", 1),
         ("does not fit", 2),
     ]
@@ -630,14 +633,17 @@ def test_an_action_that_places_nowhere_is_left_out(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("reason", "told"),
-    [(Refusal(3), "default/c waits"), (Refusal("x", {"cpu": 1}), "default/c waits")],  # type: ignore[arg-type,dict-item]
+    [
+        (Reason(3), "expected a Reason with texts and integers (Expected `str`, got `int`"),  # type: ignore[arg-type]
+        (because("no", {"cpu": 1}), "expected a Reason with texts and integers (Expected `str`, got `int`"),  # type: ignore[dict-item]
+    ],
 )
 def test_an_action_whose_reasons_could_not_be_logged_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, reason: Refusal, told: str
+    monkeypatch: pytest.MonkeyPatch, reason: Reason, told: str
 ) -> None:
     act(monkeypatch, lambda session: job_of(session, "c").note("predicate", "", reason))
     plan = decide(cluster(), read_policy(ACTIONS), NOW_NS, 0)
-    assert plan.faults[0].startswith(f"action odd: expected texts as the reasons for which {told} at execute, got ")
+    assert plan.faults[0].startswith(f"action odd: {told}")
     assert ev.decode_plan(ev.encode_plan(plan)) == plan
 
 
@@ -682,7 +688,7 @@ def test_an_action_and_a_plugin_of_one_name_are_two(
 
 def test_who_was_interrupted_is_left_out_from_the_beginning(offer: Callable[..., type[Plugin]]) -> None:
     told: list[str] = []
-    offer(open=lambda self, session: told.append("opened"), overused=says(Refusal("never")))
+    offer(open=lambda self, session: told.append("opened"), overused=says(because("never")))
     fault = "odd: too slow"
     session = run(cluster(), read_policy(WITH), NOW_NS, 0, interrupted=(fault,))
     assert told == []

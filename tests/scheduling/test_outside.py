@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from tests.dsl import BARE, NOW_NS, flat, gang, node
+from tests.reasons import because
 from vcd.api import read_policy
 from vcd.model import events as ev
+from vcd.model.reasons import Reason
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.reasons import told
 from vcd.scheduling.session.outside import (
     NOBODY,
     NOT_ASKED,
@@ -27,7 +30,6 @@ from vcd.scheduling.session.outside import (
     without_secrets,
     without_user_info,
 )
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import SnapshotMaker
@@ -169,9 +171,9 @@ class Inquirer(Plugin):
     def open(self, session: Session) -> None:
         self._session = session
 
-    def job_valid(self, job: Job) -> Refusal | None:
+    def job_valid(self, job: Job) -> Reason | None:
         reply = self._session.outside.ask(question(job.key))
-        return Refusal(reply.error) if reply.error else None
+        return because(reply.error) if reply.error else None
 
 
 @pytest.fixture
@@ -202,7 +204,7 @@ def test_a_plugin_asks_through_the_session() -> None:
 def test_without_an_outside_there_is_nobody_to_ask() -> None:
     snapshot = SnapshotMaker(state_of(flat([node("n"), gang("a", 1, cpu=1)]))).snapshot()
     session = run(snapshot, read_policy(CONF), NOW_NS, 0)
-    first = session.job(0).why[0]
+    first = told(session.job(0).why[0])
     assert (first.gate, first.plugin, first.reason) == ("invalid", "inquirer", "nobody to ask")
 
 

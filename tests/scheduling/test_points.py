@@ -10,12 +10,12 @@ import pytest
 
 from tests.dsl import gang, node, session_of
 from tests.plugins.opened import job_of, queue_of, task_of
+from tests.reasons import because
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS, POINTS, Vote
 from vcd.scheduling.search.parts import Score
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 
 YES, NO, SILENT = Vote.PERMIT, Vote.REJECT, Vote.ABSTAIN
@@ -88,7 +88,7 @@ def session_with(monkeypatch: pytest.MonkeyPatch, point: str, tiers: list[list[A
     )
 
 
-REFUSE = Refusal("no")
+REFUSE = because("no")
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def _first_refusals() -> dict[str, Callable[[Session], Any]]:
 
 @pytest.mark.parametrize("point", sorted(_first_refusals()))
 def test_the_first_refusal_is_named_with_its_plugin(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    session = session_with(monkeypatch, point, [[None, Refusal("first")], [Refusal("second")]])
-    assert _first_refusals()[point](session) == ("p1", Refusal("first"))
+    session = session_with(monkeypatch, point, [[None, because("first")], [because("second")]])
+    assert _first_refusals()[point](session) == ("p1", because("first"))
 
 
 @pytest.mark.parametrize("point", sorted(_first_refusals()))

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from tests.dsl import NOW_NS, flat, gang, node, pod, session_of
 from tests.plugins.opened import job_of, task_of, tasks_of
+from tests.reasons import because, by_words
 from vcd.api import read_policy
+from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
@@ -39,7 +42,12 @@ def predicate(passes: Callable[[TaskView, NodeView], Any], needs: Depends = FACT
     return type(
         "Ours",
         (ScalarPredicate,),
-        {"name": "ours", "reason": "not ours", "depends": needs, "passes": lambda self, task, node: passes(task, node)},
+        {
+            "name": "ours",
+            "reason": because("not ours"),
+            "depends": needs,
+            "passes": lambda self, task, node: passes(task, node),
+        },
     )
 
 
@@ -221,20 +229,20 @@ def test_usage_may_be_another_than_the_sessions() -> None:
 
 def test_reasons_are_counted_by_their_words() -> None:
     opened = session()
-    answers = {"a": False, "b": "too good for it", "c": "too good for it"}
+    answers = {"a": False, "b": because("too good for it"), "c": because("too good for it")}
     ours = predicate(lambda task, node: answers[node.name])(opened)
     task, usage = task_of(opened, "new-0"), opened.nodes.usage
     failed = ~ours.mask(task, usage)
     assert failed.all()
-    assert dict(ours.reasons(task, usage, failed)) == {"not ours": 1, "too good for it": 2}
+    assert by_words(ours.reasons(task, usage, failed)) == {"not ours": 1, "too good for it": 2}
     some = usage.take(np.array([2, 0]))
-    assert dict(ours.reasons(task, some, np.array([True, False]))) == {"too good for it": 1}
+    assert by_words(ours.reasons(task, some, np.array([True, False]))) == {"too good for it": 1}
 
 
-@pytest.mark.parametrize("answer", [None, 1, 0.5, ("a",)])
-def test_an_answer_is_a_bool_or_a_text(answer: Any) -> None:
+@pytest.mark.parametrize("answer", [None, 1, 0.5, ("a",), "no"])
+def test_an_answer_is_a_bool_or_a_reason(answer: Any) -> None:
     opened = session()
-    with pytest.raises(TypeError, match=r"predicate ours answers .* for a: neither a bool nor a text"):
+    with pytest.raises(TypeError, match=r"predicate ours answers .* for a: neither a bool nor a Reason"):
         predicate(lambda task, node: answer)(opened).mask(task_of(opened, "new-0"), opened.nodes.usage)
 
 
@@ -275,7 +283,7 @@ class VectorFit(Predicate):
     """Room for twice the request, as a column."""
 
     name = "ours"
-    reason = "not ours"
+    reason = because("not ours")
     depends = USAGE
 
     def mask(self, task: Any, usage: Any) -> Mask:
@@ -334,16 +342,16 @@ def test_scalar_and_vector_forms_decide_the_same(needs: Depends, seed: int) -> N
 def test_pods_elsewhere_are_looked_at_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most one pod of a job on a node, written with the tasks on it."""
 
-    def passes(task: TaskView, node: NodeView) -> bool | str:
+    def passes(task: TaskView, node: NodeView) -> bool | Reason:
         there = [other.name for other in node.tasks if other.job.key == task.job.key]
-        return f"holds {there[0]}" if there else True
+        return because(f"holds {there[0]}") if there else True
 
     offered(monkeypatch, lambda session: [predicate(passes, PODS | JOB)(session)])
     snapshot = SnapshotMaker(state_of(flat([node("a"), node("b"), gang("g", 3, members=1, cpu=1)]))).snapshot()
     session = run(snapshot, read_policy(CONF), NOW_NS, 0)
     assert session.faults == ()
     assert sorted(op.node for s in session.trial.statements for op in s.operations()) == ["a", "b"]
-    reasons = {why.reason for why in job_of(session, "g").why}
+    reasons = {why.reason for why in all_told(job_of(session, "g").why)}
     assert reasons >= {"holds g-0", "holds g-1"}
 
 

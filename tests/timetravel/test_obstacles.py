@@ -9,7 +9,6 @@ import pytest
 from tests import dsl
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.test_counterfactual import CAPACITY, H200, PLAIN, log_of, running, short_of_cards, short_queue
-from vcd.scheduling.plugins.capacity_card.quota import amounts_told
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles, obstacles
 
@@ -225,20 +224,3 @@ async def test_what_a_queue_deserves(tmp_path: Path) -> None:
         "behind what queue team-a deserves (proportion): 4 of 6 cpu taken (4 by its own pods), asks 4"
     ]
     assert found.of_nodes() == ""
-
-
-@pytest.mark.parametrize(
-    ("resource", "texts", "amounts"),
-    [
-        ("H200", ["2", "5", "3"], [2000, 5000, 3000]),
-        ("H200", ["2000", "5000", "3000"], [2000, 5000, 3000]),  # thousandths, as logs before had them
-        ("H200", ["1000", "1000", "0"], [1000, 1000, 0]),
-        ("cpu", ["500m", "1500m", "1"], [500, 1500, 1000]),
-        ("cpu", ["4000", "5000", "4000"], [4000, 5000, 4000]),
-        ("memory", ["1Gi", "2Gi", "0"], [2**30, 2**31, 0]),
-    ],
-)
-def test_amounts_of_card_quotas_are_read_in_the_words_of_any_version(
-    resource: str, texts: list[str], amounts: list[int]
-) -> None:
-    assert amounts_told(resource, texts) == amounts

@@ -18,7 +18,8 @@ from tests.timetravel.histories import CONF, SCORED, scheduler, write_busy_histo
 from vcd.eventlog import LogError, LogReader, SessionInfo, import_logs
 from vcd.model import events as ev
 from vcd.timetravel import logfile
-from vcd.timetravel.replay import Replayed, _parts, first_difference, replay
+from vcd.timetravel.differences import first_difference
+from vcd.timetravel.replay import Replayed, _parts, replay
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE = (dsl.node("n1"), dsl.queue("default"))

@@ -16,7 +16,6 @@ from rich.text import Text
 from vcd import api
 from vcd.cli.printing import filled
 from vcd.cli.simulation import Simulation
-from vcd.daemon.waiting import in_words
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
 from vcd.embedded.controllers.podgroup import GROUP_NAME
 from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
@@ -155,7 +154,7 @@ def _reason(simulation: Simulation, pod: Obj) -> str:
 
 
 def _in_words(reasons: Iterable[Any]) -> str:
-    return "; ".join(dict.fromkeys(in_words(waiting) for waiting in reasons))
+    return "; ".join(dict.fromkeys(api.reason_in_words(waiting) for waiting in reasons))
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------------

@@ -132,8 +132,8 @@ LEADER = (
 LAST_SESSION = (
     _gauge("volcano_unschedule_job_count", "Jobs that have not their minimum of tasks."),
     _gauge("volcano_pod_preemption_victims", "Pods that the last cycle chose as victims of preemption."),
-    _gauge("vcd_waiting_groups", "Groups that wait, by queue, gate and kind of reason.", _WHY),
-    _gauge("vcd_waiting_pods", "Pods that wait, once for each kind of reason.", _WHY),
+    _gauge("vcd_waiting_groups", "Groups that wait, by queue, gate and cause.", _WHY),
+    _gauge("vcd_waiting_pods", "Pods that wait, once for each cause.", _WHY),
     _gauge(
         "vcd_waiting_oldest_timestamp_seconds",
         "When the oldest pod that waits was created, or the group where it has none yet, Unix time.",

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from vcd.model.events import Waiting
+from vcd.model.reasons import Cause
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.quotas import CAPABILITY, DESERVED, QueueLimit
+from vcd.scheduling.framework.reasons import code_of
 from vcd.state.records import QueueRecord
 
 UNSCHEDULABLE = "Unschedulable"
@@ -30,10 +32,6 @@ _REASONS = {
     "invalid": WAITING_FOR_PODS,
     "unsupported": NOT_SUPPORTED,
 }
-_OF_THE_CLUSTER = ("resource in cluster is overused", "larger than the largest node")
-"""Reasons at the queue's gates that are about the nodes that there are."""
-_OF_THE_QUEUE = ("still hold the queue's quota",)
-"""Reasons at nodes that are about the queue: there is room on them, which it may not take yet."""
 _SHARES = ("", CAPABILITY, DESERVED)
 """What a queue may have of the cluster, up to what it states; a reason with all of it zero does not name which."""
 
@@ -63,12 +61,14 @@ class PodReasons:
         for waiting in reasons:
             if nodes_help(waiting, self._queue, self._queues):
                 return UNSCHEDULABLE
-            first = first or (WAITING_FOR_QUEUE if _is_of_queue(waiting) else _REASONS.get(waiting.gate, ""))
+            first = first or (WAITING_FOR_QUEUE if _only_leaving(waiting) else _REASONS.get(waiting.gate, ""))
         return first or UNSCHEDULABLE
 
 
-def _is_of_queue(waiting: Waiting) -> bool:
-    return any(words in waiting.reason for words in _OF_THE_QUEUE)
+def _only_leaving(waiting: Waiting) -> bool:
+    """Whether there is room, which may be taken once others are gone."""
+    code = code_of(waiting)
+    return code is not None and code.cause is Cause.LEAVING and not code.nodes_help
 
 
 def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) -> bool:
@@ -77,10 +77,11 @@ def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) 
     At the gate of a queue they do where its share of the cluster is what is used up, and not what its spec states.
     """
     if waiting.gate not in _REASONS:
-        return waiting.gate != "gated" and not _is_of_queue(waiting)
+        return waiting.gate != "gated" and not _only_leaving(waiting)
     if waiting.gate not in ("queue", "enqueue"):
         return False
-    if any(words in waiting.reason for words in _OF_THE_CLUSTER):
+    code = code_of(waiting)
+    if code is not None and code.nodes_help:
         return True
     zero = registry.plugins().get(waiting.plugin, Plugin).limits_zero
     short = [limit for limit in registry.limits_of(waiting) if limit.is_short]

@@ -14,7 +14,6 @@ from vcd.daemon.news import FaultNews, Misconfigured, uid_of
 from vcd.daemon.nodeshelp import UNSCHEDULABLE, PodReasons
 from vcd.daemon.options import Options
 from vcd.daemon.setaside import SetAside
-from vcd.daemon.waiting import in_words
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import Clock
 from vcd.kube.recorder import Recorder
@@ -24,6 +23,7 @@ from vcd.model.codec import group_status
 from vcd.model.objects import Condition, Pod, PodGroupStatus
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.guard import name_in
+from vcd.scheduling.framework.reasons import in_words
 from vcd.scheduling.framework.registry import kinds
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState

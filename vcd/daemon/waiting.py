@@ -1,8 +1,7 @@
-"""Who waits, by queue, gate and kind of reason: few words, however many reasons there are."""
+"""Who waits, by queue, gate and cause: few words, however many reasons there are."""
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from vcd.model.events import Plan, Waiting, waits_after
 from vcd.model.status import TaskStatus
-from vcd.model.words import reason_in_words
+from vcd.scheduling.framework.reasons import cause_of
 from vcd.scheduling.session.session import Session
 from vcd.state.records import GroupRecord
 
@@ -19,77 +18,10 @@ NO_QUEUE = ""
 
 _NEVER = int(np.iinfo(np.int64).max)
 
-_GATES = frozenset({"enqueue", "queue", "predicate", "gang", "invalid", "gated", "unsupported"})
-
-# In order: the first words that a reason holds decide.
-_CLASSES = (
-    ("not supported", "unsupported"),
-    ("does not exist", "queue-missing"),
-    ("cannot be used", "queue-misconfigured"),
-    ("misconfigured", "queue-misconfigured"),
-    ("queue is clos", "queue-closed"),
-    ("queue is overused", "queue-overused"),
-    ("queue", "quota"),
-    ("cluster is overused", "cluster-full"),
-    ("larger than any node", "larger-than-any-node"),
-    ("larger than the largest node", "larger-than-any-node"),  # what older logs say
-    ("scheduling gate", "scheduling-gate"),
-    ("notenough", "too-few-pods"),
-    ("fewer tasks", "gang-minimum"),
-    ("no node", "no-node"),
-    ("untolerated taint", "taint"),
-    ("were unschedulable", "node-unschedulable"),
-    ("anti-affinity", "pod-anti-affinity"),
-    ("pod affinity", "pod-affinity"),
-    ("node affinity/selector", "node-affinity"),
-    ("topology spread", "topology-spread"),
-    ("free ports", "ports"),
-    ("too many pods", "pod-count"),
-    ("pod number", "pod-count"),
-    ("volume", "volume"),
-    ("pvc", "volume"),
-    ("storage", "volume"),
-    ("proportional", "proportional"),
-    ("insufficient", "room"),
-)
-
-_MENDING = {
-    "queue-missing": "create the queue, or name another one in the PodGroup's spec.queue",
-    "queue-misconfigured": "mend what is named",
-    "queue-closed": "open the queue, or submit to another one",
-    "larger-than-any-node": "ask for less for each pod, or add a larger node",
-    "too-few-pods": "see why the controller makes no more pods, or lower the minimum",
-    "unsupported": "take the field away, or give the pods to a scheduler that knows it",
-    "scheduling-gate": "whoever set the gate has to remove it",
-    "no-node": "add nodes, or let this scheduler have some",
-}
-"""What to do about kinds of reasons that do not pass by themselves."""
-
 Labels = tuple[str, str, str]
-"""Queue, gate, class of reason."""
+"""Queue, gate, cause."""
 
 _Known = tuple[tuple[Waiting, ...], GroupRecord | None, int, dict[Labels, int]]
-
-
-@functools.lru_cache(maxsize=4096)
-def reason_class(reason: str) -> str:
-    """The kind of a reason given in words; ``other`` for words of plugins that are not ours."""
-    words = reason.lower()
-    return next((name for part, name in _CLASSES if part in words), "other")
-
-
-def mending(reason: str) -> str:
-    """What to do about a reason that no waiting ends; empty for one that passes when others end or room comes."""
-    if reason.startswith("annotation "):
-        return "mend what is named"
-    return _MENDING.get(reason_class(reason), "")
-
-
-def in_words(waiting: Waiting) -> str:
-    """A reason in a sentence, with its numbers, the plugin that says so, and what to do where waiting does not help."""
-    source = f" [{waiting.plugin}]" if waiting.plugin else ""
-    to_do = mending(waiting.reason)
-    return f"{reason_in_words(waiting)}{source}" + (f"; this does not pass by itself: {to_do}" if to_do else "")
 
 
 class WaitingCounts:
@@ -158,7 +90,6 @@ def _pods_by_label(queue: str, reasons: Iterable[Waiting], pending: int) -> dict
     """A group's waiting pods by label: those that the reasons count, all pending ones for reasons of the group."""
     shares: dict[Labels, int] = {}
     for waiting in reasons:
-        gate = waiting.gate if waiting.gate in _GATES else "other"
-        labels = (queue, gate, reason_class(waiting.reason))
+        labels = (queue, waiting.gate, cause_of(waiting))
         shares[labels] = min(pending, shares.get(labels, 0) + (waiting.tasks or pending))
     return shares

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from vcd.embedded import schema as schemas
-from vcd.embedded.errors import Cause, StatusError, bad_request, invalid
+from vcd.embedded.errors import StatusCause, StatusError, bad_request, invalid
 from vcd.embedded.resources import ResourceType
 from vcd.embedded.schema import Fault, Findings, Schema, dotted
 from vcd.model import jsontext
@@ -116,11 +116,11 @@ def _custom_refused(rtype: ResourceType, source: Object, found: Findings) -> Sta
         if fault.reason == "type":
             shown = f'"{schemas.type_name(fault.value)}"'
             text = f"Invalid value: {shown}: {where} in body must be of type {fault.message}: {shown}"
-            causes.append(Cause("FieldValueTypeInvalid", text, where))
+            causes.append(StatusCause("FieldValueTypeInvalid", text, where))
         elif fault.reason == "quantity":
-            causes.append(Cause("FieldValueInvalid", f"Invalid value: {_QUANTITY_FAULT}", where))
+            causes.append(StatusCause("FieldValueInvalid", f"Invalid value: {_QUANTITY_FAULT}", where))
         else:
-            causes.append(Cause(fault.reason, fault.message, where))
+            causes.append(StatusCause(fault.reason, fault.message, where))
     return invalid(rtype.kind, rtype.group, name_of(source), causes)
 
 

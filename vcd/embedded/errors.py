@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
-class Cause(NamedTuple):
+class StatusCause(NamedTuple):
     """One field's fault: the API's cause type, the message after the field's path, and the path."""
 
     reason: str
@@ -96,7 +96,7 @@ def bad_request(message: str) -> StatusError:
     return StatusError(400, "BadRequest", message)
 
 
-def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> StatusError:
+def invalid(kind: str, group: str, name: str, causes: Iterable[StatusCause]) -> StatusError:
     """422: fields that validation refuses."""
     faults = list(causes)
     parts = [f"{fault.field}: {fault.message}" for fault in faults]

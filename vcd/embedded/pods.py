@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from vcd.embedded.errors import Cause, StatusError, conflict, invalid
+from vcd.embedded.errors import StatusCause, StatusError, conflict, invalid
 from vcd.model.selectors import LabelSelector
 
 Object = dict[str, Any]
@@ -34,7 +34,7 @@ def bound(pod: Object, binding: Object, now: str) -> Object:
     asked = binding.get("metadata") or {}
     node = (binding.get("target") or {}).get("name")
     if not node:
-        cause = Cause("FieldValueRequired", "Required value", "target.name")
+        cause = StatusCause("FieldValueRequired", "Required value", "target.name")
         raise invalid("Binding", "", metadata["name"], [cause])
     _expect_bindable(pod, asked)
     for member in ("annotations", "labels"):

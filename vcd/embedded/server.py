@@ -9,7 +9,7 @@ from aiohttp import web
 
 from vcd.embedded import discovery, events, listing, patch, reviews, scale, views
 from vcd.embedded.codec import encode, name_of
-from vcd.embedded.errors import Cause, StatusError, bad_request, details_of, invalid, success, unsupported_media
+from vcd.embedded.errors import StatusCause, StatusError, bad_request, details_of, invalid, success, unsupported_media
 from vcd.embedded.openapi import OpenApi
 from vcd.embedded.request import (
     APPLY_PATCH,
@@ -301,7 +301,7 @@ class ApiServer:
         versioned = asked.verb == "patch" or not (rtype.custom or rtype.plural == "leases")
         if not versioned and not obj["metadata"].get("resourceVersion"):
             fault = "Invalid value: 0: must be specified for an update"
-            cause = Cause("FieldValueInvalid", fault, "metadata.resourceVersion")
+            cause = StatusCause("FieldValueInvalid", fault, "metadata.resourceVersion")
             raise invalid(rtype.kind, rtype.group, target.name, [cause])
         manager = asked.manager(stored, "Update", target.part)
         entry = self.store.replace(stored, obj, target.part or None, manager, dry_run=asked.dry_run)
@@ -337,7 +337,7 @@ class ApiServer:
             raise bad_request("error decoding YAML: the configuration is no object")
         if not asked.query.get("fieldManager"):
             fault = "Required value: is required for apply patch"
-            raise invalid("PatchOptions", "meta.k8s.io", "", [Cause("FieldValueRequired", fault, "fieldManager")])
+            raise invalid("PatchOptions", "meta.k8s.io", "", [StatusCause("FieldValueRequired", fault, "fieldManager")])
         rtype, obj, warnings = self._read(asked, body)
         part = asked.target.part
         entry, created = self.store.apply(

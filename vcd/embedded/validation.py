@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from vcd.embedded.codec import at, copy, name_of
 from vcd.embedded.defaults import containers_of
-from vcd.embedded.errors import Cause, invalid
+from vcd.embedded.errors import StatusCause, invalid
 from vcd.embedded.resources import CRDS, PDBS, ResourceType
 from vcd.model.quantity import QuantityError, parse_milli
 from vcd.model.selectors import LabelSelector, SelectorError, is_label_value, is_qualified_name
@@ -44,20 +44,20 @@ _PATH_NAMES: Final = frozenset({
 })  # fmt: skip
 
 
-def required(field: str) -> Cause:
+def required(field: str) -> StatusCause:
     """A field that must be given."""
-    return Cause("FieldValueRequired", "Required value", field)
+    return StatusCause("FieldValueRequired", "Required value", field)
 
 
-def wrong(field: str, value: Any, why: str) -> Cause:
+def wrong(field: str, value: Any, why: str) -> StatusCause:
     """A field whose value is not allowed."""
     shown = f'"{value}"' if isinstance(value, str) else value
-    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+    return StatusCause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
 
 
-def forbidden(field: str, why: str) -> Cause:
+def forbidden(field: str, why: str) -> StatusCause:
     """A field that may not have this value here."""
-    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
+    return StatusCause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
 def check(rtype: ResourceType, obj: Object) -> None:
@@ -79,10 +79,10 @@ def check_update(rtype: ResourceType, old: Object, new: Object) -> None:
 # --- metadata -------------------------------------------------------------------------------------------------------
 
 
-def _metadata(rtype: ResourceType, metadata: Object) -> Iterator[Cause]:
+def _metadata(rtype: ResourceType, metadata: Object) -> Iterator[StatusCause]:
     name = metadata.get("name") or ""
     if not name:
-        yield Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")
+        yield StatusCause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")
     elif (why := _name_fault(rtype, name)) is not None:
         yield wrong("metadata.name", name, why)
     for key, value in (metadata.get("labels") or {}).items():
@@ -110,7 +110,7 @@ def _name_fault(rtype: ResourceType, name: str) -> str | None:
 # --- single kinds ---------------------------------------------------------------------------------------------------
 
 
-def _pod_spec(spec: Object, where: str) -> Iterator[Cause]:
+def _pod_spec(spec: Object, where: str) -> Iterator[StatusCause]:
     if not spec.get("containers"):
         yield required(f"{where}.containers")
     names: set[str] = set()
@@ -120,17 +120,17 @@ def _pod_spec(spec: Object, where: str) -> Iterator[Cause]:
         if not name:
             yield required(f"{path}.name")
         elif name in names:
-            yield Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{path}.name")
+            yield StatusCause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{path}.name")
         names.add(name or "")
         if not container.get("image"):
             yield required(f"{path}.image")
         yield from _resources(container.get("resources") or {}, f"{path}.resources")
     if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never", None):
         why = f'Unsupported value: "{spec["restartPolicy"]}": supported values: "Always", "OnFailure", "Never"'
-        yield Cause("FieldValueNotSupported", why, f"{where}.restartPolicy")
+        yield StatusCause("FieldValueNotSupported", why, f"{where}.restartPolicy")
 
 
-def _resources(resources: Object, where: str) -> Iterator[Cause]:
+def _resources(resources: Object, where: str) -> Iterator[StatusCause]:
     limits = resources.get("limits") or {}
     for member in ("limits", "requests"):
         for name, amount in (resources.get(member) or {}).items():
@@ -148,20 +148,20 @@ def _more(left: str, right: str) -> bool:
         return False
 
 
-def _service(service: Object) -> Iterator[Cause]:
+def _service(service: Object) -> Iterator[StatusCause]:
     for index, port in enumerate((service.get("spec") or {}).get("ports") or ()):
         if not port.get("port"):
             yield required(f"spec.ports[{index}].port")
 
 
-def _event(event: Object) -> Iterator[Cause]:
+def _event(event: Object) -> Iterator[StatusCause]:
     involved = (event.get("involvedObject") or {}).get("namespace") or ""
     namespace = event["metadata"].get("namespace")
     if (involved or "default") != namespace:
         yield wrong("involvedObject.namespace", involved, "does not match event.namespace")
 
 
-def _workload(workload: Object) -> Iterator[Cause]:
+def _workload(workload: Object) -> Iterator[StatusCause]:
     spec = workload.get("spec") or {}
     template = spec.get("template") or {}
     yield from _pod_spec(template.get("spec") or {}, "spec.template.spec")
@@ -177,14 +177,14 @@ def _workload(workload: Object) -> Iterator[Cause]:
         yield wrong("spec.template.metadata.labels", str(labels), "`selector` does not match template `labels`")
 
 
-def _disruption_budget(budget: Object) -> Iterator[Cause]:
+def _disruption_budget(budget: Object) -> Iterator[StatusCause]:
     spec = budget.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         yield wrong("spec", "", "minAvailable and maxUnavailable cannot be both set")
     yield from _selector(spec)
 
 
-def _selector(spec: Object) -> Iterator[Cause]:
+def _selector(spec: Object) -> Iterator[StatusCause]:
     try:
         LabelSelector.compile(spec.get("selector"))
     except SelectorError as error:
@@ -194,7 +194,7 @@ def _selector(spec: Object) -> Iterator[Cause]:
 _USER_PRIORITY_LIMIT: Final = 1_000_000_000
 
 
-def _priority_class(priority_class: Object) -> Iterator[Cause]:
+def _priority_class(priority_class: Object) -> Iterator[StatusCause]:
     name, value = priority_class["metadata"].get("name", ""), priority_class.get("value", 0)
     if name.startswith("system-") and name not in ("system-cluster-critical", "system-node-critical"):
         why = "priority class names with 'system-' prefix are reserved for system use only"
@@ -203,7 +203,7 @@ def _priority_class(priority_class: Object) -> Iterator[Cause]:
         yield forbidden("value", f"maximum allowed value of a user defined priority is {_USER_PRIORITY_LIMIT}")
 
 
-def _definition(crd: Object) -> Iterator[Cause]:
+def _definition(crd: Object) -> Iterator[StatusCause]:
     spec = crd.get("spec") or {}
     for field in ("group", "names.plural", "names.kind", "versions"):
         if not at(spec, field):
@@ -218,7 +218,7 @@ def _definition(crd: Object) -> Iterator[Cause]:
         yield wrong("spec.versions", "", "must have exactly one version marked as storage version")
 
 
-_CHECKS: Final[dict[str, Callable[[Object], Iterator[Cause]]]] = {
+_CHECKS: Final[dict[str, Callable[[Object], Iterator[StatusCause]]]] = {
     "pods": lambda pod: _pod_spec(pod.get("spec") or {}, "spec"),
     "services": _service,
     "events": _event,
@@ -238,7 +238,7 @@ _POD_CHANGE: Final = (
 )
 
 
-def _pod_change(old: Object, new: Object) -> Iterator[Cause]:
+def _pod_change(old: Object, new: Object) -> Iterator[StatusCause]:
     before, after = old["spec"], new["spec"]
     if before == after:
         return
@@ -275,8 +275,8 @@ def _mutable_part(before: Object, after: Object, *, gated: bool) -> Object:
     return result
 
 
-def _immutable(*fields: str) -> Callable[[Object, Object], Iterator[Cause]]:
-    def checked(old: Object, new: Object) -> Iterator[Cause]:
+def _immutable(*fields: str) -> Callable[[Object, Object], Iterator[StatusCause]]:
+    def checked(old: Object, new: Object) -> Iterator[StatusCause]:
         for field in fields:
             before, after = at(old, field), at(new, field)
             if before != after:
@@ -285,7 +285,7 @@ def _immutable(*fields: str) -> Callable[[Object, Object], Iterator[Cause]]:
     return checked
 
 
-_UPDATE_CHECKS: Final[dict[str, Callable[[Object, Object], Iterator[Cause]]]] = {
+_UPDATE_CHECKS: Final[dict[str, Callable[[Object, Object], Iterator[StatusCause]]]] = {
     "pods": _pod_change,
     "deployments.apps": _immutable("spec.selector"),
     "replicasets.apps": _immutable("spec.selector"),

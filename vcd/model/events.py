@@ -11,6 +11,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from vcd.model.reasons import Reason
+
 Verb = Literal["bind", "evict", "pipeline", "ungate"]
 Result = Literal["done", "conflict", "gone", "failed", "unknown"]
 
@@ -151,20 +153,24 @@ class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     was: str = ""
 
 
-class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Why some pods of a group wait: a typed reason with its numbers.
+GATES = ("enqueue", "queue", "predicate", "gang", "invalid", "gated", "unsupported", "annotation")
+"""Where pods of a group stop. What is said at the last one keeps none back."""
 
-    ``gate`` is where they stopped: "enqueue", "queue", "predicate", "gang", "invalid", "gated",
-    "unsupported"; ``plugin`` which plugin said no; ``reason`` its words;
-    ``nodes`` how many nodes say so (0 where nodes are not the matter);
-    ``tasks`` how many pods it concerns and ``pods`` the keys of the first of them, 0 and none for the whole group;
-    ``detail`` quantities by name. An empty gate says that the group waits for nothing any more.
+
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Why some pods of a group wait.
+
+    ``gate`` is where they stopped, one of ``GATES`` unless a plugin has one of its own; ``plugin`` which plugin said
+    no; ``reason`` why; ``nodes`` how many nodes say so (0 where nodes are not the matter); ``tasks`` how many pods it
+    concerns and ``pods`` the keys of the first of them, 0 and none for the whole group.
+    An empty gate says that the group waits for nothing any more. A log of vcd 0.1 has words as ``reason``, and
+    quantities by name as ``detail``.
     """
 
     group: str
     gate: str
     plugin: str = ""
-    reason: str = ""
+    reason: Reason | str = ""
     nodes: int = 0
     tasks: int = 0
     pods: tuple[str, ...] = ()

@@ -247,8 +247,7 @@ def _strangers(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]
     for key, record in snapshot.groups.items() if len(snapshot.groups) > len(session.jobs) else ():
         name = session.queue_name_of(record)
         if name not in session.queues:
-            refusal = session.why_no_queue(name)
-            yield key, (ev.Waiting(key, "queue", "", refusal.reason, detail=ev.by_key(refusal.detail)),)
+            yield key, (ev.Waiting(key, "queue", "", session.why_no_queue(name)),)
 
 
 def _still_waits(job: Job) -> bool:

@@ -138,6 +138,10 @@ def _stays(name: str) -> bool:
     return kind is not None and guard.is_ours(kind) and kind.asks_outside
 
 
+PLAN = "plan"
+"""The version of what plans hold: since 2 codes of reasons, words before."""
+
+
 def versions() -> dict[str, str]:
     """What a session was decided by: the code, and each plugin that is not ours."""
-    return {"vcd": __version__, "projection": "2", **registry.distributions()}
+    return {"vcd": __version__, "projection": "2", PLAN: "2", **registry.distributions()}

@@ -9,7 +9,7 @@ import numpy as np
 
 from vcd.model import events as ev
 from vcd.model.status import STATUSES, TaskStatus
-from vcd.model.words import reason_in_words
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.nodeview import all_nodes
 from vcd.scheduling.session.session import Session
@@ -182,6 +182,6 @@ def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:
     """What groups wait for after the session, in words; what a plan says of a group replaces all that was known."""
     known = ev.waits_after(session.snapshot.waiting, plan.waiting)
     return {
-        group: "; ".join(f"{place_in_words(one)}: {reason_in_words(one)}" for one in reasons)
+        group: "; ".join(f"{place_in_words(one)}: {one.text}" for one in all_told(reasons))
         for group, reasons in known.items()
     }

@@ -26,6 +26,7 @@ from vcd.scheduling.decide import run
 from vcd.scheduling.framework import execution
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.reasons import told
 from vcd.scheduling.framework.registry import kinds, kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
@@ -181,11 +182,11 @@ def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> P
     result = _result_of(state, plan_of(session))
     result.notes.extend(notes)
     result.unknown.extend(f"{called(manifest)}: {words}" for manifest in given for words in unknown_fields(manifest))
-    for name, told in session.problems.items():
-        if isinstance(told, Exception):
-            result.faults.append(f"{name}: problems: {type(told).__name__}: {told}")
+    for name, found in session.problems.items():
+        if isinstance(found, Exception):
+            result.faults.append(f"{name}: problems: {type(found).__name__}: {found}")
             continue
-        for problem in sorted(told):
+        for problem in sorted(found):
             result.problems.setdefault(f"{problem.kind} {problem.key}", []).append(problem.message)
     return result
 
@@ -202,6 +203,6 @@ def _result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
     phases.update({status.key: status.phase for status in plan.groups})
     result.phases = dict(sorted(phases.items()))
     for waiting in plan.waiting:
-        told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(waiting))
-        result.why.setdefault(told.pop("group"), []).append(told)
+        entry: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(told(waiting)))
+        result.why.setdefault(entry.pop("group"), []).append(entry)
     return result

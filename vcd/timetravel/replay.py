@@ -6,43 +6,26 @@ import bisect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache, partial
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from vcd.eventlog import LogError, SessionInfo
-from vcd.model import events as ev
 from vcd.model.words import counted
 from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Recorded
+from vcd.timetravel.differences import Difference, difference_from
 from vcd.timetravel.history import History, opened
 from vcd.timetravel.parallel import Part, in_order
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import rates_in_words
-from vcd.timetravel.words import operation_in_words, status_in_words, usage_in_words, waiting_in_words
 
 LEAST = 50
 """How many sessions a process is begun for."""
 PARTS = 16
 """Into how many parts the sessions of one process are cut."""
-_Pair = tuple[str, Any, Any]
-"""Where two plans differ, and what each has there; None where it has nothing."""
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """The first thing in which two plans differ: where it is, what was recorded, what came out now, and what is known
-    of the reason."""
-
-    where: str
-    recorded: str
-    replayed: str
-    why: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.where}: recorded {self.recorded}; replayed {self.replayed}"
 
 
 class Replayed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -156,9 +139,8 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
     except Exception as error:  # noqa: BLE001 - whatever deciding raises now, then it made a plan
         difference = Difference("deciding", "a plan", f"{type(error).__name__}: {error}")
     else:
-        if ev.encode_plan(plan) != record.plan:
-            difference = first_difference(record.plan, plan, partial(_rated, history, info.number))
-        elif departure := outside.departure():
+        difference = difference_from(record, plan, partial(_rated, history, info.number))
+        if difference is None and (departure := outside.departure()):
             difference = Difference(*departure)
     return Replayed(
         session=info.number,
@@ -178,57 +160,6 @@ def _moved(then: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, st
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-# --- differences ------------------------------------------------------------------------------------------------------
-
-
-def first_difference(
-    recorded: bytes, plan: ev.Plan, rated: Callable[[str, str, str], tuple[str, ...]] = lambda *_: ()
-) -> Difference:
-    """Where a plan first departs from a recorded one: statements operation by operation, then the rest in order.
-
-    ``rated`` is asked for the reason where it is a bind to another node: of a pod, the node then, the node now.
-    """
-    try:
-        before = ev.decode_plan(recorded)
-    except msgspec.MsgspecError as error:
-        return Difference(
-            "the recorded plan", f"{len(recorded)} bytes that this version cannot read: {error}", "a plan"
-        )
-    found = next(_differing(before, plan), None)
-    if found is None:
-        return Difference(
-            "the encoded plan", f"{len(recorded)} bytes", f"{len(ev.encode_plan(plan))} bytes that say the same"
-        )
-    where, then, now = found
-    why: tuple[str, ...] = ()
-    if isinstance(then, ev.Operation) and isinstance(now, ev.Operation):
-        same = (then.verb, then.key) == (now.verb, now.key) == ("bind", now.key)
-        why = rated(then.key, then.node, now.node) if same and then.node != now.node else ()
-    return Difference(where, _in_words(then), _in_words(now), why)
-
-
-def _differing(recorded: ev.Plan, replayed: ev.Plan) -> Iterator[_Pair]:
-    """What differs, in order."""
-    for number, (before, after) in enumerate(zip_longest(recorded.statements, replayed.statements)):
-        where = f"statement {number}"
-        if before is None or after is None or (before.group, before.action) != (after.group, after.action):
-            yield where, before, after
-        else:
-            name = f"{where} ({before.action} for {before.group}), operation"
-            yield from _in_lists(name, before.operations, after.operations)
-    yield from _in_lists("group status", recorded.groups, replayed.groups)
-    yield from _in_lists("queue usage", recorded.queues, replayed.queues)
-    yield from _in_lists("reason to wait", recorded.waiting, replayed.waiting)
-    yield from _in_lists("fault", recorded.faults, replayed.faults)
-    yield from _in_lists("work left", (recorded.more,), (replayed.more,))
-
-
-def _in_lists(name: str, recorded: Sequence[Any], replayed: Sequence[Any]) -> Iterator[_Pair]:
-    for number, (before, after) in enumerate(zip_longest(recorded, replayed)):
-        if before != after:
-            yield f"{name} {number}", before, after
-
-
 def _rated(history: History, session: int, pod: str, then: str, now: str) -> tuple[str, ...]:
     """How a pod's two nodes rate now, score by score; what they rated then is in no log."""
     choice = choices(history, session, [pod], {pod: then}).get(pod)
@@ -243,21 +174,3 @@ def _rated(history: History, session: int, pod: str, then: str, now: str) -> tup
         return (*rated, f"no node {then} was there")
     refused = ", ".join(f"{counted(count, 'node')} {reason}" for reason, count in choice.refused.items())
     return (*rated, f"{then} does not take {pod} now ({refused})")
-
-
-def _in_words(part: Any) -> str:
-    return "nothing" if part is None else _WORDS.get(type(part), str)(part)
-
-
-def _statement_in_words(statement: ev.Statement) -> str:
-    first = f", first {operation_in_words(statement.operations[0])}" if statement.operations else ""
-    return f"{statement.action} for {statement.group} with {len(statement.operations)} operations{first}"
-
-
-_WORDS: dict[type[Any], Callable[[Any], str]] = {
-    ev.Statement: _statement_in_words,
-    ev.Operation: operation_in_words,
-    ev.GroupStatus: status_in_words,
-    ev.QueueUsage: usage_in_words,
-    ev.Waiting: waiting_in_words,
-}

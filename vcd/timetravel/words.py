@@ -6,7 +6,8 @@ import re
 from datetime import UTC, datetime
 
 from vcd.model import events as ev
-from vcd.model.words import quantities_in_words, reason_in_words, rfc3339
+from vcd.model.words import quantities_in_words, rfc3339
+from vcd.scheduling.framework.reasons import Told, told
 
 UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What the name of a group that was made for a Volcano Job ends in."""
@@ -50,15 +51,15 @@ def waiting_in_words(waiting: ev.Waiting) -> str:
         return f"{waiting.group} waits for nothing any more"
     source = f" [{waiting.plugin}]" if waiting.plugin else ""
     pods = f" for {pods_in_words(waiting)}" if waiting.pods else ""
-    return f"{waiting.group} waits at {waiting.gate}{source}{pods}: {reason_in_words(waiting)}"
+    return f"{waiting.group} waits at {waiting.gate}{source}{pods}: {told(waiting).text}"
 
 
-def place_in_words(waiting: ev.Waiting) -> str:
+def place_in_words(waiting: ev.Waiting | Told) -> str:
     """Where a group waits, and who says so: ``queue (PLUGIN)``."""
     return waiting.gate if waiting.plugin in ("", waiting.gate) else f"{waiting.gate} ({waiting.plugin})"
 
 
-def pods_in_words(waiting: ev.Waiting) -> str:
+def pods_in_words(waiting: ev.Waiting | Told) -> str:
     """The pods that a reason concerns, by their names: ``5 pods (a, b, c ...)``."""
     names = [key.partition("/")[2] for key in waiting.pods]
     count = max(waiting.tasks, len(names))

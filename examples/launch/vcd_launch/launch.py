@@ -9,7 +9,6 @@ from vcd.scheduling.actions.allocate import is_held
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.nodes import fits
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.views import Job, Task
 
 
@@ -66,5 +65,5 @@ class LaunchAction(Action):
         if rows.size:
             return int(rows[usage.pods[rows].argmin()])
         for reason, nodes in candidates.reasons().items():
-            task.job.note("predicate", "", Refusal(reason), nodes=nodes, task=task)
+            task.job.note("predicate", "", reason, nodes=nodes, task=task)
         return None

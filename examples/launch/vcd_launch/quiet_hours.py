@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.parts import Depends, Predicate, Score
@@ -15,6 +16,9 @@ from vcd.scheduling.session.session import Session
 
 HOUR = 3600 * 10**9
 DAY = 24
+
+QUIET = ReasonCode("quiet-hours", Cause.NODE_POLICY, "node(s) with quiet hours", nodes_help=True)
+UNKNOWN = ReasonCode("quiet-hours-unknown", Cause.INVALID, "quiet hours of {node} unknown: {error}")
 
 
 class QuietHours:
@@ -53,18 +57,18 @@ class AwakePredicate(ScalarPredicate):
     """A node that is quiet takes nothing; neither does one whose label cannot be read."""
 
     name = "awake"
-    reason = "node(s) with quiet hours"
+    reason = QUIET()
     depends = Depends.TIME
 
     def __init__(self, session: Session, hours: QuietHours) -> None:
         super().__init__(session)
         self._hours = hours
 
-    def passes(self, task: TaskView, node: NodeView) -> bool | str:
+    def passes(self, task: TaskView, node: NodeView) -> bool | Reason:
         try:
             return not self._hours.quiet(node)
         except ValueError as error:
-            return f"quiet hours of {node.name} unknown: {error}"
+            return UNKNOWN({"node": node.name, "error": str(error)})
 
 
 class AwakeScore(ScalarScore):

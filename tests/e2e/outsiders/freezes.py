@@ -2,8 +2,8 @@
 
 from vcd.model.kinds import Kind
 from vcd.model.objects import Object, Projected
+from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.session.reasons import Refusal
 
 
 class FreezeSpec(Projected, frozen=True):
@@ -12,6 +12,9 @@ class FreezeSpec(Projected, frozen=True):
 
 class Freeze(Object, frozen=True):
     spec: FreezeSpec = FreezeSpec()
+
+
+FROZEN = ReasonCode("namespace-frozen", Cause.GATED, "namespace is frozen")
 
 
 class FreezesPlugin(Plugin):
@@ -30,4 +33,4 @@ class FreezesPlugin(Plugin):
         namespace = job.key.partition("/")[0]
         if namespace not in self.frozen:
             return None
-        return Refusal("namespace is frozen", {"because": self.frozen[namespace]})
+        return FROZEN({"because": self.frozen[namespace]})

@@ -2,11 +2,11 @@
 
 from collections import Counter
 
+from vcd.model.reasons import Cause, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.quotas import Quota
 from vcd.scheduling.session.gauges import Gauge
-from vcd.scheduling.session.reasons import Refusal
 
 LICENCE = "example.com/licence"
 ONE = 1000
@@ -15,6 +15,9 @@ ONE = 1000
 
 def licence_of(task):
     return task.pod.metadata.annotations.get(LICENCE, "")
+
+
+NONE_LEFT = ReasonCode("licences", Cause.QUEUE_CAPABILITY, "queue has no licence left")
 
 
 class Licences(Quota):
@@ -29,6 +32,8 @@ class Licences(Quota):
 
 
 QUOTA = Licences("example.com/licence.quota", "licence quota", closed=True)
+
+NONE_LEFT = ReasonCode("licences", Cause.QUEUE_CAPABILITY, "queue has no licence left")
 
 
 class LicencesPlugin(Plugin):
@@ -58,8 +63,7 @@ class LicencesPlugin(Plugin):
         if not name or held + ONE <= limit:
             return None
         told = {"asks": ONE, "allocated": held, QUOTA.name: limit}
-        detail = {f"{word} {name}": str(amount // ONE) for word, amount in told.items()}
-        return Refusal("queue has no licence left", {"queue": queue.name, **detail})
+        return NONE_LEFT({"queue": queue.name}, [(role, name, amount) for role, amount in told.items()])
 
     def on_allocate(self, task, row):
         """A licence is taken."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.actions.enqueue import may_be_admitted, not_supported
 from vcd.scheduling.eviction.idle import unpipeline_idle
@@ -20,11 +21,34 @@ from vcd.scheduling.framework.validity import unplaceable, why_invalid
 from vcd.scheduling.framework.worksheet import Worksheet, units
 from vcd.scheduling.search.candidates import Candidates
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate
+
+_AT_GATE = ReasonCode(
+    "scheduling-gate",
+    Cause.GATED,
+    "a scheduling gate holds the pod",
+    mend="whoever set the gate has to remove it",
+)
+_AT_QUEUE_GATE = ReasonCode(
+    "scheduling-gate-unannotated",
+    Cause.GATED,
+    "a scheduling gate holds the pod, and an annotation is missing for it",
+    mend="whoever set the gate has to remove it",
+)
+_GATE_LIFTED = ReasonCode(
+    "scheduling-gate-lifted", Cause.GATED, "its queue has room for it, and its scheduling gate is being lifted"
+)
+_ROOM_LEAVING = ReasonCode("room-leaving", Cause.LEAVING, "room is still being freed", nodes_help=True)
+_NO_NODE = ReasonCode(
+    "no-node",
+    Cause.UNSCHEDULABLE_NODE,
+    "there is no node",
+    mend="add nodes, or let this scheduler have some",
+    nodes_help=True,
+)
 
 _PENDING = int(TaskStatus.PENDING)
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
@@ -266,7 +290,7 @@ class AllocateAction(Action):
                     break
         known = [why.reason for why in job.why]
         for remark in worksheet.partition.remarks():
-            if remark.reason not in known:
+            if remark not in known:
                 job.note("gang", "", remark)
         return placed
 
@@ -378,19 +402,19 @@ def is_held(session: Session, task: Task, gated: bool) -> bool:
     if gated:
         task.job.note("gated", "", _at_gate(session, task), task=task)
     elif not task.job.queue.is_open:
-        task.job.note("queue", "", Refusal(f"queue is {task.job.queue.state}"), task=task)
+        task.job.note("queue", "", task.job.queue.why_closed(), task=task)
     return gated or not task.job.queue.is_open
 
 
-def _at_gate(session: Session, task: Task) -> Refusal:
+def _at_gate(session: Session, task: Task) -> Reason:
     """Why a scheduling gate holds a task; the queue's own, which is asked about once the queue has room, is lifted."""
     if has_foreign_gate(task.shape.spec):
-        return Refusal("a scheduling gate holds the pod")
+        return _AT_GATE()
     if not opts_into_queue_gate(task.pod):
-        return Refusal("a scheduling gate holds the pod, and an annotation is missing for it", {"annotation": _OPT_IN})
+        return _AT_QUEUE_GATE({"annotation": _OPT_IN})
     if task.key not in session.snapshot.lifting:
         session.ungated[task.row] = task
-    return Refusal("its queue has room for it, and its scheduling gate is being lifted")
+    return _GATE_LIFTED()
 
 
 def place(framework: Framework, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:
@@ -415,16 +439,16 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
     else:
         _note_reasons(session, task, candidates)
         nodes = int(candidates.passing().sum())
-        task.job.note("predicate", "", Refusal("room is still being freed"), nodes=nodes, task=task)
+        task.job.note("predicate", "", _ROOM_LEAVING(), nodes=nodes, task=task)
         return False
     return True
 
 
 def _note_reasons(session: Session, task: Task, candidates: Candidates) -> None:
     for reason, nodes in candidates.reasons().items():
-        task.job.note("predicate", "", Refusal(reason), nodes=nodes, task=task)
+        task.job.note("predicate", "", reason, nodes=nodes, task=task)
     if not len(session.nodes):
-        task.job.note("predicate", "", Refusal("there is no node"), task=task)
+        task.job.note("predicate", "", _NO_NODE(), task=task)
 
 
 def needs_more(job: Job) -> bool:

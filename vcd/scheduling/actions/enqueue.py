@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
+
+_MEND = "take the field away, or give the pods to a scheduler that knows it"
+_FIELD_UNSUPPORTED = ReasonCode("field-unsupported", Cause.UNSUPPORTED, "{fields} is not supported", mend=_MEND)
+_FIELDS_UNSUPPORTED = ReasonCode("fields-unsupported", Cause.UNSUPPORTED, "{fields} are not supported", mend=_MEND)
 
 
 class EnqueueAction(Action):
@@ -65,10 +69,10 @@ def may_be_admitted(session: Session, job: Job) -> bool:
         job.note("unsupported", "", not_supported(job.record.unsupported))
         return False
     if not job.queue.is_open:
-        job.note("enqueue", "", Refusal(f"queue is {job.queue.state}"))
+        job.note("enqueue", "", job.queue.why_closed())
     return job.queue.is_open
 
 
-def not_supported(fields: tuple[str, ...]) -> Refusal:
+def not_supported(fields: tuple[str, ...]) -> Reason:
     """Why pods wait whose object asks for what is not known here."""
-    return Refusal(f"{' and '.join(fields)} {'is' if len(fields) == 1 else 'are'} not supported")
+    return (_FIELD_UNSUPPORTED if len(fields) == 1 else _FIELDS_UNSUPPORTED)({"fields": " and ".join(fields)})

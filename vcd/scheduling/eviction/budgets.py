@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vcd.model.objects import Pod, PodDisruptionBudget
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.selectors import LabelSelector, Selector, SelectorError
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.victims import Allowance
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+
+_UNREADABLE = ReasonCode(
+    "budget-unreadable",
+    Cause.INVALID,
+    "PodDisruptionBudget {key} protects nothing: its selector cannot be read; mend spec.selector",
+)
 
 KIND = "PodDisruptionBudget"
 
@@ -48,7 +54,7 @@ class Budgets:
     """
 
     def __init__(self, session: Session) -> None:
-        self.unread: list[tuple[str, Refusal]] = []
+        self.unread: list[tuple[str, Reason]] = []
         self._budgets: list[_Budget] = []
         self._left: list[int] = []
         for key, budget in sorted(session.snapshot.others.get(KIND, {}).items()):
@@ -62,9 +68,8 @@ class Budgets:
         try:
             selector = LabelSelector.compile(budget.spec.selector)
         except SelectorError as error:
-            detail = {"object": f"{KIND} {key}", "because": f"spec.selector.{error}"}
-            reason = f"{KIND} {key} protects nothing: its selector cannot be read; mend spec.selector"
-            self.unread.append((namespace, Refusal(reason, detail)))
+            names = {"key": key, "object": f"{KIND} {key}", "because": f"spec.selector.{error}"}
+            self.unread.append((namespace, _UNREADABLE(names)))
             return
         if selector.requirements:
             self._budgets.append(_Budget(namespace, selector, frozenset(budget.status.disrupted_pods)))

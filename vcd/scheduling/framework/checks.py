@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from vcd.model.events import VolumeChoice
+from vcd.model.reasons import Cause, InvalidReason, Reason, ReasonCode, well_formed
 from vcd.scheduling.framework.guard import Check, Gate, GuardedMethod, MakeCheck, expected
 from vcd.scheduling.framework.plugin import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
 from vcd.scheduling.session.nodes import Usage
-from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.views import Task
+
+_REJECTED = ReasonCode("rejected", Cause.PLUGIN, "the plugin rejects it")
 
 LARGEST_POINTS = 1e9
 """A score's weighted points lie within this: in millionths, sums of float64 are whole numbers up to 2**53."""
@@ -49,7 +52,7 @@ class GuardedPredicate(Predicate):
     """A predicate behind its plugin's gate."""
 
     def __init__(self, gate: Gate, part: Predicate) -> None:
-        fields = {"name": str, "reason": str, "depends": Depends, "unresolvable": bool, "reads": tuple}
+        fields = {"name": str, "reason": Reason, "depends": Depends, "unresolvable": bool, "reads": tuple}
         ask: dict[str, Check | None] = {"applies": _truth, "keeps_away": _truth, "kind_of": _kind, "reasons": _reasons}
         _stand_for(self, gate, part, "predicate", fields, **ask, mask=_mask, unresolvable_nodes=_mask)
 
@@ -139,37 +142,37 @@ def _form_in_words(form: Any) -> str:
 
 
 @_plain
-def refusal(answer: Any, *asked: Any) -> Refusal | None:
+def refusal(answer: Any, *asked: Any) -> Reason | None:
     """Why not, or None."""
     if answer is None:
         return None
-    if not isinstance(answer, Refusal):
-        expected("a Refusal, or None", answer)
-    return _well_told(answer)
+    if not isinstance(answer, Reason):
+        expected("a Reason, or None", answer)
+    return well_told(answer)
 
 
 @_plain
-def consent(answer: Any, *asked: Any) -> Refusal | None:
-    """What is no Refusal is not looked at, as where plugins are only told."""
-    return _well_told(answer) if isinstance(answer, Refusal) else None
+def consent(answer: Any, *asked: Any) -> Reason | None:
+    """What is no Reason is not looked at, as where plugins are only told."""
+    return well_told(answer) if isinstance(answer, Reason) else None
 
 
-def _well_told(refusal: Refusal) -> Refusal:
-    """A refusal goes into the log: its words have to be texts."""
-    detail = refusal.detail
-    if not isinstance(refusal.reason, str):
-        expected("a text as the reason of a Refusal", refusal.reason)
-    if not isinstance(detail, Mapping) or not all(isinstance(text, str) for pair in detail.items() for text in pair):
-        expected("texts by name as the detail of a Refusal", detail)
-    return refusal
+def well_told(reason: Any) -> Reason:
+    """A reason goes into the log: what it holds has to be what it says, and its code declared."""
+    if not isinstance(reason, Reason):
+        expected("a Reason", reason)
+    try:
+        return well_formed(reason)
+    except InvalidReason as error:
+        return expected(str(error), reason)
 
 
 @_plain
-def admission(answer: Any, *asked: Any) -> Vote | Refusal:
+def admission(answer: Any, *asked: Any) -> Vote | Reason:
     """A Vote; who rejects may say why."""
-    if isinstance(answer, Refusal):
-        return _well_told(answer)
-    return Refusal("the plugin rejects it") if _vote(answer) is Vote.REJECT else answer
+    if isinstance(answer, Reason):
+        return well_told(answer)
+    return _REJECTED() if _vote(answer) is Vote.REJECT else answer
 
 
 def _vote(answer: Any, *asked: Any) -> Vote:
@@ -289,8 +292,10 @@ def _rating(answer: Any, count: int, weight: float) -> Scores:
     return answer
 
 
-def _reasons(answer: Any, *asked: Any) -> dict[str, int]:
+def _reasons(answer: Any, *asked: Any) -> dict[Reason, int]:
     fits = isinstance(answer, Mapping) and all(
-        isinstance(reason, str) and isinstance(nodes, int | np.integer) for reason, nodes in answer.items()
+        isinstance(reason, Reason) and isinstance(nodes, int | np.integer) for reason, nodes in answer.items()
     )
-    return {reason: int(nodes) for reason, nodes in answer.items()} if fits else expected("numbers by reason", answer)
+    if not fits:
+        expected("numbers by Reason", answer)
+    return {well_told(reason): int(nodes) for reason, nodes in answer.items()}

@@ -103,6 +103,6 @@ class _Before:
                 expected("texts as a statement's action and reasons", words)
         for job in session.views.jobs():
             for why in job.why:
-                words = (why.gate, why.plugin, why.reason, *why.detail.keys(), *why.detail.values())
-                if not all(isinstance(each, str) for each in words):
-                    expected(f"texts as the reasons for which {job.key} waits", words)
+                if not (isinstance(why.gate, str) and isinstance(why.plugin, str)):
+                    expected(f"texts as where {job.key} waits", (why.gate, why.plugin))
+                checks.well_told(why.reason)

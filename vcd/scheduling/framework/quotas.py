@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vcd.model.annotations import json_mapping
 from vcd.model.events import Waiting
-from vcd.model.quantity import QuantityError, format_resource, resource_value
+from vcd.model.quantity import format_resource, resource_value
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 
@@ -23,7 +23,7 @@ CAPABILITY, DESERVED, OF_THE_CLUSTER = "capability", "deserved", "limit"
 class Quota:
     """A limit of queues that only the plugin can count: an annotation of theirs with amounts by name, as a JSON object.
 
-    ``name`` is what it is called, also in the plugin's reasons: ``"NAME cpu": "4"`` in a refusal's detail. ``closed``:
+    ``name`` is what it is called, also as the role of its amounts in the plugin's reasons. ``closed``:
     what the annotation does not name is zero, else without limit. A plan that counted by another text, or by another
     use of the queue, is not committed; explanations tell how much more would do.
     """
@@ -70,26 +70,15 @@ class QueueLimit(NamedTuple):
 
 
 def limits_in(reason: Waiting, quotas: tuple[Quota, ...]) -> Iterator[QueueLimit]:
-    """The limits of which the detail of a reason at a queue's gate tells the numbers."""
-    detail = reason.detail if reason.gate in ("queue", "enqueue") else {}
+    """The limits of which a reason at a queue's gate tells the numbers."""
+    said = reason.reason
+    if isinstance(said, str) or reason.gate not in ("queue", "enqueue"):
+        return
     bounds = (CAPABILITY, DESERVED, OF_THE_CLUSTER, *[quota.name for quota in quotas])
-    bound, limits = next(((word, found) for word in bounds if (found := _amounts(detail, word))), ("", {}))
-    held = _amounts(detail, "allocated") | _amounts(detail, "admitted")
-    asked, after, reserved = (_amounts(detail, word) for word in ("asks", "would hold", "reserved"))
+    bound, limits = next(((role, found) for role in bounds if (found := said.amounts_of(role))), ("", {}))
+    held = said.amounts_of("allocated") | said.amounts_of("admitted")
+    asked, after, reserved = (said.amounts_of(role) for role in ("asks", "would hold", "reserved"))
     for name in asked or {**limits, **held}:  # what is zero is left out
         taken = held.get(name, 0) + reserved.get(name, 0)
         taken = max(after[name] - asked.get(name, 0), 0) if name in after else taken
-        yield QueueLimit(detail.get("queue", ""), bound, name, asked.get(name), taken, limits.get(name, 0))
-
-
-def _amounts(detail: Mapping[str, str], word: str) -> Amounts:
-    """The amounts that a detail tells under a word."""
-    found: Amounts = {}
-    for key, text in detail.items():
-        if key.startswith(f"{word} "):
-            name = key.removeprefix(f"{word} ")
-            try:
-                found[name] = resource_value(name, text)
-            except QuantityError:
-                continue  # other words
-    return found
+        yield QueueLimit(dict(said.names).get("queue", ""), bound, name, asked.get(name), taken, limits.get(name, 0))

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from vcd.model.events import VolumeChoice, by_key
+from vcd.model.reasons import Reason
 from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.plugin import Plugin, Vote
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.views import Task
 
-Refused = tuple[str, Refusal]
+Refused = tuple[str, Reason]
 """The plugin that refuses, and why."""
 
 

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+
+TOO_LARGE = ReasonCode(
+    "larger-than-any-node",
+    Cause.SHAPE,
+    "a pod of the group is larger than any node",
+    mend="ask for less for each pod, or add a larger node",
+    nodes_help=True,
+)
 
 
 def unplaceable(framework: Framework, job: Job) -> list[Task]:
@@ -24,7 +32,7 @@ def unplaceable(framework: Framework, job: Job) -> list[Task]:
     return [task for task in best_effort if not static(task).mask.any()]
 
 
-def why_invalid(framework: Framework, job: Job) -> tuple[str, Refusal] | None:
+def why_invalid(framework: Framework, job: Job) -> tuple[str, Reason] | None:
     """Which plugin finds that a job cannot be placed at all, and why: it has not the tasks that it needs.
 
     Best-effort ones that no node takes, wherever other pods are, do not count.
@@ -51,5 +59,5 @@ def tell_of_large_pods(session: Session) -> None:
         needed = session.jobs.mean_minimum(index) if pod is None else pod.request
         over = needed > facts.largest
         shown = over if over.any() else np.ones_like(over)
-        detail = session.told(np.flatnonzero(shown), needs=needed, largest_node=facts.largest * over)
-        job.note("predicate", "", Refusal("a pod of the group is larger than any node", detail), task=pod)
+        amounts = session.told(np.flatnonzero(shown), needs=needed, largest_node=facts.largest * over)
+        job.note("predicate", "", TOO_LARGE(amounts=amounts), task=pod)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from vcd.model.objects import Pod
+from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.framework.arguments import parse_duration
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of
+
+_NO_COOLDOWN = ReasonCode(
+    "cooldown-unreadable",
+    Cause.INVALID,
+    "volcano.sh/cooldown-time of the pod is no duration from zero up, and does not protect it",
+)
 
 COOLDOWN = "volcano.sh/cooldown-time"
 
@@ -50,9 +56,8 @@ class CdpPlugin(Plugin):
             for task in job.pending():
                 text = stated(task.pod)
                 if text is not None and cooldown_of(task.pod) is None:
-                    reason = f"{COOLDOWN} of the pod is no duration from zero up, and does not protect it"
-                    detail = {"value": text, "write": "a duration, for example 10m"}
-                    job.note("invalid", self.name, Refusal(reason, detail), task=task)
+                    names = {"value": text, "write": "a duration, for example 10m"}
+                    job.note("invalid", self.name, _NO_COOLDOWN(names), task=task)
 
 
 def stated(pod: Pod) -> str | None:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import READY_STATUSES, SCHEDULED, UNSCHEDULABLE, TaskStatus
 from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.session.alike import ORIGIN
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.subgroups import SubGroups
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
+
+_MEND = "see why the controller makes no more pods, or lower the minimum"
+_TOO_FEW_OF_TASK = ReasonCode("pods-missing-of-task", Cause.PODS_MISSING, "NotEnoughPodsOfTask", mend=_MEND)
+_TOO_FEW = ReasonCode("pods-missing", Cause.PODS_MISSING, "NotEnoughTasks", mend=_MEND)
+_SHORT = ReasonCode("gang-short", Cause.GANG_INCOMPLETE, "fewer tasks than the minimum", nodes_help=True)
+_SHORT_OF_SUB_GROUPS = ReasonCode(
+    "gang-short-of-sub-groups", Cause.GANG_INCOMPLETE, "fewer sub-groups than the minimum", nodes_help=True
+)
 
 _VALID = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
 _WAITING = (*READY_STATUSES, TaskStatus.PIPELINED)
@@ -40,21 +48,17 @@ class GangPlugin(Plugin):
     protects = True
     annotations = ("volcano.sh/task-spec",)
 
-    def job_valid(self, job: Job) -> Refusal | None:
+    def job_valid(self, job: Job) -> Reason | None:
         """Whether enough pods exist at all."""
         if not job.roles_reach(_VALID, best_effort=False):
-            return Refusal("NotEnoughPodsOfTask", {"message": "Not enough valid pods of each task for gang-scheduling"})
+            return _TOO_FEW_OF_TASK({"message": "Not enough valid pods of each task for gang-scheduling"})
         groups = job.partition.too_few() if job.partition is not None else None
         if groups is not None:
-            return Refusal("NotEnoughPodsOfTask", _too_few(groups))
+            return _TOO_FEW_OF_TASK(_too_few(groups))
         if job.valid_count < job.min_available:
-            return Refusal(
-                "NotEnoughTasks",
-                {
-                    "message": "Not enough valid tasks for gang-scheduling",
-                    "valid": str(job.valid_count),
-                    "min": str(job.min_available),
-                },
+            return _TOO_FEW(
+                {"message": "Not enough valid tasks for gang-scheduling"},
+                [("valid", "", job.valid_count), ("min", "", job.min_available)],
             )
         return None
 
@@ -143,13 +147,8 @@ class GangPlugin(Plugin):
                 missing = job.min_available - job.ready_count
                 message = f"{missing}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
                 session.conditions[job.index] = (UNSCHEDULABLE, "True", "NotEnoughResources", message)
-                job.note(
-                    "gang",
-                    self.name,
-                    Refusal(
-                        "fewer tasks than the minimum", {"have": str(job.ready_count), "min": str(job.min_available)}
-                    ),
-                )
+                counts = [("have", "", job.ready_count), ("min", "", job.min_available)]
+                job.note("gang", self.name, _SHORT(amounts=counts))
 
     def _tell_of_sub_groups(self, session: Session, job: Job, partition: Partition) -> None:
         """Note which sub-groups found no room, and whether the job needs more of them than it has."""
@@ -157,8 +156,8 @@ class GangPlugin(Plugin):
             job.note("gang", self.name, refusal)
         short = partition.short()
         if short is not None:
-            detail = {"policy": short.name, "have": str(short.ready), "min": str(short.minimum)}
-            job.note("gang", self.name, Refusal("fewer sub-groups than the minimum", detail))
+            counts = [("have", "", short.ready), ("min", "", short.minimum)]
+            job.note("gang", self.name, _SHORT_OF_SUB_GROUPS({"policy": short.name}, counts))
 
 
 class _Surplus(Allowance):
@@ -227,8 +226,9 @@ def fit_error(job: Job) -> str:
     if origins:
         first = origins[0]
         same = [waiting for waiting in origins if waiting.pods[:1] == first.pods[:1] and waiting.gate == first.gate]
+        said = [waiting.reason.words if isinstance(waiting.reason, Reason) else waiting.reason for waiting in same]
         reasons = ", ".join(
-            f"{waiting.nodes} {waiting.reason}" if waiting.nodes else waiting.reason for waiting in same
+            f"{waiting.nodes} {words}" if waiting.nodes else words for waiting, words in zip(same, said, strict=True)
         )
         who = f"{first.pods[0].partition('/')[2]}: " if first.pods else ""
         text += f"{ORIGIN}{who}{reasons}"

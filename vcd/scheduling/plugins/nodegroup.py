@@ -12,6 +12,7 @@ import numpy as np
 from vcd.model.annotations import AnnotationError, json_mapping
 from vcd.model.objects import NodeGroupTerms
 from vcd.model.quantity import QuantityError
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import resource_values
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.accounts import KeepsAccounts
@@ -20,7 +21,6 @@ from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import ROOT_QUEUE, Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NO_VALUE
@@ -33,11 +33,13 @@ REQUIRED_POINTS = 100.0
 PREFERRED_POINTS = 50.0
 AVOIDED_POINTS = -1.0
 
-_NO_LABEL = "node group label not found"
-_NO_AFFINITY = "node group affinity not specified"
-_UNSATISFIED = "node does not satisfy the node group affinity"
-_EXCEEDED = "node group resource limit exceeded"
-_INVALID = "node group resource limit annotation invalid"
+_NO_LABEL = ReasonCode("node-group-missing", Cause.NODE_POLICY, "node group label not found", nodes_help=True)
+_NO_AFFINITY = ReasonCode("node-group-rules-missing", Cause.NODE_POLICY, "node group affinity not specified")
+_UNSATISFIED = ReasonCode(
+    "node-group", Cause.NODE_POLICY, "node does not satisfy the node group affinity", nodes_help=True
+)
+_EXCEEDED = ReasonCode("node-group-limit", Cause.QUEUE_CAPABILITY, "node group resource limit exceeded")
+_INVALID = ReasonCode("node-group-limit-unreadable", Cause.INVALID, "node group resource limit annotation invalid")
 
 
 class Rules(NamedTuple):
@@ -92,15 +94,15 @@ class _Treatment(NamedTuple):
     rules: Rules | None
     admitted: Mask
     points: Scores
-    grouped: str
-    groupless: str = _NO_LABEL
+    grouped: Reason
+    groupless: Reason = _NO_LABEL()
 
 
 class NodeGroupAffinity(Predicate):
     """A node is in a group that the rules of the pod's queue admit."""
 
     name = "NodeGroup"
-    reason = _UNSATISFIED
+    reason = _UNSATISFIED()
 
     def __init__(self, plugin: NodeGroupPlugin) -> None:
         self._plugin = plugin
@@ -114,7 +116,7 @@ class NodeGroupAffinity(Predicate):
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._plugin.treatment(task).admitted, usage)
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         """Volcano's reasons."""
         treatment = self._plugin.treatment(task)
         labelled = at_rows(self._plugin.codes, usage) != NO_VALUE
@@ -127,7 +129,7 @@ class NodeGroupLimits(Predicate):
     """A node is in a group in which the pod's queue stays within its limits."""
 
     name = "NodeGroupLimits"
-    reason = _EXCEEDED
+    reason = _EXCEEDED()
     depends = Depends.QUEUE
     unresolvable = True
 
@@ -205,7 +207,7 @@ class NodeGroupPlugin(KeepsAccounts):
         self.codes, self.groups = session.nodes.facts.label(NODE_GROUP)
         self._code_of_row: list[int] = []
         self._treatments: dict[int, _Treatment] = {}
-        self._refusals: dict[int, Refusal] = {}
+        self._refusals: dict[int, Reason] = {}
         self.limits: dict[int, dict[int, _Limit]] = {}
         """By queue and by the code of the node group, of queues that have some."""
         self._treatment_by = cache(self._treat)
@@ -230,7 +232,7 @@ class NodeGroupPlugin(KeepsAccounts):
             self._refusals[queue.index] = _unreadable(queue, error)
             count = len(self.codes)
             self._treatments[queue.index] = _Treatment(
-                None, np.zeros(count, np.bool_), np.zeros(count), _INVALID, _INVALID
+                None, np.zeros(count, np.bool_), np.zeros(count), _INVALID(), _INVALID()
             )
             return
         if limits:
@@ -242,7 +244,7 @@ class NodeGroupPlugin(KeepsAccounts):
     def _treat(self, rules: Rules) -> _Treatment:
         by_order: bool = self.values["enablePreferredOrder"]
         points = np.array([*(rules.points(group, by_order) for group in self.groups), 0.0])[self.codes]
-        return _Treatment(rules, self._admitted(rules), points, _UNSATISFIED if any(rules) else _NO_AFFINITY)
+        return _Treatment(rules, self._admitted(rules), points, _UNSATISFIED() if any(rules) else _NO_AFFINITY())
 
     def _rules_of(self, queue: Queue) -> tuple[Rules, str]:
         """The rules that hold for a queue, and what kept them from being looked for further up ("" if nothing did)."""
@@ -313,7 +315,7 @@ class NodeGroupPlugin(KeepsAccounts):
 
     # --- points -----------------------------------------------------------------------------------------------------
 
-    def pre_predicate(self, task: Task) -> Refusal | None:
+    def pre_predicate(self, task: Task) -> Reason | None:
         """Why no node at all may take the pods of a queue."""
         return self._refusals.get(task.job.queue.index)
 
@@ -336,11 +338,11 @@ class NodeGroupPlugin(KeepsAccounts):
                 limit.held = plus(limit.held, tasks[0].amounts, sign)
 
 
-def _without_rules(queue: Queue, broken: str) -> Refusal:
+def _without_rules(queue: Queue, broken: str) -> Reason:
     detail = {"queue": queue.name, "mend": "give the queue spec.affinity, or the plugin the argument strict: false"}
-    return Refusal(_NO_AFFINITY, {**detail, "inheritance": broken} if broken else detail)
+    return _NO_AFFINITY({**detail, "inheritance": broken} if broken else detail)
 
 
-def _unreadable(queue: Queue, error: AnnotationError) -> Refusal:
+def _unreadable(queue: Queue, error: AnnotationError) -> Reason:
     mend = 'give each group its resources, as in {"group": {"cpu": "100", "memory": "200Gi"}}, or remove it'
-    return Refusal(_INVALID, {"queue": queue.name, "annotation": LIMITS, "error": str(error), "mend": mend})
+    return _INVALID({"queue": queue.name, "annotation": LIMITS, "error": str(error), "mend": mend})

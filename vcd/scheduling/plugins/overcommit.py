@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.session.jobs import reserved_by_running
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import By, GroupColumns, Rows
 from vcd.state.sums import Ints, bounded, sum_of
+
+_OVERUSED = ReasonCode("cluster-reserved", Cause.ADMISSION, "resource in cluster is overused", nodes_help=True)
 
 DEFAULT_FACTOR = 1.2
 
@@ -63,7 +65,7 @@ class OvercommitPlugin(Plugin):
                 held, admitted = jobs.sums("allocated"), jobs.sums(_admitted)
                 self._guaranteed[queue.index] = left - held[queue.index] - admitted[queue.index]
 
-    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+    def job_enqueueable(self, job: Job) -> Vote | Reason:
         """Whether the group's minimum still fits."""
         if job.record.min_resources is None:
             return Vote.PERMIT
@@ -76,8 +78,8 @@ class OvercommitPlugin(Plugin):
         if not over.any():
             return Vote.PERMIT
         limit = np.floor(self._room)
-        detail = self._session.told(np.flatnonzero(over), asks=needed, admitted=ahead, limit=limit)
-        return Refusal("resource in cluster is overused", detail)
+        amounts = self._session.told(np.flatnonzero(over), asks=needed, admitted=ahead, limit=limit)
+        return _OVERUSED(amounts=amounts)
 
     def job_enqueued(self, job: Job) -> None:
         """Count an admitted group."""

@@ -75,7 +75,7 @@ class PdbPlugin(Plugin):
         """Note on the asking job which budgets of its candidates cannot be read."""
         namespaces = {task.namespace for task in tasks} if self._budgets.unread else set()
         for refusal in [refusal for namespace, refusal in self._budgets.unread if namespace in namespaces]:
-            if all(waiting.reason != refusal.reason for waiting in asker.job.why):
+            if all(waiting.reason != refusal for waiting in asker.job.why):
                 asker.job.note("invalid", self.name, refusal)
 
     def on_deallocate(self, task: Task, row: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from vcd.model.events import VolumeChoice
+from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.following import FollowsPods
@@ -31,7 +32,6 @@ from vcd.scheduling.search.predicates.volumes import (
     limits_refusal,
     zone_refusal,
 )
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
@@ -137,7 +137,7 @@ class PredicatesPlugin(FollowsPods):
     def open(self, session: Session) -> None:
         """Follow the pods when a test asks where they are; look at volumes only when a pending pod has some."""
         self._session = session
-        self._readable: dict[Shape, str | None] = {}
+        self._readable: dict[Shape, Reason | None] = {}
         self._affinity = InterPodAffinity(session) if self.is_on("PodAffinity") else None
         self._spread = PodTopologySpread(session) if self.is_on("PodTopologySpread") else None
         if self._affinity is not None or self._spread is not None or self.is_on("NodePorts"):
@@ -185,7 +185,7 @@ class PredicatesPlugin(FollowsPods):
         cores, gigabytes = self.values.matching(_CORES), self.values.matching(_GIGABYTES)
         return {name: Rate.of(cores.get(name), gigabytes.get(name)) for name in names}
 
-    def pre_predicate(self, task: Task) -> Refusal | None:
+    def pre_predicate(self, task: Task) -> Reason | None:
         """Why no node at all may take a pod."""
         spec = task.shape.spec
         reason = None
@@ -196,12 +196,12 @@ class PredicatesPlugin(FollowsPods):
         if reason is None and self._spread is not None and spec.topology_spread_constraints:
             reason = self._spread.refusal(task)
         if reason is not None:
-            return Refusal(reason)
+            return reason
         if self._storage is None or not spec.volumes:
             return None
         return self._volume_refusal(self._storage, task)
 
-    def _unreadable(self, shape: Shape) -> str | None:
+    def _unreadable(self, shape: Shape) -> Reason | None:
         """What of a shape's tolerations or node affinity rules out all nodes; found out once per shape."""
         if shape not in self._readable:
             reason = tolerations_refusal(shape.spec)
@@ -210,7 +210,7 @@ class PredicatesPlugin(FollowsPods):
             self._readable[shape] = reason
         return self._readable[shape]
 
-    def _volume_refusal(self, storage: Storage, task: Task) -> Refusal | None:
+    def _volume_refusal(self, storage: Storage, task: Task) -> Reason | None:
         tests = {"VolumeBinding": binding_refusal, "VolumeZone": zone_refusal, "NodeVolumeLimits": limits_refusal}
         found = (refusal_of(storage, task) for name, refusal_of in tests.items() if self.is_on(name))
         return next((refusal for refusal in found if refusal is not None), None)

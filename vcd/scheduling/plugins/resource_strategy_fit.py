@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from vcd.model.annotations import AnnotationError, json_mapping
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
@@ -15,9 +16,12 @@ from vcd.scheduling.search.parts import Columns, Depends, Predicate, Score, Scor
 from vcd.scheduling.search.predicates.proportional import Proportional, Rate
 from vcd.scheduling.search.scores.strategy import LEAST, MOST, Rating, ScarceResourceAvoidance, Strategy, strategy_of
 from vcd.scheduling.session.nodes import Usage
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+
+_INVALID = ReasonCode(
+    "resource-strategy-invalid", Cause.INVALID, "the pod's resource strategy is invalid, it is rated by none"
+)
 
 SCORING_TYPE = "volcano.sh/resource-strategy-scoring-type"
 SCORING_WEIGHT = "volcano.sh/resource-strategy-weight"
@@ -154,7 +158,7 @@ class ResourceStrategyFitPlugin(Plugin):
         self._rating = Rating(session, self.weight, known)
         self._own_of_row: dict[int, tuple[str, str]] = {}
         self._ratings: dict[tuple[str, str], Rating | None] = {}
-        self._errors: dict[tuple[str, str], Refusal] = {}
+        self._errors: dict[tuple[str, str], Reason] = {}
 
     def close(self, session: Session) -> None:
         """Tell of the pods whose annotations count for nothing."""
@@ -186,9 +190,7 @@ class ResourceStrategyFitPlugin(Plugin):
                 raise AnnotationError(f"{SCORING_TYPE}: {kind!r} is not one of {MOST}, {LEAST}")
         except AnnotationError as error:
             mend = f'give both {SCORING_TYPE} and {SCORING_WEIGHT}, such as {{"cpu": 2, "memory": 1}}'
-            self._errors[own] = Refusal(
-                "the pod's resource strategy is invalid, it is rated by none", {"error": str(error), "mend": mend}
-            )
+            self._errors[own] = _INVALID({"error": str(error), "mend": mend})
             return None
         return Rating(self._session, self.weight, strategies)
 

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping
 from vcd.model.events import Waiting
 from vcd.model.objects import Quantities, ResourceQuota
 from vcd.model.quantity import QuantityError, format_milli, format_units, parse_milli, parse_units
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
+
+_UNREADABLE = ReasonCode("namespace-quota-unreadable", Cause.NAMESPACE_QUOTA, "resource quota cannot be compared")
+_INSUFFICIENT = ReasonCode("namespace-quota", Cause.NAMESPACE_QUOTA, "resource quota insufficient")
 
 Thousandths = dict[str, int]
 """Amounts by name as the quota spells it (``requests.cpu``), in thousandths of a unit, bytes too."""
@@ -43,7 +46,7 @@ class ResourceQuotaPlugin(Plugin):
                 self._quotas.setdefault(quota.metadata.namespace, []).append(quota)
         self._admitted: dict[str, Thousandths] = {}
 
-    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+    def job_enqueueable(self, job: Job) -> Vote | Reason:
         """Whether all quotas of the namespace have room for the group's minimum."""
         wanted = job.record.group.spec.min_resources
         if wanted is None:
@@ -72,7 +75,7 @@ class ResourceQuotaPlugin(Plugin):
         return ()
 
     @staticmethod
-    def _refusal(quota: ResourceQuota, wanted: Quantities, admitted: Mapping[str, int]) -> Refusal | None:
+    def _refusal(quota: ResourceQuota, wanted: Quantities, admitted: Mapping[str, int]) -> Reason | None:
         hard, used = quota.status.hard, quota.status.used
         detail: dict[str, str] = {}
         for name in sorted(wanted.keys() & hard.keys()):
@@ -82,14 +85,14 @@ class ResourceQuotaPlugin(Plugin):
                 limit = _read(f"status.hard.{name} of the quota", hard[name])
                 have = _read(f"status.used.{name} of the quota", used.get(name, 0))
             except QuantityError as error:
-                return Refusal("resource quota cannot be compared", {"quota": quota.key, "error": str(error)})
+                return _UNREADABLE({"quota": quota.key, "error": str(error)})
             if have + before + asks > limit:
                 detail[f"asks {name}"] = str(wanted[name])
                 detail[f"used {name}"] = str(used.get(name, 0))
                 if before:
                     detail[f"admitted in this cycle {name}"] = _shown(name, before)
                 detail[f"limit {name}"] = str(hard[name])
-        return Refusal("resource quota insufficient", {"quota": quota.key, **detail}) if detail else None
+        return _INSUFFICIENT({"quota": quota.key, **detail}) if detail else None
 
 
 def _thousandths(text: str | int | float) -> int:

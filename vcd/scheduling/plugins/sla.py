@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.words import rfc3339
 from vcd.scheduling.framework.arguments import Argument, parse_duration
 from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
+
+_NO_DURATION = ReasonCode(
+    "waiting-time-unreadable",
+    Cause.INVALID,
+    "annotation {key} of the group is no duration above zero, and is passed over",
+)
 
 WAITING_TIME = "sla-waiting-time"
 ANNOTATIONS = (f"volcano.sh/{WAITING_TIME}", WAITING_TIME)
@@ -85,9 +91,9 @@ class SlaPlugin(Plugin):
                 job.note("invalid", self.name, refusal)
 
 
-def waiting_time(annotations: dict[str, str]) -> tuple[int | None, tuple[Refusal, ...]]:
+def waiting_time(annotations: dict[str, str]) -> tuple[int | None, tuple[Reason, ...]]:
     """The waiting time in nanoseconds that annotations state (None: none), and what is wrong with those passed over."""
-    wrong: list[Refusal] = []
+    wrong: list[Reason] = []
     for key in ANNOTATIONS:
         text = annotations.get(key)
         if text is None:
@@ -98,6 +104,9 @@ def waiting_time(annotations: dict[str, str]) -> tuple[int | None, tuple[Refusal
             waiting = 0
         if waiting > 0:
             return waiting, tuple(wrong)
-        detail = {"annotation": key, "value": text, "write": "a duration above zero, for example 1h30m"}
-        wrong.append(Refusal(f"annotation {key} of the group is no duration above zero, and is passed over", detail))
+        wrong.append(
+            _NO_DURATION(
+                {"key": key, "annotation": key, "value": text, "write": "a duration above zero, for example 1h30m"}
+            )
+        )
     return None, tuple(wrong)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import framework_of
@@ -19,11 +20,33 @@ from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.deletion import asked_since
 from vcd.state.records import ANY_ZONE, PREEMPTABLE, ZONE, is_preemptable, uses_zones
+
+_CLOSED = ReasonCode(
+    "zone-closed-until",
+    Cause.NODE_POLICY,
+    "node(s) in revocable zone {zone} are closed now, open {window} UTC",
+    nodes_help=True,
+)
+_NO_WINDOW = ReasonCode(
+    "zone-without-window",
+    Cause.NODE_POLICY,
+    "node(s) in revocable zone {zone}, for which the argument tdm.revocable-zone.{zone} is missing",
+    nodes_help=True,
+)
+_NO_AMOUNT = ReasonCode(
+    "budget-annotation",
+    Cause.INVALID,
+    "annotation {key} of the group is no number or percentage, and is passed over",
+)
+_NO_ZONE = ReasonCode(
+    "zone-annotation",
+    Cause.INVALID,
+    "annotation volcano.sh/revocable-zone of the pod permits no zone; write * for all of them",
+)
 
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
@@ -98,18 +121,20 @@ class _Zones:
         code = int(self.codes[row])
         return self.names[code] if code >= 0 else ""
 
-    def why_closed(self, zone: str) -> str:
+    def why_closed(self, zone: str) -> Reason:
         """Why nodes of a zone take nothing now."""
         if zone in self._texts:
-            return f"node(s) in revocable zone {zone} are closed now, open {self._texts[zone]} UTC"
-        return f"node(s) in revocable zone {zone}, for which the argument tdm.revocable-zone.{zone} is missing"
+            return _CLOSED({"zone": zone, "window": self._texts[zone]})
+        return _NO_WINDOW({"zone": zone})
 
 
 class ZoneIsOpen(Predicate):
     """A node in a revocable zone takes pods only in the zone's window."""
 
     name = "RevocableZoneOpen"
-    reason = "node(s) in a revocable zone that is closed now"
+    reason = ReasonCode(
+        "zone-closed", Cause.NODE_POLICY, "node(s) in a revocable zone that is closed now", nodes_help=True
+    )()
     depends = Depends.TIME
     unresolvable = True
 
@@ -123,7 +148,7 @@ class ZoneIsOpen(Predicate):
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._passes, usage)
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         """One reason per zone."""
         codes: npt.NDArray[np.int32] = at_rows(self._zones.codes, usage)[failed]
         counts = np.bincount(codes[codes >= 0], minlength=len(self._zones.names)).tolist()
@@ -135,7 +160,12 @@ class MayBeRevoked(Predicate):
     """A node in a revocable zone takes only pods that may use such nodes."""
 
     name = "RevocableZonePermitted"
-    reason = "node(s) in a revocable zone, which the pod does not permit (annotation volcano.sh/preemptable)"
+    reason = ReasonCode(
+        "zone-not-permitted",
+        Cause.NODE_POLICY,
+        "node(s) in a revocable zone, which the pod does not permit (annotation volcano.sh/preemptable)",
+        nodes_help=True,
+    )()
     depends = Depends.TIME
     unresolvable = True
 
@@ -288,13 +318,11 @@ class TdmPlugin(Plugin):
             for key in (MIN_AVAILABLE, MAX_UNAVAILABLE):
                 text = job.record.group.metadata.annotations.get(key)
                 if text is not None and _AMOUNT.fullmatch(text) is None:
-                    reason = f"annotation {key} of the group is no number or percentage, and is passed over"
-                    job.note("invalid", self.name, Refusal(reason, {"value": text, "write": "2 or 30%"}))
+                    job.note("invalid", self.name, _NO_AMOUNT({"key": key, "value": text, "write": "2 or 30%"}))
             for task in job.pending():
                 text = task.pod.metadata.annotations.get(ZONE)
                 if text is not None and text != ANY_ZONE:
-                    reason = f"annotation {ZONE} of the pod permits no zone; write * for all of them"
-                    job.note("invalid", self.name, Refusal(reason, {"value": text}), task=task)
+                    job.note("invalid", self.name, _NO_ZONE({"value": text}), task=task)
 
 
 class _WithinBudgets(Allowance):

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.requests import PODS
 from vcd.scheduling.search.kinds import MOVING, Applying, Part, TaskKind, TaskKinds
 from vcd.scheduling.search.nodesalike import NodesAlike
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores
@@ -26,6 +28,9 @@ from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
+
+_TOO_MANY_PODS = ReasonCode("node-pods", Cause.NODE_ROOM, "Too many pods", nodes_help=True)()
+_INSUFFICIENT = ReasonCode("node-room", Cause.NODE_ROOM, "Insufficient {resource}", nodes_help=True)
 
 _NOWHERE = np.iinfo(np.int64).min
 _NOW = 61
@@ -161,7 +166,7 @@ class Candidates:
         if before is not self.static:
             self._position = -1
         if before is not self.static or self._moving_predicates:
-            self._reasons: tuple[tuple[int, int], dict[str, int]] | None = None
+            self._reasons: tuple[tuple[int, int], dict[Reason, int]] | None = None
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -540,17 +545,17 @@ class Candidates:
 
     # --- reasons ------------------------------------------------------------------------------------------------------
 
-    def reasons(self) -> dict[str, int]:
-        """Why nodes do not take the task: reasons in words and the number of nodes, each node by its first one."""
+    def reasons(self) -> dict[Reason, int]:
+        """Why nodes do not take the task, and how many, each node by its first reason."""
         self._catch_up()
         stamp = (self._position, self.session.trial.changes if self._moving_predicates else 0)
         if self._reasons is None or self._reasons[0] != stamp:
             self._reasons = (stamp, self._count_reasons())
         return self._reasons[1]
 
-    def _count_reasons(self) -> dict[str, int]:
+    def _count_reasons(self) -> dict[Reason, int]:
         self._evaluator.evaluations += 1
-        counts: Counter[str] = Counter()
+        counts: Counter[Reason] = Counter()
         task, usage, nodes = self.task, self._evaluator.nodes.usage, self._evaluator.nodes
         room = usage.future_idle
         short = task.floor[:, None] > room
@@ -558,7 +563,7 @@ class Candidates:
         for column, name in enumerate(nodes.resources):
             lacking = int(short[column].sum())
             if lacking:
-                counts["Too many pods" if name == "pods" else f"Insufficient {name}"] += lacking
+                counts[_TOO_MANY_PODS if name == PODS else _INSUFFICIENT({"resource": name})] += lacking
         for predicate in self._evaluator.predicates:
             if not predicate.applies(task):
                 continue
@@ -566,7 +571,7 @@ class Candidates:
             if failed.any():
                 counts.update(predicate.reasons(task, usage, failed))
             remaining &= ~failed
-        return dict(sorted(counts.items()))
+        return dict(sorted(counts.items(), key=lambda item: item[0].words))
 
 
 def _highest_of(points: Scores) -> float:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.reasons import Reason
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.views import Task
 
@@ -45,7 +46,7 @@ class Predicate:
 
     owner: str = ""
     name: ClassVar[str]
-    reason: ClassVar[str]
+    reason: ClassVar[Reason]
     depends: ClassVar[Depends] = Depends.FACTS
     unresolvable: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ()
@@ -105,8 +106,8 @@ class Predicate:
         alone: nothing that is evicted changes these."""
         return failed if self.unresolvable else np.zeros_like(failed)
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        """Reasons in words and how many of the ``failed`` nodes have them."""
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
+        """Reasons and how many of the ``failed`` nodes have them."""
         return {self.reason: int(failed.sum())}
 
 

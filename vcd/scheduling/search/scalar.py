@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import PodSpec
+from vcd.model.reasons import Reason
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.nodeview import NodeView
@@ -182,29 +183,29 @@ class ScalarPredicate(Predicate):
         self._asker = _Asker(session, f"predicate {self.name}", type(self).depends, self.kind_of)
         vars(self)["depends"] = self._asker.depends
 
-    def passes(self, task: TaskView, node: NodeView) -> bool | str:
-        """Whether the node takes the task: True or False, or why not in words."""
+    def passes(self, task: TaskView, node: NodeView) -> bool | Reason:
+        """Whether the node takes the task: True or False, or why not."""
         raise NotImplementedError
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         """`passes` over the rows of ``usage``."""
         return self._asker.column(task, usage, np.bool_, self._passes)
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        """The words that `passes` gives for the failed nodes, and ``reason`` where it gives none."""
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
+        """The reasons that `passes` gives for the failed nodes, and ``reason`` where it gives none."""
         view = self._asker.task(task)
-        counts: Counter[str] = Counter()
+        counts: Counter[Reason] = Counter()
         for column in np.flatnonzero(failed).tolist():
             row = column if usage.rows is None else int(usage.rows[column])
             answer = self.passes(view, self._asker.node(row, usage, column))
-            counts[answer if isinstance(answer, str) and answer else self.reason] += 1
+            counts[answer if isinstance(answer, Reason) else self.reason] += 1
         return counts
 
     def _passes(self, task: TaskView, node: NodeView) -> bool:
         answer = self.passes(task, node)
-        if not isinstance(answer, bool | np.bool_ | str):
-            raise TypeError(f"predicate {self.name} answers {answer!r} for {node.name}: neither a bool nor a text")
-        return not isinstance(answer, str) and bool(answer)
+        if not isinstance(answer, bool | np.bool_ | Reason):
+            raise TypeError(f"predicate {self.name} answers {answer!r} for {node.name}: neither a bool nor a Reason")
+        return not isinstance(answer, Reason) and bool(answer)
 
 
 class ScalarScore(Score):

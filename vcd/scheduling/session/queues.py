@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.state.records import QueueRecord
+
+_CLOSED = ReasonCode(
+    "queue-closed", Cause.QUEUE_CLOSED, "queue is {state}", mend="open the queue, or submit to another one"
+)
 
 
 class Queue:
@@ -21,3 +26,7 @@ class Queue:
         self.created = record.created
         self.reclaimable = record.queue.spec.reclaimable is not False
         """Whether other queues may take back what it holds beyond its share; yes unless it says no."""
+
+    def why_closed(self) -> Reason:
+        """Why it takes no work while it is not open."""
+        return _CLOSED({"state": self.state})

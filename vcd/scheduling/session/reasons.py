@@ -1,17 +1,8 @@
-"""What is said of objects: why they wait, and what is wrong with them."""
+"""What is said of objects: what is wrong with them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """No, and why: a reason in words and the quantities behind it, by name."""
-
-    reason: str
-    detail: Mapping[str, str] = field(default_factory=dict)
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, order=True)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from vcd.model.codec import BadObject, Foreign
 from vcd.model.objects import Object
+from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
 from vcd.model.requests import format_sum
 from vcd.model.status import (
     TaskStatus,
@@ -27,13 +28,21 @@ from vcd.scheduling.session.nodes import Ints, Nodes
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.statement import Statement, Trial
 from vcd.scheduling.session.views import Job, Task, Views
 from vcd.state.content import NO_OBJECTS, Objects
 from vcd.state.records import GroupRecord, Shape
 from vcd.state.shapes import flags_of
 from vcd.state.snapshot import Snapshot
+
+_QUEUE_MISSING = ReasonCode(
+    "queue-missing",
+    Cause.QUEUE_MISSING,
+    "queue {queue} does not exist",
+    mend="create the queue, or name another one in the PodGroup's spec.queue",
+)
+_QUEUE_UNUSABLE = ReasonCode("queue-unusable", Cause.INVALID, "queue {queue} cannot be used", mend="mend what is named")
 
 S = TypeVar("S")
 T = TypeVar("T", bound=Object)
@@ -118,12 +127,12 @@ class Session:
         """The queue that a group is in: the default queue where it names none."""
         return self.snapshot.settings.queue_of(record.group)
 
-    def why_no_queue(self, name: str) -> Refusal:
+    def why_no_queue(self, name: str) -> Reason:
         """Why there is no queue of a name: it could not be read, or nobody made it."""
         problem = self.snapshot.bad_queues.get(name)
         if problem is None:
-            return Refusal(f"queue {name} does not exist")
-        return Refusal(f"queue {name} cannot be used", {"problem": problem})
+            return _QUEUE_MISSING({"queue": name})
+        return _QUEUE_UNUSABLE({"queue": name, "problem": problem})
 
     def lineage(self, queue: Queue) -> list[Queue]:
         """A queue and its ancestors, the root last; ends early at a parent that is not there, or that came before."""
@@ -259,15 +268,15 @@ class Session:
         pairs = zip(self.nodes.resources, values, strict=True)
         return {name: format_sum(name, value) for name, value in pairs if value}
 
-    def told(self, columns: Iterable[int], **amounts: Sequence[int] | Ints) -> dict[str, str]:
+    def told(self, columns: Iterable[int], **amounts: Sequence[int] | Ints) -> list[Amount]:
         """Several such of some resources, each name with a word before it, as in ``asks cpu``."""
         names = [(column, self.nodes.resources[column]) for column in columns]
-        return {
-            f"{word.replace('_', ' ')} {name}": format_sum(name, values[column])
+        return [
+            (word.replace("_", " "), name, int(values[column]))
             for word, values in amounts.items()
             for column, name in names
             if values[column]
-        }
+        ]
 
 
 def _typed(found: Mapping[str, Object], of: type[T]) -> Mapping[str, T]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import msgspec
 
 from vcd.model import events as ev
+from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.scheduling.session.nodes import Nodes
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.content import TaskColumns
 
@@ -29,7 +29,7 @@ class Hooks:
     which takes the placement back; of several alike tasks at once nobody refuses one; an eviction is a
     ``deallocated``, taken back it is an ``allocated``. The others say what is done together with a bind."""
 
-    allocated: Callable[[Task, int], Sequence[tuple[str, Refusal]]] = lambda task, node: ()
+    allocated: Callable[[Task, int], Sequence[tuple[str, Reason]]] = lambda task, node: ()
     deallocated: Callable[[Task, int], None] = lambda task, node: None
     volumes: Callable[[Task, int], tuple[ev.VolumeChoice, ...]] = lambda task, node: ()
     annotations: Callable[[Task, int], dict[str, str]] = lambda task, node: {}

@@ -18,18 +18,23 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.events import Waiting, by_key
+from vcd.model.events import Waiting
 from vcd.model.objects import Pod, SubGroupPolicy
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, Phase, TaskStatus
 from vcd.scheduling.session.nodes import Deltas
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.subgroups import SubGroups, index_of_value
 from vcd.state.content import TaskColumns, values_of
 from vcd.state.groups import Rows
 from vcd.state.records import GroupRecord, Shape, is_preemptable, task_role
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import Ints, plus
+
+_POLICY_WITHOUT_PODS = ReasonCode("sub-groups-missing", Cause.INVALID, "a sub-group policy takes no pod")
+_SUB_GROUP_SHORT = ReasonCode(
+    "sub-group-short", Cause.GANG_INCOMPLETE, "fewer tasks of a sub-group have room than its size", nodes_help=True
+)
 
 _S = TaskStatus
 _PENDING, _PIPELINED = int(TaskStatus.PENDING), int(TaskStatus.PIPELINED)
@@ -214,16 +219,16 @@ class Job:
 
     # --- reasons ----------------------------------------------------------------------------------------------------
 
-    def note(self, gate: str, source: str, refusal: Refusal, nodes: int = 0, task: Task | None = None) -> None:
+    def note(self, gate: str, source: str, refusal: Reason, nodes: int = 0, task: Task | None = None) -> None:
         """Remember why it, or one of its tasks, waits; equal reasons are counted, with the first tasks' keys."""
-        said = (gate, source, refusal.reason, nodes)
+        said = (gate, source, refusal, nodes)
         for position, known in enumerate(self.why):
             if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == said:
                 pods = (*known.pods, task.key)[:_SHOWN_PODS]
                 self.why[position] = msgspec.structs.replace(known, tasks=known.tasks + 1, pods=pods)
                 return
         pods = () if task is None else (task.key,)
-        self.why.append(Waiting(self.key, *said, len(pods), pods, by_key(refusal.detail)))
+        self.why.append(Waiting(self.key, *said, len(pods), pods))
 
     # --- roles ------------------------------------------------------------------------------------------------------
 
@@ -464,28 +469,24 @@ class Partition:
 
     # --- reasons ----------------------------------------------------------------------------------------------------
 
-    def remarks(self) -> Iterator[Refusal]:
+    def remarks(self) -> Iterator[Reason]:
         """What of the policies is passed over, and why."""
         for groups in self.policies:
             if groups.fault:
-                yield Refusal("a sub-group policy takes no pod", {"policy": groups.name, "message": groups.fault})
+                yield _POLICY_WITHOUT_PODS({"policy": groups.name, "message": groups.fault})
 
-    def missed(self) -> Iterator[Refusal]:
+    def missed(self) -> Iterator[Reason]:
         """Of each policy, the sub-jobs that were given up for lack of room, with the figures of the first."""
         for groups in self.policies:
             given_up = [each for each in self.sub_jobs if each.groups is groups and each.missed is not None]
             if given_up:
                 first = given_up[0]
-                yield Refusal(
-                    "fewer tasks of a sub-group have room than its size",
-                    {
-                        "policy": groups.name,
-                        "subGroups": str(len(given_up)),
-                        "first": ", ".join(first.values),
-                        "have": str(first.missed),
-                        "size": str(first.min_available),
-                    },
-                )
+                counts = [
+                    ("subGroups", "", len(given_up)),
+                    ("have", "", first.missed or 0),
+                    ("size", "", first.min_available),
+                ]
+                yield _SUB_GROUP_SHORT({"policy": groups.name, "first": ", ".join(first.values)}, counts)
 
 
 class Views:

@@ -23,6 +23,7 @@ from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.reasons import Told, told
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
@@ -73,7 +74,7 @@ class Filling(msgspec.Struct):
     copies: int
     at_limit: bool
     kinds: list[NodeKind]
-    why: list[ev.Waiting]
+    why: list[Told]
     used: dict[str, float]
     notes: list[str]
 
@@ -201,14 +202,14 @@ class _Trial:
         bound = self._bound()
         return sum(all(pod in bound for pod in pods) for _, pods in self._copies[:count])
 
-    def first_waits(self, count: int) -> list[ev.Waiting]:
+    def first_waits(self, count: int) -> list[Told]:
         """Why the first of so many copies that is not bound whole must wait."""
         self.session(count)
         bound = self._bound()
         for groups, pods in self._copies[:count]:
             if not all(pod in bound for pod in pods):
                 own = set(groups)
-                return [waiting for waiting in self._plan.waiting if waiting.group in own and waiting.gate]
+                return [told(waiting) for waiting in self._plan.waiting if waiting.group in own and waiting.gate]
         return []
 
     def places(self) -> Counter[str]:

@@ -21,6 +21,7 @@ from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.reasons import Told, all_told
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN, Length, SimulatedCluster
 from vcd.timetravel.whatif.measure import JobRun, Measure, quantile
@@ -66,11 +67,11 @@ class Forecast(msgspec.Struct):
     pods: int
     minimum: int
     placed: dict[str, str]
-    waits: list[ev.Waiting]
+    waits: list[Told]
     runs_for: Estimate
     starts: Span | None
     ends: Span | None
-    never: list[ev.Waiting]
+    never: list[Told]
 
 
 class ForecastVictim(msgspec.Struct, frozen=True):
@@ -316,11 +317,11 @@ def _forecast(key: str, trials: _Trials, plan: ev.Plan, known: Sequence[ev.Waiti
         pods=len(units),
         minimum=max(1, life.group.spec.min_member),
         placed=dict(sorted(placed.items())),
-        waits=[waiting for waiting in plan.waiting if waiting.group == key and waiting.gate] or list(known),
+        waits=list(all_told([one for one in plan.waiting if one.group == key and one.gate] or known)),
         runs_for=_run_time(units, model),
         starts=_span_of([run.started for run in runs]),
         ends=_span_of([run.ended for run in runs]),
-        never=trials.reasons[key],
+        never=list(all_told(trials.reasons[key])),
     )
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from vcd.model import events as ev
 from vcd.model.words import counted, some
+from vcd.scheduling.framework.reasons import all_told
+from vcd.timetravel.differences import difference_from
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.changes import Change, What
 from vcd.timetravel.why.explain import Kind
@@ -123,7 +124,7 @@ def smallest_change(
         list(kinds),
         wait.record.session,
         moment(wait.record.now),
-        waits_in_words(wait.reasons),
+        waits_in_words(all_told(wait.reasons)),
         None if found is None else found.change,
         None if found is None else search.trials.effect(found.snapshot),
         0 if wait.job is None else len(wait.job.pending()),
@@ -135,7 +136,7 @@ def smallest_change(
 
 def _notes(wait: Wait, search: Search, found: FoundChange | None) -> list[str]:
     notes = []
-    if ev.encode_plan(wait.plan) != wait.record.plan:
+    if difference_from(wait.record, wait.plan) is not None:
         notes.append("this version decides the session otherwise than it was decided then; vcd replay tells how")
     if found is not None and found.change.what in ("quota", "room") and wait.session.snapshot.evicted:
         notes.append(

@@ -19,6 +19,7 @@ from vcd.model.words import quantities_in_words, some
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
+from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.search.parts import Depends
 from vcd.scheduling.session.nodes import Ints, room_needed
@@ -204,7 +205,7 @@ def _told(wait: Wait, turns: _Turns) -> Obstacles:
         session.queue_name_of(record),
         wait.record.session,
         moment(wait.record.now),
-        waits_in_words(wait.reasons),
+        waits_in_words(all_told(wait.reasons)),
         limits,
         {} if task is None else {n: text for n, text in session.amounts(task.request).items() if n != "pods"},
         0 if job is None else sum(one.status == TaskStatus.PENDING for one in job.pending()),

@@ -177,7 +177,7 @@ def _passed_over(session: Session, queue: Queue) -> str:
         return ""
     plugin, refusal = overused
     detail = quantities_in_words(refusal.detail)
-    return f"{refusal.reason} ({plugin}: {detail})" if detail else f"{refusal.reason} ({plugin})"
+    return f"{refusal.words} ({plugin}: {detail})" if detail else f"{refusal.words} ({plugin})"
 
 
 def _ordered_jobs(session: Session, jobs: list[Job]) -> list[OrderedJob]:

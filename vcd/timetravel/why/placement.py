@@ -121,7 +121,7 @@ class _Rating:
             len(self._names),
             len(self._order),
             tuple(self._rated(row) for row in shown),
-            self._refused,
+            {reason.words: nodes for reason, nodes in self._refused.items()},
             beside=None if other is None else self._rated(other),
         )
 

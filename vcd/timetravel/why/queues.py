@@ -15,6 +15,7 @@ from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.words import counted, some, span_in_words
+from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History, opened
@@ -282,7 +283,8 @@ class _Waits:
         """The jobs that waited longest."""
         jobs = sorted(self.jobs.items(), key=lambda item: (-item[1].total, item[0]))[:_LONGEST]
         return [
-            WaitingJob(group, job.total / _SECOND, bool(job.waits), waits_in_words(job.waits)) for group, job in jobs
+            WaitingJob(group, job.total / _SECOND, bool(job.waits), waits_in_words(all_told(job.waits)))
+            for group, job in jobs
         ]
 
     @property
@@ -450,7 +452,7 @@ def _now(name: str, spans: Sequence[QueueSpan], waits: _Waits) -> list[str]:
     still = sorted(((job.total, group) for group, job in waits.jobs.items() if job.waits), reverse=True)
     if still:
         length, group = still[0]
-        reasons = waits_in_words(waits.jobs[group].waits)
+        reasons = waits_in_words(all_told(waits.jobs[group].waits))
         told.append(
             f"{counted(len(still), 'job')} waiting, longest {group} for {span_in_words(length / _SECOND)}: {reasons}"
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
-from vcd.model.words import counted, quantities_in_words, reason_in_words, some, span_in_words
+from vcd.model.words import counted, quantities_in_words, some, span_in_words
+from vcd.scheduling.framework.reasons import Told
 from vcd.timetravel.why.placement import Placement, Rated
 from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import place_in_words, pods_in_words
@@ -127,12 +127,12 @@ def _waited(episode: Episode, story: Story) -> str:
     return words if first in ("", waits_in_words(episode.waiting)) else f"{words}; at first {first}"
 
 
-def waits_in_words(reasons: Sequence[ev.Waiting]) -> str:
+def waits_in_words(reasons: Sequence[Told]) -> str:
     """``at enqueue (PLUGIN): no room (asks cpu 4); at gang (gang): ...``"""
     words = []
     for reason in reasons:
         pods = f" for {pods_in_words(reason)}" if reason.pods else ""
-        words.append(f"at {place_in_words(reason)}{pods}: {reason_in_words(reason)}")
+        words.append(f"at {place_in_words(reason)}{pods}: {reason.text}")
     return "; ".join(words)
 
 

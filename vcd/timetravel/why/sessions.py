@@ -14,8 +14,10 @@ from vcd.model import events as ev
 from vcd.model.requests import format_sum
 from vcd.model.words import counted, quantities_in_words, some, span_in_words
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.framework.reasons import Told, all_told
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.differences import difference_from
 from vcd.timetravel.figures import allocated_now, held_by_queue, queue_figures
 from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.explain import NotFound
@@ -71,8 +73,8 @@ class WaitChange(msgspec.Struct, omit_defaults=True):
     """What a group waited for before a session, and what after it; nothing when it did not wait."""
 
     group: str
-    was: Waits = ()
-    now: Waits = ()
+    was: tuple[Told, ...] = ()
+    now: tuple[Told, ...] = ()
 
     def __str__(self) -> str:
         if not self.now:
@@ -304,12 +306,12 @@ def _calls(plan: ev.Plan, decided: Decided) -> list[tuple[int, str]]:
 
 def kinds_of(waits: Iterable[ev.Waiting]) -> list[str]:
     """Reasons without their numbers, each once: ``queue (PLUGIN): queue is overused``."""
-    return list(dict.fromkeys(f"{place_in_words(one)}: {one.reason}" for one in waits if one.gate))
+    return list(dict.fromkeys(f"{place_in_words(one)}: {one.reason}" for one in all_told(waits) if one.gate))
 
 
 def _wait_changes(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> list[WaitChange]:
     pairs = ((group, before.get(group, ()), after.get(group, ())) for group in sorted(before.keys() | after.keys()))
-    return [WaitChange(group, was, now) for group, was, now in pairs if was != now]
+    return [WaitChange(group, all_told(was), all_told(now)) for group, was, now in pairs if was != now]
 
 
 def _queues(session: Session) -> list[QueueChange]:
@@ -453,7 +455,7 @@ def _decide_again(history: History, explanation: SessionExplanation, record: ev.
         explanation.again = f"running the session again fails with {type(error).__name__}: {error}"
         return
     explanation.queues = _queues(session)
-    if ev.encode_plan(plan_of(session)) != record.plan:
+    if difference_from(record, plan_of(session)) is not None:
         explanation.again = (
             "it comes out otherwise today, and the queues are of that plan: vcd replay tells the difference"
         )

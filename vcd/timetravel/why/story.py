@@ -13,6 +13,7 @@ from vcd.eventlog import Logged
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod, PodGroup
+from vcd.scheduling.framework.reasons import Told, all_told
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.timetravel.why.placement import Placement
@@ -59,8 +60,8 @@ class Episode(msgspec.Struct, omit_defaults=True):
     detail: str = ""
     pods: list[str] = []
     places: dict[str, str] = {}
-    waiting: tuple[ev.Waiting, ...] = ()
-    waiting_first: tuple[ev.Waiting, ...] = ()
+    waiting: tuple[Told, ...] = ()
+    waiting_first: tuple[Told, ...] = ()
     choices: tuple[Placement, ...] = ()
     text: str = ""
     why: list[str] = []
@@ -94,7 +95,7 @@ class Story:
         self._namespace = group.partition("/")[0] + "/"
 
     @property
-    def waits_for(self) -> tuple[ev.Waiting, ...]:
+    def waits_for(self) -> tuple[Told, ...]:
         """Why it waits after the last event; nothing when it does not."""
         return () if self._wait is None else self._wait.waiting
 
@@ -307,7 +308,7 @@ class Story:
         return reasons if all(one.gate == "gang" for one in meant) else meant
 
     def _follow_wait(self, time: int) -> None:
-        reasons = self._reasons()
+        reasons = all_told(self._reasons())
         if self._wait is not None and _kinds(reasons) == _kinds(self._wait.waiting):
             if reasons != self._wait.waiting:
                 self._wait.waiting_first = self._wait.waiting_first or self._wait.waiting
@@ -358,7 +359,7 @@ def _shown(pod: Pod | None) -> tuple[str, str, bool]:
     return pod.status.phase or "Pending", pod.spec.node_name, pod.metadata.deletion_timestamp is not None
 
 
-def _kinds(reasons: Iterable[ev.Waiting]) -> list[tuple[str, str, str]]:
+def _kinds(reasons: Iterable[Told]) -> list[tuple[str, str, str]]:
     """What makes two waits the same, whatever their numbers."""
     return sorted({(reason.gate, reason.plugin, reason.reason) for reason in reasons})
 

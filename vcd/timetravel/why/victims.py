@@ -189,7 +189,7 @@ class VictimObserver(Observer):
             self._figures_now(),
             session.amounts(asker.request.tolist()),
             session.amounts(((asker.request - room) * short).tolist()),
-            "" if refusal is None else f"{refusal[1].reason} ({quantities_in_words(refusal[1].detail)})",
+            "" if refusal is None else f"{refusal[1].words} ({quantities_in_words(refusal[1].detail)})",
         )
         self._compare(ask, watched, tasks)
         self._add_not_asked(ask.offers, asker, point, node)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
+from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
@@ -27,11 +28,32 @@ from vcd.scheduling.plugins.capacity.reclaim import Reclaim
 from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, link, set_limits
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE
 from vcd.state.sums import plus
+
+_BEYOND_CAPABILITY = ReasonCode("queue-capability", Cause.QUEUE_CAPABILITY, "queue has no room within its capability")
+_BEYOND_PARENTS_CAPABILITY = ReasonCode(
+    "parent-capability", Cause.PARENT_LIMIT, "parent queue {parent} has no room within its capability"
+)
+_HAS_DESERVED = ReasonCode("queue-has-deserved", Cause.QUEUE_DESERVED, "queue has what it deserves")
+_INSUFFICIENT = ReasonCode("queue-capability-admission", Cause.QUEUE_CAPABILITY, "queue resource quota insufficient")
+_INSUFFICIENT_IN_PARENT = ReasonCode(
+    "parent-capability-admission",
+    Cause.PARENT_LIMIT,
+    "queue resource quota insufficient in parent queue {parent}",
+)
+_MISCONFIGURED = ReasonCode(
+    "queue-misconfigured", Cause.INVALID, "queue {queue} is misconfigured", mend="mend what is named"
+)
+_NOT_A_LEAF = ReasonCode(
+    "queue-not-a-leaf",
+    Cause.INVALID,
+    "queue {queue} is not a leaf: submit to a queue below it",
+    mend="name a queue below it in the PodGroup's spec.queue",
+)
 
 ANCESTOR_RECLAIM_LEVEL = Argument(
     "ancestorReclaimLevel",
@@ -156,7 +178,7 @@ class CapacityPlugin(KeepsAccounts):
 
     # --- gates ------------------------------------------------------------------------------------------------------
 
-    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
         """Whether a task stays within the capability of its queue and all its ancestors."""
         refusal = self._refuses(queue) or self._over(queue, task.amounts, task)
         if refusal is None and task.gated:
@@ -171,7 +193,7 @@ class CapacityPlugin(KeepsAccounts):
             return False
         return self._over(queue, together, task) is None
 
-    def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Whether the queue may reclaim for tasks: with them it stays within its real capability, and within what it
         deserves (or an ancestor in reach of ``ancestorReclaimLevel`` does, or any within what it is guaranteed) in some
         resource that they ask for."""
@@ -184,7 +206,7 @@ class CapacityPlugin(KeepsAccounts):
         allocated, most = account.allocated, account.real_capability
         over = [column for column in wanted if allocated[column] + request[column] > most[column]]
         if over:
-            return self._refusal("queue has no room within its capability", account, over, request)
+            return self._refusal(_BEYOND_CAPABILITY, account, over, request)
         for depth, asked in enumerate(account.chain):
             if asked.name == ROOT and asked is not account:
                 continue
@@ -192,29 +214,29 @@ class CapacityPlugin(KeepsAccounts):
             for column in wanted:
                 if asked.allocated[column] + request[column] <= due[column]:
                     return None
-        return self._refusal("queue has what it deserves", account, wanted, request, "deserved")
+        return self._refusal(_HAS_DESERVED, account, wanted, request, "deserved")
 
     def _due(self, account: Account, depth: int) -> list[int]:
         """What comes back to a queue ``depth`` levels below: what is deserved in reach of ``ancestorReclaimLevel``, and
         always what is guaranteed."""
         return account.deserved if depth <= self._level else account.guarantee
 
-    def _refuses(self, queue: Queue) -> Refusal | None:
+    def _refuses(self, queue: Queue) -> Reason | None:
         """Why a queue takes no work at all, whatever it is."""
         if not queue.is_open:
-            return Refusal(f"queue is {queue.state}")
+            return queue.why_closed()
         if not self._hierarchy:
             return None
         problem = self.barred.get(queue.name)
         if problem is not None:
-            return Refusal(f"queue {queue.name} is misconfigured", {"problem": problem})
+            return _MISCONFIGURED({"queue": queue.name, "problem": problem})
         children = self._accounts[queue.index].children
         if children:
             names = ", ".join(sorted(child.name for child in children))
-            return Refusal(f"queue {queue.name} is not a leaf: submit to a queue below it", {"child queues": names})
+            return _NOT_A_LEAF({"queue": queue.name, "child queues": names})
         return None
 
-    def _over(self, queue: Queue, amounts: Sequence[int], task: Task) -> Refusal | None:
+    def _over(self, queue: Queue, amounts: Sequence[int], task: Task) -> Reason | None:
         """Where on the way to the root a task would exceed a limit."""
         for account in self._accounts[queue.index].chain:
             allocated, limits = account.allocated, account.limits
@@ -233,30 +255,31 @@ class CapacityPlugin(KeepsAccounts):
                 if amount and allocated[column] + others[column] + amount > limits[column]
             ]
             if over:
-                words = "queue" if account.queue is queue else f"parent queue {account.name}"
-                refusal = self._refusal(f"{words} has no room within its capability", account, over, amounts)
+                code = _BEYOND_CAPABILITY if account.queue is queue else _BEYOND_PARENTS_CAPABILITY
                 kept = self._session.told(over, reserved=others)  # for pods whose gate was lifted
-                return Refusal(refusal.reason, {**refusal.detail, **kept})
+                return self._refusal(code, account, over, amounts, more=kept)
         return None
 
     def _refusal(
         self,
-        reason: str,
+        code: ReasonCode,
         account: Account,
         columns: Iterable[int],
         asks: Sequence[int],
         bound: str = "capability",
         have: tuple[str, Sequence[int]] | None = None,
-    ) -> Refusal:
+        more: Sequence[Amount] = (),
+    ) -> Reason:
         limits = account.deserved if bound == "deserved" else account.limits
         shown = [0 if limit >= UNLIMITED else limit for limit in limits]
         word, amounts = have or ("allocated", account.allocated)
-        quantities = self._session.told(columns, asks=asks, **{word: amounts, bound: shown})
-        return Refusal(reason, {"queue": account.name, **quantities})
+        told = self._session.told(columns, asks=asks, **{word: amounts, bound: shown})
+        names = {"queue": account.name, **({"parent": account.name} if code.cause is Cause.PARENT_LIMIT else {})}
+        return code(names, [*told, *more])
 
     # --- admission --------------------------------------------------------------------------------------------------
 
-    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+    def job_enqueueable(self, job: Job) -> Vote | Reason:
         """Whether the group's minimum stays within the real capability of its queue and all its ancestors."""
         refusal = self._refuses(job.queue)
         if refusal is not None:
@@ -279,9 +302,8 @@ class CapacityPlugin(KeepsAccounts):
                 and not self._comes_back(chain[:depth], column, needed[column], account, job.priority)
             ]
             if over:
-                words = "queue resource quota insufficient"
-                words += f" in parent queue {account.name}" if depth else ""
-                return self._refusal(words, account, over, needed, have=("would hold", after))
+                code = _INSUFFICIENT_IN_PARENT if depth else _INSUFFICIENT
+                return self._refusal(code, account, over, needed, have=("would hold", after))
         return Vote.PERMIT
 
     def _comes_back(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:

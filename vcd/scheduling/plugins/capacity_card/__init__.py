@@ -8,6 +8,7 @@ from math import inf
 
 from vcd.model.events import Waiting
 from vcd.model.objects import Object, Pod
+from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.accounts import KeepsAccounts
@@ -21,14 +22,14 @@ from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
-from vcd.scheduling.plugins.capacity_card.quota import CARDS, limits_in_words
+from vcd.scheduling.plugins.capacity_card.quota import CARDS, limits_of
 from vcd.scheduling.plugins.capacity_card.releasing import QuotaFreed
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.sums import plus
@@ -138,10 +139,10 @@ class CapacityCardPlugin(KeepsAccounts):
         """Higher `spec.priority` first, then the smaller share."""
         return (-queue.record.queue.spec.priority, self._queues[queue.index].share())
 
-    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+    def job_enqueueable(self, job: Job) -> Vote | Reason:
         """Whether the group's minimum stays within the queue's quota and capability."""
         if not job.queue.is_open:
-            return Refusal(f"queue is {job.queue.state}")
+            return job.queue.why_closed()
         account = self._queues[job.queue.index]
         return account.admits(self._accounts.minimum(job), self._accounts.demand(job)) or Vote.PERMIT
 
@@ -154,14 +155,14 @@ class CapacityCardPlugin(KeepsAccounts):
             account.basic_inqueue[0] += cpu
             account.basic_inqueue[1] += memory
 
-    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
         """Whether a pod stays within the queue's quota and capability."""
         return self._refusal(queue, task, 1)
 
-    def _refusal(self, queue: Queue, task: Task, count: int) -> Refusal | None:
+    def _refusal(self, queue: Queue, task: Task, count: int) -> Reason | None:
         """Why a pod, with the cpu and memory of so many, does not stay within them."""
         if not queue.is_open:
-            return Refusal(f"queue is {queue.state}")
+            return queue.why_closed()
         request = self._request(task)
         if request.refusal is not None:
             return request.refusal
@@ -183,12 +184,12 @@ class CapacityCardPlugin(KeepsAccounts):
                 return CardRequest(asks, request.basic)
         return request
 
-    def pre_predicate(self, task: Task) -> Refusal | None:
+    def pre_predicate(self, task: Task) -> Reason | None:
         """Why no node can serve what a pod says of its cards."""
         request = self._request(task)
         return request.refusal or request.missing
 
-    def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Whether tasks together stay within the queue's quota and capability."""
         account = self._queues[queue.index]
         cards: dict[Names, int] = {}
@@ -200,7 +201,7 @@ class CapacityCardPlugin(KeepsAccounts):
             add_to(cards, {ask.names: ask.amount for ask in self._open_to_nameless(request).asks})
             basic = [have + more for have, more in zip(basic, request.basic, strict=True)]
         if not queue.is_open:
-            return Refusal(f"queue is {queue.state}")
+            return queue.why_closed()
         return account.holds(basic, cards)
 
     # --- victims ------------------------------------------------------------------------------------------------------
@@ -252,15 +253,15 @@ class CapacityCardPlugin(KeepsAccounts):
 
     @classmethod
     def limits_told(cls, reason: Waiting) -> Iterator[QueueLimit]:
-        """The quotas that its sentences say are short."""
-        return limits_in_words(reason)
+        """The quotas that its reasons say are short."""
+        return limits_of(reason)
 
     def problems(self) -> Iterator[Problem]:
         """Quotas and requests that cannot be read."""
         for queue in self._session.queue_list:
             problem = self._queues[queue.index].problem
             if problem is not None:
-                yield Problem("Queue", queue.name, problem.reason)
+                yield Problem("Queue", queue.name, problem.words)
         for job, error in self._accounts.unreadable.items():
             text = f"annotation {REQUEST}: {error}; it counts as none"
             yield Problem("PodGroup", self._session.jobs.keys[job], text)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, QUOTA, CardError, Names, read_quota
 from vcd.scheduling.plugins.capacity_card.flow import Flow, touching
-from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest, insufficient, insufficient_cards
+from vcd.scheduling.plugins.capacity_card.requests import (
+    INSUFFICIENT,
+    UNREADABLE,
+    Ask,
+    CardRequest,
+    amounts_of,
+    insufficient,
+)
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
+
+_INSUFFICIENT_TOGETHER = ReasonCode(
+    "card-quota-together", Cause.CARD_QUOTA, f"{INSUFFICIENT.words}, for {{together}} together"
+)
 
 BASIC = (CPU, MEMORY)
 _SHOWN = 3
@@ -25,13 +37,13 @@ class Account:
     def __init__(self, queue: Queue) -> None:
         self.name = queue.name
         self.quota: dict[str, int] = {}
-        self.problem: Refusal | None = None
+        self.problem: Reason | None = None
         text = queue.record.queue.metadata.annotations.get(QUOTA)
         if text is not None:
             try:
                 self.quota = read_quota(text)
             except CardError as error:
-                self.problem = Refusal(f"annotation {QUOTA} of queue {queue.name}: {error}")
+                self.problem = UNREADABLE({"whose": f"annotation {QUOTA} of queue {queue.name}", "error": str(error)})
         record = queue.record
         self.capability = [record.capability.get(name) for name in BASIC]
         self.guarantee = [record.guarantee.get(name, 0) for name in BASIC]
@@ -91,7 +103,7 @@ class Account:
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
-    def refuses(self, request: CardRequest, count: int = 1) -> Refusal | None:
+    def refuses(self, request: CardRequest, count: int = 1) -> Reason | None:
         """Why a pod, or the cpu and memory of so many, does not fit, allocated + request <= capability in all that it
         asks for; None where it does."""
         refusal = self._refuses_basic([amount * count for amount in request.basic], self.basic_allocated)
@@ -100,9 +112,7 @@ class Account:
                 return refusal
             if self.affords(ask):
                 continue
-            refusal = self.problem or self._short_of(ask.names, ask.amount)
-            if not ask.named:
-                refusal = Refusal(f"{refusal.reason}; to ask for one card, name it in {CARD_NAME}", refusal.detail)
+            refusal = self.problem or self._short_of(ask)
         return refusal
 
     def keeps_choice(self, request: CardRequest, count: int) -> bool:
@@ -118,15 +128,19 @@ class Account:
                     return False
         return True
 
-    def _short_of(self, names: Names, amount: int) -> Refusal:
-        texts = [
-            insufficient_cards(self.name, card, amount, self.allocated.get(card, 0) + amount, self.quota.get(card, 0))
-            for card in names
+    def _short_of(self, ask: Ask) -> Reason:
+        names = {"queue": self.name}
+        if len(ask.names) > _SHOWN:
+            names["and"] = f"{len(ask.names) - _SHOWN} more cards"
+        if not ask.named:
+            names["or"] = f"name one card in {CARD_NAME}"
+        amounts = [
+            amounts_of(card, ask.amount, self.allocated.get(card, 0) + ask.amount, self.quota.get(card, 0))
+            for card in ask.names[:_SHOWN]
         ]
-        more = [] if len(texts) <= _SHOWN else [f"and {len(texts) - _SHOWN} more"]
-        return Refusal("; ".join(texts[:_SHOWN] + more))
+        return INSUFFICIENT(names, chain.from_iterable(amounts))
 
-    def admits(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Refusal | None:
+    def admits(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
         """Why a group is not admitted: minimum + allocated + inqueue - elastic <= capability; None where it is.
 
         Of cards that may stand for each other any will do: what was admitted and the minimum must fit as a whole.
@@ -137,13 +151,13 @@ class Account:
         ]
         return self._refuses_basic(basic, promised) or self._refuses_cards(cards, self.inqueue, self.elastic)
 
-    def holds(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Refusal | None:
+    def holds(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
         """Why several pods together do not fit beside what is allocated; None where they do."""
         return self._refuses_basic(basic, self.basic_allocated) or self._refuses_cards(cards, {}, {})
 
     def _refuses_cards(
         self, cards: Mapping[Names, int], reserved: Mapping[Names, int], elastic: Mapping[str, int]
-    ) -> Refusal | None:
+    ) -> Reason | None:
         """Why demands do not fit beside what others have and what is reserved, wherever that will be taken."""
         wanted = {names: cards[names] for names in sorted(cards) if cards[names] > 0}
         if not wanted:
@@ -164,16 +178,18 @@ class Account:
                     if set(others) <= set(together)
                 )
                 may = sum(self.quota.get(card, 0) for card in together)
-                return self.problem or Refusal(
-                    insufficient_cards(self.name, "|".join(names), amount, total, may)
-                    + ("" if set(together) == set(names) else f", for {'|'.join(together)} together")
-                )
+                if self.problem is not None:
+                    return self.problem
+                amounts = amounts_of("|".join(names), amount, total, may)
+                if set(together) == set(names):
+                    return INSUFFICIENT({"queue": self.name}, amounts)
+                return _INSUFFICIENT_TOGETHER({"queue": self.name, "together": "|".join(together)}, amounts)
         return None
 
-    def _refuses_basic(self, asked: Iterable[int], before: Iterable[int]) -> Refusal | None:
+    def _refuses_basic(self, asked: Iterable[int], before: Iterable[int]) -> Reason | None:
         for name, amount, have, may in zip(BASIC, asked, before, self.limit, strict=True):
             if amount > 0 and have + amount > may:
-                return Refusal(insufficient(self.name, name, amount, have + amount, may))
+                return insufficient(self.name, name, amount, have + amount, may)
         return None
 
 

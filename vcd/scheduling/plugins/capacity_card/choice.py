@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.capacity_card.account import Account
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
-from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest, insufficient_cards
+from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest, insufficient
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+
+_NO_CARD = ReasonCode("no-card", Cause.DEVICE, "node(s) had no card <{cards}>", nodes_help=True)
 
 BEST = 100.0
 DECAY = 0.5
@@ -35,7 +38,7 @@ class CardModel(Predicate):
     """
 
     name = "CardModel"
-    reason = "node(s) had other cards"
+    reason = ReasonCode("other-cards", Cause.DEVICE, "node(s) had other cards", nodes_help=True)()
     depends = Depends.QUEUE
 
     _session: Session
@@ -96,9 +99,9 @@ class CardModel(Predicate):
         result: Mask = failed & ~possible
         return result
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         account = self._accounts[task.job.queue.index]
-        counts: dict[str, int] = {}
+        counts: dict[Reason, int] = {}
         for ask in self._request_of(task).asks:
             codes = at_rows(self._cards.codes[ask.resource], usage)
             affordable = _affordable(account, ask)
@@ -107,12 +110,10 @@ class CardModel(Predicate):
                 nodes = int((failed & (codes == code)).sum()) if code != NO_CARD and card not in affordable else 0
                 if nodes:
                     total = account.allocated.get(card, 0) + ask.amount
-                    counts[insufficient_cards(account.name, card, ask.amount, total, account.quota.get(card, 0))] = (
-                        nodes
-                    )
+                    counts[insufficient(account.name, card, ask.amount, total, account.quota.get(card, 0))] = nodes
             others = int((failed & ~at_rows(self._cards.mask(ask.resource, ask.names, not ask.named), usage)).sum())
             if others:
-                reason = f"node(s) had no card <{'|'.join(ask.names)}>"
+                reason = _NO_CARD({"cards": "|".join(ask.names)})
                 counts[reason] = counts.get(reason, 0) + others
         return counts
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from vcd.model.events import Waiting
-from vcd.model.quantity import resource_value
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.quotas import CAPABILITY, Amounts, QueueLimit, Quota
 from vcd.scheduling.plugins.capacity_card.annotations import MILLI, QUOTA, SEPARATOR, read_quota
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-
-_SHORT = re.compile(
-    r"Queue <(?P<queue>[^>]*)> has insufficient <(?P<card>[^>]*)> quota: requested <(?P<asks>[^>]*)>, "
-    r"total would be <(?P<total>[^>]*)>, but capability is <(?P<limit>[^>]*)>"
-)
-"""How a quota that is too small is told: Volcano fixes the words, and they alone hold the numbers."""
 
 
 class CardQuota(Quota):
@@ -45,19 +37,12 @@ class CardQuota(Quota):
 CARDS = CardQuota(QUOTA, "card quota", closed=True)
 
 
-def limits_in_words(reason: Waiting) -> Iterator[QueueLimit]:
+def limits_of(reason: Waiting) -> Iterator[QueueLimit]:
     """The limits that a reason of the plugin is about."""
-    for found in _SHORT.finditer(reason.reason):
-        card = found["card"]
-        bound = CAPABILITY if card in (CPU, MEMORY) else CARDS.name
-        asks, total, limit = amounts_told(card, [found[group] for group in ("asks", "total", "limit")])
-        yield QueueLimit(found["queue"], bound, card, asks, total - asks, limit)
-
-
-def amounts_told(card: str, texts: Sequence[str]) -> list[int]:
-    """Amounts in the session's units: quantities, in older logs thousandths of cards and cpu.
-
-    What an older log says is a thousand and more of each, which nobody asks for.
-    """
-    old = card != MEMORY and all(text.isdecimal() and int(text) % MILLI == 0 for text in texts)
-    return [int(text) if old else resource_value(card, text) for text in texts]
+    said = reason.reason
+    if isinstance(said, str):
+        return
+    asks, total = said.amounts_of("asks"), said.amounts_of("total")
+    for name, limit in said.amounts_of("limit").items():
+        bound = CAPABILITY if name in (CPU, MEMORY) else CARDS.name
+        yield QueueLimit(dict(said.names)["queue"], bound, name, asks[name], total[name] - asks[name], limit)

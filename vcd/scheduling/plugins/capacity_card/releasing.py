@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.plugins.capacity_card.account import Account
 from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
@@ -25,7 +26,11 @@ class QuotaFreed(Predicate):
     for in any case."""
 
     name = "CardQuotaFreed"
-    reason = "node(s) had room, but pods that are being deleted still hold the queue's quota; wait until they are gone"
+    reason = ReasonCode(
+        "card-quota-leaving",
+        Cause.LEAVING,
+        "node(s) had room, but pods that are being deleted still hold the queue's quota; wait until they are gone",
+    )()
     depends = Depends.QUEUE
 
     _cards: NodeCards
@@ -61,5 +66,5 @@ class QuotaFreed(Predicate):
             return at_once
         return at_once | ~fits(task.floor, usage.idle)
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         return {self.reason: int(failed.sum())}

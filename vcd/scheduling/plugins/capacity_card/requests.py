@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vcd.model.quantity import format_milli
-from vcd.model.requests import LARGEST_SUM, format_sum
-from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, CardError, Names, names_in
+from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
+from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, CardError, Names, names_in
 from vcd.scheduling.plugins.capacity_card.cards import NodeCards
-from vcd.scheduling.session.reasons import Refusal
+
+UNREADABLE = ReasonCode("card-unreadable", Cause.INVALID, "{whose}: {error}", mend="mend what is named")
+_NOWHERE = ReasonCode("card-nowhere", Cause.SHAPE, "{whose}: {error}", mend="mend what is named")
+INSUFFICIENT = ReasonCode(
+    "card-quota",
+    Cause.CARD_QUOTA,
+    "Queue <{queue}> has insufficient <{resource}> quota: requested <{asks}>, total would be <{total}>, but capability "
+    "is <{limit}>",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +42,8 @@ class CardRequest:
 
     asks: tuple[Ask, ...]
     basic: tuple[int, int]
-    refusal: Refusal | None = None
-    missing: Refusal | None = None
+    refusal: Reason | None = None
+    missing: Reason | None = None
     preference: Ask | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,9 +65,9 @@ def card_request(
             names = names_in(text)
             resource = _resource(names, tuple(asked), cards)
         except CardError as error:
-            refusal = Refusal(f"{whose}: {error}", {CARD_NAME: text})
+            refusal = UNREADABLE({"whose": whose, "error": str(error), CARD_NAME: text})
         if names and not any(name in cards.resources_of for name in names):
-            missing = Refusal(f"{whose}: {_nobody_has(names)}", {CARD_NAME: text})
+            missing = _NOWHERE({"whose": whose, "error": _nobody_has(names), CARD_NAME: text})
     asks = tuple(
         Ask(name, amount, names, True) if name == resource else Ask(name, amount, cards.cards_of[name], False)
         for name, amount in asked.items()
@@ -90,23 +97,11 @@ def _resource(names: Names, asked: Sequence[str], cards: NodeCards) -> str:
     return wanted[0]
 
 
-def insufficient_cards(queue: str, card: str, requested: int, total: int, capability: int) -> str:
-    """Volcano's words for a quota of cards that is too small; amounts in thousandths, shown in cards."""
-    return _insufficient(queue, card, *map(_whole, (requested, total, capability)))
+def insufficient(queue: str, resource: str, requested: int, total: int, capability: int) -> Reason:
+    """A queue's cpu or memory, or its quota of cards, is too small."""
+    return INSUFFICIENT({"queue": queue}, amounts_of(resource, requested, total, capability))
 
 
-def _whole(milli: int) -> str:
-    milli = min(milli, LARGEST_SUM)
-    return format_milli(milli) if milli % MILLI else str(milli // MILLI)
-
-
-def insufficient(queue: str, resource: str, requested: int, total: int, capability: int) -> str:
-    """The same of cpu or memory, shown as Kubernetes writes them."""
-    return _insufficient(queue, resource, *[format_sum(resource, n) for n in (requested, total, capability)])
-
-
-def _insufficient(queue: str, name: str, requested: str, total: str, capability: str) -> str:
-    return (
-        f"Queue <{queue}> has insufficient <{name}> quota: requested <{requested}>, "
-        f"total would be <{total}>, but capability is <{capability}>"
-    )
+def amounts_of(resource: str, requested: int, total: int, capability: int) -> list[Amount]:
+    """What is asked for of a resource or card, what the queue would hold with it, and what it may."""
+    return [("asks", resource, requested), ("total", resource, total), ("limit", resource, capability)]

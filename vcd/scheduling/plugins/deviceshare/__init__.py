@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from vcd.model.objects import Pod
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
@@ -21,16 +22,24 @@ from vcd.scheduling.plugins.deviceshare.sharing import Fittings, Sharing
 from vcd.scheduling.search.parts import Mask, Predicate, Score
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
+
+_UNREADABLE = ReasonCode("card-request-unreadable", Cause.INVALID, "{error}", mend="mend what is named")
+_NO_NPUS = ReasonCode(
+    "npu-unsupported",
+    Cause.UNSUPPORTED,
+    "asks for {name}: Ascend vNPU is not supported; let another scheduler place this pod, or turn off {switch} where "
+    "{name} is a plain resource",
+    mend="take the field away, or give the pods to a scheduler that knows it",
+)
 
 _RULES = "deviceshare.GPUExclusiveRules"
 _LOCK = "NodeLockEnable"
 _MIND, _HAMI = "AscendMindClusterVNPU", "AscendHAMiVNPU"
 _NPU_CORES = "huawei.com/npu-core"
-_NO_NPUS = "Ascend vNPU is not supported: pods that ask for virtual NPUs wait, and say so."
+_NPUS_WAIT = "Ascend vNPU is not supported: pods that ask for virtual NPUs wait, and say so."
 
 
 @dataclass(slots=True)
@@ -106,8 +115,8 @@ class DeviceSharePlugin(Plugin):
             "Whether a node gets one pod with shared cards at a time: the next one when the device plugin has served "
             "the one before, or after five minutes. A gang can then start with one such pod on each node.",
         ),
-        _switch(f"{_MIND}Enable", _NO_NPUS, caution=_NO_NPUS),
-        _switch(f"{_HAMI}Enable", _NO_NPUS, caution=_NO_NPUS),
+        _switch(f"{_MIND}Enable", _NPUS_WAIT, caution=_NPUS_WAIT),
+        _switch(f"{_HAMI}Enable", _NPUS_WAIT, caution=_NPUS_WAIT),
         Argument(
             "deviceshare.SchedulePolicy",
             "str",
@@ -299,18 +308,15 @@ class DeviceSharePlugin(Plugin):
 
     # --- points -------------------------------------------------------------------------------------------------------
 
-    def pre_predicate(self, task: Task) -> Refusal | None:
+    def pre_predicate(self, task: Task) -> Reason | None:
         """Why no card at all may serve a pod."""
         for name in self._npus:
             if name in task.shape.requests:
                 switch = f"deviceshare.{_MIND if name == _NPU_CORES else _HAMI}Enable"
-                return Refusal(
-                    f"asks for {name}: Ascend vNPU is not supported; let another scheduler place this pod, or turn off "
-                    f"{switch} where {name} is a plain resource",
-                    {"field": f"spec.containers[].resources.limits[{name}]"},
-                )
+                field = f"spec.containers[].resources.limits[{name}]"
+                return _NO_NPUS({"name": name, "switch": switch, "field": field})
         requests = self._requested(task.shape)
-        return Refusal(requests) if isinstance(requests, str) else None
+        return _UNREADABLE({"error": requests}) if isinstance(requests, str) else None
 
     def predicates(self) -> Iterable[Predicate]:
         """The test of cards, where any pod asks for some."""
@@ -337,14 +343,14 @@ class DeviceSharePlugin(Plugin):
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
-    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
         """Whether a task's shares, summed over cards, stay within the capability of its queue and of its ancestors."""
         if not self.limits:
             return None
         ask = self.ask_of(task)
         return None if ask is None else self.limits.refusal(queue, ask.memory, ask.cores)
 
-    def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Whether tasks together stay within the capability."""
         if not self.limits:
             return None
@@ -357,7 +363,7 @@ class DeviceSharePlugin(Plugin):
 
     # --- what happens in a trial --------------------------------------------------------------------------------------
 
-    def on_allocate(self, task: Task, row: int) -> Refusal | None:
+    def on_allocate(self, task: Task, row: int) -> Reason | None:
         """A task gets cards, now or when they are free, or no place; or its eviction is taken back."""
         if not self.active:
             return None
@@ -368,11 +374,11 @@ class DeviceSharePlugin(Plugin):
         ask = self.ask_of(task)
         if ask is None:
             requests = self._requested(task.shape)
-            return Refusal(requests) if isinstance(requests, str) else None
+            return _UNREADABLE({"error": requests}) if isinstance(requests, str) else None
         waiting = task.status == TaskStatus.PIPELINED
         plan = self.fittings.of_ask(ask).plan(row, later=waiting)
         if plan is None:
-            return Refusal(SharedCards.reason)
+            return SharedCards.reason
         marks = self._marks_of(task.pod, task.job.key)
         queue = task.job.queue.index
         time = None if waiting or not plan.pieces else self._handing.next(row)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vcd.model.requests import format_sum
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
+
+_BEYOND_CAPABILITY = ReasonCode(
+    "queue-capability-of-cards",
+    Cause.QUEUE_CAPABILITY,
+    "queue has no room left within its capability of {name}, summed over cards",
+)
 
 _MILLI = 1000
 
@@ -51,20 +56,13 @@ class CardLimits:
         left = [(limit - held) // _MILLI for limit, held in stated if limit is not None]
         return min(left) if left else None
 
-    def refusal(self, queue: Queue, memory: int, cores: int) -> Refusal | None:
+    def refusal(self, queue: Queue, memory: int, cores: int) -> Reason | None:
         """Why a queue may not hold so much more; None where it may."""
         for index in self._chains[queue.index]:
             rows = zip(self._names, self._limits[index], self._held[index], (memory, cores), strict=True)
             for name, limit, held, amount in rows:
                 asked = amount * _MILLI
                 if limit is not None and asked and held + asked > limit:
-                    return Refusal(
-                        f"queue has no room left within its capability of {name}, summed over cards",
-                        {
-                            "queue": self._queues[index].name,
-                            f"asks {name}": format_sum(name, asked),
-                            f"allocated {name}": format_sum(name, held),
-                            f"capability {name}": format_sum(name, limit),
-                        },
-                    )
+                    amounts = [("asks", name, asked), ("allocated", name, held), ("capability", name, limit)]
+                    return _BEYOND_CAPABILITY({"name": name, "queue": self._queues[index].name}, amounts)
         return None

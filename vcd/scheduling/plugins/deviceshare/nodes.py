@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.deviceshare.cards import POINT, Ask
 from vcd.scheduling.plugins.deviceshare.handing import Handing
@@ -20,12 +21,42 @@ from vcd.scheduling.session.nodes import Ints, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 
+_NO_CARD = ReasonCode("cards-full", Cause.DEVICE, "node(s) had no card with enough room", nodes_help=True)
+_PROBLEM = ReasonCode("cards-unreadable", Cause.DEVICE, "{problem}", nodes_help=True)
+_OTHER_MODE = ReasonCode(
+    "cards-of-another-mode",
+    Cause.DEVICE,
+    f"node(s) share their cards in another mode than the pod's annotation {MODE} asks for",
+    nodes_help=True,
+)
+_TOO_FEW = ReasonCode(
+    "cards-too-few",
+    Cause.DEVICE,
+    "node(s) had too few cards of the kind and size that the pod asks for",
+    nodes_help=True,
+)
+_BEYOND_QUEUE = ReasonCode(
+    "cards-beyond-queue",
+    Cause.QUEUE_CAPABILITY,
+    "node(s) had only cards of which the pod's share exceeds what its queue has left",
+    nodes_help=True,
+)
+_BEING_FREED = ReasonCode(
+    "cards-leaving", Cause.LEAVING, "node(s) had cards whose room is still being freed", nodes_help=True
+)
+_HANDING_OUT = ReasonCode(
+    "cards-handed-out",
+    Cause.LEAVING,
+    "node(s) whose device plugin still hands out the cards of another pod",
+    nodes_help=True,
+)
+
 
 class SharedCards(Predicate):
     """Nodes whose cards have room for what a pod asks of each."""
 
     name: ClassVar[str] = "deviceshare"
-    reason: ClassVar[str] = "node(s) had no card with enough room"
+    reason: ClassVar[Reason] = _NO_CARD()
     depends: ClassVar[Depends] = Depends.PODS
 
     def __init__(self, fittings: Fittings, limits: CardLimits) -> None:
@@ -59,22 +90,22 @@ class SharedCards(Predicate):
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
         return failed & ~at_rows(self._fittings.of(task).possible, usage)
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         fitting, cards = self._fittings.of(task), self._fittings.cards
         rows = np.arange(len(cards)) if usage.rows is None else usage.rows
         right_mode, left = cards.of_mode(fitting.ask), self._limits.memory_left(fitting.ask.queue)
-        counts: Counter[str] = Counter()
+        counts: Counter[Reason] = Counter()
         for row in rows[failed].tolist():
             if cards.problems[row]:
-                reason = cards.problems[row]
+                reason = _PROBLEM({"problem": cards.problems[row]})
             elif not right_mode[row]:
-                reason = f"node(s) share their cards in another mode than the pod's annotation {MODE} asks for"
+                reason = _OTHER_MODE()
             elif not fitting.possible[row]:
-                reason = "node(s) had too few cards of the kind and size that the pod asks for"
+                reason = _TOO_FEW()
             elif left is not None and fitting.now[row] and fitting.memory[row] > left:
-                reason = "node(s) had only cards of which the pod's share exceeds what its queue has left"
+                reason = _BEYOND_QUEUE()
             elif fitting.later[row]:
-                reason = "node(s) had cards whose room is still being freed"
+                reason = _BEING_FREED()
             else:
                 reason = self.reason
             counts[reason] += 1
@@ -85,7 +116,7 @@ class OneAtATime(Predicate):
     """Nodes whose device plugin has served all pods that have cards of them."""
 
     name: ClassVar[str] = "one pod at a time"
-    reason: ClassVar[str] = "node(s) whose device plugin still hands out the cards of another pod"
+    reason: ClassVar[Reason] = _HANDING_OUT()
     depends: ClassVar[Depends] = Depends.PODS | Depends.TIME
 
     def __init__(self, session: Session, fittings: Fittings, handing: Handing) -> None:

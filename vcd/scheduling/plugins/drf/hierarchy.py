@@ -10,13 +10,15 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.sums import sum_of, sums_by
+
+_ANNOTATION = ReasonCode("hierarchy-annotation", Cause.INVALID, "annotation {annotation} of queue {queue} {what}")
 
 HIERARCHY = "volcano.sh/hierarchy"
 WEIGHTS = "volcano.sh/hierarchy-weights"
@@ -47,7 +49,7 @@ class Places:
         self.above: list[int] = [-1]
         self.weight: list[float] = [1.0]
         self.path: list[tuple[int, ...]] = []
-        self.wrong: list[list[Refusal]] = [[] for _ in queues]
+        self.wrong: list[list[Reason]] = [[] for _ in queues]
         self._names = ["root"]
         self._below: list[dict[str, int]] = [{}]
         self._given_by: dict[int, str] = {}
@@ -104,7 +106,8 @@ class Places:
 
     def _tell(self, queue: Queue, annotation: str, what: str) -> None:
         value = queue.record.queue.metadata.annotations.get(annotation, "")
-        self.wrong[queue.index].append(Refusal(f"annotation {annotation} of queue {queue.name} {what}", {"is": value}))
+        names = {"annotation": annotation, "queue": queue.name, "what": what, "is": value}
+        self.wrong[queue.index].append(_ANNOTATION(names))
 
 
 class _Tree:
@@ -316,7 +319,7 @@ class Hierarchy:
         tree.position = len(log)
         return tree
 
-    def complaints(self, queue: Queue) -> Iterator[Refusal]:
+    def complaints(self, queue: Queue) -> Iterator[Reason]:
         """What is wrong with a queue's annotations."""
         yield from self.places.wrong[queue.index]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.arguments import Argument, format_duration
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
@@ -18,6 +19,7 @@ from vcd.scheduling.plugins.extender.calls import (
     VictimsAnswer,
 )
 from vcd.scheduling.plugins.extender.nodes import (
+    UNANSWERED,
     ExtenderPredicate,
     ExtenderPriorities,
     ExtenderScore,
@@ -29,10 +31,16 @@ from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.outside import without_user_info
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import Shape
+
+_NOT_ADMITTED = ReasonCode("extender-not-admitted", Cause.OUTSIDE, "the extender does not admit the job")
+_OVERUSED = ReasonCode("extender-overused", Cause.OUTSIDE, "the extender finds the queue overused")
+_PLACEMENT_REFUSED = ReasonCode(
+    "extender-placement", Cause.OUTSIDE, "the extender refuses the placement: {error}", nodes_help=True
+)
 
 
 def _verb(name: str, what: str) -> Argument:
@@ -195,7 +203,7 @@ class ExtenderPlugin(Plugin):
 
     # --- jobs and queues --------------------------------------------------------------------------------------------
 
-    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+    def job_enqueueable(self, job: Job) -> Vote | Reason:
         """The verb jobEnqueueable."""
         verb = self._active_verb("jobEnqueueable")
         if not verb:
@@ -204,7 +212,7 @@ class ExtenderPlugin(Plugin):
         if said.error:
             return Vote.PERMIT if self._ignorable else _unanswered(said.error)
         if said.answer.status < 0:
-            return Refusal("the extender does not admit the job")
+            return _NOT_ADMITTED()
         return Vote.PERMIT if said.answer.status else Vote.ABSTAIN
 
     def job_enqueued(self, job: Job) -> None:
@@ -214,7 +222,7 @@ class ExtenderPlugin(Plugin):
             self._extender.tell(verb, {"job": self._wire.job(job)}, Nothing)
             self._progress.forget()
 
-    def overused(self, queue: Queue) -> Refusal | None:
+    def overused(self, queue: Queue) -> Reason | None:
         """The verb queueOverused."""
         verb = self._active_verb("queueOverused")
         if not verb:
@@ -222,7 +230,7 @@ class ExtenderPlugin(Plugin):
         said = self._extender.ask(verb, {"queue": self._wire.queue(queue)}, OverusedAnswer)
         if said.error:
             return None if self._ignorable else _unanswered(said.error)
-        return Refusal("the extender finds the queue overused") if said.answer.overused else None
+        return _OVERUSED() if said.answer.overused else None
 
     def job_ready(self, job: Job) -> bool:
         """The verb jobReady."""
@@ -234,13 +242,13 @@ class ExtenderPlugin(Plugin):
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, task: Task, row: int) -> Refusal | None:
+    def on_allocate(self, task: Task, row: int) -> Reason | None:
         """The verb allocateFunc; a refusal takes this placement back, and no other."""
         if not self._active:
             return None
         self._moved(task, row)
         error = self._event("allocateFunc", task)
-        return Refusal(f"the extender refuses the placement: {error}") if error else None
+        return _PLACEMENT_REFUSED({"error": error}) if error else None
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """The verb deallocateFunc."""
@@ -284,5 +292,5 @@ class ExtenderPlugin(Plugin):
             )
 
 
-def _unanswered(error: str) -> Refusal:
-    return Refusal(f"the extender cannot be asked: {error}")
+def _unanswered(error: str) -> Reason:
+    return UNANSWERED({"error": error})

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.extender.calls import Extender, PredicateAnswer, PrioritizeAnswer
 from vcd.scheduling.plugins.extender.wire import Wire
@@ -21,6 +22,10 @@ from vcd.scheduling.session.nodes import Ints, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
+
+UNANSWERED = ReasonCode("extender-unanswered", Cause.OUTSIDE, "the extender cannot be asked: {error}")
+_SAYS = ReasonCode("extender-says", Cause.OUTSIDE, "{text}", nodes_help=True)
+_NO_PRIORITIES = ReasonCode("extender-no-priorities-but", Cause.OUTSIDE, "the extender gives no priorities: {error}")
 
 SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2
 """Volcano's codes of a predicate's answer; only the last one can be resolved by evictions."""
@@ -98,14 +103,14 @@ class _Verdicts:
         self.as_of: Ints = np.full(count, -1, np.int64)
         self.passed: Mask = np.ones(count, np.bool_)
         self.unresolvable: Mask = np.zeros(count, np.bool_)
-        self.reasons: dict[int, str] = {}
+        self.reasons: dict[int, Reason | None] = {}
 
 
 class ExtenderPredicate(Predicate):
     """Whether the extender lets a task onto a node; a node that something else rules out is not asked about."""
 
     name = "extender"
-    reason = "the extender refuses the node"
+    reason = ReasonCode("extender-node", Cause.OUTSIDE, "the extender refuses the node", nodes_help=True)()
     depends = Depends.JOB | Depends.TIME
 
     def __init__(self, asked: ExtenderSession, verb: str) -> None:
@@ -148,9 +153,10 @@ class ExtenderPredicate(Predicate):
         requests = [{"task": self._asked.wire.task(task), "node": self._asked.wire.node(row)} for row in rows]
         answers = self._asked.extender.ask_all(self._verb, requests, PredicateAnswer)
         for row, said in zip(rows, answers, strict=True):
-            reason, code = said.answer.status, said.answer.code or ERROR
+            status, code = said.answer.status, said.answer.code or ERROR
+            reason = _SAYS({"text": status}) if status else None
             if said.error:
-                reason, code = ("" if self._asked.ignorable else f"the extender cannot be asked: {said.error}"), ERROR
+                reason, code = (None if self._asked.ignorable else UNANSWERED({"error": said.error})), ERROR
             verdicts.as_of[row] = self._asked.progress.changed[row]
             verdicts.passed[row] = not reason
             verdicts.unresolvable[row] = code != UNSCHEDULABLE
@@ -161,10 +167,10 @@ class ExtenderPredicate(Predicate):
         rows = np.arange(len(usage)) if usage.rows is None else usage.rows
         return failed & (verdicts.unresolvable[rows] | ~self._fresh(verdicts, rows))
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         known, out = self._known(task).reasons, self._asked.extender.out
         rows = np.flatnonzero(failed) if usage.rows is None else usage.rows[failed]
-        unsaid = f"the extender cannot be asked: {out}" if out else self.reason
+        unsaid = UNANSWERED({"error": out}) if out else self.reason
         return Counter(known.get(row) or unsaid for row in rows.tolist())
 
 
@@ -172,7 +178,7 @@ class ExtenderPriorities(Predicate):
     """No node, while the extender cannot say which of several is best."""
 
     name = "extender priorities"
-    reason = "the extender gives no priorities"
+    reason = ReasonCode("extender-no-priorities", Cause.OUTSIDE, "the extender gives no priorities")()
     depends = Depends.JOB | Depends.TIME
 
     def __init__(self, asked: ExtenderSession, verb: str) -> None:
@@ -202,8 +208,8 @@ class ExtenderPriorities(Predicate):
             result[passed] = False
         return result
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        return {f"{self.reason}: {self._why}" if self._why else self.reason: int(failed.sum())}
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
+        return {_NO_PRIORITIES({"error": self._why}) if self._why else self.reason: int(failed.sum())}
 
 
 class ExtenderScore(Score):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vcd.model.objects import Numatopology
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
@@ -30,16 +31,31 @@ from vcd.scheduling.plugins.numaaware.cpus import (
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 
 POLICY = "volcano.sh/numa-topology-policy"
 CPUS = "volcano.sh/numa-cpus"
-_NO_OBJECT = "node(s) had no Numatopology"
-_OTHER_POLICY = f"node(s) had another topology manager policy than the pod's annotation {POLICY} asks for"
-_NO_CPUS = "node(s) had no CPUs left for exclusive use"
-_NOT_ADMITTED = "node(s) could not give each container its CPUs as the topology manager policy wants"
+_NO_OBJECT = ReasonCode("numa-unknown", Cause.DEVICE, "node(s) had no Numatopology", nodes_help=True)()
+_OTHER_POLICY = ReasonCode(
+    "numa-policy",
+    Cause.DEVICE,
+    f"node(s) had another topology manager policy than the pod's annotation {POLICY} asks for",
+    nodes_help=True,
+)()
+_NO_CPUS = ReasonCode("numa-cpus", Cause.DEVICE, "node(s) had no CPUs left for exclusive use", nodes_help=True)()
+_NOT_ADMITTED = ReasonCode(
+    "numa-not-admitted",
+    Cause.DEVICE,
+    "node(s) could not give each container its CPUs as the topology manager policy wants",
+    nodes_help=True,
+)()
+_NO_POLICY = ReasonCode(
+    "numa-policy-unknown",
+    Cause.INVALID,
+    f"annotation {POLICY} is {{value}}; it must be one of {', '.join(POLICIES)}",
+    mend="mend what is named",
+)
 _FRESH = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
@@ -57,7 +73,7 @@ class _Fitting:
     def __init__(self, nodes: int) -> None:
         self.passed: Mask = np.zeros(nodes, np.bool_)
         self.spread: Ints = np.zeros(nodes, np.int64)
-        self.why: dict[int, str] = {}
+        self.why: dict[int, Reason] = {}
         self.position = -1
 
 
@@ -65,7 +81,7 @@ class NumaAdmission(Predicate):
     """Nodes whose topology manager admits a pod."""
 
     name: ClassVar[str] = "numa-aware"
-    reason: ClassVar[str] = _NOT_ADMITTED
+    reason: ClassVar[Reason] = _NOT_ADMITTED
     depends: ClassVar[Depends] = Depends.PODS
     minds_labels: ClassVar[bool] = False
     unresolvable: ClassVar[bool] = True
@@ -83,7 +99,7 @@ class NumaAdmission(Predicate):
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._plugin.fitting_of(task).passed, usage)
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         rows = np.arange(len(failed)) if usage.rows is None else usage.rows
         why = self._plugin.fitting_of(task).why
         return Counter(why.get(row, self.reason) for row in rows[failed].tolist())
@@ -163,13 +179,13 @@ class NumaAwarePlugin(Plugin):
         self._free = [topology.free if isinstance(topology, NodeTopology) else 0 for topology in self._topologies]
         self._keep_for_coming(session)
 
-    def _read_topologies(self, session: Session) -> list[NodeTopology | str]:
+    def _read_topologies(self, session: Session) -> list[NodeTopology | Reason]:
         """Per node what its Numatopology says, or why it says nothing; read again only when the object changed."""
         objects = session.snapshot.others.get("Numatopology", {})
         facts = session.nodes.facts
-        read: dict[str, tuple[Numatopology, NodeTopology | str]] = facts.cached("numa topologies", dict)
+        read: dict[str, tuple[Numatopology, NodeTopology | Reason]] = facts.cached("numa topologies", dict)
         layouts: dict[Any, Any] = facts.cached("numa layouts", dict)
-        found: list[NodeTopology | str] = []
+        found: list[NodeTopology | Reason] = []
         for name in facts.names:
             obj = objects.get(name)
             if not isinstance(obj, Numatopology):
@@ -250,36 +266,36 @@ class NumaAwarePlugin(Plugin):
         why = self._refusal(ask, row)
         cpus = 0
         topology = self._topologies[row]
-        if not why and self._active[row] and isinstance(topology, NodeTopology):
+        if why is None and self._active[row] and isinstance(topology, NodeTopology):
             found = self._assign(topology.layout, self._free[row], topology.topology_policy, ask.counts)
             if found is None:
                 why = _NOT_ADMITTED
             else:
                 cpus = topology.layout.numa_nodes_of(found)
-        fitting.passed[row] = not why
+        fitting.passed[row] = why is None
         fitting.spread[row] = cpus
-        if why:
+        if why is not None:
             fitting.why[row] = why
 
-    def _refusal(self, ask: _Ask, row: int) -> str:
-        """Why a node is none for the policy that a pod asks for; empty where it may be."""
+    def _refusal(self, ask: _Ask, row: int) -> Reason | None:
+        """Why a node is none for the policy that a pod asks for."""
         if ask.policy == NONE:
-            return ""
+            return None
         topology = self._topologies[row]
-        if isinstance(topology, str):
+        if isinstance(topology, Reason):
             return topology
         if topology.topology_policy != ask.policy:
             return _OTHER_POLICY
-        return "" if self._free[row] else _NO_CPUS
+        return None if self._free[row] else _NO_CPUS
 
     # --- points -------------------------------------------------------------------------------------------------------
 
-    def pre_predicate(self, task: Task) -> Refusal | None:
+    def pre_predicate(self, task: Task) -> Reason | None:
         """A policy that no kubelet has."""
         ask = self.ask_of(task)
         if ask is None or ask.policy in POLICIES:
             return None
-        return Refusal(f"annotation {POLICY} is {ask.policy!r}; it must be one of {', '.join(POLICIES)}")
+        return _NO_POLICY({"value": repr(ask.policy)})
 
     def predicates(self) -> Iterable[Predicate]:
         """The test of policies and CPUs."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from vcd.model.objects import CpuPlace, Numatopology, PodSpec
 from vcd.model.qos import is_guaranteed
 from vcd.model.quantity import QuantityError, parse_milli
+from vcd.model.reasons import Cause, Reason, ReasonCode
 
 NONE = "none"
 BEST_EFFORT = "best-effort"
@@ -22,6 +23,15 @@ POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE)
 CPU_MANAGER = "CPUManagerPolicy"
 TOPOLOGY_MANAGER = "TopologyManagerPolicy"
 STATIC = "static"
+_OTHER_MANAGER = ReasonCode(
+    "numa-cpu-manager", Cause.DEVICE, f"node(s) had a {CPU_MANAGER} other than {STATIC}", nodes_help=True
+)()
+_UNREADABLE = ReasonCode(
+    "numa-unreadable",
+    Cause.DEVICE,
+    "node(s) had a Numatopology that cannot be read; restart their resource exporter",
+    nodes_help=True,
+)()
 _MOST_CPUS = 4096
 _MOST_NUMA_NODES = 8
 """The kubelet's own limit: more would make too many combinations."""
@@ -164,11 +174,11 @@ class NodeTopology:
     """Keys and UIDs of the pods that the kubelet gave CPUs, where the exporter lists them."""
 
     @classmethod
-    def of(cls, obj: Numatopology, layouts: dict[tuple[tuple[str, CpuPlace], ...], Layout]) -> NodeTopology | str:
+    def of(cls, obj: Numatopology, layouts: dict[tuple[tuple[str, CpuPlace], ...], Layout]) -> NodeTopology | Reason:
         """What an object says, or why it says nothing (equal layouts are shared through ``layouts``)."""
         spec = obj.spec
         if spec.policies.get(CPU_MANAGER) != STATIC:
-            return f"node(s) had a {CPU_MANAGER} other than {STATIC}"
+            return _OTHER_MANAGER
         try:
             key = tuple(sorted(spec.cpu_detail.items()))
             layout = layouts.get(key)
@@ -179,7 +189,7 @@ class NodeTopology:
             reserved = -(-parse_milli(spec.res_reserved.get("cpu", "0")) // 1000)
             kept = layout.take(layout.cpus, min(reserved, layout.cpus.bit_count())) or 0
         except (TopologyError, QuantityError):
-            return "node(s) had a Numatopology that cannot be read; restart their resource exporter"
+            return _UNREADABLE
         pods = [(pod.uid, f"{pod.namespace}/{pod.name}") for pod in spec.pod_allocations]
         assigned = frozenset(text for pair in pods for text in pair if text)
         policy = spec.policies.get(TOPOLOGY_MANAGER, NONE)

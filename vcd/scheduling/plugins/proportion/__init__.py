@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
@@ -18,11 +19,15 @@ from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
 from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, plus, sum_of, sums_by
+
+_OVERUSED = ReasonCode("queue-overused", Cause.QUEUE_DESERVED, "queue is overused")
+_BEYOND_DESERVED = ReasonCode("queue-deserved", Cause.QUEUE_DESERVED, "queue has no room within what it deserves")
+_BEYOND_CAPABILITY = ReasonCode("queue-deserved-admission", Cause.QUEUE_CAPABILITY, "queue resource quota insufficient")
+_OTHERS_PART = ReasonCode("others-part", Cause.OTHERS_GUARANTEE, "queues keep their part of what can be had")
 
 Amounts = npt.NDArray[np.float64]
 
@@ -246,16 +251,16 @@ class ProportionPlugin(KeepsAccounts):
         account = self._shares.get(queue.index)
         return (-queue.record.queue.spec.priority, 0.0 if account is None else account.share)
 
-    def overused(self, queue: Queue) -> Refusal | None:
+    def overused(self, queue: Queue) -> Reason | None:
         """A queue that has all it deserves gets nothing more."""
         account = self._shares[queue.index]
         allocated, deserved = account.allocated, account.deserved_list
         for column in self._named:
             if deserved[column] >= allocated[column] + TOLERANCE:
                 return None
-        return Refusal("queue is overused", self._quantities(account, range(self._width)))
+        return _OVERUSED(amounts=self._quantities(account, range(self._width)))
 
-    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
         """Whether a task stays within what its queue deserves, in the resources that it asks for."""
         return self._within(queue, task.amounts)
 
@@ -263,13 +268,13 @@ class ProportionPlugin(KeepsAccounts):
         """Whether tasks like one stay within it together."""
         return self._within(queue, [amount * count for amount in task.amounts]) is None
 
-    def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Whether tasks together stay within what the queue deserves."""
         return self._within(queue, sum_of(np.array([task.request for task in tasks])).tolist())
 
-    def _within(self, queue: Queue, request: Sequence[int]) -> Refusal | None:
+    def _within(self, queue: Queue, request: Sequence[int]) -> Reason | None:
         if not queue.is_open:
-            return Refusal(f"queue is {queue.state}")
+            return queue.why_closed()
         account = self._shares[queue.index]
         allocated, deserved = account.allocated, account.deserved_list
         most_pods = account.capability[self._pods]  # Volcano lets pods slip; never exceeded here (docs/laws.md, law 7)
@@ -280,18 +285,17 @@ class ProportionPlugin(KeepsAccounts):
         ]
         if not over:
             return None
-        detail = {**self._session.told(over, asks=request), **self._quantities(account, over)}
-        return Refusal("queue has no room within what it deserves", detail)
+        return _BEYOND_DESERVED(amounts=self._session.told(over, asks=request) + self._quantities(account, over))
 
-    def _quantities(self, account: _Share, columns: Iterable[int]) -> dict[str, str]:
+    def _quantities(self, account: _Share, columns: Iterable[int]) -> list[Amount]:
         deserved = [int(amount) for amount in account.deserved_list]
         return self._session.told(columns, deserved=deserved, allocated=account.allocated)
 
-    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+    def job_enqueueable(self, job: Job) -> Vote | Reason:
         """Whether the group's minimum stays within the queue's real capability."""
         queue = job.queue
         if not queue.is_open:
-            return Refusal(f"queue is {queue.state}")
+            return queue.why_closed()
         if job.record.min_resources is None:
             return Vote.PERMIT
         account = self._shares[queue.index]
@@ -303,8 +307,10 @@ class ProportionPlugin(KeepsAccounts):
         if not over.any():
             return Vote.PERMIT
         capability = np.where(np.isinf(account.real_capability), 0, account.real_capability)
-        detail = self._session.told(np.flatnonzero(over), asks=needed, would_hold=after, capability=capability)
-        return Refusal("queue resource quota insufficient", detail)
+        columns = np.flatnonzero(over)
+        return _BEYOND_CAPABILITY(
+            amounts=self._session.told(columns, asks=needed, would_hold=after, capability=capability)
+        )
 
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
@@ -345,8 +351,7 @@ class ProportionPlugin(KeepsAccounts):
         for job in session.jobs_with_pending() if self._kept else ():
             names = self._kept.get(job.index)
             if names and not job.waiting_count:
-                detail = {"queues": ", ".join(sorted(names))}
-                job.note("queue", self.name, Refusal("queues keep their part of what can be had", detail))
+                job.note("queue", self.name, _OTHERS_PART({"queues": ", ".join(sorted(names))}))
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 

@@ -6,16 +6,18 @@ from collections.abc import Hashable, Iterable
 
 import numpy as np
 
+from vcd.model.reasons import Cause, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins.task_topology.buckets import ANNOTATIONS, JobTopology, TopologyError, read_topology
 from vcd.scheduling.search.parts import Depends, Score, Scores
 from vcd.scheduling.session.nodes import Usage
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import TASK_SPEC
+
+_INVALID = ReasonCode("task-topology-invalid", Cause.INVALID, "the group's task topology is invalid, it is ignored")
 
 MAXIMUM = 100.0
 """The most points that a node gets before the weight (kube-scheduler's MaxNodeScore)."""
@@ -92,10 +94,7 @@ class TaskTopologyPlugin(Plugin):
         """Tell of the groups whose annotations count for nothing."""
         for index, error in self._errors.items():
             mend = f"name roles that pods of the job have in {TASK_SPEC}, each once in a set"
-            refusal = Refusal(
-                "the group's task topology is invalid, it is ignored", {"error": str(error), "mend": mend}
-            )
-            session.job(index).note("annotation", self.name, refusal)
+            session.job(index).note("annotation", self.name, _INVALID({"error": str(error), "mend": mend}))
 
     def kind_of(self, task: Task) -> tuple[str, str] | None:
         """What tasks of one job share for which the nodes rate alike: bucket and role; None in no bucket."""

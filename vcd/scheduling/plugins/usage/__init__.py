@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from vcd.model.quantity import QuantityError
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import CPU, MEMORY, resource_values
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues, read_arguments
@@ -23,6 +24,8 @@ from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 
+_ABOVE = ReasonCode("usage-above", Cause.NODE_POLICY, "{what} usage of the node is above {threshold}%", nodes_help=True)
+
 MOST_POINTS = 100.0
 _JUST_PLACED = (TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND)
 
@@ -31,7 +34,7 @@ class UsageThresholds(Predicate):
     """Nodes whose cpu or memory is used more than a threshold take nothing; one whose usage is unknown passes."""
 
     name = "usage"
-    reason = "the node uses more than a threshold allows"
+    reason = ReasonCode("usage", Cause.NODE_POLICY, "the node uses more than a threshold allows", nodes_help=True)()
     depends = Depends.TIME
     unresolvable = True
 
@@ -40,7 +43,9 @@ class UsageThresholds(Predicate):
         self._above_memory: Mask = percent[1] > memory
         self._passed: Mask = ~(self._above_cpu | self._above_memory)
         self._all = bool(self._passed.all())
-        self._words = (f"cpu usage of the node is above {cpu}%", f"memory usage of the node is above {memory}%")
+        self._above = tuple(
+            _ABOVE({"what": what}, [("threshold", "", most)]) for what, most in (("cpu", cpu), ("memory", memory))
+        )
 
     def applies(self, task: Task) -> bool:
         return not self._all
@@ -49,10 +54,10 @@ class UsageThresholds(Predicate):
         result: Mask = at_rows(self._passed, usage)
         return result
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         by_cpu = int((failed & at_rows(self._above_cpu, usage)).sum())
-        counts = zip(self._words, (by_cpu, int(failed.sum()) - by_cpu), strict=True)
-        return {words: count for words, count in counts if count}
+        counts = zip(self._above, (by_cpu, int(failed.sum()) - by_cpu), strict=True)
+        return {reason: count for reason, count in counts if count}
 
 
 class LeastUsed(Score):

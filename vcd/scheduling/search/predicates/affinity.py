@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.selectors import Selector, SelectorError
 from vcd.scheduling.search.parts import Depends, Mask
 from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
@@ -27,9 +28,16 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
-NO_AFFINITY = "node(s) didn't match pod affinity rules"
-ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
-OPPOSED = "node(s) didn't satisfy existing pods anti-affinity rules"
+NO_AFFINITY = ReasonCode(
+    "no-affinity", Cause.POD_AFFINITY, "node(s) didn't match pod affinity rules", nodes_help=True
+)()
+ANTI_AFFINITY = ReasonCode(
+    "anti-affinity", Cause.POD_AFFINITY, "node(s) didn't match pod anti-affinity rules", nodes_help=True
+)()
+OPPOSED = ReasonCode(
+    "opposed", Cause.POD_AFFINITY, "node(s) didn't satisfy existing pods anti-affinity rules", nodes_help=True
+)()
+_UNREADABLE = ReasonCode("affinity-unreadable", Cause.INVALID, "parsing pod: {error}", mend="mend what is named")
 
 
 @dataclass(frozen=True)
@@ -50,9 +58,9 @@ class InterPodAffinity(TestedPredicate):
     """Nodes in whose domains the pods are that a task must be near, and none of those that it or they keep away."""
 
     name: ClassVar[str] = "InterPodAffinity"
-    lasting: ClassVar[str] = NO_AFFINITY
+    lasting: ClassVar[Reason] = NO_AFFINITY
     """Evicting pods brings no company where the required affinity finds none."""
-    reason: ClassVar[str] = ANTI_AFFINITY
+    reason: ClassVar[Reason] = ANTI_AFFINITY
     depends: ClassVar[Depends] = Depends.PODS
     reads: ClassVar[tuple[str, ...]] = ("Namespace",)
 
@@ -61,7 +69,7 @@ class InterPodAffinity(TestedPredicate):
         self._index: PodIndex = index_of(session)
         self._own: dict[tuple[Shape, str, int], _Terms] = {}
 
-    def refusal(self, task: Task) -> str | None:
+    def refusal(self, task: Task) -> Reason | None:
         """Why no node can take a task whatever is on it: a term, required or preferred, that cannot be read."""
         if not has_terms(task.shape):
             return None
@@ -69,7 +77,7 @@ class InterPodAffinity(TestedPredicate):
             for terms in (required_affinity, required_anti_affinity, preferred_terms):
                 terms(task.pod)
         except SelectorError as error:
-            return f"parsing pod: {error}"
+            return _UNREADABLE({"error": str(error)})
         return None
 
     def applies(self, task: Task) -> bool:
@@ -97,7 +105,7 @@ class InterPodAffinity(TestedPredicate):
         labels = task.pod.metadata.labels
         return any(term.selector.matches(labels) and self._index.is_inside(task, (term.scope,)) for term in terms)
 
-    def tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
+    def tests(self, task: Task) -> Iterator[tuple[Reason, Mask]]:
         """The tests in kube-scheduler's order, each with the reason of those that fail it."""
         own = self._terms(task)
         if own is not None:

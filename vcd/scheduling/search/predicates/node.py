@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import PodSpec
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import PODS
 from vcd.model.selectors import (
     IN,
@@ -39,6 +40,17 @@ T = TypeVar("T", bound=np.generic)
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 """What a pod must tolerate to be placed on a cordoned node."""
+_MEND = "mend what is named"
+_AFFINITY_UNREADABLE = ReasonCode(
+    "node-affinity-unreadable", Cause.INVALID, "required node affinity cannot be read: {error}", mend=_MEND
+)
+_AFFINITY_CONFLICTS = ReasonCode(
+    "node-affinity-conflict", Cause.INVALID, "pod affinity terms conflict", mend="name one node only"
+)
+_TOLERATIONS_UNREADABLE = ReasonCode(
+    "tolerations-unreadable", Cause.INVALID, "tolerations cannot be read: {error}", mend=_MEND
+)
+_TAINT = ReasonCode("taint", Cause.TAINT, "node(s) had untolerated taint {taint}", nodes_help=True)
 HARD_EFFECTS = (NO_SCHEDULE, NO_EXECUTE)
 
 
@@ -51,7 +63,7 @@ class PodCount(Predicate):
     """A node takes no more pods than its allocatable ``pods``; those that wait for room or leave count too."""
 
     name = "NodePodNumber"
-    reason = "node(s) pod number exceeded"
+    reason = ReasonCode("pod-number", Cause.NODE_ROOM, "node(s) pod number exceeded", nodes_help=True)()
     depends = Depends.USAGE
 
     def __init__(self, session: Session) -> None:
@@ -69,7 +81,7 @@ class NodeUnschedulable(Predicate):
     """A cordoned node takes only pods that tolerate the taint that stands for it."""
 
     name = "NodeUnschedulable"
-    reason = "node(s) were unschedulable"
+    reason = ReasonCode("cordoned", Cause.UNSCHEDULABLE_NODE, "node(s) were unschedulable", nodes_help=True)()
 
     def __init__(self, session: Session) -> None:
         facts = session.nodes.facts
@@ -100,7 +112,9 @@ class NodeAffinity(Predicate):
     """A node has all labels of the pod's nodeSelector and matches one term of its required node affinity."""
 
     name = "NodeAffinity"
-    reason = "node(s) didn't match Pod's node affinity/selector"
+    reason = ReasonCode(
+        "node-affinity", Cause.SELECTOR, "node(s) didn't match Pod's node affinity/selector", nodes_help=True
+    )()
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
@@ -132,7 +146,7 @@ def required_nodes(spec: PodSpec) -> NodeSelector | None:
     return None if affinity is None or affinity.node_affinity is None else affinity.node_affinity.required
 
 
-def affinity_refusal(spec: PodSpec) -> str | None:
+def affinity_refusal(spec: PodSpec) -> Reason | None:
     """Why a pod's node affinity matches no node at all: no term can be read, or each asks for two names at once."""
     required = required_nodes(spec)
     if required is None or not required.node_selector_terms:
@@ -142,9 +156,9 @@ def affinity_refusal(spec: PodSpec) -> str | None:
             return None
     errors = [_error_of(term) for term in required.node_selector_terms]
     if all(errors):
-        return f"required node affinity cannot be read: {errors[0]}"
+        return _AFFINITY_UNREADABLE({"error": str(errors[0])})
     if all(_names_conflict(term) for term in required.node_selector_terms):
-        return "pod affinity terms conflict"
+        return _AFFINITY_CONFLICTS()
     return None
 
 
@@ -165,7 +179,7 @@ class TaintToleration(Predicate):
     """A pod tolerates all of a node's taints with the effects NoSchedule and NoExecute."""
 
     name = "TaintToleration"
-    reason = "node(s) had untolerated taint(s)"
+    reason = ReasonCode("taints", Cause.TAINT, "node(s) had untolerated taint(s)", nodes_help=True)()
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
@@ -182,15 +196,15 @@ class TaintToleration(Predicate):
         result: Mask = at_rows(untolerated, usage) == 0
         return result
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         """One reason per taint, each node by its first one."""
         codes, sets = self._facts.taint_sets()
         numbers = np.bincount(at_rows(codes, usage)[failed], minlength=len(sets))
-        counts: Counter[str] = Counter()
+        counts: Counter[Reason] = Counter()
         for taints, number in zip(sets, numbers.tolist(), strict=True):
             if number:
                 first = _first_untolerated(taints, _tolerations(task.shape.spec))
-                counts[self.reason if first is None else f"node(s) had untolerated taint {taint_text(first)}"] += number
+                counts[self.reason if first is None else _TAINT({"taint": taint_text(first)})] += number
         return counts
 
 
@@ -209,10 +223,10 @@ def taint_text(taint: Taint) -> str:
     return f"{{{taint.key}: {taint.value}}}"
 
 
-def tolerations_refusal(spec: PodSpec) -> str | None:
+def tolerations_refusal(spec: PodSpec) -> Reason | None:
     """Why a pod's tolerations cannot be read."""
     try:
         check_tolerations(spec.tolerations)
     except SelectorError as error:
-        return f"tolerations cannot be read: {error}"
+        return _TOLERATIONS_UNREADABLE({"error": str(error)})
     return None

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from vcd.model.objects import Pod, PodSpec
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.search.parts import Depends, Mask, Predicate
 from vcd.scheduling.search.podindex import Domains, Held, PodIndex, Sums, index_of
 from vcd.scheduling.search.predicates.node import at_rows
@@ -70,7 +71,9 @@ class NodePorts(Predicate):
     """Nodes whose host ports that a task asks for are free."""
 
     name: ClassVar[str] = "NodePorts"
-    reason: ClassVar[str] = "node(s) didn't have free ports for the requested pod ports"
+    reason: ClassVar[Reason] = ReasonCode(
+        "ports", Cause.PORTS, "node(s) didn't have free ports for the requested pod ports", nodes_help=True
+    )()
     depends: ClassVar[Depends] = Depends.PODS
     minds_labels: ClassVar[bool] = False
 

@@ -9,11 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from vcd.model.quantity import per_unit
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.search.parts import Columns, Depends, Mask, Predicate
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+
+_PROPORTIONAL = ReasonCode(
+    "proportional-of", Cause.NODE_ROOM, "proportional of resource {resource} check failed", nodes_help=True
+)
 
 _BYTES = 10**9
 
@@ -48,7 +53,7 @@ class Proportional(Predicate):
     """
 
     name = "Proportional"
-    reason = "proportional resource check failed"
+    reason = ReasonCode("proportional", Cause.NODE_ROOM, "proportional resource check failed", nodes_help=True)()
     depends = Depends.USAGE
     unresolvable = True
 
@@ -78,14 +83,14 @@ class Proportional(Predicate):
             result &= self._keeps(part, task, usage)
         return result
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         """By the first resource that is left without enough."""
         counts = {}
         rest = failed.copy()
         for part in self._parts:
             lacking = rest & ~self._keeps(part, task, usage)
             if lacking.any():
-                counts[f"proportional of resource {part.name} check failed"] = int(lacking.sum())
+                counts[_PROPORTIONAL({"resource": part.name})] = int(lacking.sum())
             rest &= ~lacking
         return counts
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from vcd.model.objects import PodSpec, TopologySpreadConstraint
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.selectors import (
     EVERYTHING,
     IN,
@@ -28,8 +29,14 @@ from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
 
-SKEWED = "node(s) didn't match pod topology spread constraints"
-UNLABELLED = "node(s) didn't match pod topology spread constraints (missing required label)"
+SKEWED = ReasonCode("spread", Cause.SPREAD, "node(s) didn't match pod topology spread constraints", nodes_help=True)()
+UNLABELLED = ReasonCode(
+    "spread-unlabelled",
+    Cause.SPREAD,
+    "node(s) didn't match pod topology spread constraints (missing required label)",
+    nodes_help=True,
+)()
+_UNREADABLE = ReasonCode("spread-unreadable", Cause.INVALID, "{error}", mend="mend what is named")
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 _HONOR = "Honor"
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -126,9 +133,9 @@ class PodTopologySpread(TestedPredicate):
     """Nodes that a task can take without making the pods of a hard constraint too uneven."""
 
     name: ClassVar[str] = "PodTopologySpread"
-    lasting: ClassVar[str] = UNLABELLED
+    lasting: ClassVar[Reason] = UNLABELLED
     """No eviction gives a node the label that a constraint spreads over."""
-    reason: ClassVar[str] = SKEWED
+    reason: ClassVar[Reason] = SKEWED
     depends: ClassVar[Depends] = Depends.PODS
     minds_labels: ClassVar[bool] = False
 
@@ -136,20 +143,20 @@ class PodTopologySpread(TestedPredicate):
         self._index = index_of(session)
         self._constraints: dict[tuple[Shape, str, int], tuple[Constraint, ...]] = {}
 
-    def refusal(self, task: Task) -> str | None:
+    def refusal(self, task: Task) -> Reason | None:
         """Why no node can take a task whatever is on it: a selector, of whichever kind, that cannot be read."""
         try:
             for raw in task.shape.spec.topology_spread_constraints:
                 LabelSelector.compile(raw.label_selector)
         except SelectorError as error:
-            return str(error)
+            return _UNREADABLE({"error": str(error)})
         return None
 
     def applies(self, task: Task) -> bool:
         found = task.shape.spec.topology_spread_constraints
         return bool(found) and any((raw.when_unsatisfiable or HARD) == HARD for raw in found)
 
-    def tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
+    def tests(self, task: Task) -> Iterator[tuple[Reason, Mask]]:
         """Each constraint's tests in order, with the reason of those that fail it."""
         key = (task.shape, task.namespace, task.labels)
         constraints = self._constraints.get(key)

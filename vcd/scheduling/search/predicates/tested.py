@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from vcd.model.reasons import Reason
 from vcd.scheduling.search.parts import Mask, Predicate
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
@@ -19,9 +20,9 @@ class TestedPredicate(Predicate):
     ``lasting`` is the reason that no eviction mends.
     """
 
-    lasting: ClassVar[str]
+    lasting: ClassVar[Reason]
 
-    def tests(self, task: Task) -> Iterable[tuple[str, Mask]]:
+    def tests(self, task: Task) -> Iterable[tuple[Reason, Mask]]:
         """The tests in kube-scheduler's order, over all nodes, each with the reason of those that fail it."""
         raise NotImplementedError
 
@@ -40,9 +41,9 @@ class TestedPredicate(Predicate):
                 result |= failed & ~at_rows(test, usage)
         return result
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         """How many fail for which reason."""
-        counts: dict[str, int] = {}
+        counts: dict[Reason, int] = {}
         left = failed.copy()
         for reason, test in self.tests(task):
             fails = left & ~at_rows(test, usage)

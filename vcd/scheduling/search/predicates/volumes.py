@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from vcd.model.objects import PersistentVolume
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.search.parts import Depends, Mask, Predicate
 from vcd.scheduling.search.predicates.claims import (
     WAIT_FOR_FIRST_CONSUMER,
@@ -24,7 +25,6 @@ from vcd.scheduling.search.predicates.claims import (
 )
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NO_VALUE, NodeFacts
@@ -38,74 +38,107 @@ ZONE_LABELS = {
 """Labels of volumes that bind them to nodes, and the node's label that is looked at where it lacks that one."""
 UNLIMITED = np.iinfo(np.int64).max
 
-NODE_CONFLICT = "node(s) had volume node affinity conflict"
-NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
-NO_SPACE = "node(s) did not have enough free storage"
+_Fault = tuple[ReasonCode, dict[str, str]]
+"""What is wrong with a claim, and the names that say so."""
+
+NODE_CONFLICT = ReasonCode(
+    "volume-elsewhere", Cause.VOLUME, "node(s) had volume node affinity conflict", nodes_help=True
+)()
+NO_VOLUME = ReasonCode(
+    "volume-gone", Cause.VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+)()
+BIND_CONFLICT = ReasonCode(
+    "no-volume-free", Cause.VOLUME, "node(s) didn't find available persistent volumes to bind", nodes_help=True
+)()
+NO_SPACE = ReasonCode("storage-full", Cause.VOLUME, "node(s) did not have enough free storage", nodes_help=True)()
+_UNBOUND = ReasonCode("claims-unbound", Cause.VOLUME, "pod has unbound immediate PersistentVolumeClaims")
+_MISSING = ReasonCode("claim-missing", Cause.VOLUME, 'persistentvolumeclaim "{name}" not found')
+_NOT_MADE = ReasonCode(
+    "claim-not-made",
+    Cause.VOLUME,
+    'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"',
+)
+_LOST = ReasonCode(
+    "claim-lost", Cause.VOLUME, 'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
+)
+_GOING = ReasonCode("claim-going", Cause.VOLUME, 'persistentvolumeclaim "{name}" is being deleted')
+_NOT_OWNED = ReasonCode("claim-not-owned", Cause.VOLUME, "PVC {owned} was not created for pod {pod} (pod is not owner)")
+_UNREADABLE = ReasonCode(
+    "claim-unreadable",
+    Cause.VOLUME,
+    'persistentvolumeclaim "{name}" cannot be read: {error}',
+    mend="mend what is named",
+)
+_NAMELESS = ReasonCode("claim-nameless", Cause.VOLUME, "PersistentVolumeClaim had no name")
+_VOLUME_MISSING = ReasonCode("volume-missing", Cause.VOLUME, 'persistentvolume "{volume}" not found')
+_NO_CLASS = ReasonCode("claim-classless", Cause.VOLUME, "PersistentVolumeClaim had no pv name and storageClass name")
+_CLASS_MISSING = ReasonCode("class-missing", Cause.VOLUME, 'storageclass.storage.k8s.io "{class}" not found')
+_VOLUME_NAMELESS = ReasonCode("volume-nameless", Cause.VOLUME, "PersistentVolume had no name")
 
 
 # --- before any node --------------------------------------------------------------------------------------------------
 
 
-def binding_refusal(storage: Storage, task: Task) -> Refusal | None:
+def binding_refusal(storage: Storage, task: Task) -> Reason | None:
     """Why a pod's claims let it be placed nowhere: one is missing, lost, going, not its own, or not bound in time."""
     wanted = storage.wanted(task)
     for claim in wanted.claims:
-        reason = _fault(claim, task)
-        if reason is not None:
-            return Refusal(reason, {"filter": "VolumeBinding", "claim": f"{task.namespace}/{claim.name}"})
+        fault = _fault(claim, task)
+        if fault is not None:
+            code, names = fault
+            return code({**names, "filter": "VolumeBinding", "claim": f"{task.namespace}/{claim.name}"})
     if wanted.immediate:
-        names = ", ".join(claim.key for claim in wanted.immediate)
-        return Refusal("pod has unbound immediate PersistentVolumeClaims", {"filter": "VolumeBinding", "claim": names})
+        claims = ", ".join(claim.key for claim in wanted.immediate)
+        return _UNBOUND({"filter": "VolumeBinding", "claim": claims})
     return None
 
 
-def _fault(found: PodClaim, task: Task) -> str | None:
+def _fault(found: PodClaim, task: Task) -> _Fault | None:
     name, claim = found.name, found.claim
     if claim is None:
         if found.own:
-            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
-        return f'persistentvolumeclaim "{name}" not found'
+            return _NOT_MADE, {"name": name}
+        return _MISSING, {"name": name}
     if claim.status.phase == "Lost":
-        volume = claim.spec.volume_name
-        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
+        return _LOST, {"name": name, "volume": claim.spec.volume_name}
     if claim.metadata.deletion_timestamp:
-        return f'persistentvolumeclaim "{name}" is being deleted'
+        return _GOING, {"name": name}
     if found.own and not any(owner.controller and owner.uid == task.uid for owner in claim.metadata.owner_references):
-        return f"PVC {claim.key} was not created for pod {task.key} (pod is not owner)"
+        return _NOT_OWNED, {"owned": claim.key, "pod": task.key}
     unreadable = claim_fault(claim)
-    return None if unreadable is None else f'persistentvolumeclaim "{name}" cannot be read: {unreadable}'
+    return None if unreadable is None else (_UNREADABLE, {"name": name, "error": unreadable})
 
 
-def zone_refusal(storage: Storage, task: Task) -> Refusal | None:
+def zone_refusal(storage: Storage, task: Task) -> Reason | None:
     """Why the zone of a pod's volumes cannot be told: a claim leads neither to a volume nor to a class that waits."""
     for found in storage.wanted(task).claims:
-        reason = None if found.own else _untold(storage, found)
-        if reason is not None:
-            return Refusal(reason, {"filter": "VolumeZone", "claim": f"{task.namespace}/{found.name}"})
+        fault = None if found.own else _untold(storage, found)
+        if fault is not None:
+            code, names = fault
+            return code({**names, "filter": "VolumeZone", "claim": f"{task.namespace}/{found.name}"})
     return None
 
 
-def _untold(storage: Storage, found: PodClaim) -> str | None:
+def _untold(storage: Storage, found: PodClaim) -> _Fault | None:
     claim = found.claim
     if claim is None:
-        return f'persistentvolumeclaim "{found.name}" not found' if found.name else "PersistentVolumeClaim had no name"
+        return (_MISSING, {"name": found.name}) if found.name else (_NAMELESS, {})
     volume, name = claim.spec.volume_name, class_of(claim)
     if volume:
-        return None if volume in storage.volumes else f'persistentvolume "{volume}" not found'
+        return None if volume in storage.volumes else (_VOLUME_MISSING, {"volume": volume})
     if not name:
-        return "PersistentVolumeClaim had no pv name and storageClass name"
+        return _NO_CLASS, {}
     if name not in storage.classes:
-        return f'storageclass.storage.k8s.io "{name}" not found'
+        return _CLASS_MISSING, {"class": name}
     waits = storage.classes[name].volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
-    return None if waits else "PersistentVolume had no name"
+    return None if waits else (_VOLUME_NAMELESS, {})
 
 
-def limits_refusal(storage: Storage, task: Task) -> Refusal | None:
+def limits_refusal(storage: Storage, task: Task) -> Reason | None:
     """Why a pod's volumes cannot be counted: a claim is missing."""
     for claim in storage.wanted(task).claims:
         if claim.claim is None:
-            return Refusal(f'persistentvolumeclaim "{claim.name}" not found', {"filter": "NodeVolumeLimits"})
+            return _MISSING({"name": claim.name, "filter": "NodeVolumeLimits"})
     return None
 
 
@@ -134,7 +167,7 @@ class BoundVolumes(Predicate):
                 result &= at_rows(self._storage.reaches(volume), usage)
         return result
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         reason = NO_VOLUME if None in self._volumes(task) else NODE_CONFLICT
         return {reason: int(failed.sum())}
 
@@ -166,7 +199,7 @@ class UnboundClaims(Predicate):
         result: Mask = ~at_rows(found.conflict | found.space, usage)
         return result
 
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         found = self._storage.find(self._storage.wanted(task))
         lacking = int((failed & at_rows(found.space, usage)).sum())
         counts = {BIND_CONFLICT: int(failed.sum()) - lacking, NO_SPACE: lacking}
@@ -180,7 +213,7 @@ class VolumeZone(Predicate):
     """
 
     name = "VolumeZone"
-    reason = "node(s) had no available volume zone"
+    reason = ReasonCode("volume-zone", Cause.VOLUME, "node(s) had no available volume zone", nodes_help=True)()
     reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 
     def __init__(self, session: Session, storage: Storage) -> None:
@@ -239,7 +272,7 @@ class NodeVolumeLimits(Predicate):
     """
 
     name = "NodeVolumeLimits"
-    reason = "node(s) exceed max volume count"
+    reason = ReasonCode("volume-count", Cause.VOLUME, "node(s) exceed max volume count", nodes_help=True)()
     depends = Depends.PODS
     minds_labels = False
     reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode")

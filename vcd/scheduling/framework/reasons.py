@@ -1,0 +1,92 @@
+"""Reasons as they are shown: the one place where words are made of what a session or a log says of a wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from vcd.model.events import Waiting
+from vcd.model.reasons import CODES, ReasonCode
+from vcd.model.words import counted, quantities_in_words
+from vcd.scheduling.framework import registry
+
+SAID_IN_WORDS = "said-in-words"
+"""The cause of what a log of vcd 0.1 holds, which has words and no codes."""
+NOT_INSTALLED = "not-installed"
+"""The cause of a reason that a plugin gave which is not here."""
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why some pods of a group wait, for who reads it: as ``Waiting``, with the cause and the words that were declared
+    of the code; ``detail`` has the names and amounts that the words do not hold."""
+
+    group: str
+    gate: str
+    plugin: str = ""
+    code: str = ""
+    cause: str = ""
+    reason: str = ""
+    nodes: int = 0
+    tasks: int = 0
+    pods: tuple[str, ...] = ()
+    detail: dict[str, str] = {}
+    amounts: dict[str, dict[str, int]] = {}
+    """By resource and role, in base units."""
+
+    @property
+    def text(self) -> str:
+        """The reason with its numbers, without the group and the gate: ``3 nodes Insufficient cpu (asks cpu 4)``."""
+        words = f"{counted(self.nodes, 'node')} {self.reason}" if self.nodes else self.reason
+        message = self.detail.get("message")
+        beside = quantities_in_words({name: text for name, text in self.detail.items() if name != "message"})
+        return words + (f": {message}" if message else "") + (f" ({beside})" if beside else "")
+
+
+def code_of(waiting: Waiting) -> ReasonCode | None:
+    """What was declared of a reason's code; None for what an older log says in words, or a plugin said that is not
+    here."""
+    if isinstance(waiting.reason, str):
+        return None
+    if waiting.reason.code not in CODES:
+        registry.plugins(), registry.actions()
+    return CODES.get(waiting.reason.code)
+
+
+def cause_of(waiting: Waiting) -> str:
+    """What a reason comes to: a ``Cause``, or why that is not known."""
+    reason = waiting.reason
+    if isinstance(reason, str):
+        return SAID_IN_WORDS
+    code = CODES.get(reason.code) or code_of(waiting)
+    return NOT_INSTALLED if code is None else code.label
+
+
+def told(waiting: Waiting) -> Told:
+    """A reason as it is shown."""
+    reason, code = waiting.reason, code_of(waiting)
+    where = (waiting.group, waiting.gate, waiting.plugin)
+    pods = (waiting.nodes, waiting.tasks, waiting.pods)
+    if isinstance(reason, str):
+        return Told(*where, "", cause_of(waiting), reason, *pods, waiting.detail)
+    words, detail = (reason.code, reason.facts()) if code is None else (reason.words, reason.detail)
+    return Told(
+        *where, reason.code, cause_of(waiting), words, *pods, dict(sorted(detail.items())), reason.by_resource()
+    )
+
+
+def all_told(reasons: Iterable[Waiting]) -> tuple[Told, ...]:
+    """Reasons as they are shown."""
+    return tuple(map(told, reasons))
+
+
+def mending(waiting: Waiting) -> str:
+    """What to do about a reason that no waiting ends; empty for one that passes when others end or room comes."""
+    code = code_of(waiting)
+    return "" if code is None else code.mend
+
+
+def in_words(waiting: Waiting) -> str:
+    """A reason in a sentence, with its numbers, the plugin that says so, and what to do where waiting does not help."""
+    source, to_do = f" [{waiting.plugin}]" if waiting.plugin else "", mending(waiting)
+    return f"{told(waiting).text}{source}" + (f"; this does not pass by itself: {to_do}" if to_do else "")

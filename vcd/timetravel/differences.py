@@ -1,0 +1,111 @@
+"""Where two plans differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import msgspec
+
+from vcd.model import events as ev
+from vcd.scheduling.decide import PLAN
+from vcd.timetravel.words import operation_in_words, status_in_words, usage_in_words, waiting_in_words
+
+_Pair = tuple[str, Any, Any]
+"""Where two plans differ, and what each has there; None where it has nothing."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """The first thing in which two plans differ: where it is, what was recorded, what came out now, and what is known
+    of the reason."""
+
+    where: str
+    recorded: str
+    replayed: str
+    why: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.where}: recorded {self.recorded}; replayed {self.replayed}"
+
+
+_Rated = Callable[[str, str, str], tuple[str, ...]]
+
+
+def difference_from(record: ev.SessionDecided, plan: ev.Plan, rated: _Rated = lambda *_: ()) -> Difference | None:
+    """Where a plan departs from the one that was recorded; ``rated`` as for ``first_difference``."""
+    if ev.encode_plan(plan) == record.plan:
+        return None
+    return first_difference(record.plan, plan, rated, coded=PLAN in record.versions)
+
+
+def first_difference(
+    recorded: bytes,
+    plan: ev.Plan,
+    rated: _Rated = lambda *_: (),
+    *,
+    coded: bool = True,
+) -> Difference | None:
+    """Where a plan first departs from a recorded one: statements operation by operation, then the rest in order.
+
+    ``rated`` is asked for the reason where it is a bind to another node: of a pod, the node then, the node now. Not
+    ``coded``: a vcd 0.1 recorded it, whose reasons to wait are words, and are not compared. None where nothing differs
+    beside them.
+    """
+    try:
+        before = ev.decode_plan(recorded)
+    except msgspec.MsgspecError as error:
+        return Difference(
+            "the recorded plan", f"{len(recorded)} bytes that this version cannot read: {error}", "a plan"
+        )
+    found = next(_differing(before, plan, coded), None)
+    if found is None:
+        encoded = f"{len(ev.encode_plan(plan))} bytes that say the same"
+        return Difference("the encoded plan", f"{len(recorded)} bytes", encoded) if coded else None
+    where, then, now = found
+    why: tuple[str, ...] = ()
+    if isinstance(then, ev.Operation) and isinstance(now, ev.Operation):
+        same = (then.verb, then.key) == (now.verb, now.key) == ("bind", now.key)
+        why = rated(then.key, then.node, now.node) if same and then.node != now.node else ()
+    return Difference(where, _in_words(then), _in_words(now), why)
+
+
+def _differing(recorded: ev.Plan, replayed: ev.Plan, coded: bool) -> Iterator[_Pair]:
+    """What differs, in order."""
+    for number, (before, after) in enumerate(zip_longest(recorded.statements, replayed.statements)):
+        where = f"statement {number}"
+        if before is None or after is None or (before.group, before.action) != (after.group, after.action):
+            yield where, before, after
+        else:
+            name = f"{where} ({before.action} for {before.group}), operation"
+            yield from _in_lists(name, before.operations, after.operations)
+    yield from _in_lists("group status", recorded.groups, replayed.groups)
+    yield from _in_lists("queue usage", recorded.queues, replayed.queues)
+    if coded:
+        yield from _in_lists("reason to wait", recorded.waiting, replayed.waiting)
+    yield from _in_lists("fault", recorded.faults, replayed.faults)
+    yield from _in_lists("work left", (recorded.more,), (replayed.more,))
+
+
+def _in_lists(name: str, recorded: Sequence[Any], replayed: Sequence[Any]) -> Iterator[_Pair]:
+    for number, (before, after) in enumerate(zip_longest(recorded, replayed)):
+        if before != after:
+            yield f"{name} {number}", before, after
+
+
+def _in_words(part: Any) -> str:
+    return "nothing" if part is None else _WORDS.get(type(part), str)(part)
+
+
+def _statement_in_words(statement: ev.Statement) -> str:
+    first = f", first {operation_in_words(statement.operations[0])}" if statement.operations else ""
+    return f"{statement.action} for {statement.group} with {len(statement.operations)} operations{first}"
+
+
+_WORDS: dict[type[Any], Callable[[Any], str]] = {
+    ev.Statement: _statement_in_words,
+    ev.Operation: operation_in_words,
+    ev.GroupStatus: status_in_words,
+    ev.QueueUsage: usage_in_words,
+    ev.Waiting: waiting_in_words,
+}
