@@ -15,10 +15,10 @@ from vcd.scheduling.plugins.capacity_card.requests import (
     Ask,
     CardRequest,
     amounts_of,
-    insufficient,
 )
 from vcd.scheduling.session.queues import Queue
 
+_INSUFFICIENT_BASIC = ReasonCode("card-queue-capability", Cause.QUEUE_CAPABILITY, INSUFFICIENT.words)
 _INSUFFICIENT_TOGETHER = ReasonCode(
     "card-quota-together", Cause.CARD_QUOTA, f"{INSUFFICIENT.words}, for {{together}} together"
 )
@@ -189,7 +189,7 @@ class Account:
     def _refuses_basic(self, asked: Iterable[int], before: Iterable[int]) -> Reason | None:
         for name, amount, have, may in zip(BASIC, asked, before, self.limit, strict=True):
             if amount > 0 and have + amount > may:
-                return insufficient(self.name, name, amount, have + amount, may)
+                return _INSUFFICIENT_BASIC({"queue": self.name}, amounts_of(name, amount, have + amount, may))
         return None
 
 

@@ -11,7 +11,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.capacity_card.account import Account
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
-from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest, insufficient
+from vcd.scheduling.plugins.capacity_card.requests import INSUFFICIENT, Ask, CardRequest, amounts_of
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
@@ -110,7 +110,8 @@ class CardModel(Predicate):
                 nodes = int((failed & (codes == code)).sum()) if code != NO_CARD and card not in affordable else 0
                 if nodes:
                     total = account.allocated.get(card, 0) + ask.amount
-                    counts[insufficient(account.name, card, ask.amount, total, account.quota.get(card, 0))] = nodes
+                    amounts = amounts_of(card, ask.amount, total, account.quota.get(card, 0))
+                    counts[INSUFFICIENT({"queue": account.name}, amounts)] = nodes
             others = int((failed & ~at_rows(self._cards.mask(ask.resource, ask.names, not ask.named), usage)).sum())
             if others:
                 reason = _NO_CARD({"cards": "|".join(ask.names)})

@@ -97,11 +97,6 @@ def _resource(names: Names, asked: Sequence[str], cards: NodeCards) -> str:
     return wanted[0]
 
 
-def insufficient(queue: str, resource: str, requested: int, total: int, capability: int) -> Reason:
-    """A queue's cpu or memory, or its quota of cards, is too small."""
-    return INSUFFICIENT({"queue": queue}, amounts_of(resource, requested, total, capability))
-
-
 def amounts_of(resource: str, requested: int, total: int, capability: int) -> list[Amount]:
     """What is asked for of a resource or card, what the queue would hold with it, and what it may."""
     return [("asks", resource, requested), ("total", resource, total), ("limit", resource, capability)]
