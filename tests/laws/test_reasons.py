@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from vcd.model.events import Plan, Waiting, decode_plan, encode_plan
 from vcd.model.reasons import CODES, Amount, Cause, InvalidReason, Reason, ReasonCode, well_formed
+from vcd.model.requests import LARGEST_SUM
 from vcd.scheduling.framework import registry
 
 HOUSE = Path(__file__).parents[2] / "vcd"
@@ -50,6 +52,13 @@ def test_a_code_is_one_kind_of_reason() -> None:
         ReasonCode("test once", Cause.NODE_ROOM, "{what}")
     with pytest.raises(ValueError, match="the reason test once is declared twice"):
         ReasonCode("test once", Cause.NODE_ROOM, "{what}", mend="otherwise")
+
+
+def test_a_sum_beyond_what_can_be_logged_is_the_largest() -> None:
+    reason = SHORT({"queue": "q"}, [("asks", "cpu", 2**80), ("limit", "cpu", 1)])
+    plan = Plan(waiting=(Waiting("ns/g", "queue", "", reason),))
+    assert decode_plan(encode_plan(plan)).waiting[0].reason == reason
+    assert reason.by_resource() == {"cpu": {"asks": LARGEST_SUM, "limit": 1}}
 
 
 @pytest.mark.parametrize("words", ["{}", "{0}", "{a.b}", "{a[0]}", "{a", "a}", "{a b}"])
@@ -97,6 +106,8 @@ def test_names_may_hold_braces() -> None:
         (Reason("test short", (("a",),)), "Expected `array` of length 2"),  # type: ignore[arg-type]
         (Reason("test short", (), (("asks", "cpu", 1.5),)), "Expected `int`, got `float`"),  # type: ignore[arg-type]
         (Reason("test short", (), (("asks", "cpu", object()),)), "unsupported"),  # type: ignore[arg-type]
+        (Reason("test short", (), (("asks", "cpu", 2**64),)), "can't serialize ints"),
+        (Reason("test short", (("a", "\ud800"),)), "surrogates not allowed"),
     ],
 )
 def test_what_is_no_reason_is_told(reason: Reason, told: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_after
+from vcd.model.events import decode_plan, encode_plan
 from vcd.scheduling.closing import plan_of
 from vcd.timetravel.figures import queue_figures
 
@@ -112,6 +113,7 @@ def test_what_is_shown_of_absurd_work_is_no_less_than_nothing(quota: str, wild: 
     session = session_after(*cluster(), *small_jobs(), *wild(random.Random(7)), conf=conf(quota, "overcommit"))
     plan = plan_of(session)
     assert session.faults == ()
+    assert decode_plan(encode_plan(plan)) == plan
     for usage in plan.queues:
         assert not any(text.startswith("-") for text in usage.allocated.values())
     for figures in queue_figures(session).values():

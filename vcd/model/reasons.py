@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from vcd.model.requests import format_sum
+from vcd.model.requests import LARGEST_SUM, format_sum
 
 Amount = tuple[str, str, int]
 """A role such as ``asks``, a resource (empty for a plain count), and how much in the resource's base unit."""
@@ -131,8 +131,9 @@ class ReasonCode:
             raise ValueError(f"the reason {name} is declared twice")
 
     def __call__(self, names: Mapping[str, str] | None = None, amounts: Iterable[Amount] = ()) -> Reason:
-        """The reason in a case."""
-        return Reason(self.name, tuple(names.items()) if names else (), tuple(amounts))
+        """The reason in a case. An amount counts as LARGEST_SUM at most: sums of what pods ask for may be beyond it."""
+        told = tuple([(role, resource, min(amount, LARGEST_SUM)) for role, resource, amount in amounts])
+        return Reason(self.name, tuple(names.items()) if names else (), told)
 
     def in_words(self, reason: Reason) -> str:
         """The sentence about a case."""
@@ -167,8 +168,8 @@ def well_formed(reason: Reason) -> Reason:
     """A reason that can be logged and told. Raises InvalidReason: its code is not declared, or it does not hold names
     and amounts."""
     try:
-        msgspec.convert(msgspec.to_builtins(reason), Reason)
-    except (msgspec.ValidationError, TypeError) as error:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(reason), type=Reason)
+    except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
         raise InvalidReason(f"a Reason with texts and integers ({error})") from None
     if reason.code not in CODES:
         raise InvalidReason("a declared code as that of a Reason")
