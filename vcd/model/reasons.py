@@ -16,6 +16,10 @@ Amount = tuple[str, str, int]
 """A role such as ``asks``, a resource (empty for a plain count), and how much in the resource's base unit."""
 
 
+MEND_NAMED: Final = "mend what is named"
+"""What ends the wait where the reason says itself what is wrong."""
+
+
 class Cause(enum.StrEnum):
     """What a reason comes to, whoever gives it: by this waiting pods are counted and answers begin."""
 

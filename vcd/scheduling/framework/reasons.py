@@ -68,11 +68,10 @@ def told(waiting: Waiting) -> Told:
     where = (waiting.group, waiting.gate, waiting.plugin)
     pods = (waiting.nodes, waiting.tasks, waiting.pods)
     if isinstance(reason, str):
-        return Told(*where, "", cause_of(waiting), reason, *pods, waiting.detail)
+        return Told(*where, "", SAID_IN_WORDS, reason, *pods, waiting.detail)
     words, detail = (reason.code, reason.facts()) if code is None else (reason.words, reason.detail)
-    return Told(
-        *where, reason.code, cause_of(waiting), words, *pods, dict(sorted(detail.items())), reason.by_resource()
-    )
+    cause = NOT_INSTALLED if code is None else code.label
+    return Told(*where, reason.code, cause, words, *pods, dict(sorted(detail.items())), reason.by_resource())
 
 
 def all_told(reasons: Iterable[Waiting]) -> tuple[Told, ...]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vcd.model.codec import BadObject, Foreign
 from vcd.model.objects import Object
-from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
+from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.model.requests import format_sum
 from vcd.model.status import (
     TaskStatus,
@@ -42,7 +42,7 @@ _QUEUE_MISSING = ReasonCode(
     "queue {queue} does not exist",
     mend="create the queue, or name another one in the PodGroup's spec.queue",
 )
-_QUEUE_UNUSABLE = ReasonCode("queue-unusable", Cause.INVALID, "queue {queue} cannot be used", mend="mend what is named")
+_QUEUE_UNUSABLE = ReasonCode("queue-unusable", Cause.INVALID, "queue {queue} cannot be used", mend=MEND_NAMED)
 
 S = TypeVar("S")
 T = TypeVar("T", bound=Object)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
-from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
+from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
@@ -45,9 +45,7 @@ _INSUFFICIENT_IN_PARENT = ReasonCode(
     Cause.PARENT_LIMIT,
     "queue resource quota insufficient in parent queue {parent}",
 )
-_MISCONFIGURED = ReasonCode(
-    "queue-misconfigured", Cause.INVALID, "queue {queue} is misconfigured", mend="mend what is named"
-)
+_MISCONFIGURED = ReasonCode("queue-misconfigured", Cause.INVALID, "queue {queue} is misconfigured", mend=MEND_NAMED)
 _NOT_A_LEAF = ReasonCode(
     "queue-not-a-leaf",
     Cause.INVALID,

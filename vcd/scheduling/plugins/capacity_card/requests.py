@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
+from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, CardError, Names, names_in
 from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 
-UNREADABLE = ReasonCode("card-unreadable", Cause.INVALID, "{whose}: {error}", mend="mend what is named")
-_NOWHERE = ReasonCode("card-nowhere", Cause.SHAPE, "{whose}: {error}", mend="mend what is named")
+UNREADABLE = ReasonCode("card-unreadable", Cause.INVALID, "{whose}: {error}", mend=MEND_NAMED)
+_NOWHERE = ReasonCode("card-nowhere", Cause.SHAPE, "{whose}: {error}", mend=MEND_NAMED)
 INSUFFICIENT = ReasonCode(
     "card-quota",
     Cause.CARD_QUOTA,

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from vcd.model.objects import Pod
-from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
@@ -26,7 +26,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
-_UNREADABLE = ReasonCode("card-request-unreadable", Cause.INVALID, "{error}", mend="mend what is named")
+_UNREADABLE = ReasonCode("card-request-unreadable", Cause.INVALID, "{error}", mend=MEND_NAMED)
 _NO_NPUS = ReasonCode(
     "npu-unsupported",
     Cause.UNSUPPORTED,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vcd.model.objects import Numatopology
-from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
@@ -54,7 +54,7 @@ _NO_POLICY = ReasonCode(
     "numa-policy-unknown",
     Cause.INVALID,
     f"annotation {POLICY} is {{value}}; it must be one of {', '.join(POLICIES)}",
-    mend="mend what is named",
+    mend=MEND_NAMED,
 )
 _FRESH = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 

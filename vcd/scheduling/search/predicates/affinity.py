@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.selectors import Selector, SelectorError
 from vcd.scheduling.search.parts import Depends, Mask
 from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
@@ -37,7 +37,7 @@ ANTI_AFFINITY = ReasonCode(
 OPPOSED = ReasonCode(
     "opposed", Cause.POD_AFFINITY, "node(s) didn't satisfy existing pods anti-affinity rules", nodes_help=True
 )()
-_UNREADABLE = ReasonCode("affinity-unreadable", Cause.INVALID, "parsing pod: {error}", mend="mend what is named")
+_UNREADABLE = ReasonCode("affinity-unreadable", Cause.INVALID, "parsing pod: {error}", mend=MEND_NAMED)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import PodSpec
-from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.requests import PODS
 from vcd.model.selectors import (
     IN,
@@ -40,15 +40,14 @@ T = TypeVar("T", bound=np.generic)
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 """What a pod must tolerate to be placed on a cordoned node."""
-_MEND = "mend what is named"
 _AFFINITY_UNREADABLE = ReasonCode(
-    "node-affinity-unreadable", Cause.INVALID, "required node affinity cannot be read: {error}", mend=_MEND
+    "node-affinity-unreadable", Cause.INVALID, "required node affinity cannot be read: {error}", mend=MEND_NAMED
 )
 _AFFINITY_CONFLICTS = ReasonCode(
     "node-affinity-conflict", Cause.INVALID, "pod affinity terms conflict", mend="name one node only"
 )
 _TOLERATIONS_UNREADABLE = ReasonCode(
-    "tolerations-unreadable", Cause.INVALID, "tolerations cannot be read: {error}", mend=_MEND
+    "tolerations-unreadable", Cause.INVALID, "tolerations cannot be read: {error}", mend=MEND_NAMED
 )
 _TAINT = ReasonCode("taint", Cause.TAINT, "node(s) had untolerated taint {taint}", nodes_help=True)
 HARD_EFFECTS = (NO_SCHEDULE, NO_EXECUTE)

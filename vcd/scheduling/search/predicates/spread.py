@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from vcd.model.objects import PodSpec, TopologySpreadConstraint
-from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.selectors import (
     EVERYTHING,
     IN,
@@ -36,7 +36,7 @@ UNLABELLED = ReasonCode(
     "node(s) didn't match pod topology spread constraints (missing required label)",
     nodes_help=True,
 )()
-_UNREADABLE = ReasonCode("spread-unreadable", Cause.INVALID, "{error}", mend="mend what is named")
+_UNREADABLE = ReasonCode("spread-unreadable", Cause.INVALID, "{error}", mend=MEND_NAMED)
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 _HONOR = "Honor"
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

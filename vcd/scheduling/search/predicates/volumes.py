@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from vcd.model.objects import PersistentVolume
-from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.scheduling.search.parts import Depends, Mask, Predicate
 from vcd.scheduling.search.predicates.claims import (
     WAIT_FOR_FIRST_CONSUMER,
@@ -67,7 +67,7 @@ _UNREADABLE = ReasonCode(
     "claim-unreadable",
     Cause.VOLUME,
     'persistentvolumeclaim "{name}" cannot be read: {error}',
-    mend="mend what is named",
+    mend=MEND_NAMED,
 )
 _NAMELESS = ReasonCode("claim-nameless", Cause.VOLUME, "PersistentVolumeClaim had no name")
 _VOLUME_MISSING = ReasonCode("volume-missing", Cause.VOLUME, 'persistentvolume "{volume}" not found')
