@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from vcd.daemon.followup import in_slices
@@ -22,7 +24,7 @@ def restore(path: Path) -> ClusterState:
     """The state that a log's newest checkpoint and the events after it give. Raises LogError."""
     if not path.exists():
         return ClusterState()
-    with LogReader(path) as reader:
+    with LogReader(path) as reader, uncollected():
         checkpoint = reader.latest_checkpoint()
         dump = None if checkpoint is None else decoded(checkpoint.state)
         del checkpoint  # as large as much of what is made of it
@@ -30,6 +32,18 @@ def restore(path: Path) -> ClusterState:
         for logged in reader.read(after=state.sequence):
             state.apply(logged.sequence, logged.event)
     return state
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """No collection of garbage meanwhile: what is made lasts, and to look it through again and again takes long."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Keeper:

@@ -39,7 +39,7 @@ class Latecomers:
             if self._since.pop(key, None) is None or not self._is_untold(key):  # gone while the others were told
                 continue
             row = self._state.tasks.row_of[key]
-            job, pod = int(self._state.tasks.column("job")[row]), self._state.pods[row]
+            job, pod = self._state.tasks.at(row, "job"), self._state.pods[row]
             reasons = self._state.waiting.get(self._state.job_keys[job]) if job >= 0 else None
             if reasons and pod is not None:
                 yield key, pod, reasons
@@ -47,6 +47,6 @@ class Latecomers:
     def _is_untold(self, key: str) -> bool:
         row = self._state.tasks.row_of.get(key)
         pod = None if row is None else self._state.pods[row]
-        if pod is None or self._state.tasks.column("status")[row] != TaskStatus.PENDING:
+        if row is None or pod is None or self._state.tasks.at(row, "status") != TaskStatus.PENDING:
             return False
         return all(condition.type != "PodScheduled" for condition in pod.status.conditions)

@@ -182,6 +182,9 @@ class ClusterState:
             return
         self.digests.setdefault(kind, {})[key] = payload_digest(payload)
         self.bad.pop((kind, key), None)
+        self._put_object(kind, key, payload)
+
+    def _put_object(self, kind: str, key: str, payload: bytes) -> None:
         try:
             obj = decode_payload(kind, payload)
             match obj:
@@ -283,25 +286,33 @@ class ClusterState:
         tasks = self.tasks
         row = tasks.row_of.get(key)
         if row is None:
-            row = tasks.add(key)
-            tasks.put(row, node=_NOWHERE)
+            row, node = tasks.add(key), _NOWHERE
             if row == len(self.pods):
                 self.pods.append(None)
                 self.shown_nodes.append("")
         else:
+            node = tasks.at(row, "node")
             self._release(row)
         labels = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
         namespace = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
         name = spec.scheduler_name
-        scheduler = self.schedulers.acquire(name, lambda: name)
-        tasks.put(row, shape=shape, labels=labels, namespace=namespace, scheduler=scheduler, job=job)
-        tasks.put(row, created=created, priority=task_priority(pod))
+        tasks.put(
+            row,
+            shape=shape,
+            labels=labels,
+            namespace=namespace,
+            scheduler=self.schedulers.acquire(name, lambda: name),
+            job=job,
+            node=node,
+            created=created,
+            priority=task_priority(pod),
+        )
         # what many pods have in common is kept once
         meta = msgspec.structs.replace(meta, labels=self.label_sets[labels], namespace=self.namespaces[namespace])
         self.pods[row] = msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec)
         self.shown_nodes[row] = pod.spec.node_name
         self._place(key, row)
-        node = int(tasks.column("node")[row])
+        node = tasks.at(row, "node")
         if node >= 0 and self.node_names[node] == pod.spec.node_name:
             self.shown_nodes[row] = self.node_names[node]
 
@@ -334,7 +345,7 @@ class ClusterState:
             elif intent.verb == "evict":
                 status = TaskStatus.RELEASING
         tasks = self.tasks
-        old = int(tasks.column("node")[row])
+        old = tasks.at(row, "node")
         node = self.node_names.acquire(node_name, lambda: node_name) if node_name else _NOWHERE
         tasks.put(row, status=status, node=node)
         self._nominate(key, pod.status.nominated_node_name if status is TaskStatus.PENDING else "")
@@ -376,11 +387,11 @@ class ClusterState:
 
     def _release(self, row: int) -> None:
         tasks = self.tasks
-        self.shapes.release(int(tasks.column("shape")[row]))
-        self.label_sets.release(int(tasks.column("labels")[row]))
-        self.namespaces.release(int(tasks.column("namespace")[row]))
-        self.schedulers.release(int(tasks.column("scheduler")[row]))
-        job = int(tasks.column("job")[row])
+        self.shapes.release(tasks.at(row, "shape"))
+        self.label_sets.release(tasks.at(row, "labels"))
+        self.namespaces.release(tasks.at(row, "namespace"))
+        self.schedulers.release(tasks.at(row, "scheduler"))
+        job = tasks.at(row, "job")
         if job >= 0:
             key = self.job_keys[job]
             self.job_keys.release(job)
@@ -392,7 +403,7 @@ class ClusterState:
             return
         row = self.tasks.row_of[key]
         self._release(row)
-        node = int(self.tasks.column("node")[row])
+        node = self.tasks.at(row, "node")
         if node >= 0:
             self.node_names.release(node)
         self.tasks.put(row, node=_NOWHERE, job=_NOWHERE, status=TaskStatus.UNKNOWN)
@@ -486,7 +497,7 @@ class ClusterState:
 
     def _forget_eviction(self, row: int) -> None:
         """An eviction was not made after all."""
-        job = int(self.tasks.column("job")[row])
+        job = self.tasks.at(row, "job")
         key = self.job_keys[job] if job >= 0 else ""
         uid = cast(Pod, self.pods[row]).metadata.uid
         before = self.evicted.get(key)
@@ -527,7 +538,7 @@ class ClusterState:
 
     def _strand(self, row: int) -> None:
         """Remember that a gang was let in only in part, unless it has its minimum all the same."""
-        job = int(self.tasks.column("job")[row])
+        job = self.tasks.at(row, "job")
         if job >= 0 and self.job_keys[job] in self.groups:
             self.stranded.setdefault(self.job_keys[job], self._decided_at)
 
@@ -626,7 +637,7 @@ class ClusterState:
         while dump.objects:
             kind, key, payload, digest = dump.objects.pop()
             if payload:
-                state._put(kind, key, payload)
+                state._put_object(kind, key, payload)
             state.digests.setdefault(kind, {})[key] = digest
         for kind, key, message in dump.bad:
             state.bad[kind, key] = message

@@ -80,7 +80,7 @@ class Pages(Generic[T]):
 
     def append(self, item: T) -> None:
         """Add one at the end."""
-        page, _ = divmod(self._count, _PAGE)
+        page = self._count >> _BITS
         if page == len(self._pages):
             self._pages.append([])
         self._own(page).append(item)
@@ -197,6 +197,11 @@ class Rows:
     def column(self, name: str) -> npt.NDArray[np.integer[Any]]:
         """A column, as long as there are rows (freed ones included)."""
         return self._columns[name][: len(self.keys)]
+
+    def at(self, row: int, name: str) -> int:
+        """What a column holds for a row."""
+        value: int = self._columns[name].item(row)
+        return value
 
     def copied(self) -> dict[str, npt.NDArray[Any]]:
         """A copy of each column."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ _DIGITS = 18
 TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 
+@functools.lru_cache(maxsize=1024)  # pods of one job were made in few seconds
 def seconds_of(time: str | None) -> int:
     """An RFC 3339 text as seconds since the epoch; 0 (before all others) where there is none.
 
