@@ -26,7 +26,7 @@ from vcd.scheduling.session.alike import (
 )
 from vcd.scheduling.session.session import ROOT_QUEUE, Session
 from vcd.scheduling.session.views import Job
-from vcd.state.groups import GroupColumns, Rows
+from vcd.state.groups import Counts, GroupColumns, Rows
 from vcd.state.sums import Ints, bounded, changed, sums_by
 
 _COUNTED = [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]
@@ -127,7 +127,7 @@ def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]
                 yield index, condition_of(said, pods_of(columns, index))
 
 
-def _phases_at_end(phase: Phases, counts: npt.NDArray[np.int32], releasing: Ints, min_member: Ints) -> Phases:
+def _phases_at_end(phase: Phases, counts: Counts, releasing: Counts, min_member: Ints) -> Phases:
     completed = counts[:, TaskStatus.FAILED] + counts[:, TaskStatus.SUCCEEDED]
     scheduled = counts[:, TaskStatus.RUNNING] + counts[:, TaskStatus.BOUND] + completed + releasing
     ended = np.where(scheduled == completed, Phase.COMPLETED, Phase.RUNNING)
@@ -135,20 +135,20 @@ def _phases_at_end(phase: Phases, counts: npt.NDArray[np.int32], releasing: Ints
     return np.where(scheduled >= min_member, ended, waits).astype(np.int8)
 
 
-def _figures(phases: Phases, counts: npt.NDArray[np.int32]) -> Ints:
+def _figures(phases: Phases, counts: Counts) -> Counts:
     """What groups show beside conditions: the number of the phase, and how many run, succeeded and failed."""
-    figures = np.empty((len(phases), 4), np.int64)
+    figures = np.empty((len(phases), 4), np.int32)
     figures[:, 0] = phases
     figures[:, 1:] = counts[:, _COUNTED]
     return figures
 
 
-def _shown(columns: GroupColumns, indices: Rows) -> Ints:
+def _shown(columns: GroupColumns, indices: Rows) -> Counts:
     """The figures that groups show, and whether they have others if nobody looks at them."""
     counts = columns.counts[indices]
     phases = _phases_at_end(columns.phase[indices], counts, columns.releasing[indices], columns.min_member[indices])
     statuses = [record.group.status for record in columns.records_of(indices)]
-    shown = np.empty((len(indices), 5), np.int64)
+    shown = np.empty((len(indices), 5), np.int32)
     shown[:, 0] = [_NUMBERS.get(each.phase, _NO_PHASE) for each in statuses]
     shown[:, 1] = [each.running for each in statuses]
     shown[:, 2] = [each.succeeded for each in statuses]
@@ -165,8 +165,8 @@ class _Shows:
 
     def __call__(self, columns: GroupColumns, indices: Rows) -> npt.NDArray[np.bool_]:
         found = np.zeros(len(indices), np.bool_)
-        for place, record in enumerate(columns.records_of(indices)):
-            shown = record.group.status.conditions
+        conditions = [record.group.status.conditions for record in columns.records_of(indices)]
+        for place, shown in enumerate(conditions):
             if shown:
                 found[place] = _new_condition(self.condition, shown) is None
         return found

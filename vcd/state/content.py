@@ -118,11 +118,11 @@ class Content:
     resources: tuple[str, ...]
     facts: NodeFacts
     tasks: TaskColumns
-    job_keys: list[str | None]
-    shapes: list[Shape | None]
-    label_sets: list[dict[str, str] | None]
-    namespaces: list[str | None]
-    schedulers: list[str | None]
+    job_keys: Pages[str | None]
+    shapes: Pages[Shape | None]
+    label_sets: Pages[dict[str, str] | None]
+    namespaces: Pages[str | None]
+    schedulers: Pages[str | None]
     groups: Mapping[str, GroupRecord]
     queues: Mapping[str, QueueRecord]
     bad_queues: Mapping[str, str]

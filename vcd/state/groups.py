@@ -20,11 +20,12 @@ from vcd.model.events import Waiting
 from vcd.model.objects import PodGroup, PriorityClass
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.state.content import Content, TaskColumns
-from vcd.state.interning import Computed
+from vcd.state.interning import Computed, Pages
 from vcd.state.records import GroupRecord, Shape, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
 from vcd.state.sums import Ints, changed, sums_by
 
 Rows = npt.NDArray[np.intp]
+Counts = npt.NDArray[np.int32]
 Column = npt.NDArray[Any]
 Derived = Callable[["GroupColumns", Rows], Column]
 """What is computed of some groups, by index, in their order."""
@@ -64,7 +65,7 @@ class GroupColumns:
     keys: list[str]
     records: list[GroupRecord]
     tasks: TaskColumns
-    shapes: Sequence[Shape | None]
+    shapes: Pages[Shape | None]
     waiting: Mapping[str, tuple[Waiting, ...]]
     of_row: Ints
     created: Ints
@@ -74,11 +75,11 @@ class GroupColumns:
     priority: Ints
     states_minimum: npt.NDArray[np.bool_]
     min_resources: Ints
-    counts: npt.NDArray[np.int32]
+    counts: Counts
     allocated: Ints
     pending: Ints
-    best_effort_pending: Ints
-    releasing: Ints
+    best_effort_pending: Counts
+    releasing: Counts
     too_large: npt.NDArray[np.bool_]
     reserves: npt.NDArray[np.bool_]
     held_back: Ints
@@ -287,8 +288,10 @@ class GroupColumns:
         ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
         numbers, at = np.unique(tasks.job[rows], return_inverse=True)
         index = self.index if len(numbers) < _FEW else dict(zip(self.keys, range(len(self)), strict=True)).get
-        found = [index(job_keys[number] or "") if number >= 0 else None for number in numbers.tolist()]
-        of_number = np.array([NO_GROUP if index is None else index for index in found], np.int64)
+        named = numbers >= 0
+        found = [index(key or "") for key in job_keys.at(numbers[named].tolist())]
+        of_number = np.full(len(numbers), NO_GROUP, np.int64)
+        of_number[named] = [NO_GROUP if index is None else index for index in found]
         visible = ours[tasks.scheduler[rows]] | (tasks.node[rows] != _NOWHERE)
         self.of_row[rows] = np.where(visible, of_number[at.reshape(-1)], NO_GROUP)
 
@@ -353,7 +356,7 @@ class GroupColumns:
         self.reserves[indices] = ~(too_large | self.unsupported[indices])
 
     unsupported: npt.NDArray[np.bool_]
-    too_large_pending: Ints
+    too_large_pending: Counts
 
 
 _COLUMNS: dict[str, tuple[Any, bool]] = {
@@ -367,9 +370,9 @@ _COLUMNS: dict[str, tuple[Any, bool]] = {
     "min_resources": (np.int64, True),
     "allocated": (np.int64, True),
     "pending": (np.int64, True),
-    "best_effort_pending": (np.int64, False),
-    "releasing": (np.int64, False),
-    "too_large_pending": (np.int64, False),
+    "best_effort_pending": (np.int32, False),
+    "releasing": (np.int32, False),
+    "too_large_pending": (np.int32, False),
     "held_back": (np.int64, True),
     "too_large": (np.bool_, False),
     "reserves": (np.bool_, False),
@@ -397,11 +400,13 @@ def _is_spent(of: Derived) -> bool:
 
 def _rearranged(column: Column, gone: Sequence[int], places: Rows) -> Column:
     """Without some rows, and with new ones before some of those that are left."""
+    if not column.any():  # sparing the copy of what nobody has is most of the work
+        return np.zeros((len(column) - len(gone) + len(places), *column.shape[1:]), column.dtype)
     if len(gone):
         column = np.delete(column, gone, axis=0)
     if len(places) > _FEW:
         return np.insert(column, places, 0, axis=0)
-    blank = np.zeros_like(column[:1]) if len(column) else np.zeros((1, *column.shape[1:]), column.dtype)
+    blank = np.zeros((1, *column.shape[1:]), column.dtype)
     parts, last = [], 0
     for place in places.tolist():
         parts += [column[last:place], blank]

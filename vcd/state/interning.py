@@ -133,7 +133,7 @@ class Interner(Generic[T]):
     """Counts who uses a value and frees its number when nobody does: memory follows what is there, not what was."""
 
     def __init__(self) -> None:
-        self.values: list[T | None] = []
+        self.values: Pages[T | None] = Pages()
         self._numbers: dict[Hashable, int] = {}
         self._keys: list[Hashable] = []
         self._uses: list[int] = []

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from vcd.state.interning import Pages
 from vcd.state.records import Shape
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ class ShapeColumns:
     scores count them.
     """
 
-    def __init__(self, shapes: Sequence[Shape | None], resources: tuple[str, ...]) -> None:
+    def __init__(self, shapes: Pages[Shape | None], resources: tuple[str, ...]) -> None:
         self.resources = resources
         self._shapes = shapes
         self.requests: Ints = np.zeros((len(shapes) + 1, len(resources)), np.int64)
@@ -31,7 +32,7 @@ class ShapeColumns:
         self._kept: dict[int, Any] = {}
         self._fill(range(len(shapes)))
 
-    def with_changes(self, shapes: Sequence[Shape | None], numbers: Collection[int]) -> ShapeColumns:
+    def with_changes(self, shapes: Pages[Shape | None], numbers: Collection[int]) -> ShapeColumns:
         """These columns, with the shapes that some numbers stand for now."""
         result = object.__new__(ShapeColumns)
         result.resources, result._shapes = self.resources, shapes
@@ -71,6 +72,6 @@ class ShapeColumns:
         return found
 
 
-def flags_of(shapes: Sequence[Shape | None], of: Callable[[Any], bool]) -> Flags:
+def flags_of(shapes: Pages[Shape | None], of: Callable[[Any], bool]) -> Flags:
     """A bool per shape, and False for none."""
     return np.array([shape is not None and of(shape) for shape in shapes] + [False], np.bool_)

@@ -16,7 +16,7 @@ from vcd.state.cluster import ClusterState
 from vcd.state.content import GONE, Content, Earlier, Objects, TaskColumns
 from vcd.state.facts import NodeFacts
 from vcd.state.groups import GroupColumns
-from vcd.state.interning import Changes, Interner
+from vcd.state.interning import Changes, Interner, Pages
 from vcd.state.records import NodeRecord
 from vcd.state.usage import usage_after, usage_of
 
@@ -110,8 +110,8 @@ class SnapshotMaker:
         copy: T = kept[1]
         return copy
 
-    def _values(self, name: str, interner: Interner[T]) -> list[T | None]:
-        return self._copy(name, interner.changes.count, lambda: list(interner.values))
+    def _values(self, name: str, interner: Interner[T]) -> Pages[T | None]:
+        return self._copy(name, interner.changes.count, interner.values.copy)
 
     def _objects(self, kind: str, found: dict[str, Object]) -> Objects:
         return self._copy(f"{kind} objects", self._state.others_version.get(kind, 0), lambda: Objects(found))

@@ -8,7 +8,7 @@ nobody asks about, and that ask nothing themselves, cost nothing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
@@ -22,6 +22,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
+from vcd.state.interning import Pages
 from vcd.state.records import Shape
 
 Ints = npt.NDArray[np.int64]
@@ -148,7 +149,7 @@ class Question:
 class _LabelColumn:
     """One label over the distinct label sets: codes, and the sets in order of their code."""
 
-    def __init__(self, key: str, label_sets: Sequence[Mapping[str, str] | None]) -> None:
+    def __init__(self, key: str, label_sets: Pages[dict[str, str] | None]) -> None:
         code_of: dict[str | None, int] = {None: -1}
         texts = (labels.get(key) if labels else None for labels in label_sets)
         codes = [code_of.setdefault(text, len(code_of) - 1) for text in texts]
@@ -175,7 +176,7 @@ class _LabelColumn:
 class _LabelSets:
     """The session's distinct label sets, a column per label that is asked for."""
 
-    def __init__(self, label_sets: Sequence[Mapping[str, str] | None]) -> None:
+    def __init__(self, label_sets: Pages[dict[str, str] | None]) -> None:
         self.label_sets = label_sets
         self._columns: dict[str, _LabelColumn] = {}
 

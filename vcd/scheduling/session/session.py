@@ -32,6 +32,7 @@ from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.statement import Statement, Trial
 from vcd.scheduling.session.views import Job, Task, Views
 from vcd.state.content import NO_OBJECTS, Objects
+from vcd.state.groups import Counts
 from vcd.state.records import GroupRecord, Shape
 from vcd.state.shapes import flags_of
 from vcd.state.snapshot import Snapshot
@@ -203,13 +204,13 @@ class Session:
         names = self.snapshot.tasks.keys
         return (row for row in self.views.pending.rows.tolist() if names[row] in keys)
 
-    def releasing_on_nodes(self) -> Ints:
+    def releasing_on_nodes(self) -> Counts:
         """Per job, tasks that are being deleted and still sit on a node, be it one that is gone; those that
         this session evicted are among them."""
-        releasing: Ints = self.jobs.releasing.copy()
+        releasing: Counts = self.jobs.releasing.copy()
         touched = [job for job in self.views.jobs() if job.touched]
         rows = np.array([job.index for job in touched], np.intp)
-        now = np.array([job.counts[_S.RELEASING] for job in touched], np.int64)
+        now = np.array([job.counts[_S.RELEASING] for job in touched], np.int32)
         releasing[rows] += now - self.jobs.counts[rows, _S.RELEASING]
         return releasing
 
