@@ -35,8 +35,10 @@ def _assert_same(kept: Snapshot, fresh: Snapshot) -> None:
         assert np.array_equal(ours.derived(of), theirs.derived(of))
     for summed, by in itertools.product(_SUMMED, By):
         assert np.array_equal(ours.sums(summed, by), theirs.sums(summed, by)), (summed, by)
-    for name in ("groups", "queues", "waiting", "job_keys", "shapes"):
+    for name in ("groups", "queues", "waiting"):
         assert getattr(kept, name) == getattr(fresh, name)
+    for name in ("job_keys", "shapes", "label_sets", "namespaces", "schedulers"):
+        assert list(getattr(kept, name)) == list(getattr(fresh, name))
 
 
 def _look(maker: SnapshotMaker) -> Snapshot:
