@@ -40,6 +40,7 @@ from vcd.timetravel.why.obstacles import Obstacles, obstacles
 from vcd.timetravel.why.orders import OrderExplanation, explain_order
 from vcd.timetravel.why.queues import QueueExplanation, explain_queue
 from vcd.timetravel.why.sessions import SessionExplanation, explain_session
+from vcd.timetravel.why.verdict import Verdict, verdict, with_fix
 from vcd.timetravel.words import moment
 
 

@@ -30,7 +30,8 @@ async def busy(tmp_path: Path) -> Path:
 def test_a_job_is_told_in_sentences(busy: Path) -> None:
     result = run("job", "large", "--event-log", busy)
     lines = result.stdout.splitlines()
-    assert (result.exit_code, lines[0]) == (0, "job default/large in queue default")
+    assert (result.exit_code, lines[1]) == (0, "job default/large in queue default")
+    assert lines[0] == "large waited 11 min: it needs 35 cpu, and all nodes together have 32"
     assert any("waited 10 min at enqueue (overcommit): resource in cluster is overused" in line for line in lines)
     assert any("session 8 (allocate) bound large-0 to " in line for line in lines)
 

@@ -39,11 +39,14 @@ class _Job(msgspec.Struct):
     """A job's or pod's story; what stands in its way while it waits, and what would let it in, where that was asked."""
 
     story: api.Explanation
+    verdict: api.Verdict | None = None
     obstacles: api.Obstacles | None = None
     change: api.Counterfactual | None = None
     at_session: bool = False
 
     def lines(self) -> Iterator[str]:
+        if self.verdict is not None:
+            yield from self.verdict.lines()
         yield from self.story.lines()
         heads_shown = not self.at_session  # the story has told already how things stand at the end
         for part in (self.obstacles, self.change):
@@ -58,15 +61,21 @@ def _plain(told: _Told) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(told)
     if "story" not in plain:
         return plain
-    return {**plain["story"], **{name: plain[name] for name in ("obstacles", "change") if plain[name] is not None}}
+    return {
+        **plain["story"],
+        **{name: plain[name] for name in ("verdict", "obstacles", "change") if plain[name] is not None},
+    }
 
 
 def _job(asked: _Asked) -> _Told:
     story = api.explain(asked.log, "job", asked.name, asked.namespace)
     waits = any(episode.what == "waited" for episode in story.episodes)
+    verdict = api.verdict(asked.log, story.key) if waits else None
     obstacles = api.obstacles(asked.log, story.key, session=asked.session) if waits else None
-    change = api.smallest_change(asked.log, story.key, session=asked.session) if waits and asked.change else None
-    return _Job(story, obstacles, change, asked.session is not None)
+    if verdict is None or not asked.change:
+        return _Job(story, verdict, obstacles, None, asked.session is not None)
+    change = api.smallest_change(asked.log, story.key, session=asked.session or verdict.session)
+    return _Job(story, api.with_fix(verdict, change), obstacles, change, asked.session is not None)
 
 
 KINDS: dict[str, Callable[[_Asked], _Told]] = {

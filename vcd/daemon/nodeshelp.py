@@ -14,7 +14,7 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.quotas import CAPABILITY, DESERVED, QueueLimit
-from vcd.scheduling.framework.reasons import code_of
+from vcd.scheduling.framework.reasons import declared
 from vcd.state.records import QueueRecord
 
 UNSCHEDULABLE = "Unschedulable"
@@ -67,7 +67,7 @@ class PodReasons:
 
 def _only_leaving(waiting: Waiting) -> bool:
     """Whether there is room, which may be taken once others are gone."""
-    code = code_of(waiting)
+    code = declared(waiting.reason)
     return code is not None and code.cause is Cause.LEAVING and not code.nodes_help
 
 
@@ -80,7 +80,7 @@ def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) 
         return waiting.gate != "gated" and not _only_leaving(waiting)
     if waiting.gate not in ("queue", "enqueue"):
         return False
-    code = code_of(waiting)
+    code = declared(waiting.reason)
     if code is not None and code.nodes_help:
         return True
     zero = registry.plugins().get(waiting.plugin, Plugin).limits_zero

@@ -59,6 +59,12 @@ class Cause(enum.StrEnum):
     """Something that a user wrote cannot be taken as written."""
     OUTSIDE = "outside"
     """Somebody outside says no who is asked, or does not answer."""
+    FRAGMENTATION = "fragmentation"
+    """Enough is free in sum, in pieces too small."""
+    CLUSTER_FULL = "cluster-full"
+    """Less is free in sum than is needed."""
+    ORDER = "order"
+    """Room or quota went to others first."""
     LEAVING = "leaving"
     """Room or quota is being freed."""
     PLUGIN = "plugin"
@@ -115,10 +121,12 @@ class ReasonCode:
 
     ``words`` is the sentence, in which ``{role}`` stands for a name or an amount; one that holds ``{resource}`` is said
     of each resource of the amounts. ``mend`` is what ends it where waiting does not, ``nodes_help`` whether more nodes
-    could.
+    could; ``field`` is what of the queue, quota or configuration decides, with ``{resource}`` where it is one's.
     """
 
-    def __init__(self, name: str, cause: Cause, words: str, *, mend: str = "", nodes_help: bool = False) -> None:
+    def __init__(
+        self, name: str, cause: Cause, words: str, *, mend: str = "", nodes_help: bool = False, field: str = ""
+    ) -> None:
         """Declare it. Raises ValueError where the name is another reason's, or the words hold braces that name no
         role."""
         self.name = name
@@ -127,6 +135,7 @@ class ReasonCode:
         self.words = words
         self.mend = mend
         self.nodes_help = nodes_help
+        self.field = field
         roles = [role for _, role, _, _ in Formatter().parse(words) if role is not None]
         if not all(role.isidentifier() for role in roles):
             raise ValueError(f"the words of the reason {name} name no role in braces: {words!r}")

@@ -234,6 +234,20 @@ class _NodeTerm(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1 << 12)
+def selector_text(selector: LabelSelector | None) -> str:
+    """A label selector as kubectl takes it: ``app=web,tier in (a,b)``; empty where it selects everything."""
+    if selector is None:
+        return ""
+    words = {IN: "in", NOT_IN: "notin"}
+    parts = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
+    for need in selector.match_expressions:
+        if need.operator in words:
+            parts.append(f"{need.key} {words[need.operator]} ({','.join(need.values)})")
+        else:
+            parts.append(need.key if need.operator == EXISTS else f"!{need.key}")
+    return ",".join(parts)
+
+
 def parse_label_selector(text: str) -> Selector:
     """The selector of a list call, as in ``a=b,c!=d,e in (x,y),f notin (z),g,!h,i>3``; empty text selects everything.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from vcd.model.events import Waiting
-from vcd.model.reasons import CODES, ReasonCode
+from vcd.model.reasons import CODES, Reason, ReasonCode
 from vcd.model.words import counted, quantities_in_words
 from vcd.scheduling.framework import registry
 
@@ -43,28 +43,32 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
         return words + (f": {message}" if message else "") + (f" ({beside})" if beside else "")
 
 
-def code_of(waiting: Waiting) -> ReasonCode | None:
+def declared(reason: Reason | str) -> ReasonCode | None:
     """What was declared of a reason's code; None for what an older log says in words, or a plugin said that is not
     here."""
-    if isinstance(waiting.reason, str):
+    if isinstance(reason, str):
         return None
-    if waiting.reason.code not in CODES:
+    if reason.code not in CODES:
         registry.plugins(), registry.actions()
-    return CODES.get(waiting.reason.code)
+    return CODES.get(reason.code)
+
+
+def label_of(reason: Reason | str) -> str:
+    """What a reason comes to: a ``Cause``, or why that is not known."""
+    if isinstance(reason, str):
+        return SAID_IN_WORDS
+    code = declared(reason)
+    return NOT_INSTALLED if code is None else code.label
 
 
 def cause_of(waiting: Waiting) -> str:
-    """What a reason comes to: a ``Cause``, or why that is not known."""
-    reason = waiting.reason
-    if isinstance(reason, str):
-        return SAID_IN_WORDS
-    code = CODES.get(reason.code) or code_of(waiting)
-    return NOT_INSTALLED if code is None else code.label
+    """What a wait comes to: a ``Cause``, or why that is not known."""
+    return label_of(waiting.reason)
 
 
 def told(waiting: Waiting) -> Told:
     """A reason as it is shown."""
-    reason, code = waiting.reason, code_of(waiting)
+    reason, code = waiting.reason, declared(waiting.reason)
     where = (waiting.group, waiting.gate, waiting.plugin)
     pods = (waiting.nodes, waiting.tasks, waiting.pods)
     if isinstance(reason, str):
@@ -81,7 +85,7 @@ def all_told(reasons: Iterable[Waiting]) -> tuple[Told, ...]:
 
 def mending(waiting: Waiting) -> str:
     """What to do about a reason that no waiting ends; empty for one that passes when others end or room comes."""
-    code = code_of(waiting)
+    code = declared(waiting.reason)
     return "" if code is None else code.mend
 
 

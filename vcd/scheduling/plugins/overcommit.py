@@ -15,7 +15,9 @@ from vcd.scheduling.session.views import Job
 from vcd.state.groups import By, GroupColumns, Rows
 from vcd.state.sums import Ints, bounded, sum_of
 
-_OVERUSED = ReasonCode("cluster-reserved", Cause.ADMISSION, "resource in cluster is overused", nodes_help=True)
+_OVERUSED = ReasonCode(
+    "cluster-reserved", Cause.ADMISSION, "resource in cluster is overused", nodes_help=True, field="overcommit-factor"
+)
 
 DEFAULT_FACTOR = 1.2
 

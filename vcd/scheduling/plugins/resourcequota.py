@@ -15,7 +15,9 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 
 _UNREADABLE = ReasonCode("namespace-quota-unreadable", Cause.NAMESPACE_QUOTA, "resource quota cannot be compared")
-_INSUFFICIENT = ReasonCode("namespace-quota", Cause.NAMESPACE_QUOTA, "resource quota insufficient")
+_INSUFFICIENT = ReasonCode(
+    "namespace-quota", Cause.NAMESPACE_QUOTA, "resource quota insufficient", field="spec.hard.{resource}"
+)
 
 Thousandths = dict[str, int]
 """Amounts by name as the quota spells it (``requests.cpu``), in thousandths of a unit, bytes too."""

@@ -110,6 +110,11 @@ class Predicate:
         """Reasons and how many of the ``failed`` nodes have them."""
         return {self.reason: int(failed.sum())}
 
+    def clauses(self, task: Task, usage: Usage) -> Sequence[tuple[Reason, Mask]]:
+        """The parts of the test that a user wrote each by itself, for who explains it: why a node fails each, and which
+        nodes pass it. A node passes the test that passes them all."""
+        return [(self.reason, self.mask(task, usage))]
+
 
 class Score:
     """One rating of nodes. Its weighted value is a float64 per node; a plugin's scores are added in order.

@@ -7,36 +7,44 @@ forget what evictions took (``ClusterState``), and then anything at all could be
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from vcd.model.objects import Object, ObjectMeta, PriorityClass, Queue, altered
+from vcd.model.objects import Node, Object, ObjectMeta, PodSpec, PriorityClass, Queue, altered
 from vcd.model.quantity import format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import TaskStatus
+from vcd.state.content import GONE
 from vcd.state.facts import NodeFacts
 from vcd.state.interning import Pages
 from vcd.state.records import NodeRecord, QueueRecord
 from vcd.state.snapshot import Snapshot
 
-What = Literal["quota", "room", "priority", "job"]
+What = Literal["cordon", "label", "toleration", "term", "quota", "priority", "minimum", "room", "job", "node"]
+"""The kinds of change, the cheapest first: what a command mends before what takes a quota from others, that before
+hardware."""
 
 _BY_GROUP = ("groups", "waiting", "stranded", "evicted")
 _BY_POD = ("volumes", "annotations", "lifting", "nominated", "nomination_turns")
 """What a snapshot holds by the keys of groups, and of pods."""
+
+HOSTNAME = "kubernetes.io/hostname"
+CORDON_TAINT = "node.kubernetes.io/unschedulable"
+_NOWHERE = -1
 
 CHANGED_CLASS = "(changed)"
 """The PriorityClass of a changed priority: no cluster can have one of this name."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change. ``what`` it is of: a queue's "quota", a node's "room", the "priority" of the job, a running "job"
-    gone. ``subject`` names the queue, node or job; ``field`` what is changed of it; ``before`` and ``after`` are
-    quantities by resource (under the empty name where there is but one number; both empty for a job that is gone).
-    ``by`` names the lowest PriorityClass there is that gives the job such a priority.
+    """One change. ``what`` it is of: nodes whose "cordon" is lifted, that get a "label", or one "node" more; a
+    "toleration" or "term" of the pods; a queue's "quota", the "priority" or "minimum" of the job, a node's "room", a
+    running "job" gone. ``subject`` names the queue, node, job, label, taint or term; ``field`` what is changed of it;
+    ``before`` and ``after`` are quantities by resource (under the empty name where there is but one number; both empty
+    for a job that is gone). ``by`` names the lowest PriorityClass there is that gives the job such a priority.
     """
 
     what: What
@@ -48,12 +56,24 @@ class Change(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """``queue team-a's capability of cpu 40 -> 42``."""
-        if self.what == "job":
-            return f"running job {self.subject} gone"
-        whose = {"quota": "queue", "room": "node", "priority": "job"}[self.what]
+        if self.what in _PHRASES:
+            count = self.after.get("", "1")
+            nodes = "1 node" if count == "1" else f"{count} nodes"
+            return _PHRASES[self.what].format(subject=self.subject, nodes=nodes, more=nodes.replace(" ", " more ", 1))
+        whose = {"quota": "queue", "room": "node"}.get(self.what, "job")
         of = " of " if any(self.after) else " "
         steps = " and ".join(f"{name} {self.before[name]} -> {after}".strip() for name, after in self.after.items())
         return f"{whose} {self.subject}'s {self.field}{of}{steps}" + (f" ({self.by})" if self.by else "")
+
+
+_PHRASES: dict[What, str] = {
+    "cordon": "uncordon {nodes}",
+    "label": "label {more} {subject}",
+    "toleration": "tolerate taint {subject}",
+    "term": "drop the pods' {subject}",
+    "job": "running job {subject} gone",
+    "node": "{more} like {subject}",
+}
 
 
 def with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:
@@ -63,16 +83,95 @@ def with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:
 
 def with_room(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapshot:
     """With more allocatable on a node, by resource in the units of ``vcd.model.requests``."""
+
+    def changed(node: Node) -> Node:
+        offered = node.status.allocatable or node.status.capacity
+        values = resource_values(offered)
+        texts = {key: format_resource(key, values.get(key, 0) + amount) for key, amount in more.items()}
+        return altered(node, status={"allocatable": {**offered, **texts}})
+
+    return _with_nodes(snapshot, [name], changed)
+
+
+def _with_nodes(
+    snapshot: Snapshot, names: Collection[str], change: Callable[[Node], Node], more: Iterable[Node] = ()
+) -> Snapshot:
+    """With some nodes changed, and more of them. Tasks keep their places, which are numbers of rows."""
     facts = snapshot.facts
-    records = {}
-    for row, node in enumerate(facts.nodes):
-        if facts.names[row] == name:
-            offered = node.status.allocatable or node.status.capacity
-            values = resource_values(offered)
-            texts = {key: format_resource(key, values.get(key, 0) + amount) for key, amount in more.items()}
-            node = altered(node, status={"allocatable": {**offered, **texts}})
-        records[facts.names[row]] = NodeRecord.of(node)
-    return dataclasses.replace(snapshot, facts=NodeFacts(records, facts.resources))
+    records = {
+        node.metadata.name: NodeRecord.of(change(node) if node.metadata.name in names else node) for node in facts.nodes
+    }
+    records |= {node.metadata.name: NodeRecord.of(node) for node in more}
+    found = NodeFacts(records, facts.resources)
+    if len(found) == len(facts):
+        return dataclasses.replace(snapshot, facts=found)
+    rows = np.array([*(found.row_of[name] for name in facts.names), GONE, _NOWHERE], snapshot.tasks.node.dtype)
+    tasks = dataclasses.replace(snapshot.tasks, node=rows[snapshot.tasks.node])
+    return dataclasses.replace(snapshot, facts=found, tasks=tasks)
+
+
+def with_labels(snapshot: Snapshot, names: Collection[str], labels: Mapping[str, str]) -> Snapshot:
+    """With more labels on some nodes."""
+    return _with_nodes(
+        snapshot, names, lambda node: altered(node, metadata={"labels": {**node.metadata.labels, **labels}})
+    )
+
+
+def without_cordons(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
+    """With some nodes uncordoned; the taint that stands for the cordon goes with it."""
+
+    def changed(node: Node) -> Node:
+        taints = tuple(taint for taint in node.spec.taints if taint.key != CORDON_TAINT)
+        return altered(node, spec={"unschedulable": False, "taints": taints})
+
+    return _with_nodes(snapshot, names, changed)
+
+
+def with_more_nodes(snapshot: Snapshot, name: str, count: int) -> Snapshot:
+    """With so many nodes more that are like one, and empty."""
+    node = snapshot.facts.nodes[snapshot.facts.row_of[name]]
+
+    def another(number: int) -> Node:
+        new = f"{name}-another-{number}"
+        labels = {key: new if key == HOSTNAME else value for key, value in node.metadata.labels.items()}
+        return altered(node, metadata={"name": new, "labels": labels})
+
+    return _with_nodes(snapshot, (), lambda node: node, [another(number) for number in range(count)])
+
+
+def with_minimum(snapshot: Snapshot, group: str, count: int) -> Snapshot:
+    """With another minMember of a group, and its minResources by so much less."""
+    record = snapshot.groups[group]
+    before = max(record.group.spec.min_member, 1)
+    stated = record.group.spec.min_resources
+    resources = stated and {
+        name: format_resource(name, amount * count // before) for name, amount in resource_values(stated).items()
+    }
+    spec = {"min_member": count, "min_resources": resources}
+    changed = dataclasses.replace(record, group=altered(record.group, spec=spec))
+    if resources is not None:
+        changed = dataclasses.replace(changed, min_resources=resource_values(resources))
+    return dataclasses.replace(snapshot, groups={**snapshot.groups, group: changed})
+
+
+def with_pods(snapshot: Snapshot, group: str, change: Callable[[PodSpec], PodSpec]) -> Snapshot:
+    """With another spec of a group's pods; what they ask for stays."""
+    tasks, shapes = snapshot.tasks, list(snapshot.shapes)
+    (number,) = [number for number, key in enumerate(snapshot.job_keys) if key == group]
+    rows = np.flatnonzero(tasks.job == number)
+    column, pods, made = tasks.shape.copy(), list(tasks.pods), dict[int, int]()
+    for row in rows.tolist():
+        old, pod = int(column[row]), pods[row]
+        shape = shapes[old]
+        if shape is None or pod is None:
+            continue
+        if old not in made:
+            made[old] = len(shapes)
+            shapes.append(dataclasses.replace(shape, spec=change(shape.spec)))
+        column[row] = made[old]
+        pods[row] = altered(pod, spec=change(pod.spec))
+    columns = dataclasses.replace(tasks, shape=column, pods=Pages(pods))
+    return dataclasses.replace(snapshot, tasks=columns, shapes=Pages(shapes))
 
 
 def with_priority(snapshot: Snapshot, group: str, value: int) -> Snapshot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
@@ -21,10 +22,16 @@ from vcd.timetravel.words import moment
 MOST_DECISIONS = 200
 """How many changed snapshots are decided on before the search ends."""
 
-KINDS: tuple[What, ...] = ("quota", "room", "priority", "job")
-"""The kinds of change, in the order in which they are looked at."""
+KINDS: tuple[What, ...] = get_args(What)
+"""The kinds of change, in the order in which they are looked at: by what they cost."""
 
 _ONE: dict[What, str] = {
+    "cordon": "cordons",
+    "label": "nodes' labels",
+    "toleration": "one toleration",
+    "term": "one term of the pods",
+    "minimum": "its minimum",
+    "node": "the number of nodes",
     "quota": "one queue's quota",
     "room": "one node's room",
     "priority": "its priority",
@@ -109,8 +116,9 @@ def smallest_change(
     """The smallest change that would have let a job in, at a session of a log, by default the last one in which it
     waited.
 
-    One change of: a quota of its queue or one above, one node's room, its priority, one running job gone; in this
-    order the first that works, each with the smallest amount; only of ``kinds`` where these are given. The search ends
+    One change of: cordons, labels of nodes, a toleration or term of its pods, a quota of its queue or one above, its
+    priority, its minimum, one node's room, one running job gone, nodes more. In this order, which is that of what they
+    cost, the first that works, each with the smallest amount; only of ``kinds`` where these are given. The search ends
     after ``most_decisions``, and says so. Names are those that ``explain`` takes. Raises NotFound where nothing has
     the name or it does not wait there, and LogError for a file that cannot be used.
     """

@@ -268,7 +268,7 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
     def told(values: Ints) -> dict[str, str]:
         return {name: format_resource(name, int(values[column_of[name], row])) for name in names}
 
-    held_by = _holders(session, NodeView(session, row).tasks, names)
+    held_by = holders_of(session, NodeView(session, row).tasks, names)
     name = session.nodes.facts.names[row]
     return NearNode(name, int(near.fits[row]), told(near.room), told(total), told(near.lacks), held_by)
 
@@ -285,7 +285,7 @@ def _amount(session: Session, resource: str, task: Task, row: int | None = None)
     return sum(quota.used(session, task, resource, task.node if row is None else row) for quota in quotas)
 
 
-def _holders(session: Session, tasks: Iterable[Task], names: list[str]) -> list[Holder]:
+def holders_of(session: Session, tasks: Iterable[Task], names: list[str]) -> list[Holder]:
     """The jobs of tasks by what they hold of resources, the largest first."""
     sums: dict[int, Counter[str]] = {}
     pods: Counter[int] = Counter()
@@ -304,18 +304,27 @@ def _holder(job: Job, pods: int, amounts: Mapping[str, int]) -> Holder:
     return Holder(job.key, job.queue.name, job.priority, pods, texts)
 
 
-def _held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder]:
+def held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder]:
     """The jobs of a queue and the queues below it (None: of all) that hold most of a resource."""
-    column = session.nodes.column_of.get(resource)
-    inside = {
-        one.index for one in session.queue_list if queue is None or one is queue or queue in session.lineage(one)[1:]
-    }
-    jobs = [job for job in session.all_jobs() if job.queue.index in inside]
+    column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
     if column is not None:  # spares a view of every task
         jobs = sorted((job for job in jobs if job.allocated[column]), key=lambda job: (-job.allocated[column], job.key))
         return [_holder(job, _pods_with(job, column), {resource: job.allocated[column]}) for job in jobs[:_KEPT]]
     placed = (task for job in jobs for task in job.tasks() if task.status in ALLOCATED_STATUSES)
-    return _holders(session, placed, [resource])
+    return holders_of(session, placed, [resource])
+
+
+def amount_in(session: Session, queue: Queue | None, resource: str) -> int:
+    """How much of a resource, or of what a plugin counts, the jobs of a queue and the queues below it hold."""
+    placed = (task for job in _jobs_in(session, queue) for task in job.tasks() if task.status in ALLOCATED_STATUSES)
+    return sum(_amount(session, resource, task) for task in placed)
+
+
+def _jobs_in(session: Session, queue: Queue | None) -> list[Job]:
+    inside = {
+        one.index for one in session.queue_list if queue is None or one is queue or queue in session.lineage(one)[1:]
+    }
+    return [job for job in session.all_jobs() if job.queue.index in inside]
 
 
 def _pods_with(job: Job, column: int) -> int:
@@ -334,7 +343,7 @@ def _limits(session: Session, job: Job, reason: ev.Waiting, turns: _Turns) -> It
                 "" if amount is None else format_resource(told.resource, amount)
                 for amount in (told.asks, told.taken, told.limit)
             )
-            own, held = turns.own_before(reason, told.resource), _held_in(session, queue, told.resource)
+            own, held = turns.own_before(reason, told.resource), held_in(session, queue, told.resource)
             name = "" if queue is None else queue.name
             yield Limit(reason.gate, reason.plugin, name, told.resource, told.bound, asks, taken, limit, own, held)
 

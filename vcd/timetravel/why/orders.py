@@ -245,6 +245,18 @@ def difference(one: Sequence[Saying], other: Sequence[Saying], *, last_first: bo
     return None
 
 
+def precedence(session: Session, one: Job, other: Job) -> Precedence | None:
+    """Why one job is served before another, by their queues or else themselves; None where it is not."""
+    if one.queue is not other.queue:
+        if framework_of(session).queue_key(one.queue) > framework_of(session).queue_key(other.queue):
+            return None
+        found = _differing(session, "queue_order", (one.queue,), (other.queue,))
+        return found or by_age(one.queue.created, other.queue.created)
+    if framework_of(session).job_key(one) > framework_of(session).job_key(other):
+        return None
+    return _differing(session, "job_order", (one,), (other,)) or by_age(one.created, other.created)
+
+
 def by_age(created: int, other: int, *, last_first: bool = False) -> Precedence:
     """Age and then name decide; ``created`` in seconds since the epoch."""
     if created == other:

@@ -21,7 +21,9 @@ from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
 from vcd.timetravel.why.dials import Dial, quota_dials, room_dial
+from vcd.timetravel.why.funnel import Funnel
 from vcd.timetravel.why.obstacles import nearness, pending_task, task_without_node
+from vcd.timetravel.why.poddials import pod_dials
 from vcd.timetravel.why.waits import Wait
 
 NODES_TRIED = 8
@@ -82,23 +84,23 @@ class Trials:
         job = wait.job
         self._has_pods = job is not None and bool(job.pending())
         self._holds_count = not self._places(self._base, "pipeline")  # who is already is let in only when bound
-        self._needed = len(self._places(self._base, "bind")) + 1
+        self._ready = 0
         if job is not None:
             columns = wait.session.jobs
             ready = columns.counts[job.index, list(READY_STATUSES)].sum() + columns.best_effort_pending[job.index]
-            self._needed = max(self._needed, job.min_available - int(ready))
+            self._ready = int(ready)
 
     def lets_in(self, snapshot: Snapshot) -> bool:
         """Whether the job is let in; False, undecided, once too many were tried."""
         if self.decisions >= self.most:
             self.exhausted = True
             return False
-        return self._is_let_in(self._decide(snapshot, self._memory))
+        return self._is_let_in(self._decide(snapshot, self._memory), snapshot)
 
     def effect(self, snapshot: Snapshot) -> Effect:
         """What is decided on a changed snapshot, without any memory of the trials before."""
         plan = self._decide(snapshot, None)
-        assert self._is_let_in(plan), "a decision that depends on what was tried before"
+        assert self._is_let_in(plan, snapshot), "a decision that depends on what was tried before"
         (before, evicted_before), (after, evicted) = (
             ({one.key: one.node for one in of.operations("bind")}, {one.key for one in of.operations("evict")})
             for of in (self._base, plan)
@@ -126,13 +128,14 @@ class Trials:
             interrupted=record.interrupted,
         )
 
-    def _is_let_in(self, plan: ev.Plan) -> bool:
+    def _is_let_in(self, plan: ev.Plan, snapshot: Snapshot) -> bool:
         wait = self._wait
         if not self._has_pods:
             return any(status.key == wait.group and status.phase != "Pending" for status in plan.groups)
         count = len(self._places(plan, "bind"))
         count += len(self._places(plan, "pipeline")) if self._holds_count else 0
-        return count >= self._needed
+        missing = snapshot.groups[wait.group].group.spec.min_member - self._ready
+        return count >= max(missing, len(self._places(self._base, "bind")) + 1)
 
     def _places(self, plan: ev.Plan, verb: ev.Verb) -> dict[str, str]:
         """The job's pods that a plan binds or lets wait for room, with their nodes."""
@@ -148,17 +151,43 @@ class Search:
         self._wait = wait
         self._session = wait.session
         self._snapshot = wait.session.snapshot
+        self._pod_dials: list[Dial] | None = None
 
     def run(self, kinds: Iterable[What]) -> FoundChange | None:
         """The first of the kinds of change that works, with its smallest amount."""
         job = self._wait.job
         if job is None:
             return None
-        looks = {"quota": self._quotas, "room": self._rooms, "priority": self._priorities, "job": self._jobs_gone}
-        return next((found for kind in kinds if (found := looks[kind](job)) is not None), None)
+        looks: dict[What, Callable[[Job], FoundChange | None]] = {
+            "quota": self._quotas,
+            "room": self._rooms,
+            "priority": self._priorities,
+            "job": self._jobs_gone,
+        }
+        found = (looks[kind](job) if kind in looks else self._by_dials(job, kind) for kind in kinds)
+        return next((one for one in found if one is not None), None)
 
     def _note(self, what: What, of: str, since: int) -> None:
         self.tried.append(Tried(what, of, self.trials.decisions - since))
+
+    # --- pods and nodes -----------------------------------------------------------------------------------------------
+
+    def _by_dials(self, job: Job, kind: What) -> FoundChange | None:
+        """The first of the dials of a kind that works."""
+        since, dials = self.trials.decisions, [dial for dial in self._dials(job) if dial.what == kind]
+        found = (self._smallest(dial) for dial in dials)
+        first = next((one for one in found if one is not None), None)
+        if dials:
+            self._note(kind, counted(len(dials), kind), since)
+        return first
+
+    def _dials(self, job: Job) -> list[Dial]:
+        task = task_without_node(job, self._wait) or pending_task(self._session, job)
+        if task is None or not len(self._session.nodes):
+            return []
+        if self._pod_dials is None:
+            self._pod_dials = list(pod_dials(self._session, job, Funnel(self._session, task)))
+        return self._pod_dials
 
     # --- quotas -------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.timetravel.history import History, Observer
 from vcd.timetravel.why.explain import NotFound, named
+from vcd.timetravel.why.spans import spans_of
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,11 @@ def wait_of(history: History, name: str, number: int | None, observers: tuple[Ob
     Raises NotFound where nothing has that name, or it does not wait there; LogError for a session that is not in the
     file."""
     _, group, _ = named(history, "job", name)
-    if number is None:
-        number = _last_wait(history, group)
+    return wait_at(history, group, _last_wait(history, group) if number is None else number, observers)
+
+
+def wait_at(history: History, group: str, number: int, observers: tuple[Observer, ...] = ()) -> Wait:
+    """The same of a group by its key, at a session."""
     record, session = history.rerun(number, observers=observers)
     plan, there = plan_of(session), group in session.snapshot.groups
     reasons = ev.waits_after(session.snapshot.waiting, plan.waiting).get(group, ()) if there else ()
@@ -47,21 +51,9 @@ def wait_of(history: History, name: str, number: int | None, observers: tuple[Ob
 
 def _last_wait(history: History, group: str) -> int:
     """The last session after which a group waits."""
-    events = history.reader.object_history("PodGroup", group)
-    gone = [logged.sequence for logged in events if isinstance(logged.event, ev.ObjectGone)]
-    word = group.encode()
-    waits, last, sessions = group in history.oldest().waiting, 0, 0
-    for logged in history.decided("session"):
-        assert isinstance(logged.event, ev.SessionDecided)
-        sessions += 1
-        while gone and gone[0] < logged.sequence:
-            gone.pop(0)
-            waits = False
-        if word in logged.event.plan:  # most plans say nothing of the group, and need not be decoded
-            said = ev.waits_by_group(ev.decode_plan(logged.event.plan).waiting)
-            waits = bool(said.get(group, waits))
-        last = logged.event.session if waits else last
-    if not last:
+    spans = spans_of(history, group)
+    if not spans:
+        sessions = sum(1 for _ in history.decided("session"))
         what = f"waits in none of its {sessions} sessions" if sessions else "waits nowhere: it has no sessions"
         raise NotFound(f"event log {history.reader.path}: job {group} {what}")
-    return last
+    return spans[-1].last

@@ -34,16 +34,32 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE
 from vcd.state.sums import plus
 
-_BEYOND_CAPABILITY = ReasonCode("queue-capability", Cause.QUEUE_CAPABILITY, "queue has no room within its capability")
-_BEYOND_PARENTS_CAPABILITY = ReasonCode(
-    "parent-capability", Cause.PARENT_LIMIT, "parent queue {parent} has no room within its capability"
+_BEYOND_CAPABILITY = ReasonCode(
+    "queue-capability",
+    Cause.QUEUE_CAPABILITY,
+    "queue has no room within its capability",
+    field="spec.capability.{resource}",
 )
-_HAS_DESERVED = ReasonCode("queue-has-deserved", Cause.QUEUE_DESERVED, "queue has what it deserves")
-_INSUFFICIENT = ReasonCode("queue-capability-admission", Cause.QUEUE_CAPABILITY, "queue resource quota insufficient")
+_BEYOND_PARENTS_CAPABILITY = ReasonCode(
+    "parent-capability",
+    Cause.PARENT_LIMIT,
+    "parent queue {parent} has no room within its capability",
+    field="spec.capability.{resource}",
+)
+_HAS_DESERVED = ReasonCode(
+    "queue-has-deserved", Cause.QUEUE_DESERVED, "queue has what it deserves", field="spec.deserved.{resource}"
+)
+_INSUFFICIENT = ReasonCode(
+    "queue-capability-admission",
+    Cause.QUEUE_CAPABILITY,
+    "queue resource quota insufficient",
+    field="spec.capability.{resource}",
+)
 _INSUFFICIENT_IN_PARENT = ReasonCode(
     "parent-capability-admission",
     Cause.PARENT_LIMIT,
     "queue resource quota insufficient in parent queue {parent}",
+    field="spec.capability.{resource}",
 )
 _MISCONFIGURED = ReasonCode("queue-misconfigured", Cause.INVALID, "queue {queue} is misconfigured", mend=MEND_NAMED)
 _NOT_A_LEAF = ReasonCode(

@@ -18,9 +18,14 @@ from vcd.scheduling.plugins.capacity_card.requests import (
 )
 from vcd.scheduling.session.queues import Queue
 
-_INSUFFICIENT_BASIC = ReasonCode("card-queue-capability", Cause.QUEUE_CAPABILITY, INSUFFICIENT.words)
+_INSUFFICIENT_BASIC = ReasonCode(
+    "card-queue-capability", Cause.QUEUE_CAPABILITY, INSUFFICIENT.words, field="spec.capability.{resource}"
+)
 _INSUFFICIENT_TOGETHER = ReasonCode(
-    "card-quota-together", Cause.CARD_QUOTA, f"{INSUFFICIENT.words}, for {{together}} together"
+    "card-quota-together",
+    Cause.CARD_QUOTA,
+    f"{INSUFFICIENT.words}, for {{together}} together",
+    field=INSUFFICIENT.field,
 )
 
 BASIC = (CPU, MEMORY)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
-from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, CardError, Names, names_in
+from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, QUOTA, CardError, Names, names_in
 from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 
 UNREADABLE = ReasonCode("card-unreadable", Cause.INVALID, "{whose}: {error}", mend=MEND_NAMED)
@@ -16,6 +16,7 @@ INSUFFICIENT = ReasonCode(
     Cause.CARD_QUOTA,
     "Queue <{queue}> has insufficient <{resource}> quota: requested <{asks}>, total would be <{total}>, but capability "
     "is <{limit}>",
+    field=f"metadata.annotations[{QUOTA}]",
 )
 
 

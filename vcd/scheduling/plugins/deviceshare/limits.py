@@ -12,6 +12,7 @@ _BEYOND_CAPABILITY = ReasonCode(
     "queue-capability-of-cards",
     Cause.QUEUE_CAPABILITY,
     "queue has no room left within its capability of {name}, summed over cards",
+    field="spec.capability",
 )
 
 _MILLI = 1000

@@ -24,9 +24,16 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, plus, sum_of, sums_by
 
-_OVERUSED = ReasonCode("queue-overused", Cause.QUEUE_DESERVED, "queue is overused")
-_BEYOND_DESERVED = ReasonCode("queue-deserved", Cause.QUEUE_DESERVED, "queue has no room within what it deserves")
-_BEYOND_CAPABILITY = ReasonCode("queue-deserved-admission", Cause.QUEUE_CAPABILITY, "queue resource quota insufficient")
+_OVERUSED = ReasonCode("queue-overused", Cause.QUEUE_DESERVED, "queue is overused", field="spec.weight")
+_BEYOND_DESERVED = ReasonCode(
+    "queue-deserved", Cause.QUEUE_DESERVED, "queue has no room within what it deserves", field="spec.weight"
+)
+_BEYOND_CAPABILITY = ReasonCode(
+    "queue-deserved-admission",
+    Cause.QUEUE_CAPABILITY,
+    "queue resource quota insufficient",
+    field="spec.capability.{resource}",
+)
 _OTHERS_PART = ReasonCode("others-part", Cause.OTHERS_GUARANTEE, "queues keep their part of what can be had")
 
 Amounts = npt.NDArray[np.float64]

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
-from vcd.model.selectors import Selector, SelectorError
+from vcd.model.selectors import Selector, SelectorError, selector_text
 from vcd.scheduling.search.parts import Depends, Mask
 from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
 from vcd.scheduling.search.podterms import (
@@ -117,6 +117,17 @@ class InterPodAffinity(TestedPredicate):
         if opposing:
             domains = ((sums.positive(), domains_of(self._facts, term.topology)) for term, sums in opposing)
             yield OPPOSED, self._apart(domains)
+
+    def written(self, task: Task, reason: Reason, number: int) -> str:
+        affinity = task.shape.spec.affinity
+        if reason == OPPOSED or affinity is None:
+            return "podAntiAffinity of other pods"
+        near = reason == NO_AFFINITY
+        terms = affinity.pod_affinity if near else affinity.pod_anti_affinity
+        texts = [
+            f"{selector_text(term.label_selector)} by {term.topology_key}" for term in (terms.required if terms else ())
+        ]
+        return f"{'podAffinity' if near else 'podAntiAffinity'} {' and '.join(texts)}"
 
     def _apart(self, taken: Iterator[tuple[Mask, Domains]]) -> Mask:
         """Nodes that are in none of the domains marked."""

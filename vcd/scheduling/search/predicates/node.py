@@ -49,6 +49,8 @@ _AFFINITY_CONFLICTS = ReasonCode(
 _TOLERATIONS_UNREADABLE = ReasonCode(
     "tolerations-unreadable", Cause.INVALID, "tolerations cannot be read: {error}", mend=MEND_NAMED
 )
+_SELECTOR = ReasonCode("node-selector", Cause.SELECTOR, "node(s) didn't match {clause}", nodes_help=True)
+_CORDONED = ReasonCode("cordoned", Cause.UNSCHEDULABLE_NODE, "node(s) were unschedulable", nodes_help=True)
 _TAINT = ReasonCode("taint", Cause.TAINT, "node(s) had untolerated taint {taint}", nodes_help=True)
 HARD_EFFECTS = (NO_SCHEDULE, NO_EXECUTE)
 
@@ -80,7 +82,7 @@ class NodeUnschedulable(Predicate):
     """A cordoned node takes only pods that tolerate the taint that stands for it."""
 
     name = "NodeUnschedulable"
-    reason = ReasonCode("cordoned", Cause.UNSCHEDULABLE_NODE, "node(s) were unschedulable", nodes_help=True)()
+    reason = _CORDONED()
 
     def __init__(self, session: Session) -> None:
         facts = session.nodes.facts
@@ -97,6 +99,9 @@ class NodeUnschedulable(Predicate):
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._open, usage)
+
+    def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
+        return [(_CORDONED({"clause": "spec.unschedulable"}), self.mask(task, usage))]
 
 
 def matching(facts: NodeFacts, term: NodeSelectorTerm) -> Mask:
@@ -137,6 +142,35 @@ class NodeAffinity(Predicate):
         if spec.node_selector:
             result &= self._facts.matches_labels(spec.node_selector)
         return at_rows(result, usage)
+
+    def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
+        """Each label of the nodeSelector, and each requirement of the node affinity where that has one term."""
+        spec, facts = task.shape.spec, self._facts
+        found = [
+            (f"nodeSelector {key}={value}", facts.matches_labels({key: value}))
+            for key, value in sorted(spec.node_selector.items())
+        ]
+        required = required_nodes(spec)
+        if required is not None:
+            terms = required.node_selector_terms
+            parts = [(part,) for part in _requirements(terms[0])] if len(terms) == 1 else []
+            for chosen in (*parts,) if parts else (terms,):
+                masks = [matching(facts, term) for term in chosen]
+                mask = np.logical_or.reduce(masks) if masks else np.zeros(len(facts), np.bool_)
+                found.append((f"nodeAffinity {' or '.join(map(_term_text, chosen)) or 'without terms'}", mask))
+        return [(_SELECTOR({"clause": text}), at_rows(mask, usage)) for text, mask in found]
+
+
+def _requirements(term: NodeSelectorTerm) -> list[NodeSelectorTerm]:
+    """The requirements of a term as terms of their own."""
+    fields = [NodeSelectorTerm(match_fields=(need,)) for need in term.match_fields]
+    return [NodeSelectorTerm(match_expressions=(need,)) for need in term.match_expressions] + fields
+
+
+def _term_text(term: NodeSelectorTerm) -> str:
+    """``zone In a|b and gpu Exists``."""
+    needs = (*term.match_expressions, *term.match_fields)
+    return " and ".join(f"{need.key} {need.operator} {'|'.join(need.values)}".rstrip() for need in needs)
 
 
 def required_nodes(spec: PodSpec) -> NodeSelector | None:
@@ -206,6 +240,19 @@ class TaintToleration(Predicate):
                 counts[self.reason if first is None else _TAINT({"taint": taint_text(first)})] += number
         return counts
 
+    def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
+        """Each taint that keeps the pod from some node."""
+        codes, sets = self._facts.taint_sets()
+        tolerations = _tolerations(task.shape.spec)
+        found = []
+        for taint in sorted(dict.fromkeys(taint for taints in sets for taint in taints), key=taint_clause):
+            if taint.effect in HARD_EFFECTS and not tolerates(tolerations, taint):
+                free = np.array([taint not in taints for taints in sets], np.bool_)[codes]
+                found.append(
+                    (_TAINT({"taint": taint_text(taint), "clause": taint_clause(taint)}), at_rows(free, usage))
+                )
+        return found
+
 
 def _tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
     """A pod's tolerations; none where one cannot be read, for which it is refused on all nodes."""
@@ -215,6 +262,11 @@ def _tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
 def _first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:
     hard = (taint for taint in taints if taint.effect in HARD_EFFECTS)
     return next((taint for taint in hard if not tolerates(tolerations, taint)), None)
+
+
+def taint_clause(taint: Taint) -> str:
+    """A taint as kubectl takes it: ``key=value:effect``."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def taint_text(taint: Taint) -> str:

@@ -67,13 +67,14 @@ class HeldPorts(Held[Port]):
         ]
 
 
+_PORTS = ReasonCode("ports", Cause.PORTS, "node(s) didn't have free ports for the requested pod ports", nodes_help=True)
+
+
 class NodePorts(Predicate):
     """Nodes whose host ports that a task asks for are free."""
 
     name: ClassVar[str] = "NodePorts"
-    reason: ClassVar[Reason] = ReasonCode(
-        "ports", Cause.PORTS, "node(s) didn't have free ports for the requested pod ports", nodes_help=True
-    )()
+    reason: ClassVar[Reason] = _PORTS()
     depends: ClassVar[Depends] = Depends.PODS
     minds_labels: ClassVar[bool] = False
 
@@ -96,6 +97,10 @@ class NodePorts(Predicate):
             for sums in held.in_the_way(port):
                 taken |= sums.positive()[:-1]
         return at_rows(~taken, usage)
+
+    def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
+        text = ", ".join(f"hostPort {port.number}/{port.protocol}" for port in self._ports(task))
+        return [(_PORTS({"clause": text}), self.mask(task, usage))]
 
     def _ports(self, task: Task) -> tuple[Port, ...]:
         found = self._wanted.get(task.shape)

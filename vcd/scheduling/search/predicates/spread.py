@@ -166,6 +166,12 @@ class PodTopologySpread(TestedPredicate):
             yield UNLABELLED, constraint.everywhere.codes >= 0
             yield SKEWED, _even(constraint)
 
+    def written(self, task: Task, reason: Reason, number: int) -> str:
+        constraint = self._constraints[task.shape, task.namespace, task.labels][number // 2]
+        if reason == UNLABELLED:
+            return f"topologySpreadConstraints: label {constraint.topology}"
+        return f"topologySpreadConstraints: maxSkew {constraint.skew} by {constraint.topology}"
+
 
 def _even(constraint: Constraint) -> Mask:
     """Nodes in whose domain one more pod exceeds the least domain by no more than the skew."""

@@ -41,6 +41,18 @@ class TestedPredicate(Predicate):
                 result |= failed & ~at_rows(test, usage)
         return result
 
+    def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
+        """The tests one by one, each named as the user wrote it."""
+        found = []
+        for number, (reason, test) in enumerate(self.tests(task)):
+            text = self.written(task, reason, number)
+            found.append((reason.declared({"clause": text}) if text else reason, at_rows(test, usage)))
+        return found
+
+    def written(self, task: Task, reason: Reason, number: int) -> str:
+        """What a user wrote for one of a task's tests, by its reason and place; empty where there is no such text."""
+        return ""
+
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         """How many fail for which reason."""
         counts: dict[Reason, int] = {}

@@ -1,0 +1,248 @@
+"""The verdict on a waiting job: cause, whom it is about and the figures, in cases computed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import dsl
+from tests.dsl import Manifest
+from tests.timetravel.histories import CONF, scheduler
+from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, log_of, running
+from vcd.timetravel.why.verdict import Verdict, verdict
+
+GPU = "nvidia.com/gpu"
+ML = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
+OVERCOMMIT = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: overcommit
+  - name: predicates
+"""
+
+
+def about(found: Verdict) -> tuple[str, dict[str, str]]:
+    return found.cause, found.subject
+
+
+async def test_a_pod_larger_than_the_largest_node_that_its_selector_allows(tmp_path: Path) -> None:
+    path = await log_of(
+        tmp_path,
+        PLAIN,
+        [
+            dsl.node("n1", gpu=8),
+            dsl.node("n2", gpu=4, labels={"tier": "b"}),
+            dsl.node("n3", gpu=2, labels={"tier": "b"}),
+        ],
+        list(dsl.gang("bert", 1, gpu=8, spec={"nodeSelector": {"tier": "b"}})),
+    )
+    found = verdict(path, "bert")
+    assert about(found) == ("unschedulable-shape", {"node": "n2", "clause": "nodeSelector tier=b"})
+    assert found.amounts == {GPU: {"asks": 8000, "largest": 4000}}
+    assert found.text.endswith(
+        f"can never run here: a pod asks for 8 {GPU}, and node n2, the largest with nodeSelector tier=b, has 4"
+    )
+
+
+async def test_a_selector_that_fits_too_few_nodes(tmp_path: Path) -> None:
+    tiers = [dsl.node(f"n{i}", labels={"tier": "a100"} if i < 2 else {}) for i in range(10)]
+    path = await log_of(
+        tmp_path, PLAIN, tiers, list(dsl.gang("bert", 4, cpu=8, spec={"nodeSelector": {"tier": "a100"}}))
+    )
+    found = verdict(path, "bert")
+    assert about(found) == ("selector", {"clause": "nodeSelector tier=a100"})
+    assert found.amounts == {"": {"nodes": 10, "needs": 4, "fits": 2, "passes": 2, "excluded with room": 8}}
+    assert found.text == (
+        "bert waits 0 s: nodeSelector tier=a100 fits 2 of 10 nodes, 8 others with room; it needs 4 pods, 2 have room"
+    )
+
+
+async def test_a_taint(tmp_path: Path) -> None:
+    taint = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
+    nodes = [dsl.node(f"n{i}", taints=[taint] if i else []) for i in range(3)]
+    path = await log_of(tmp_path, PLAIN, nodes, running("x", 1, "n0", cpu=8), list(dsl.gang("bert", 1, cpu=8)))
+    found = verdict(path, "bert")
+    assert about(found) == ("taint", {"clause": "dedicated=ml:NoSchedule"})
+    assert found.text == (
+        "bert waits 0 s: taint dedicated=ml:NoSchedule excludes 2 of 3 nodes, 2 of these with room; it needs 1 pod"
+    )
+
+
+async def test_cordoned_nodes(tmp_path: Path) -> None:
+    nodes = [dsl.node(f"n{i}", unschedulable=bool(i)) for i in range(3)]
+    path = await log_of(tmp_path, PLAIN, nodes, running("x", 1, "n0", cpu=8), list(dsl.gang("bert", 1, cpu=8)))
+    found = verdict(path, "bert")
+    assert about(found) == ("unschedulable-node", {"clause": "spec.unschedulable"})
+    assert found.text == (
+        "bert waits 0 s: a cordon (spec.unschedulable) excludes 2 of 3 nodes, 2 of these with room; it needs 1 pod"
+    )
+
+
+async def test_room_in_pieces(tmp_path: Path) -> None:
+    nodes = [dsl.node(f"n{i}", cpu=8) for i in range(3)]
+    jobs = [running(f"x{i}", 1, f"n{i}", cpu=5) for i in range(3)]
+    path = await log_of(tmp_path, PLAIN, nodes, *jobs, list(dsl.gang("bert", 1, cpu=8)))
+    found = verdict(path, "bert")
+    assert found.cause == "fragmentation"
+    assert found.amounts["cpu"] == {"asks": 8000, "free": 9000, "largest": 3000}
+    assert found.text == ("bert waits 0 s: 9 cpu are free in sum, 3 on a node at most; it asks for 8: it needs 1 pod")
+
+
+async def test_a_full_cluster(tmp_path: Path) -> None:
+    nodes = [dsl.node(f"n{i}", cpu=8) for i in range(3)]
+    jobs = [running(f"x{i}", 1, f"n{i}", cpu=6 + (i == 1)) for i in range(3)]
+    path = await log_of(tmp_path, PLAIN, nodes, *jobs, list(dsl.gang("bert", 1, cpu=8)))
+    found = verdict(path, "bert")
+    assert about(found) == ("cluster-full", {"holder": "default/x1"})
+    assert found.text == (
+        "bert waits 0 s: the cluster is full: 5 of 24 cpu are free, and it needs 8; default/x1 holds most"
+    )
+
+
+async def test_a_pool_that_is_held(tmp_path: Path) -> None:
+    nodes = [dsl.node(f"n{i}", cpu=16, labels={"pool": "big"}) for i in range(2)] + [
+        dsl.node(f"s{i}", cpu=4) for i in range(8)
+    ]
+    jobs = [running("x", 1, "n0", cpu=12), running("y", 1, "n1", cpu=14)]
+    path = await log_of(
+        tmp_path, PLAIN, nodes, *jobs, list(dsl.gang("bert", 1, cpu=8, spec={"nodeSelector": {"pool": "big"}}))
+    )
+    found = verdict(path, "bert")
+    assert about(found) == ("node-room", {"node": "n0", "holder": "default/x"})
+    assert found.text == ("bert waits 0 s: no node that it may use has 8 cpu free (n0 has most, 4, held by default/x)")
+
+
+async def test_the_queues_capability(tmp_path: Path) -> None:
+    path = await log_of(
+        tmp_path,
+        CAPACITY,
+        [dsl.node("n1", cpu=25), dsl.node("n2", cpu=25)],
+        dsl.queue("team-a", capability={"cpu": "40"}),
+        running("old", 3, "n1", queue="team-a", cpu=5),
+        running("older", 3, "n2", queue="team-a", cpu=5),
+        list(dsl.gang("train", 4, queue="team-a", cpu=3, created=1)),
+    )
+    found = verdict(path, "train")
+    assert about(found) == ("queue-capability", {"queue": "team-a", "field": "spec.capability.cpu"})
+    assert found.text == (
+        "train waits 0 s: queue team-a is at its spec.capability.cpu: 30 of 40 cpu are taken, and it asks for 12"
+    )
+
+
+async def test_what_a_queue_deserves_by_weight(tmp_path: Path) -> None:
+    path = await log_of(
+        tmp_path,
+        CONF + "  - name: predicates\n",
+        [dsl.node("n1", cpu=20)],
+        dsl.queue("a", weight=1),
+        dsl.queue("b", weight=3),
+        running("old", 1, "n1", queue="a", cpu=5),
+        running("other", 1, "n1", queue="b", cpu=10),
+        list(dsl.gang("b2", 1, queue="b", cpu=30, created=1)),
+        list(dsl.gang("train", 1, queue="a", cpu=3, created=1)),
+    )
+    found = verdict(path, "train")
+    assert found.text == ("train waits 0 s: queue a is at its spec.weight: 5 of 5 cpu are taken, and it asks for 3")
+    assert about(found) == ("queue-deserved", {"queue": "a", "field": "spec.weight"})
+
+
+async def test_admission(tmp_path: Path) -> None:
+    path = await log_of(
+        tmp_path,
+        OVERCOMMIT,
+        [dsl.node("n1", cpu=20)],
+        list(dsl.gang("first", 1, cpu=20, phase="Inqueue", minimum={"cpu": 20})),
+        list(dsl.gang("train", 1, cpu=8, phase="Pending", minimum={"cpu": 8}, created=1)),
+    )
+    found = verdict(path, "train")
+    assert found.text == (
+        "train waits 0 s: what it needs went to default/first (created earlier (2026-01-01T00:00:00Z against "
+        "2026-01-01T00:00:01Z)) first"
+    )
+
+
+async def test_overtaken(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "events.log", PLAIN) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.priority_class("high", 10), dsl.node("n1", cpu=8))
+        await made.show(running("x", 1, "n1", cpu=4))
+        await made.show(dsl.gang("train", 1, cpu=8))
+        await made.carry_out(await made.cycle())
+        await made.delete("Pod", "default/x-0")
+        await made.delete("PodGroup", "default/x")
+        await made.show(dsl.gang("late", 1, cpu=8, created=5, group_spec={"priorityClassName": "high"}))
+        await made.carry_out(await made.cycle())
+        await made.carry_out(await made.cycle(seconds=500))
+        await made.carry_out(await made.cycle(seconds=500))
+    found = verdict(tmp_path / "events.log", "train")
+    assert found.text == (
+        "train waits 8 min 22 s: what it needs went to default/late (higher priority (10 against 0), says priority) "
+        "first; 1 of them came later"
+    )
+    assert found.cause == "order" and found.subject["ahead"] == "default/late"
+
+
+async def test_the_smallest_change_is_said_with_it(tmp_path: Path) -> None:
+    tiers = [dsl.node(f"n{i}", labels={"tier": "a100"} if i < 2 else {}) for i in range(10)]
+    job = dsl.gang("bert", 4, cpu=8, spec={"nodeSelector": {"tier": "a100"}})
+    found = verdict(await log_of(tmp_path, PLAIN, tiers, list(job)), "bert", change=True)
+    assert (found.fix, found.verified) == ("label 2 more nodes tier=a100", True)
+    assert found.text.endswith("2 have room; label 2 more nodes tier=a100, and it starts (verified)")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "size", "fix"),
+    [
+        ([{"taints": [ML]}, {"taints": [ML]}], 1, "tolerate taint dedicated=ml:NoSchedule"),
+        ([{"unschedulable": True}, {"unschedulable": True}], 1, "uncordon 1 node"),
+        ([{}], 3, "job default/bert's minMember 3 -> 1"),
+        ([{"cpu": 4}], 1, "node n0's room of cpu 4 -> 8"),
+    ],
+)
+async def test_changes_by_what_they_cost(tmp_path: Path, nodes: list[Manifest], size: int, fix: str) -> None:
+    there = [dsl.node(f"n{i}", **options) for i, options in enumerate(nodes)]
+    found = verdict(await log_of(tmp_path, PLAIN, there, list(dsl.gang("bert", size, cpu=8))), "bert", change=True)
+    assert found.fix == fix
+
+
+async def test_pods_that_keep_each_other_away(tmp_path: Path) -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    nodes = [dsl.node(f"n{i}") for i in range(3)]
+    job = list(dsl.gang("web", 4, cpu=1, labels={"app": "web"}, spec=spec))
+    found = verdict(await log_of(tmp_path, PLAIN, nodes, job), "web", change=True)
+    assert about(found) == ("pod-affinity", {"term": "podAntiAffinity app=web by kubernetes.io/hostname"})
+    assert found.text == (
+        "web waits 0 s: podAntiAffinity app=web by kubernetes.io/hostname: 0 of 3 nodes pass it; it needs 4 pods, 24 have "
+        "room; drop the pods' podAntiAffinity, and it starts (verified)"
+    )
+
+
+async def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    def ports(name: str) -> Manifest:
+        asks = {"requests": {"cpu": "1"}}
+        ports = [{"hostPort": 8080, "containerPort": 80}]
+        return {"containers": [{"name": name, "image": "i", "resources": asks, "ports": ports}]}
+
+    nodes = [dsl.node(f"n{i}") for i in range(2)]
+    jobs = [list(dsl.gang(f"x{i}", 1, on=[f"n{i}"], phase="Running", spec=ports("a"))) for i in range(2)]
+    path = await log_of(tmp_path, PLAIN, nodes, *jobs, list(dsl.gang("web", 1, spec=ports("b"))))
+    assert about(verdict(path, "web")) == ("ports", {"term": "hostPort 8080/TCP"})
+
+
+async def test_pods_that_are_not_there(tmp_path: Path) -> None:
+    group, *pods = dsl.gang("train", 3, members=5, cpu=1)
+    found = verdict(await log_of(tmp_path, PLAIN, dsl.node("n1"), [group, *pods]), "train")
+    assert about(found) == ("pods-missing", {"owner": "whoever made the group"})
+    assert found.amounts == {"": {"pods": 3, "minimum": 5}}
+
+
+async def test_a_gate_and_a_closed_queue(tmp_path: Path) -> None:
+    gated = list(dsl.gang("gated", 1, cpu=1, spec={"schedulingGates": [{"name": "example.com/hold"}]}))
+    closed = list(dsl.gang("closed", 1, queue="shut", cpu=1))
+    path = await log_of(tmp_path, PLAIN, dsl.node("n1"), dsl.queue("shut", state="Closed"), gated, closed)
+    assert about(verdict(path, "gated")) == ("gated", {"gate": "example.com/hold"})
+    assert about(verdict(path, "closed")) == ("queue-closed", {"queue": "shut", "state": "Closed"})

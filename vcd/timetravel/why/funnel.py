@@ -1,0 +1,114 @@
+"""Which nodes would take a pod, and what keeps it from the others: asked of all nodes, clause by clause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from vcd.model.reasons import Reason
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.reasons import label_of
+from vcd.scheduling.search.parts import Depends, Mask
+from vcd.scheduling.session.nodes import Ints, fits, room_needed
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+
+
+class Clause(NamedTuple):
+    """One thing that nodes have to pass for a pod: why they fail it, and which pass."""
+
+    reason: Reason
+    passes: Mask
+
+    @property
+    def cause(self) -> str:
+        """What it comes to where it keeps the pod out."""
+        return label_of(self.reason)
+
+    @property
+    def text(self) -> str:
+        """As a user wrote it, where it is that short."""
+        return dict(self.reason.names).get("clause") or self.reason.words
+
+
+class FunnelLine(msgspec.Struct, frozen=True):
+    """A line of the funnel: how many nodes pass the clause alone, and how many it and all before."""
+
+    cause: str
+    clause: str
+    passes: int
+    left: int
+
+    def __str__(self) -> str:
+        return f"{self.clause}: {self.passes}" + (f" ({self.left} left)" if self.left != self.passes else "")
+
+
+class Funnel:
+    """The nodes of a session as it ended, for one more pod like a task, and how many such pods each takes.
+
+    ``lasting`` are the clauses that no placement changes (selectors, taints, cordons, volumes of nodes), ``moving``
+    those that look at other pods, quotas or time. ``empty`` counts the pods for which a node has room when nothing is
+    on it, ``now`` as it is, ``freed`` once what is leaving has gone and what waits for room has it.
+    """
+
+    def __init__(self, session: Session, task: Task) -> None:
+        self.session, self.task = session, task
+        usage = session.nodes.usage
+        self.lasting: list[Clause] = []
+        self.moving: list[Clause] = []
+        within = np.ones(len(session.nodes), np.bool_)
+        for predicate in framework_of(session).evaluator.predicates:
+            if predicate.idle or not predicate.applies(task):
+                continue
+            if predicate.depends & Depends.USAGE:
+                within &= predicate.mask(task, usage)
+            else:
+                clauses = self.moving if predicate.depends else self.lasting
+                clauses += [Clause(reason, mask) for reason, mask in predicate.clauses(task, usage)]
+        self._within = within
+        self.empty = how_many(usage.allocatable, task.request)
+        self.now = self.with_room(usage.idle)
+        self.freed = self.with_room(usage.future_idle)
+
+    @cached_property
+    def allowed(self) -> Mask:
+        """The nodes that pass all lasting clauses."""
+        return _all(self.lasting, len(self.now))
+
+    def without(self, clause: Clause) -> Mask:
+        """The nodes that pass all lasting clauses but one."""
+        return _all([other for other in self.lasting if other is not clause], len(self.now))
+
+    def with_room(self, room: Ints) -> Ints:
+        """How many such pods each node takes, were its room this."""
+        return how_many(room, self.task.request) * self._within
+
+    def lines(self) -> list[FunnelLine]:
+        """The funnel: clause after clause, and how many of what is left have room."""
+        left, found = np.ones(len(self.now), np.bool_), []
+        for clause in (*self.lasting, *self.moving):
+            left = left & clause.passes
+            found.append(FunnelLine(clause.cause, clause.text, int(clause.passes.sum()), int(left.sum())))
+        has_room = self.now > 0
+        return [*found, FunnelLine("node-room", "room now", int(has_room.sum()), int((left & has_room).sum()))]
+
+
+def _all(clauses: Iterable[Clause], count: int) -> Mask:
+    found = np.ones(count, np.bool_)
+    for clause in clauses:
+        found &= clause.passes
+    return found
+
+
+def how_many(room: Ints, request: Ints) -> Ints:
+    """How many pods that ask for so much fit into the room of each node, by ``room_needed`` for the first of them."""
+    asked = request > 0
+    first = fits(room_needed(request), room)
+    if not asked.any():
+        return first.astype(np.int64)
+    count: Ints = np.maximum((room[asked] // request[asked][:, None]).min(axis=0), 1) * first
+    return count

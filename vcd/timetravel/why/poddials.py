@@ -1,0 +1,169 @@
+"""What can be turned for a job beside quotas: labels, cordons and number of nodes, what its pods ask of nodes, its
+minimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from vcd.model.objects import PodSpec
+from vcd.model.selectors import EXISTS, IN, Toleration, tolerates
+from vcd.scheduling.search.predicates.node import HARD_EFFECTS, required_nodes, taint_clause
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
+from vcd.state.snapshot import Snapshot
+from vcd.timetravel.why.changes import What, with_labels, with_minimum, with_more_nodes, with_pods, without_cordons
+from vcd.timetravel.why.dials import Dial
+from vcd.timetravel.why.funnel import Funnel
+
+_TYPES = 3
+"""How many types of nodes are tried for a node more."""
+_HARD = "DoNotSchedule"
+
+
+def pod_dials(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
+    """All of them, for a pod that found no node."""
+    missing = max(1, job.min_available - job.ready_count)
+    yield from _uncordoned(session, funnel, missing)
+    yield from _labelled(session, funnel, missing)
+    yield from _tolerant(session, job, funnel)
+    yield from _without_terms(session, job, funnel.task.shape.spec)
+    yield from _with_fewer(session, job)
+    yield from _more_nodes(session, funnel, missing)
+
+
+def _counting(
+    what: What, subject: str, field: str, most: int, missing: int, turned: Callable[[int], Snapshot], now: int = 0
+) -> Dial:
+    """A dial that counts up from ``now`` (down where that is above 0)."""
+    unit = -1 if now else 1
+    steps = {"": most} if most > 0 else {}
+    likely = {"": min(missing, most)} if most > 0 else {}
+    return Dial(
+        what, subject, field, {"": now}, {"": unit}, likely, steps, lambda amounts: turned(amounts[""]),
+        lambda _, value: str(value),
+    )  # fmt: skip
+
+
+def _nearest(funnel: Funnel, among: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[str]:
+    """The names of some nodes, those first that have room for most pods."""
+    rows = np.flatnonzero(among & (funnel.empty > 0))
+    order = rows[np.argsort(-funnel.now[rows], kind="stable")]
+    return [funnel.session.nodes.facts.names[row] for row in order.tolist()]
+
+
+def _uncordoned(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+    facts = session.nodes.facts
+    cordoned = np.array([node.spec.unschedulable for node in facts.nodes], np.bool_)
+    names = _nearest(funnel, cordoned)
+    if names:
+        yield _counting(
+            "cordon", "", "", len(names), missing, lambda count: without_cordons(session.snapshot, names[:count])
+        )
+
+
+def _labelled(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+    wanted = _wanted_labels(funnel.task.shape.spec)
+    if not wanted:
+        return
+    facts = session.nodes.facts
+    others = np.array(
+        [any(node.metadata.labels.get(k) != v for k, v in wanted.items()) for node in facts.nodes], np.bool_
+    )
+    names = _nearest(funnel, others)
+    text = ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))
+    yield _counting(
+        "label", text, "", len(names), missing, lambda count: with_labels(session.snapshot, names[:count], wanted)
+    )
+
+
+def _wanted_labels(spec: PodSpec) -> dict[str, str]:
+    """Labels that let a node pass selector and required affinity, where these can be had so."""
+    wanted, required = dict(spec.node_selector), required_nodes(spec)
+    if required is not None and len(required.node_selector_terms) == 1:
+        for need in required.node_selector_terms[0].match_expressions:
+            if need.operator in (IN, EXISTS):
+                wanted.setdefault(need.key, need.values[0] if need.values else "true")
+    return wanted
+
+
+def _tolerant(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
+    known = funnel.task.shape.spec.tolerations
+    taints = {taint for node in session.nodes.facts.nodes for taint in node.spec.taints if taint.effect in HARD_EFFECTS}
+    for taint in sorted(taints, key=taint_clause):
+        if not tolerates(known, taint):
+            more = Toleration(key=taint.key, operator=EXISTS, effect=taint.effect)
+            change = partial(_with_toleration, more)
+            yield _switch(session, job, "toleration", taint_clause(taint), change)
+
+
+def _with_toleration(more: Toleration, spec: PodSpec) -> PodSpec:
+    return msgspec.structs.replace(spec, tolerations=(*spec.tolerations, more))
+
+
+def _switch(session: Session, job: Job, what: What, subject: str, change: Callable[[PodSpec], PodSpec]) -> Dial:
+    """Something of the pods that is there, or not."""
+    return _counting(what, subject, "", 1, 1, lambda _: with_pods(session.snapshot, job.key, change))
+
+
+def _without_terms(session: Session, job: Job, spec: PodSpec) -> Iterator[Dial]:
+    """Each required thing of the pods' specs gone."""
+    for subject, change in _terms(spec):
+        yield _switch(session, job, "term", subject, change)
+
+
+def _terms(spec: PodSpec) -> Iterator[tuple[str, Callable[[PodSpec], PodSpec]]]:
+    if spec.node_selector:
+        yield "nodeSelector", lambda one: msgspec.structs.replace(one, node_selector={})
+    affinity = spec.affinity
+    for field, name in (
+        ("node_affinity", "nodeAffinity"),
+        ("pod_affinity", "podAffinity"),
+        ("pod_anti_affinity", "podAntiAffinity"),
+    ):
+        part = None if affinity is None else getattr(affinity, field)
+        if part is not None and part.required:
+            yield name, partial(_without_required, field)
+    if any(each.when_unsatisfiable == _HARD for each in spec.topology_spread_constraints):
+        yield "topologySpreadConstraints", lambda one: msgspec.structs.replace(one, topology_spread_constraints=())
+
+
+def _without_required(field: str, spec: PodSpec) -> PodSpec:
+    affinity = spec.affinity
+    if affinity is None or getattr(affinity, field) is None:
+        return spec
+    part = msgspec.structs.replace(getattr(affinity, field), required=None if field == "node_affinity" else ())
+    return msgspec.structs.replace(spec, affinity=msgspec.structs.replace(affinity, **{field: part}))
+
+
+def _with_fewer(session: Session, job: Job) -> Iterator[Dial]:
+    least = job.record.group.spec.min_member
+    if least > 1:
+        yield _counting(
+            "minimum",
+            job.key,
+            "minMember",
+            least - 1,
+            1,
+            lambda count: with_minimum(session.snapshot, job.key, count),
+            least,
+        )
+
+
+def _more_nodes(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+    """More nodes like those there are, the types first of which one takes most of the pods when empty."""
+    seen: set[Mapping[str, str] | tuple[object, ...]] = set()
+    rows = np.flatnonzero((funnel.empty > 0) & funnel.allowed)
+    for row in rows[np.argsort(-funnel.empty[rows], kind="stable")].tolist():
+        node = session.nodes.facts.nodes[row]
+        kind = (tuple(session.nodes.facts.allocatable[row].tolist()), node.spec.taints)
+        if kind in seen or len(seen) >= _TYPES:
+            continue
+        seen.add(kind)
+        yield _counting(
+            "node", node.metadata.name, "", missing, -(-missing // int(funnel.empty[row])),
+            partial(with_more_nodes, session.snapshot, node.metadata.name),
+        )  # fmt: skip

@@ -1,0 +1,60 @@
+"""How long a job waited for what, by its log: the spans in which the sessions gave the same reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from vcd.model import events as ev
+from vcd.timetravel.history import History
+
+Kind = frozenset[tuple[str, str]]
+"""Gates and codes of a wait's reasons: what makes two waits alike, whatever their figures."""
+
+
+class WaitSpan(NamedTuple):
+    """A time (ns) in which a group waited for the same kinds of reasons, and the first and last session in it."""
+
+    kind: Kind
+    start: int
+    end: int
+    first: int
+    last: int
+
+    @property
+    def weight(self) -> int:
+        """Its length in ns; at least one, so that a wait of a moment counts."""
+        return max(self.end - self.start, 1)
+
+
+def spans_of(history: History, group: str) -> list[WaitSpan]:
+    """The spans in which a group waited, in the order of time. Raises LogError."""
+    events = history.reader.object_history("PodGroup", group)
+    gone = [(logged.sequence, logged.time) for logged in events if isinstance(logged.event, ev.ObjectGone)]
+    word, found = group.encode(), list[WaitSpan]()
+    kind = kind_of(history.oldest().waiting.get(group, ()))
+    start, first, last = 0, 0, 0
+    for logged in history.decided("session"):
+        record = logged.event
+        assert isinstance(record, ev.SessionDecided)
+        start, first = start or logged.time, first or record.session
+        said, end = kind, logged.time
+        while gone and gone[0][0] < logged.sequence:
+            said, end = Kind(), gone.pop(0)[1]
+        if word in record.plan:  # most plans say nothing of the group, and need not be decoded
+            waits = ev.waits_by_group(ev.decode_plan(record.plan).waiting)
+            said = kind_of(waits[group]) if group in waits else said
+        if said != kind:
+            if kind and last:
+                found.append(WaitSpan(kind, start, end, first, last))
+            kind, start, first = said, logged.time, record.session
+        last = record.session
+    if kind and last:
+        found.append(WaitSpan(kind, start, max(history.reader.last_time(), start), first, last))
+    return found
+
+
+def kind_of(reasons: Iterable[ev.Waiting]) -> Kind:
+    """What makes a wait like another one."""
+    found = [(one.gate, one.reason) for one in reasons if one.gate]
+    return Kind((gate, reason if isinstance(reason, str) else reason.code) for gate, reason in found)

@@ -1,0 +1,136 @@
+"""The verdict on a waiting job: in one sentence the cause that held longest, whom it is about, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from vcd.model.words import span_in_words
+from vcd.timetravel.history import History, opened
+from vcd.timetravel.why.counterfactual import Counterfactual, smallest_change
+from vcd.timetravel.why.diagnosis import Diagnosis, diagnose
+from vcd.timetravel.why.explain import NotFound, named
+from vcd.timetravel.why.funnel import FunnelLine
+from vcd.timetravel.why.orders import precedence
+from vcd.timetravel.why.spans import WaitSpan, spans_of
+from vcd.timetravel.why.verdictwords import said
+from vcd.timetravel.why.waits import wait_at
+from vcd.timetravel.words import moment
+
+LONGEST = 200
+"""Characters that a verdict has at most."""
+_SECOND = 1_000_000_000
+_ENOUGH = 0.9
+"""Of a wait so much is looked into."""
+_MOST = 3
+"""Kinds of spans that are looked into at most: each costs a session decided again."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why a job waited. ``cause`` is that which held longest, ``share`` of the ``waited`` seconds that began at
+    ``since`` (RFC 3339); ``subject`` names what it is about and ``amounts`` has the figures, by resource (empty for
+    plain counts) and role in base units, as of ``session``. ``fix`` is the smallest change that would let it in,
+    ``verified`` by deciding again; ``text`` says it all in a sentence. ``funnel`` counts the nodes that pass each thing
+    that a pod of it asks of nodes."""
+
+    job: str
+    cause: str
+    subject: dict[str, str]
+    amounts: dict[str, dict[str, int]]
+    since: str
+    waited: float
+    share: float
+    session: int
+    fix: str
+    verified: bool
+    text: str
+    funnel: list[FunnelLine] = []
+
+    def lines(self) -> Iterator[str]:
+        """The sentence, and the funnel in a line."""
+        yield self.text
+        if len(self.funnel) > 1:  # there is more than room that nodes have to pass
+            yield f"  nodes: {'; '.join(map(str, self.funnel))}"
+
+
+def verdict(path: str | Path, name: str, namespace: str = "default", *, change: bool = False) -> Verdict:
+    """The verdict on a job, named as ``explain`` takes it; with ``change`` the smallest change is searched, too. Raises
+    NotFound where nothing has the name or it never waited, LogError for a file that cannot be used."""
+    with opened(path) as history:
+        _, group, _ = named(history, "job", name, namespace)
+        found = verdict_on(history, group)
+    return with_fix(found, smallest_change(path, group, found.session)) if change else found
+
+
+def with_fix(verdict: Verdict, found: Counterfactual) -> Verdict:
+    """A verdict with the smallest change that was found at its session."""
+    if found.change is None:
+        return verdict
+    fix = found.change.text()
+    text = shortened(verdict.text, f"; {fix}, and it starts (verified)")
+    return msgspec.structs.replace(verdict, fix=fix, verified=True, text=text)
+
+
+def verdict_on(history: History, group: str) -> Verdict:
+    """The same of a group by its key."""
+    spans = spans_of(history, group)
+    if not spans:
+        raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
+    waited = sum(span.weight for span in spans)
+    held: dict[str, int] = {}
+    found: dict[str, tuple[Diagnosis, WaitSpan]] = {}
+    for length, span in _longest(spans, waited):
+        diagnosis = diagnose(wait_at(history, group, span.last), _served(history, spans[0].first, span.last))
+        held[diagnosis.cause] = held.get(diagnosis.cause, 0) + length
+        found.setdefault(diagnosis.cause, (diagnosis, span))
+    cause = max(held, key=held.__getitem__)
+    diagnosis, span = found[cause]
+    if "ahead" in diagnosis.subject:
+        diagnosis = _with_key(history, diagnosis, group, spans[0].first)
+    seconds = sum(span.end - span.start for span in spans) / _SECOND
+    verb = "waits" if spans[-1].last == history.reader.last_session() else "waited"
+    text = f"{group.partition('/')[2]} {verb} {span_in_words(seconds)}: {said(diagnosis)}"
+    return Verdict(
+        group, cause, diagnosis.subject, diagnosis.amounts, moment(spans[0].start), seconds,
+        round(held[cause] / waited, 3), span.last, "", False, shortened(text), diagnosis.funnel,
+    )  # fmt: skip
+
+
+def shortened(text: str, end: str = "") -> str:
+    """A sentence of LONGEST characters at most; its end stays."""
+    left = LONGEST - len(end)
+    return (text if len(text) <= left else f"{text[: max(left - 4, 0)].rstrip()} ...") + end[:LONGEST]
+
+
+def _longest(spans: list[WaitSpan], waited: int) -> list[tuple[int, WaitSpan]]:
+    """Of each kind of reasons how long it held, and its longest span; the longest kinds, until they are most of it."""
+    lengths: dict[frozenset[tuple[str, str]], int] = {}
+    for span in spans:
+        lengths[span.kind] = lengths.get(span.kind, 0) + span.weight
+    chosen, covered = [], 0
+    for kind in sorted(lengths, key=lambda kind: (-lengths[kind], sorted(kind)))[:_MOST]:
+        chosen.append((lengths[kind], max((span for span in spans if span.kind == kind), key=lambda one: one.weight)))
+        covered += lengths[kind]
+        if covered >= waited * _ENOUGH:
+            break
+    return chosen
+
+
+def _served(history: History, first: int, last: int) -> frozenset[str]:
+    """The pods that were given nodes in some sessions."""
+    return frozenset(key for (key,) in history.reader.rows("served", first=first, last=last))
+
+
+def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int) -> Diagnosis:
+    """With what put the one that was served first before the job, as its session began."""
+    ahead = diagnosis.subject["ahead"]
+    (number,) = history.reader.rows("served_in", group=ahead, first=first)[0]
+    _, session = history.rerun(number, actions=False)
+    one, other = session.jobs.index(ahead), session.jobs.index(group)
+    if one is None or other is None:
+        return diagnosis
+    why = precedence(session, session.job(one), session.job(other))
+    key = str(why) if why is not None else "room was there for it, not for this"
+    return msgspec.structs.replace(diagnosis, subject={**diagnosis.subject, "key": key})

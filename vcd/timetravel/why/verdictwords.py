@@ -1,0 +1,161 @@
+"""A diagnosis as the sentence that a verdict ends with: by cause, whom it is about and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vcd.model.reasons import Cause, shown
+from vcd.model.words import counted
+from vcd.timetravel.why.diagnosis import Diagnosis
+
+
+def said(diagnosis: Diagnosis) -> str:
+    """What a job waits for."""
+    return _SENTENCES.get(diagnosis.cause, _as_given)(diagnosis)
+
+
+class _Figures:
+    """The amounts of the resource that is short first, and the plain counts, as text."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        self.counts = diagnosis.amounts.get("", {})
+        self.resource = next((name for name in diagnosis.amounts if name), "")
+        self._amounts = diagnosis.amounts.get(self.resource, {}) if self.resource else {}
+
+    def __getitem__(self, role: str) -> str:
+        """An amount as Kubernetes writes it; ``none`` where it is not there."""
+        return shown(self.resource, self._amounts[role]) if role in self._amounts else "none"
+
+    def of(self, role: str) -> str:
+        """The same with the resource: ``8 nvidia.com/gpu``."""
+        return f"{self[role]} {self.resource}"
+
+    @property
+    def needs(self) -> str:
+        """How many pods are missing and how many of them have room: ``it needs 4 pods, 2 have room``."""
+        needs, fits = self.counts.get("needs", 1), self.counts.get("fits", 0)
+        return "it needs 1 pod" if needs == 1 else f"it needs {needs} pods, {fits} have room"
+
+
+def _as_given(diagnosis: Diagnosis) -> str:
+    about = ", ".join(f"{role} {name}" for role, name in diagnosis.subject.items() if role not in ("pod", "words"))
+    if not diagnosis.words:
+        return f"{diagnosis.cause} ({about})" if about else diagnosis.cause
+    return diagnosis.words
+
+
+def _shape(diagnosis: Diagnosis) -> str:
+    figures, clause = _Figures(diagnosis), diagnosis.subject.get("clause")
+    which = f" with {clause}" if clause else ""
+    return (
+        f"can never run here: a pod asks for {figures.of('asks')}, and node {diagnosis.subject['node']}, the largest"
+        f"{which}, has {figures['largest']}"
+    )
+
+
+def _excluded(diagnosis: Diagnosis) -> str:
+    counts, subject = _Figures(diagnosis).counts, diagnosis.subject
+    clause = subject.get("clause") or subject.get("term", "")
+    excluded = counts["excluded with room"]
+    if diagnosis.cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE):
+        kept = counts["nodes"] - counts["passes"]
+        what = f"taint {clause}" if diagnosis.cause == Cause.TAINT else "a cordon (spec.unschedulable)"
+        words = f"{what} excludes {kept} of {counted(counts['nodes'], 'node')}, {excluded} of these with room"
+    else:
+        words = f"{clause} fits {counts['passes']} of {counted(counts['nodes'], 'node')}, {excluded} others with room"
+    return f"{words}; {_Figures(diagnosis).needs}"
+
+
+def _kept_away(diagnosis: Diagnosis) -> str:
+    counts = _Figures(diagnosis).counts
+    if "term" not in diagnosis.subject:
+        return _as_given(diagnosis)
+    passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')} pass it"
+    return f"{diagnosis.subject['term']}: {passes}; {_Figures(diagnosis).needs}"
+
+
+def _node_room(diagnosis: Diagnosis) -> str:
+    figures, subject = _Figures(diagnosis), diagnosis.subject
+    held = f", held by {subject['holder']}" if "holder" in subject else ""
+    most = f"{subject['node']} has most, {figures['most']}{held}"
+    return f"no node that it may use has {figures.of('asks')} free ({most})"
+
+
+def _fragmentation(diagnosis: Diagnosis) -> str:
+    figures = _Figures(diagnosis)
+    return (
+        f"{figures.of('free')} are free in sum, {figures['largest']} on a node at most; it asks for {figures['asks']}:"
+        f" {figures.needs}"
+    )
+
+
+def _full(diagnosis: Diagnosis) -> str:
+    figures, holder = _Figures(diagnosis), diagnosis.subject.get("holder")
+    held = f"; {holder} holds most" if holder else ""
+    amounts = diagnosis.amounts[figures.resource]
+    if amounts["asks"] > amounts["total"]:
+        return f"it needs {figures['asks']} {figures.resource}, and all nodes together have {figures['total']}"
+    free = f"{figures['free']} of {figures.of('total')} are free"
+    return f"the cluster is full: {free}, and it needs {figures['asks']}{held}"
+
+
+def _limit(diagnosis: Diagnosis) -> str:
+    figures, subject = _Figures(diagnosis), diagnosis.subject
+    taken = f"{figures['has']} of {figures.of('limit')} are taken, and it asks for {figures['asks']}"
+    if diagnosis.cause == Cause.OTHERS_GUARANTEE:
+        return f"what is guaranteed to queue {subject['queue']} ({subject['field']}) is kept for it: {taken}"
+    return f"queue {subject['queue']} is at its {subject['field']}: {taken}"
+
+
+def _admission(diagnosis: Diagnosis) -> str:
+    figures, subject = _Figures(diagnosis), diagnosis.subject
+    holder = f", most by {subject['holder']}" if "holder" in subject else ""
+    return (
+        f"not admitted: {figures['has']} of {figures.of('limit')} that {subject['field']} leaves are reserved{holder},"
+        f" and it asks for {figures['asks']}"
+    )
+
+
+def _missing(diagnosis: Diagnosis) -> str:
+    counts = _Figures(diagnosis).counts
+    return f"{counts['pods']} of {counts['minimum']} pods exist; {diagnosis.subject['owner']} has to create the others"
+
+
+def _order(diagnosis: Diagnosis) -> str:
+    counts, subject = _Figures(diagnosis).counts, diagnosis.subject
+    if "ahead" not in subject:
+        return "nodes have room, and its turn did not come"
+    more = f" and {counted(counts['served'] - 1, 'other job')}" if counts["served"] > 1 else ""
+    key = f" ({subject['key']})" if subject.get("key") else ""
+    later = f"; {counts['later']} of them came later" if counts["later"] else ""
+    return f"what it needs went to {subject['ahead']}{key}{more} first{later}"
+
+
+def _leaving(diagnosis: Diagnosis) -> str:
+    counts, holder = _Figures(diagnosis).counts, diagnosis.subject.get("holder")
+    whose = f" of {holder}" if holder else ""
+    return f"room is being freed for it: {counted(counts['pods'], 'pod')}{whose} still leaving"
+
+
+_SENTENCES: dict[str, Callable[[Diagnosis], str]] = {
+    Cause.SHAPE: _shape,
+    Cause.SELECTOR: _excluded,
+    Cause.TAINT: _excluded,
+    Cause.UNSCHEDULABLE_NODE: _excluded,
+    Cause.POD_AFFINITY: _kept_away,
+    Cause.SPREAD: _kept_away,
+    Cause.PORTS: _kept_away,
+    Cause.NODE_ROOM: _node_room,
+    Cause.FRAGMENTATION: _fragmentation,
+    Cause.CLUSTER_FULL: _full,
+    Cause.QUEUE_CAPABILITY: _limit,
+    Cause.QUEUE_DESERVED: _limit,
+    Cause.PARENT_LIMIT: _limit,
+    Cause.OTHERS_GUARANTEE: _limit,
+    Cause.CARD_QUOTA: _limit,
+    Cause.ADMISSION: _admission,
+    Cause.PODS_MISSING: _missing,
+    Cause.ORDER: _order,
+    Cause.LEAVING: _leaving,
+}
+"""By cause; of the others the reason is said as it was given."""
