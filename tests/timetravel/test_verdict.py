@@ -216,8 +216,8 @@ async def test_pods_that_keep_each_other_away(tmp_path: Path) -> None:
     found = verdict(await log_of(tmp_path, PLAIN, nodes, job), "web", change=True)
     assert about(found) == ("pod-affinity", {"term": "podAntiAffinity app=web by kubernetes.io/hostname"})
     assert found.text == (
-        "web waits 0 s: podAntiAffinity app=web by kubernetes.io/hostname: 0 of 3 nodes pass it; it needs 4 pods, 24 have "
-        "room; drop the pods' podAntiAffinity, and it starts (verified)"
+        "web waits 0 s: podAntiAffinity app=web by kubernetes.io/hostname: 0 of 3 nodes pass it; it needs 4 pods, 24 "
+        "have room; drop the pods' podAntiAffinity, and it starts (verified)"
     )
 
 
