@@ -24,6 +24,7 @@ BENCHES = (
     "cardtrace",
     "replay",
     "explain",
+    "why",
     "whatif",
 )
 """Modules of this package with a ``run()`` that gives rows."""

@@ -36,6 +36,7 @@ from vcd.embedded.server import ADMIN
 from vcd.embedded.store import Store
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
+from vcd.model.quantity import resource_value
 from vcd.timetravel.logfile import verify
 from vcd.timetravel.replay import replay
 
@@ -390,9 +391,9 @@ class Cluster:
         }
         used = sum(_cpu(each) for each in on_it.values())
         nodes = [each for each in self.store.list("nodes") if each["metadata"]["name"] == name]
-        room = int(nodes[0]["status"]["allocatable"]["cpu"]) if nodes else 0
+        room = resource_value("cpu", nodes[0]["status"]["allocatable"]["cpu"]) if nodes else 0
         if used > room:
-            self._watched.broken.append(f"{name} has {room} CPU and got {used}")
+            self._watched.broken.append(f"{name} has {room} thousandths of a CPU and got {used}")
 
     def check_laws(self) -> None:
         """Fails when a law was broken; called at the end of each test that went well."""
@@ -542,7 +543,8 @@ def _decides(daemon: Daemon) -> bool:
 
 
 def _cpu(obj: Obj) -> int:
-    return sum(int(each["resources"]["requests"]["cpu"]) for each in obj["spec"]["containers"])
+    """What a pod asks for, in thousandths."""
+    return sum(resource_value("cpu", each["resources"]["requests"]["cpu"]) for each in obj["spec"]["containers"])
 
 
 def _kubeconfig(url: str, token: str) -> Obj:
