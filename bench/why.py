@@ -21,6 +21,7 @@ from tests.planted.asking import misnamed, verdict_of
 from tests.planted.causes import CAUSES, planted
 from tests.planted.plant import Plant
 from tests.planted.runs import by_hand
+from vcd.api import NotFound
 
 SEEDS = 20
 NAMED, MENDED = 98.0, 100.0
@@ -71,8 +72,11 @@ def _score(code: str, seeds: int) -> Score:
 async def _tried(plant: Plant, folder: Path) -> tuple[list[str], bool]:
     """What the verdict of a plant names otherwise, and whether the job starts once the cause is mended."""
     await by_hand(plant, folder / "planted")
-    verdict = await asyncio.to_thread(verdict_of, folder / "planted", plant)
     mended = await by_hand(plant.fixed(), folder / "mended")
+    try:
+        verdict = await asyncio.to_thread(verdict_of, folder / "planted", plant)
+    except NotFound as error:
+        return [f"{plant.label}: {error}"], mended.started
     return list(misnamed(plant, verdict)), mended.started
 
 

@@ -14,7 +14,7 @@ from tests.planted.runs import by_hand, under_a_daemon
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 
-EXPLAINED: tuple[str, ...] = ()
+EXPLAINED = tuple(CAUSES)
 """Codes whose verdict is there: of these it is asked for."""
 SEEDS = range(3)
 OF_ROOMS = (

@@ -168,11 +168,11 @@ def test_the_refusal_names_the_quota_and_all_quantities() -> None:
         "quota": "default/team-quota",
         "asks cpu": "4",
         "used cpu": "2",
-        "admitted in this cycle cpu": "4",
+        "admitted cpu": "4",
         "limit cpu": "8",
         "asks memory": "2Gi",
         "used memory": "1Gi",
-        "admitted in this cycle memory": "2Gi",
+        "admitted memory": "2Gi",
         "limit memory": "4Gi",
     }
 

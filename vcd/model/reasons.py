@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from vcd.model.requests import LARGEST_SUM, format_sum
+from vcd.model.quantity import is_disk_or_huge_pages
+from vcd.model.requests import LARGEST_SUM, MEMORY, format_sum
 
 Amount = tuple[str, str, int]
 """A role such as ``asks``, a resource (empty for a plain count), and how much in the resource's base unit."""
@@ -194,5 +195,15 @@ CODES: Final[dict[str, ReasonCode]] = {}
 
 
 def shown(resource: str, amount: int) -> str:
-    """An amount as Kubernetes writes it."""
-    return format_sum(resource, amount) if resource else f"{amount}"
+    """An amount as Kubernetes writes it; quotas name what they limit with ``requests.`` or ``limits.`` before it."""
+    return format_sum(_limited(resource), amount) if resource else f"{amount}"
+
+
+def is_bytes(resource: str) -> bool:
+    """Whether amounts of a resource, as a queue or quota names it, are bytes; else they are thousandths."""
+    name = _limited(resource)
+    return name == MEMORY or is_disk_or_huge_pages(name)
+
+
+def _limited(resource: str) -> str:
+    return resource.removeprefix("requests.").removeprefix("limits.")

@@ -164,6 +164,17 @@ class Requirement(msgspec.Struct, frozen=True, order=True, gc=False):
     operator: str
     values: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """As kubectl takes it."""
+        if self.operator in (IN, NOT_IN):
+            values = ",".join(self.values)
+            one = self.operator == IN and len(self.values) == 1
+            return f"{self.key}={values}" if one else f"{self.key} {self.operator.lower()} ({values})"
+        if self.operator in (EXISTS, DOES_NOT_EXIST):
+            return self.key if self.operator == EXISTS else f"!{self.key}"
+        return f"{self.key} {self.operator} {','.join(self.values)}"
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether the labels meet it. NotIn and DoesNotExist hold where the key is missing; Gt and Lt compare int64."""
         value = labels.get(self.key)
@@ -187,6 +198,11 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     requirements: tuple[Requirement, ...] = ()
     nothing: bool = False
+
+    @property
+    def text(self) -> str:
+        """As kubectl takes it: ``app=web,tier in (a,b)``; empty where it selects everything."""
+        return ",".join(need.text for need in self.requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected."""
@@ -234,20 +250,6 @@ class _NodeTerm(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=1 << 12)
-def selector_text(selector: LabelSelector | None) -> str:
-    """A label selector as kubectl takes it: ``app=web,tier in (a,b)``; empty where it selects everything."""
-    if selector is None:
-        return ""
-    words = {IN: "in", NOT_IN: "notin"}
-    parts = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
-    for need in selector.match_expressions:
-        if need.operator in words:
-            parts.append(f"{need.key} {words[need.operator]} ({','.join(need.values)})")
-        else:
-            parts.append(need.key if need.operator == EXISTS else f"!{need.key}")
-    return ",".join(parts)
-
-
 def parse_label_selector(text: str) -> Selector:
     """The selector of a list call, as in ``a=b,c!=d,e in (x,y),f notin (z),g,!h,i>3``; empty text selects everything.
 

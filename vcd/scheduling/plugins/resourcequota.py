@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from vcd.model.events import Waiting
 from vcd.model.objects import Quantities, ResourceQuota
-from vcd.model.quantity import QuantityError, format_milli, format_units, parse_milli, parse_units
-from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.quantity import QuantityError, parse_milli, parse_units
+from vcd.model.reasons import Amount, Cause, Reason, ReasonCode, is_bytes
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
@@ -79,7 +79,7 @@ class ResourceQuotaPlugin(Plugin):
     @staticmethod
     def _refusal(quota: ResourceQuota, wanted: Quantities, admitted: Mapping[str, int]) -> Reason | None:
         hard, used = quota.status.hard, quota.status.used
-        detail: dict[str, str] = {}
+        amounts: list[Amount] = []
         for name in sorted(wanted.keys() & hard.keys()):
             before = admitted.get(name, 0)
             try:
@@ -89,12 +89,9 @@ class ResourceQuotaPlugin(Plugin):
             except QuantityError as error:
                 return _UNREADABLE({"quota": quota.key, "error": str(error)})
             if have + before + asks > limit:
-                detail[f"asks {name}"] = str(wanted[name])
-                detail[f"used {name}"] = str(used.get(name, 0))
-                if before:
-                    detail[f"admitted in this cycle {name}"] = _shown(name, before)
-                detail[f"limit {name}"] = str(hard[name])
-        return _INSUFFICIENT({"quota": quota.key, **detail}) if detail else None
+                told = {"asks": asks, "used": have, "admitted": before, "limit": limit}
+                amounts += [(role, name, _base_units(name, amount)) for role, amount in told.items()]
+        return _INSUFFICIENT({"quota": quota.key}, amounts) if amounts else None
 
 
 def _thousandths(text: str | int | float) -> int:
@@ -112,10 +109,6 @@ def _read(field: str, text: str | int | float) -> int:
         raise QuantityError(f"{field}: {error}") from None
 
 
-def _shown(name: str, amount: int) -> str:
-    """A sum of amounts as a quantity: bytes with binary suffixes."""
-    try:
-        is_bytes = name.endswith(("memory", "storage")) and amount % 1000 == 0
-        return format_units(amount // 1000) if is_bytes else format_milli(amount)
-    except QuantityError:
-        return str(amount // 1000)
+def _base_units(name: str, amount: int) -> int:
+    """Thousandths in the units in which amounts are told: bytes as such, of what a reason shows as bytes."""
+    return amount // 1000 if is_bytes(name) else amount

@@ -22,6 +22,11 @@ class Term:
     scope: Scope
     weight: int = 0
 
+    @property
+    def text(self) -> str:
+        """What it selects, and by which label of nodes."""
+        return f"{self.selector.text} by {self.topology}"
+
 
 def term_of(raw: PodAffinityTerm, pod: Pod, weight: int = 0) -> Term:
     """A pod's term with matchLabelKeys, mismatchLabelKeys and the default namespace worked in. Raises SelectorError."""

@@ -49,6 +49,15 @@ def diagnose(wait: Wait, served: Collection[str]) -> Diagnosis:
     return found if case.funnel is None else msgspec.structs.replace(found, funnel=case.funnel.lines())
 
 
+def pods_missing(job: Job) -> Diagnosis | None:
+    """That fewer pods exist than a job's minimum, and whose task it is to create them; None where enough do."""
+    if job.task_count >= job.min_available:
+        return None
+    owners = [one for one in job.record.group.metadata.owner_references if one.controller]
+    owner = f"{owners[0].kind} {owners[0].name}" if owners else "whoever made the group"
+    return Diagnosis(Cause.PODS_MISSING, {"owner": owner}, {"": {"pods": job.task_count, "minimum": job.min_available}})
+
+
 class _Case:
     """One job at the end of one session."""
 
@@ -82,21 +91,24 @@ class _Case:
         if cause == Cause.GANG_INCOMPLETE:  # since others of it wait, for what their reasons say
             return None
         if job is not None and reason.gate in ("enqueue", "queue"):
+            if self.funnel is not None and self.funnel.never:
+                return self._shape(self.funnel)
             limit = next((one for one in limits_of(reason) if one.is_short), None)
             if limit is not None:
                 return self._of_limit(job, reason, limit)
-        if job is not None and reason.gate == "predicate" and self._is_of_nodes(cause):
+        if job is not None and reason.gate == "predicate" and self._is_of_nodes(reason, cause):
             return self._of_nodes(job)
         if cause == Cause.LEAVING and job is not None:
             return self._leaving(job)
         if cause == Cause.PODS_MISSING and job is not None:
-            return self._too_few_pods(job)
+            return pods_missing(job) or _as_given(reason)
         found = _as_given(reason)
         return found if job is None else msgspec.structs.replace(found, subject={**_about(job, cause), **found.subject})
 
-    def _is_of_nodes(self, cause: str) -> bool:
+    def _is_of_nodes(self, reason: ev.Waiting, cause: str) -> bool:
         """Whether a cause is one that the nodes tell more of than the reason does: which clause, and how many."""
-        if self.funnel is None or cause == Cause.VOLUME:  # whose reasons name the claim
+        names_claim = not isinstance(reason.reason, str) and "claim" in dict(reason.reason.names)
+        if self.funnel is None or names_claim:
             return False
         return cause in _OF_ROOM or cause in [clause.cause for clause in (*self.funnel.lasting, *self.funnel.moving)]
 
@@ -130,7 +142,7 @@ class _Case:
     def _of_nodes(self, job: Job) -> Diagnosis:
         funnel = self.funnel
         assert funnel is not None
-        if not (funnel.empty > 0).any() or (funnel.allowed.any() and not (funnel.empty[funnel.allowed] > 0).any()):
+        if funnel.never:
             return self._shape(funnel)
         if funnel.now[funnel.allowed].sum() < self.missing:
             clause = self._decisive(funnel)
@@ -157,7 +169,7 @@ class _Case:
             return _as_given(reason)
         counts = self._counts(funnel)
         counts[""] |= {"passes": len(funnel.now) - reason.nodes, "excluded with room": 0}
-        return Diagnosis(clause.cause, {"term": clause.text}, counts)
+        return Diagnosis(clause.cause, self._named(clause), counts)
 
     def _decisive(self, funnel: Funnel) -> Clause | None:
         """Of the lasting clauses that keep the job from nodes with room for it, the one whose removal gives most."""
@@ -176,8 +188,13 @@ class _Case:
         counts = self._counts(funnel)
         with_room = (funnel.now > 0) & ~clause.passes
         counts[""] |= {"passes": int(clause.passes.sum()), "excluded with room": int(with_room.sum())}
-        role = "clause" if clause.cause in _OF_ROOM else "term"
-        return Diagnosis(clause.cause, {role: clause.text}, counts)
+        return Diagnosis(clause.cause, self._named(clause), counts, clause.reason.words)
+
+    @staticmethod
+    def _named(clause: Clause) -> dict[str, str]:
+        """What a clause is about: what it names, its text as a clause of nodes or a term of pods."""
+        names = {role: name for role, name in clause.reason.names if role not in ("clause", "taint")}
+        return {**names, "clause" if clause.cause in _OF_ROOM else "term": clause.text}
 
     def _shape(self, funnel: Funnel) -> Diagnosis:
         """The allowed node that comes nearest, and what it lacks."""
@@ -251,7 +268,7 @@ class _Case:
         field = "" if code is None else code.field.replace("{resource}", limit.resource)
         if column is not None:
             total, free = int(self.session.nodes.total[column]), self._free(column)
-            if limit.limit >= total or (limit.bound == OF_THE_CLUSTER and free < asks):
+            if free < asks if limit.bound == OF_THE_CLUSTER else limit.limit >= total:
                 held = held_in(self.session, None, limit.resource)
                 subject = {"holder": held[0].job} if held else {}
                 return self._order_of_limit(limit, None, asks) or Diagnosis(
@@ -262,14 +279,10 @@ class _Case:
         ordered = self._order_of_limit(limit, queue, asks)
         if ordered is not None:
             return ordered
-        if (
-            limit.bound == "capability"
-            and (queue.record.capability.get(limit.resource) or limit.limit + 1) > limit.limit
-        ):
-            other = self._guaranteed(queue, limit.resource)
-            if other is not None:
-                names = {"queue": other.name, "field": f"spec.guarantee.resource.{limit.resource}"}
-                return Diagnosis(Cause.OTHERS_GUARANTEE, names, amounts)
+        other = self._guaranteed(queue, limit)
+        if other is not None:
+            names = {"queue": other.name, "field": f"spec.guarantee.resource.{limit.resource}"}
+            return Diagnosis(Cause.OTHERS_GUARANTEE, names, amounts)
         names = {"queue": queue.name, "field": field}
         if cause == Cause.CARD_QUOTA:
             names["card"] = limit.resource
@@ -289,21 +302,22 @@ class _Case:
         row = int(reserved.argmax()) if len(reserved) else 0
         return {"holder": jobs.keys[row]} if len(reserved) and reserved[row] else {}
 
-    def _guaranteed(self, queue: Queue, resource: str) -> Queue | None:
-        """The other queue to which most of a resource is guaranteed."""
-        mine = self.session.lineage(queue)
+    def _guaranteed(self, queue: Queue, limit: QueueLimit) -> Queue | None:
+        """The other queue to which most of a resource is guaranteed, where it is guarantees that make a limit: no
+        capability that is stated does, and all that they leave of the cluster is not more."""
+        mine, resource = self.session.lineage(queue), limit.resource
         others = [one for one in self.session.queue_list if one not in mine and one.record.guarantee.get(resource)]
-        return max(others, key=lambda one: (one.record.guarantee[resource], one.name), default=None)
+        stated = [one.record.capability.get(resource, 0) for one in mine]
+        column = self.session.nodes.column_of.get(resource)
+        if not others or column is None or any(0 < most <= limit.limit for most in stated):
+            return None
+        apart = [one for one in others if not any(above in others for above in self.session.lineage(one)[1:])]
+        left = int(self.session.nodes.total[column]) - sum(one.record.guarantee[resource] for one in apart)
+        if limit.limit < left:
+            return None
+        return max(others, key=lambda one: (one.record.guarantee[resource], one.name))
 
     # --- others -------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _too_few_pods(job: Job) -> Diagnosis:
-        owners = [one for one in job.record.group.metadata.owner_references if one.controller]
-        owner = f"{owners[0].kind} {owners[0].name}" if owners else "whoever made the group"
-        return Diagnosis(
-            Cause.PODS_MISSING, {"owner": owner}, {"": {"pods": job.task_count, "minimum": job.min_available}}
-        )
 
     def _leaving(self, job: Job) -> Diagnosis:
         """Whose pods are leaving, on the nodes where room is held for the job, else anywhere."""
@@ -322,16 +336,17 @@ class _Case:
 
     def _order(self, job: Job, funnel: Funnel) -> Diagnosis | None:
         """Whether what others were given while it waited would let it in."""
-        room = self.session.nodes.usage.idle.copy()
-        given: dict[str, int] = {}
+        idle = self.session.nodes.usage.idle
+        room, back = idle.copy(), dict[str, Ints]()
         for other, task in self._placed_meanwhile():
+            alone = back.setdefault(other.key, idle.copy())
+            alone[:, task.node] += task.request
             room[:, task.node] += task.request
-            given[other.key] = given.get(other.key, 0) + int(
-                (task.request / np.maximum(funnel.task.request, 1))[funnel.task.request > 0].max() * 1000
-            )
-        if not given or funnel.with_room(room)[funnel.allowed].sum() < self.missing:
+        if not back or funnel.with_room(room)[funnel.allowed].sum() < self.missing:
             return None
-        return self._overtaken(given)
+        fits = int(funnel.now[funnel.allowed].sum())
+        given = {key: int(funnel.with_room(alone)[funnel.allowed].sum()) - fits for key, alone in back.items()}
+        return self._overtaken({key: pods for key, pods in given.items() if pods} or dict.fromkeys(given, 1))
 
     def _order_of_limit(self, limit: QueueLimit, queue: Queue | None, asks: int) -> Diagnosis | None:
         """The same of what a queue, and those below it, may hold."""
@@ -380,7 +395,7 @@ def _as_given(reason: ev.Waiting) -> Diagnosis:
         return Diagnosis(cause_of(reason), {}, {}, words)
     code, subject = declared(reason.reason), dict(reason.reason.names)
     if code is not None and code.field:
-        subject["field"] = code.field
+        subject["field"] = code.field.replace("{resource}", next(iter(reason.reason.by_resource()), ""))
     return Diagnosis(cause_of(reason), subject, reason.reason.by_resource(), words)
 
 
@@ -388,6 +403,12 @@ def _about(job: Job, cause: str) -> dict[str, str]:
     """What reasons of some causes are about beside what they name: the job's queue, the gates of its pods."""
     if cause == Cause.QUEUE_CLOSED:
         return {"queue": job.queue.name}
+    if cause == Cause.UNSUPPORTED:
+        return {
+            "field": ", ".join(
+                dict.fromkeys([*job.record.unsupported, *(f for task in job.pending() for f in task.unsupported)])
+            )
+        }
     if cause == Cause.GATED:
         gates = [gate.name for task in job.pending() for gate in task.shape.spec.scheduling_gates]
         return {"gate": ", ".join(dict.fromkeys(gates))}

@@ -79,6 +79,12 @@ class Funnel:
         """The nodes that pass all lasting clauses."""
         return _all(self.lasting, len(self.now))
 
+    @property
+    def never(self) -> bool:
+        """Whether no node takes the pod even when empty: none at all, or none of those that the clauses allow."""
+        takes = self.empty > 0
+        return not takes.any() or bool(self.allowed.any() and not takes[self.allowed].any())
+
     def without(self, clause: Clause) -> Mask:
         """The nodes that pass all lasting clauses but one."""
         return _all([other for other in self.lasting if other is not clause], len(self.now))

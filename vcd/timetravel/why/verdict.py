@@ -10,7 +10,7 @@ import msgspec
 from vcd.model.words import span_in_words
 from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.counterfactual import Counterfactual, smallest_change
-from vcd.timetravel.why.diagnosis import Diagnosis, diagnose
+from vcd.timetravel.why.diagnosis import Diagnosis, diagnose, pods_missing
 from vcd.timetravel.why.explain import NotFound, named
 from vcd.timetravel.why.funnel import FunnelLine
 from vcd.timetravel.why.orders import precedence
@@ -64,6 +64,24 @@ def verdict(path: str | Path, name: str, namespace: str = "default", *, change: 
     return with_fix(found, smallest_change(path, group, found.session)) if change else found
 
 
+def _without_pods(history: History, group: str) -> Verdict:
+    """The verdict on a job of which no session says that it waits: it does where pods of it are missing."""
+    number = history.reader.last_session()
+    if number:
+        record, session = history.rerun(number)
+        index = session.jobs.index(group)
+        found = None if index is None else pods_missing(session.job(index))
+        if found is not None:
+            since = next(logged.time for logged in history.reader.object_history("PodGroup", group))
+            seconds = max(history.reader.last_time() - since, 0) / _SECOND
+            text = f"{group.partition('/')[2]} waits {span_in_words(seconds)}: {said(found)}"
+            return Verdict(
+                group, found.cause, found.subject, found.amounts, moment(since), seconds, 1.0, record.session,
+                "", False, shortened(text),
+            )  # fmt: skip
+    raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
+
+
 def with_fix(verdict: Verdict, found: Counterfactual) -> Verdict:
     """A verdict with the smallest change that was found at its session."""
     if found.change is None:
@@ -77,7 +95,7 @@ def verdict_on(history: History, group: str) -> Verdict:
     """The same of a group by its key."""
     spans = spans_of(history, group)
     if not spans:
-        raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
+        return _without_pods(history, group)
     waited = sum(span.weight for span in spans)
     held: dict[str, int] = {}
     found: dict[str, tuple[Diagnosis, WaitSpan]] = {}

@@ -116,6 +116,22 @@ def _admission(diagnosis: Diagnosis) -> str:
     )
 
 
+def _of_claim(diagnosis: Diagnosis) -> str:
+    claim, counts = diagnosis.subject.get("claim"), _Figures(diagnosis).counts
+    if "passes" not in counts or not claim:
+        return _as_given(diagnosis)
+    passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')}"
+    return f"claim {claim} leads to {passes} ({diagnosis.words}); {_Figures(diagnosis).needs}"
+
+
+def _of_namespace(diagnosis: Diagnosis) -> str:
+    figures, subject = _Figures(diagnosis), diagnosis.subject
+    if not figures.resource:
+        return _as_given(diagnosis)
+    used = f"{figures['used']} of {figures.of('limit')} are used"
+    return f"ResourceQuota {subject['quota']}: {used}, and it asks for {figures['asks']}"
+
+
 def _missing(diagnosis: Diagnosis) -> str:
     counts = _Figures(diagnosis).counts
     return f"{counts['pods']} of {counts['minimum']} pods exist; {diagnosis.subject['owner']} has to create the others"
@@ -154,6 +170,8 @@ _SENTENCES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.OTHERS_GUARANTEE: _limit,
     Cause.CARD_QUOTA: _limit,
     Cause.ADMISSION: _admission,
+    Cause.VOLUME: _of_claim,
+    Cause.NAMESPACE_QUOTA: _of_namespace,
     Cause.PODS_MISSING: _missing,
     Cause.ORDER: _order,
     Cause.LEAVING: _leaving,

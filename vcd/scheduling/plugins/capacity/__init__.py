@@ -61,12 +61,15 @@ _INSUFFICIENT_IN_PARENT = ReasonCode(
     "queue resource quota insufficient in parent queue {parent}",
     field="spec.capability.{resource}",
 )
-_MISCONFIGURED = ReasonCode("queue-misconfigured", Cause.INVALID, "queue {queue} is misconfigured", mend=MEND_NAMED)
+_MISCONFIGURED = ReasonCode(
+    "queue-misconfigured", Cause.INVALID, "queue {queue} is misconfigured", mend=MEND_NAMED, field="spec.parent"
+)
 _NOT_A_LEAF = ReasonCode(
     "queue-not-a-leaf",
     Cause.INVALID,
     "queue {queue} is not a leaf: submit to a queue below it",
     mend="name a queue below it in the PodGroup's spec.queue",
+    field="spec.queue",
 )
 
 ANCESTOR_RECLAIM_LEVEL = Argument(

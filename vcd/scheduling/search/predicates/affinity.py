@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
-from vcd.model.selectors import Selector, SelectorError, selector_text
+from vcd.model.selectors import Selector, SelectorError
 from vcd.scheduling.search.parts import Depends, Mask
 from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
 from vcd.scheduling.search.podterms import (
@@ -37,7 +37,9 @@ ANTI_AFFINITY = ReasonCode(
 OPPOSED = ReasonCode(
     "opposed", Cause.POD_AFFINITY, "node(s) didn't satisfy existing pods anti-affinity rules", nodes_help=True
 )()
-_UNREADABLE = ReasonCode("affinity-unreadable", Cause.INVALID, "parsing pod: {error}", mend=MEND_NAMED)
+_UNREADABLE = ReasonCode(
+    "affinity-unreadable", Cause.INVALID, "parsing pod: {error}", mend=MEND_NAMED, field="spec.affinity"
+)
 
 
 @dataclass(frozen=True)
@@ -121,13 +123,11 @@ class InterPodAffinity(TestedPredicate):
     def written(self, task: Task, reason: Reason, number: int) -> str:
         affinity = task.shape.spec.affinity
         if reason == OPPOSED or affinity is None:
-            return "podAntiAffinity of other pods"
+            terms = {term: None for term, sums in self._opposing.selecting(task) if sums.total}
+            return f"podAntiAffinity of other pods: {' and '.join(term.text for term in terms)}"
         near = reason == NO_AFFINITY
-        terms = affinity.pod_affinity if near else affinity.pod_anti_affinity
-        texts = [
-            f"{selector_text(term.label_selector)} by {term.topology_key}" for term in (terms.required if terms else ())
-        ]
-        return f"{'podAffinity' if near else 'podAntiAffinity'} {' and '.join(texts)}"
+        own = required_affinity(task.pod) if near else required_anti_affinity(task.pod)
+        return f"{'podAffinity' if near else 'podAntiAffinity'} {' and '.join(term.text for term in own)}"
 
     def _apart(self, taken: Iterator[tuple[Mask, Domains]]) -> Mask:
         """Nodes that are in none of the domains marked."""

@@ -41,13 +41,25 @@ T = TypeVar("T", bound=np.generic)
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 """What a pod must tolerate to be placed on a cordoned node."""
 _AFFINITY_UNREADABLE = ReasonCode(
-    "node-affinity-unreadable", Cause.INVALID, "required node affinity cannot be read: {error}", mend=MEND_NAMED
+    "node-affinity-unreadable",
+    Cause.INVALID,
+    "required node affinity cannot be read: {error}",
+    mend=MEND_NAMED,
+    field="spec.affinity.nodeAffinity",
 )
 _AFFINITY_CONFLICTS = ReasonCode(
-    "node-affinity-conflict", Cause.INVALID, "pod affinity terms conflict", mend="name one node only"
+    "node-affinity-conflict",
+    Cause.INVALID,
+    "pod affinity terms conflict",
+    mend="name one node only",
+    field="spec.affinity.nodeAffinity",
 )
 _TOLERATIONS_UNREADABLE = ReasonCode(
-    "tolerations-unreadable", Cause.INVALID, "tolerations cannot be read: {error}", mend=MEND_NAMED
+    "tolerations-unreadable",
+    Cause.INVALID,
+    "tolerations cannot be read: {error}",
+    mend=MEND_NAMED,
+    field="spec.tolerations",
 )
 _SELECTOR = ReasonCode("node-selector", Cause.SELECTOR, "node(s) didn't match {clause}", nodes_help=True)
 _CORDONED = ReasonCode("cordoned", Cause.UNSCHEDULABLE_NODE, "node(s) were unschedulable", nodes_help=True)

@@ -36,7 +36,9 @@ UNLABELLED = ReasonCode(
     "node(s) didn't match pod topology spread constraints (missing required label)",
     nodes_help=True,
 )()
-_UNREADABLE = ReasonCode("spread-unreadable", Cause.INVALID, "{error}", mend=MEND_NAMED)
+_UNREADABLE = ReasonCode(
+    "spread-unreadable", Cause.INVALID, "{error}", mend=MEND_NAMED, field="spec.topologySpreadConstraints"
+)
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 _HONOR = "Honor"
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -145,7 +145,18 @@ def limits_refusal(storage: Storage, task: Task) -> Reason | None:
 # --- bound and unbound claims -----------------------------------------------------------------------------------------
 
 
-class BoundVolumes(Predicate):
+class _OfClaims(Predicate):
+    """A test of what a pod's claims lead to: it is about these."""
+
+    _storage: Storage
+
+    def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
+        claims = ", ".join(f"{task.namespace}/{claim.name}" for claim in self._storage.wanted(task).claims)
+        reason = self.reason.declared({"claim": claims, "clause": f"claim {claims}"})
+        return [(reason, self.mask(task, usage))]
+
+
+class BoundVolumes(_OfClaims):
     """A node reaches all volumes that the pod's claims are bound to."""
 
     name = "VolumeBinding"
@@ -175,7 +186,7 @@ class BoundVolumes(Predicate):
         return [self._storage.volumes.get(claim.spec.volume_name) for claim in self._storage.wanted(task).bound]
 
 
-class UnboundClaims(Predicate):
+class UnboundClaims(_OfClaims):
     """On a node each claim that waits for its first pod finds a free volume, or its class can make one there.
 
     Volumes and claims that earlier placements of the session spoke for are not free.
@@ -206,7 +217,7 @@ class UnboundClaims(Predicate):
         return {reason: count for reason, count in counts.items() if count}
 
 
-class VolumeZone(Predicate):
+class VolumeZone(_OfClaims):
     """A node's zone and region are among those that the labels of the pod's bound volumes name.
 
     Nodes without any such label pass: clusters of one zone need none.
@@ -265,7 +276,7 @@ def _in_places(facts: NodeFacts, label: str, places: frozenset[str]) -> Mask:
 # --- how many volumes -------------------------------------------------------------------------------------------------
 
 
-class NodeVolumeLimits(Predicate):
+class NodeVolumeLimits(_OfClaims):
     """A node has no more volumes of a CSI driver attached than its CSINode says; a shared volume counts once.
 
     A driver that the CSINode does not list, or for which it states no number, is not limited.
