@@ -129,7 +129,7 @@ async def test_the_queues_capability(tmp_path: Path) -> None:
     found = verdict(path, "train")
     assert about(found) == ("queue-capability", {"queue": "team-a", "field": "spec.capability.cpu"})
     assert found.text == (
-        "train waits 0 s: queue team-a is at its spec.capability.cpu: 30 of 40 cpu are taken, and it asks for 12"
+        "train waits 0 s: queue team-a may have 40 cpu (spec.capability.cpu): 30 taken, and it asks for 12"
     )
 
 
@@ -146,7 +146,7 @@ async def test_what_a_queue_deserves_by_weight(tmp_path: Path) -> None:
         list(dsl.gang("train", 1, queue="a", cpu=3, created=1)),
     )
     found = verdict(path, "train")
-    assert found.text == ("train waits 0 s: queue a is at its spec.weight: 5 of 5 cpu are taken, and it asks for 3")
+    assert found.text == ("train waits 0 s: queue a may have 5 cpu (spec.weight): 5 taken, and it asks for 3")
     assert about(found) == ("queue-deserved", {"queue": "a", "field": "spec.weight"})
 
 

@@ -266,27 +266,38 @@ class _Case:
         amounts = {limit.resource: {"asks": asks, "has": taken, "limit": limit.limit}}
         code = declared(reason.reason)
         field = "" if code is None else code.field.replace("{resource}", limit.resource)
+        of_cluster = limit.bound == OF_THE_CLUSTER
         if column is not None:
             total, free = int(self.session.nodes.total[column]), self._free(column)
-            if free < asks if limit.bound == OF_THE_CLUSTER else limit.limit >= total:
+            is_elastic = of_cluster or cause == Cause.QUEUE_DESERVED
+            if (free < asks and is_elastic) or (limit.limit >= total and not of_cluster):
                 held = held_in(self.session, None, limit.resource)
                 subject = {"holder": held[0].job} if held else {}
                 return self._order_of_limit(limit, None, asks) or Diagnosis(
                     Cause.CLUSTER_FULL, subject, {limit.resource: {"asks": asks, "free": free, "total": total}}
                 )
-        if limit.bound == OF_THE_CLUSTER:
+        if of_cluster:
             return Diagnosis(cause, {"field": field, **self._reserver(limit.resource)}, amounts)
         ordered = self._order_of_limit(limit, queue, asks)
         if ordered is not None:
             return ordered
+        cause, names = self._whose(job, cause, queue, limit, field)
+        return Diagnosis(cause, names, amounts)
+
+    def _whose(self, job: Job, cause: str, queue: Queue, limit: QueueLimit, field: str) -> tuple[str, dict[str, str]]:
+        """Whose limit it is that a queue runs into: others' guarantees, a capability of its own or of a queue above it, or
+        what the reason says."""
+        resource = limit.resource
+        if cause == Cause.CARD_QUOTA:
+            return cause, {"queue": queue.name, "field": field, "card": resource}
         other = self._guaranteed(queue, limit)
         if other is not None:
-            names = {"queue": other.name, "field": f"spec.guarantee.resource.{limit.resource}"}
-            return Diagnosis(Cause.OTHERS_GUARANTEE, names, amounts)
-        names = {"queue": queue.name, "field": field}
-        if cause == Cause.CARD_QUOTA:
-            names["card"] = limit.resource
-        return Diagnosis(cause, names, amounts)
+            return Cause.OTHERS_GUARANTEE, {"queue": other.name, "field": f"spec.guarantee.resource.{resource}"}
+        for one in self.session.lineage(queue):
+            if one.record.capability.get(resource) == limit.limit:
+                cause = Cause.QUEUE_CAPABILITY if one is job.queue else Cause.PARENT_LIMIT
+                return cause, {"queue": one.name, "field": f"spec.capability.{resource}"}
+        return cause, {"queue": queue.name, "field": field}
 
     def _asks(self, column: int | None) -> int:
         return 0 if column is None or self.funnel is None else int(self.funnel.task.request[column])

@@ -101,10 +101,11 @@ def _full(diagnosis: Diagnosis) -> str:
 
 def _limit(diagnosis: Diagnosis) -> str:
     figures, subject = _Figures(diagnosis), diagnosis.subject
-    taken = f"{figures['has']} of {figures.of('limit')} are taken, and it asks for {figures['asks']}"
+    taken = f"{figures['has']} taken, and it asks for {figures['asks']}"
     if diagnosis.cause == Cause.OTHERS_GUARANTEE:
-        return f"what is guaranteed to queue {subject['queue']} ({subject['field']}) is kept for it: {taken}"
-    return f"queue {subject['queue']} is at its {subject['field']}: {taken}"
+        kept = f"what is guaranteed to queue {subject['queue']} ({subject['field']}) leaves {figures.of('limit')}"
+        return f"{kept}: {taken}"
+    return f"queue {subject['queue']} may have {figures.of('limit')} ({subject['field']}): {taken}"
 
 
 def _admission(diagnosis: Diagnosis) -> str:
