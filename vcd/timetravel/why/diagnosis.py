@@ -285,7 +285,7 @@ class _Case:
         return Diagnosis(cause, names, amounts)
 
     def _whose(self, job: Job, cause: str, queue: Queue, limit: QueueLimit, field: str) -> tuple[str, dict[str, str]]:
-        """Whose limit it is that a queue runs into: others' guarantees, a capability of its own or of a queue above it, or
+        """Whose limit a queue runs into: others' guarantees, a capability of its own or of a queue above it, or
         what the reason says."""
         resource = limit.resource
         if cause == Cause.CARD_QUOTA:
