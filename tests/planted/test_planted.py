@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -10,9 +13,10 @@ from tests.planted.asking import malformed, misnamed, verdict_of
 from tests.planted.causes import CAUSES, planted
 from tests.planted.census import room_cause
 from tests.planted.plant import Plant
-from tests.planted.runs import by_hand, under_a_daemon
+from tests.planted.runs import CYCLES, by_hand, under_a_daemon
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
+from vcd.model.reasons import Reason
 
 EXPLAINED = tuple(CAUSES)
 """Codes whose verdict is there: of these it is asked for."""
@@ -39,17 +43,34 @@ async def test_the_job_waits_for_its_cause_and_for_nothing_else(plant: Plant, tm
     ran = await by_hand(plant, tmp_path / "planted")
     assert ran.placed(plant.asked) == 0
     assert [key for stage in plant.stages for key in stage.runs if not ran.placed(key)] == []
+    if plant.variant != "affinity":  # by what cannot be read no node can be counted
+        room = plant.code if plant.code in OF_ROOMS else "cluster-full" if plant.code in FULL else ""
+        assert room_cause(plant, ran) == room
     mended = await by_hand(plant.fixed(), tmp_path / "mended")
     assert mended.started
 
 
-@pytest.mark.parametrize("plant", plants(*CAUSES), ids=lambda plant: plant.label)
-async def test_room_is_the_cause_where_it_was_planted_and_nowhere_else(plant: Plant, tmp_path: Path) -> None:
-    if plant.variant == "affinity":
-        return  # by what cannot be read no node can be counted
+@pytest.mark.parametrize("code", SHORT_BEFORE)
+async def test_a_queue_that_is_closed_before_is_a_short_cause_of_its_own(code: str, tmp_path: Path) -> None:
+    plant = planted(code, 3).after_closed()
     ran = await by_hand(plant, tmp_path / "planted")
-    wanted = plant.code if plant.code in OF_ROOMS else "cluster-full" if plant.code in FULL else ""
-    assert room_cause(plant, ran) == wanted
+    assert ran.placed(plant.asked) == 0
+    with LogReader(tmp_path / "planted") as reader:
+        told = [_codes(plan, plant.asked) for plan in _plans(reader)]
+    assert "queue-closed" in told[0]
+    assert "queue-closed" not in set().union(*told[CYCLES:])
+    assert plant.stages[0].seconds < plant.stages[1].seconds / 10
+
+
+def _plans(reader: LogReader) -> list[ev.Plan]:
+    decided = [logged.event for logged in reader.find(type="session")]
+    return [ev.decode_plan(session.plan) for session in decided if isinstance(session, ev.SessionDecided)]
+
+
+def _codes(plan: ev.Plan, group: str) -> set[str]:
+    """The codes of the reasons that a plan newly gives a group."""
+    waits = ev.waits_by_group(plan.waiting).get(group, ())
+    return {wait.reason.code for wait in waits if isinstance(wait.reason, Reason)}
 
 
 def test_a_seed_gives_the_same_cluster_again() -> None:
@@ -58,12 +79,18 @@ def test_a_seed_gives_the_same_cluster_again() -> None:
         assert planted(code, 7) != planted(code, 8)
 
 
-@pytest.mark.parametrize("code", CAUSES)
-async def test_the_job_waits_under_a_daemon(code: str, tmp_path: Path) -> None:
-    plant = planted(code, 1)
-    with LogReader(await under_a_daemon(plant, tmp_path)) as reader:
-        decided = [logged.event for logged in reader.find(type="session")]
-    plans = [ev.decode_plan(session.plan) for session in decided if isinstance(session, ev.SessionDecided)]
+@pytest.fixture(scope="module")
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plant, Path]:
+    """A plant of the code that is asked for, and the log that a daemon wrote of it."""
+    plant = planted(request.param, 1)
+    return plant, asyncio.run(under_a_daemon(plant, tmp_path_factory.mktemp(plant.code)))
+
+
+@pytest.mark.parametrize("served", CAUSES, indirect=True)
+def test_the_job_waits_under_a_daemon(served: tuple[Plant, Path]) -> None:
+    plant, log = served
+    with LogReader(log) as reader:
+        plans = _plans(reader)
     groups = {
         statement.group
         for plan in plans
@@ -73,6 +100,28 @@ async def test_the_job_waits_under_a_daemon(code: str, tmp_path: Path) -> None:
     assert plans
     assert plant.asked not in groups
     assert groups.issuperset(key for stage in plant.stages for key in stage.runs)
+
+
+def test_another_cause_another_object_and_a_long_text_are_found() -> None:
+    plant = planted("queue-closed", 0)
+    (queue,) = plant.subject["queue"]
+    right = Said("queue-closed", {"queue": queue}, "queue is closed", 60.0, 1.0)
+    assert [*misnamed(plant, right), *malformed(plant, right)] == []
+    for wrong in ({"cause": "order"}, {"subject": {"queue": "web"}}, {"subject": {}}):
+        assert len(list(misnamed(plant, right._replace(**wrong)))) == 1
+    for wrong in ({"text": "x" * 201}, {"share": 1.5}, {"waited": 0.0}, {"amounts": {"cpu": {"asks": 0.5}}}):
+        assert len(list(malformed(plant, right._replace(**wrong)))) == 1
+
+
+class Said(NamedTuple):
+    """What of a verdict is looked at."""
+
+    cause: str
+    subject: dict[str, str]
+    text: str
+    waited: float
+    share: float
+    amounts: Mapping[str, Mapping[str, float]] = {}
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------
@@ -85,10 +134,10 @@ async def test_the_verdict_names_what_was_planted(plant: Plant, tmp_path: Path) 
     assert [*misnamed(plant, verdict), *malformed(plant, verdict)] == []
 
 
-@pytest.mark.parametrize("code", EXPLAINED)
-async def test_the_verdict_of_a_daemons_log_names_what_was_planted(code: str, tmp_path: Path) -> None:
-    plant = planted(code, 2)
-    verdict = verdict_of(await under_a_daemon(plant, tmp_path), plant)
+@pytest.mark.parametrize("served", EXPLAINED, indirect=True)
+def test_the_verdict_of_a_daemons_log_names_what_was_planted(served: tuple[Plant, Path]) -> None:
+    plant, log = served
+    verdict = verdict_of(log, plant)
     assert [*misnamed(plant, verdict), *malformed(plant, verdict)] == []
 
 
