@@ -94,7 +94,7 @@ def pod_affinity(seed: int) -> Plant:
     variant = ("apart", "from-others", "near", "refused")[seed % 4]
     count = rng.randint(2, 4)
     app = rng.choice(("trainer", "cache", "ingest", "store"))
-    roomy = site.fleet(count + (-1 if variant == "apart" else rng.randint(0, 6)), slots=2 if site.slot.gpus == 4 else 4)
+    roomy = site.fleet(count + (-1 if variant == "apart" else rng.randint(0, 6)), slots=4)
     full = site.fleet(rng.randint(1, 5))
     other = site.slot.part(2, gpus=0)
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": HOST}

@@ -8,6 +8,10 @@ from typing import Any
 from tests.planted.plant import Fix, Manifest, Plant
 from tests.planted.site import GPU, NOTHING, Site, Size
 
+Options = dict[str, Any]
+"""What nodes have beside their size."""
+DRAINED = {"key": "example.com/repair", "value": "gpu", "effect": "NoSchedule"}
+
 
 def unschedulable_shape(seed: int) -> Plant:
     """One pod is larger than the largest node that its selector allows; that node is the largest in what it lacks."""
@@ -38,9 +42,9 @@ def unschedulable_shape(seed: int) -> Plant:
     return site.plant({"node": largest}, Fix(put=tuple(fresh)), variant=by.rpartition("/")[2])
 
 
-def _excluded(site: Site, allow: Callable[[], dict[str, Any]], bar: Callable[[], dict[str, Any]]) -> Sequence[str]:
+def _excluded(site: Site, allow: Callable[[], Options], bar: Callable[[], Options], other: Options) -> Sequence[str]:
     """Nodes that the asked job may use, with too little room, and such that it may not, with enough. The latter's names
-    where there is room."""
+    where there is room. A few nodes are barred by ``other`` alone, with less room, or by both."""
     rng = site.rng
     count, here = (n := rng.randint(2, 5)), rng.randint(0, n - 1)
     allowed = [name for _ in range(rng.randint(max(1, here), here + 4)) for name in site.fleet(1, **allow())]
@@ -48,6 +52,11 @@ def _excluded(site: Site, allow: Callable[[], dict[str, Any]], bar: Callable[[],
     site.leave(site.filled(allowed, here))
     rooms = site.filled(barred, rng.randint(count, sum(map(site.holds, barred))))
     site.leave(rooms)
+    if rng.random() < 0.4:
+        decoys = site.fleet(rng.randint(1, 3), **{**allow(), **other})
+        site.leave(site.filled(decoys, 1))
+    if rng.random() < 0.4:
+        site.fleet(rng.randint(1, 2), **{**bar(), **other})
     site.backdrop()
     site.missing = count
     return [name for name in barred if rooms[name] != NOTHING]
@@ -60,11 +69,12 @@ def selector(seed: int) -> Plant:
     key, value = site.label
     others = ("t4", "cpu-only", "test", "")
 
-    def bar() -> dict[str, Any]:
+    def bar() -> Options:
         other = rng.choice(others)
         return {"labels": {key: other} if other else {}}
 
-    roomy = _excluded(site, lambda: {"labels": {key: value}}, bar)
+    other: Options = rng.choice(({"unschedulable": True}, {"taints": [DRAINED]}))
+    roomy = _excluded(site, lambda: {"labels": {key: value}}, bar, other)
     variant = rng.choice(("label", "labels", "in", "notin"))
     spec: Manifest = {"nodeSelector": {key: value}}
     told: tuple[str, ...] = (f"{key}={value}", f"{key}: {value}")
@@ -93,10 +103,10 @@ def taint(seed: int) -> Plant:
     culprit = {"key": key, "effect": rng.choice(("NoSchedule", "NoExecute")), **({"value": value} if value else {})}
     known = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 
-    def some(*taints: Manifest) -> Callable[[], dict[str, Any]]:
+    def some(*taints: Manifest) -> Callable[[], Options]:
         return lambda: {"taints": [*taints, *([known] if rng.random() < 0.4 else [])]}
 
-    roomy = _excluded(site, some(), some(culprit))
+    roomy = _excluded(site, some(), some(culprit), {"unschedulable": True})
     tolerations = [{"key": "team", "operator": "Equal", "value": "ml", "effect": "NoSchedule"}]
     site.ask(site.missing, spec={"tolerations": tolerations})
     edits = [site.edited("Node", name) for name in roomy]
@@ -109,7 +119,7 @@ def taint(seed: int) -> Plant:
 def unschedulable_node(seed: int) -> Plant:
     """Nodes with room are cordoned."""
     site = Site("unschedulable-node", seed)
-    roomy = _excluded(site, dict, lambda: {"unschedulable": True})
+    roomy = _excluded(site, dict, lambda: {"unschedulable": True}, {"taints": [DRAINED]})
     site.ask(site.missing)
     edits = [site.edited("Node", name) for name in roomy]
     for node in edits:

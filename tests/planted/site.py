@@ -89,6 +89,7 @@ class Site:
         self.overcommit = self.rng.random() < 0.4
         self.factor = ""
         self.more_plugins: list[str] = []
+        self.missing = 0
         self.states_minimum = self.rng.random() < 0.6
         self.queue = self._first_queues()
 
@@ -169,7 +170,7 @@ class Site:
         own = dict(labels)
         if size.gpus:
             own |= {"nvidia.com/gpu.product": self.model, "nvidia.com/gpu.memory": str(MODELS[self.model])}
-        own |= {"kubernetes.io/os": "linux"}
+        own |= {"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": f"c{size.cpu // 1000}"}
         made = dsl.node(name, labels=own, **{**options, **self.amounts(size)})
         self.put(made)
         self.free[name] = self.size[name] = size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests import dsl
 from tests.planted.plant import Fix, Plant, Stage, group_of
-from tests.planted.site import NOTHING, Site
+from tests.planted.site import KINDS, NOTHING, Site
 
 OWNERS = (
     ("kubeflow.org/v1", "PyTorchJob"),
@@ -13,9 +13,9 @@ OWNERS = (
 )
 
 
-def _with_room(code: str, seed: int, kinds: tuple[str, ...] = ()) -> tuple[Site, int]:
+def _with_room(code: str, seed: int, kinds: tuple[str, ...] = KINDS) -> tuple[Site, int]:
     """A site with room for the job, and the job's minimum."""
-    site = Site(code, seed, *([kinds] if kinds else []))
+    site = Site(code, seed, kinds)
     count = site.rng.randint(1, 5)
     nodes: list[str] = []
     while sum(map(site.holds, nodes)) < count + 2:
@@ -98,7 +98,7 @@ def unsupported(seed: int) -> Plant:
 def invalid(seed: int) -> Plant:
     """A node affinity cannot be read, or the queue is none that takes jobs."""
     variant = ("affinity", "not-a-leaf", "no-parent")[seed % 3]
-    site, count = _with_room("invalid", seed, () if variant == "affinity" else ("tree",))
+    site, count = _with_room("invalid", seed, KINDS if variant == "affinity" else ("tree",))
     if variant == "affinity":
         wants = [{"key": "example.com/generation", "operator": "Gt", "values": ["seven"]}]
         required = {"nodeSelectorTerms": [{"matchExpressions": wants}]}
@@ -124,9 +124,13 @@ def invalid(seed: int) -> Plant:
 # --- who came first, and who is going ---------------------------------------------------------------------------------
 
 
-def _full(code: str, seed: int, least: int) -> tuple[Site, int, str]:
+FULL_KINDS = tuple(kind for kind in KINDS if kind != "proportion")
+"""Not proportion: of a full cluster it takes from each queue's part what the smallest job that waits asks for."""
+
+
+def _full(code: str, seed: int, least: int, kinds: tuple[str, ...] = FULL_KINDS) -> tuple[Site, int, str]:
     """A site in which one job holds just what the asked one needs, pod by pod, and others hold the rest."""
-    site = Site(code, seed)
+    site = Site(code, seed, kinds)
     count = site.rng.randint(least, 5)
     nodes: list[str] = []
     while sum(map(site.holds, nodes)) < count + 2:
@@ -145,23 +149,32 @@ def _end_of(site: Site, key: str) -> tuple[tuple[str, str], ...]:
 
 
 def order(seed: int) -> Plant:
-    """What the job waited for goes to a job of a higher priority, or, piece by piece, to small ones that came later."""
-    small = seed % 2 == 1
-    site, count, holder = _full("order", seed, 2 if small else 1)
+    """What the job waited for goes to a job of a higher priority, or of a queue of a higher one, or, piece by piece, to
+    small ones that came later."""
+    variant = ("priority", "overtaken", "queue")[seed % 3]
+    kinds = ("capacity", "card") if variant == "queue" else FULL_KINDS
+    site, count, holder = _full("order", seed, 2 if variant == "overtaken" else 1, kinds)
     for name, value in (("urgent", 1000), ("usual", 100), ("top", 100000)):
         site.put({"apiVersion": "scheduling.k8s.io/v1", **dsl.priority_class(name, value)})
     ends = _end_of(site, holder)
-    if small:
+    if variant == "overtaken":
         return _overtaken(site, count, ends)
     site.ask(count, spare=0, priority="usual")
-    name = site.name("rush")
-    rush = site.job(name, [site.slot] * count, created=200, priority="urgent", queue=site.queue)
+    name, queue, subject = site.name("rush"), site.queue, {"key": "priority"}
+    if variant == "queue":
+        queue, subject = site.name("vip"), {}
+        site.add_queue(queue, priority=10)
+        edits = [site.edited("Queue", site.queue)]
+        edits[0]["spec"]["priority"] = 20
+    else:
+        edits = [site.edited("PodGroup", site.asked), *site.pods_of(site.asked)]
+        for made in edits:
+            made["spec"]["priorityClassName"] = "top"
+    rank = "usual" if variant == "queue" else "urgent"
+    rush = site.job(name, [site.slot] * count, created=200, priority=rank, queue=queue)
     key = f"{site.namespace}/{name}"
-    edits = [site.edited("PodGroup", site.asked), *site.pods_of(site.asked)]
-    for made in edits:
-        made["spec"]["priorityClassName"] = "top"
     later = [Stage(tuple(rush), ends, runs=(key,))]
-    return site.plant({"ahead": key, "key": "priority"}, Fix(put=tuple(edits)), variant="priority", later=later)
+    return site.plant({"ahead": key, **subject}, Fix(put=tuple(edits)), variant=variant, later=later)
 
 
 def _overtaken(site: Site, count: int, ends: tuple[tuple[str, str], ...]) -> Plant:
