@@ -89,7 +89,7 @@ class Site:
         self.overcommit = self.rng.random() < 0.4
         self.factor = ""
         self.more_plugins: list[str] = []
-        self.missing = 0
+        self.asked, self.minimum, self.missing = "", 0, 0
         self.states_minimum = self.rng.random() < 0.6
         self.queue = self._first_queues()
 

@@ -20,7 +20,7 @@ from vcd.model.reasons import Reason
 
 EXPLAINED = tuple(CAUSES)
 """Codes whose verdict is there: of these it is asked for."""
-SEEDS = range(3)
+SEEDS = range(4)
 OF_ROOMS = (
     "unschedulable-shape", "selector", "taint", "unschedulable-node", "node-room", "fragmentation", "cluster-full",
 )  # fmt: skip
