@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.planted.plant import Fix, Manifest, Plant
-from tests.planted.site import GPU, NOTHING, Site, Size
+from tests.planted.site import GPU, NOTHING, TIGHT, Site, Size
 
 Options = dict[str, Any]
 """What nodes have beside their size."""
@@ -149,7 +149,7 @@ def node_room(seed: int) -> Plant:
 
 def fragmentation(seed: int) -> Plant:
     """Enough is free in sum, in pieces of which no pod, or not enough pods, can be made. Packed, it is enough."""
-    site = Site("fragmentation", seed)
+    site = Site("fragmentation", seed, TIGHT)
     rng = site.rng
     if site.cards:
         site.slot = site.slot._replace(gpus=rng.choice((2, 4)))

@@ -90,7 +90,8 @@ async def under_a_daemon(plant: Plant, folder: Path) -> Path:
         _put(cluster.store, plant.stages[0].put)
         await until(lambda: _at_rest(cluster.store), what="nodes are ready, and what runs has its status")
         _let_go(cluster.store, plant.stages[0].put)
-        daemon = await cluster.started("planted", f"--scheduler-conf={conf}")
+        free = (f"--{name}-address=127.0.0.1:0" for name in ("listen", "healthz"))
+        daemon = await cluster.started("planted", f"--scheduler-conf={conf}", *free)
         began = time.monotonic()
         await _settled(cluster, daemon, plant.stages[0], 0)
         for stage in plant.stages[1:]:

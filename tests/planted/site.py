@@ -15,6 +15,8 @@ from tests.planted.plant import Fix, Manifest, Named, Plant, Stage, group_of, ke
 GPU = "nvidia.com/gpu"
 KINDS = ("none", "proportion", "capacity", "tree", "card")
 """Who minds queues: nobody, proportion, capacity without and with a hierarchy, capacity-card."""
+TIGHT = tuple(kind for kind in KINDS if kind != "proportion")
+"""For clusters without a rest: of those proportion takes from each queue what the smallest job that waits asks for."""
 SYSTEM = {"pool": "system"}
 MODELS = {"NVIDIA-A100-SXM4-80GB": 81920, "NVIDIA-H200": 143771, "Tesla-V100-PCIE-32GB": 32768}
 """Models of cards, and their memory in MiB."""
@@ -324,7 +326,8 @@ class Site:
     def _serve(self, names: Sequence[str]) -> None:
         """Services fill these nodes, but for a little."""
         for some in (names[::2], names[1::2]):
-            pods = [(name, self.free[name].plus(Size(150, 200), -1)) for name in some]
+            spare = {name: Size(10, 20) if number else Size(120, 180) for number, name in enumerate(some)}
+            pods = [(name, self.free[name].plus(spare[name], -1)) for name in some]
             if pods:
                 self.run(pods, queue=self.other_queue(), namespace="default", labels={"app": "web"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests import dsl
 from tests.planted.plant import Fix, Plant, Stage, group_of
-from tests.planted.site import KINDS, NOTHING, Site
+from tests.planted.site import KINDS, NOTHING, TIGHT, Site
 
 OWNERS = (
     ("kubeflow.org/v1", "PyTorchJob"),
@@ -124,11 +124,7 @@ def invalid(seed: int) -> Plant:
 # --- who came first, and who is going ---------------------------------------------------------------------------------
 
 
-FULL_KINDS = tuple(kind for kind in KINDS if kind != "proportion")
-"""Not proportion: of a full cluster it takes from each queue's part what the smallest job that waits asks for."""
-
-
-def _full(code: str, seed: int, least: int, kinds: tuple[str, ...] = FULL_KINDS) -> tuple[Site, int, str]:
+def _full(code: str, seed: int, least: int, kinds: tuple[str, ...] = TIGHT) -> tuple[Site, int, str]:
     """A site in which one job holds just what the asked one needs, pod by pod, and others hold the rest."""
     site = Site(code, seed, kinds)
     count = site.rng.randint(least, 5)
@@ -152,7 +148,7 @@ def order(seed: int) -> Plant:
     """What the job waited for goes to a job of a higher priority, or of a queue of a higher one, or, piece by piece, to
     small ones that came later."""
     variant = ("priority", "overtaken", "queue")[seed % 3]
-    kinds = ("capacity", "card") if variant == "queue" else FULL_KINDS
+    kinds = ("capacity", "card") if variant == "queue" else TIGHT
     site, count, holder = _full("order", seed, 2 if variant == "overtaken" else 1, kinds)
     for name, value in (("urgent", 1000), ("usual", 100), ("top", 100000)):
         site.put({"apiVersion": "scheduling.k8s.io/v1", **dsl.priority_class(name, value)})
