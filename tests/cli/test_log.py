@@ -126,7 +126,24 @@ async def test_verify_says_that_a_file_is_sound(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
     await write_history(path, 4)
     result = run("verify", path)
-    assert (result.exit_code, result.stdout) == (0, f"{path}: sound\n")
+    head, sound = result.stdout.splitlines()
+    assert (result.exit_code, head.endswith("@24"), sound) == (0, True, f"{path}: sound")
+
+
+async def test_verify_compares_a_head_that_was_noted(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 2)
+    (told,) = lines(run("verify", path, "-o", "json"))
+    await write_history(path, 1)
+    assert run("verify", path, "--head", told["head"]).exit_code == 0
+    result = run("verify", path, "--head", f"{'0' * 32}@12")
+    assert (result.exit_code, "event 12 has not the link that was noted" in result.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("value", ["12", "0a@12", f"{'0' * 32}@", f"{'0' * 31}x@1"])
+def test_verify_says_how_to_write_a_head(path: Path, value: str) -> None:
+    result = run("verify", path, "--head", value)
+    assert (result.exit_code, "is no head" in result.stderr) == (2, True)
 
 
 def test_verify_names_problems_and_exits_with_1(path: Path) -> None:
@@ -144,7 +161,7 @@ async def test_export_writes_the_sessions_chosen(tmp_path: Path) -> None:
     await write_history(path, 4)
     (written,) = lines(run("export", path, out, "--from", "3", "--to", "3", "-o", "json"))
     assert written == {"file": str(out), "first": 16, "last": 21, "sessions": 1}
-    assert verify(out) == []
+    assert verify(out).problems == []
 
 
 def test_export_refuses_a_range_that_runs_backwards(path: Path, tmp_path: Path) -> None:
@@ -158,7 +175,7 @@ async def test_import_merges_files(path: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.sqlite"
     result = run("import", path, opened.path, out)
     assert (result.exit_code, result.stdout) == (0, f"{out}: events 1 to 26, 5 sessions\n")
-    assert verify(out) == []
+    assert verify(out).problems == []
 
 
 def test_compact_removes_what_is_old_first(path: Path) -> None:

@@ -403,7 +403,7 @@ class Cluster:
         for log in {daemon.log for daemon in self.daemons}:
             if not log.exists():
                 continue
-            assert verify(log) == []
+            assert verify(log).problems == []
             with LogReader(log) as reader:
                 for info in reader.sessions():
                     deciders.setdefault(info.epoch, set()).add(log)

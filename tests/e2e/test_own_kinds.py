@@ -182,7 +182,7 @@ async def test_a_plugin_from_elsewhere_schedules_by_kinds_of_its_own(
     for each in KNOWN:
         each.cache_clear()
     assert "racks" not in registry.plugins()
-    assert verify(daemon.log) == []
+    assert verify(daemon.log).problems == []
     assert restore(daemon.log).dump() == with_plugin
 
 

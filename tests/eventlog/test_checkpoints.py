@@ -62,7 +62,7 @@ async def test_an_unfinished_checkpoint_does_not_count_and_is_cleared(tmp_path: 
         assert reader.latest_checkpoint() is None
     async with EventLog.open(log.path) as log:
         await log.checkpoint(1, STATE)
-    assert verify(log.path) == []
+    assert verify(log.path).problems == []
 
 
 async def test_a_cancelled_checkpoint_can_be_made_again(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ async def test_retention_by_age_keeps_what_is_since_the_checkpoint_before_the_li
         assert [info.number for info in reader.sessions()] == [5, 6, 7, 8, 9, 10]
         assert [c.sequence for c in reader.checkpoints()] == [24, 36, 48]
         assert next(reader.operations_of("ns/pod-1")).session == 5
-    assert verify(path, fold) == []
+    assert verify(path, fold).problems == []
 
 
 async def test_retention_by_size_removes_no_more_than_it_must(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_retention_by_size_removes_no_more_than_it_must(tmp_path: Path) ->
         done = await log.retain(max_bytes=limit)
         assert limit * 2 // 3 < done.size <= limit
     assert path.stat().st_size == done.size
-    assert verify(path) == []
+    assert verify(path).problems == []
 
 
 async def test_retention_never_removes_the_newest_checkpoint(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_without_a_checkpoint_retention_removes_nothing(tmp_path: Path) ->
     await write_history(path, 4)
     async with EventLog.open(path) as log:
         assert (await log.retain(max_age=0, max_bytes=1)).removed == 0
-    assert verify(path, fold) == []
+    assert verify(path, fold).problems == []
 
 
 async def test_numbers_go_on_after_everything_was_removed(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_numbers_go_on_after_everything_was_removed(tmp_path: Path) -> Non
     async with EventLog.open(path) as log:
         assert (log.head, log.last_session) == (12, 2)
         assert await log.append([session(3, 12)]) == 13
-    assert verify(path, fold) == []
+    assert verify(path, fold).problems == []
 
 
 async def test_an_interrupted_retention_leaves_a_sound_file_and_is_finished_later(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_an_interrupted_retention_leaves_a_sound_file_and_is_finished_late
         log.transact = interrupted  # type: ignore[method-assign]
         with pytest.raises(asyncio.CancelledError):
             await log.retain(max_age=0)
-    assert verify(path, fold) == []
+    assert verify(path, fold).problems == []
     async with EventLog.open(path) as log:
         await log.retain()
     with sqlite3.connect(path) as connection:

@@ -30,7 +30,7 @@ async def test_an_export_holds_the_sessions_and_what_their_replay_needs(tmp_path
     await write_history(path, 6, checkpoints=(1, 2, 4))
     written = export(path, out, fold, 4, 5)
     assert (written.first, written.last, written.sessions) == (22, 33, 2)
-    assert verify(out, fold) == []
+    assert verify(out, fold).problems == []
     with LogReader(path) as reader, LogReader(out) as exported:
         assert [c.sequence for c in exported.checkpoints()] == [21, 24]
         assert list(exported.read()) == list(reader.read(21, 33))
@@ -42,7 +42,7 @@ async def test_an_export_from_the_beginning_begins_with_the_first_event(tmp_path
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 3)
     assert export(path, out, fold, last=2).first == 1
-    assert verify(out, fold) == []
+    assert verify(out, fold).problems == []
 
 
 async def test_an_export_of_later_sessions_holds_nothing_of_before(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ async def test_an_export_of_later_sessions_holds_nothing_of_before(tmp_path: Pat
         await log.append([session(2, 6), outcome(2), put(3)])
     written = export(path, out, fold, 2)
     assert (written.first, written.last, written.sessions) == (7, 9, 1)
-    assert verify(out, fold) == []
+    assert verify(out, fold).problems == []
     assert state_at(out, 9) == state_at(path, 9)
     with LogReader(out) as exported:
         assert [logged.sequence for logged in exported.read()] == [7, 8, 9]
@@ -77,7 +77,7 @@ async def test_an_export_can_be_written_on(tmp_path: Path) -> None:
     await write_history(path, 3, checkpoints=(2,))
     export(path, out, fold, 3)
     await write_history(out, 1)
-    assert verify(out, fold) == []
+    assert verify(out, fold).problems == []
 
 
 async def test_an_export_of_no_session_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_an_import_replays_every_session_over_the_handovers(tmp_path: Path
     a, b = await write_replicas(tmp_path)
     out = tmp_path / "out.sqlite"
     assert import_logs([b, a], out).sessions == 4
-    assert verify(out, fold) == []
+    assert verify(out, fold).problems == []
     (first, second, last), (middle,) = heads(a), heads(b)
     assert heads(out) == [first, second, middle, last]
 
@@ -153,7 +153,7 @@ async def test_an_import_of_one_file_is_that_file(tmp_path: Path) -> None:
     with LogReader(path) as reader, LogReader(out) as merged:
         assert list(merged.read()) == list(reader.read())
         assert merged.checkpoints() == reader.checkpoints()
-    assert verify(out, fold) == []
+    assert verify(out, fold).problems == []
 
 
 async def test_an_import_can_be_exported(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_an_import_can_be_exported(tmp_path: Path) -> None:
     out, part = tmp_path / "out.sqlite", tmp_path / "part.sqlite"
     import_logs([a, b], out)
     export(out, part, fold, 3, 4)
-    assert verify(part, fold) == []
+    assert verify(part, fold).problems == []
     assert heads(part) == heads(out)[2:]
 
 
@@ -171,7 +171,7 @@ async def test_an_import_begins_with_the_oldest_checkpoint_of_what_is_kept(tmp_p
     async with EventLog.open(path) as log:
         await log.retain(max_age=0)
     assert import_logs([path], out).first == 13
-    assert verify(out, fold) == []
+    assert verify(out, fold).problems == []
 
 
 async def test_two_leaders_of_one_epoch_are_refused(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ async def test_compacting_gives_room_back_and_changes_nothing(tmp_path: Path) ->
     assert after < before / 2
     with LogReader(path) as reader:
         assert list(reader.read()) == events
-    assert verify(path) == []
+    assert verify(path).problems == []
 
 
 async def test_a_log_that_is_written_is_not_compacted(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ DAMAGE = {
     "UPDATE statement SET verdict = 'stale' WHERE session = 2": "session 2: the index of its statements",
     "UPDATE operation SET node = 'other' WHERE session = 2": "session 2: the index of its operations",
     "DELETE FROM operation WHERE session = 2 AND operation = 1": "event 12: the outcome of operation 1 of statement 0",
-    "DELETE FROM session_group WHERE session = 2": "session 2: the index of its groups",
     "DELETE FROM session WHERE number = 2": "1 sessions are indexed, 2 are in the events",
     "DELETE FROM outcome WHERE sequence = 6": "event 6: its outcome is not indexed",
     "INSERT INTO outcome VALUES (3, 1, 0, 0, 'done')": "5 outcomes are indexed, 4 are in the events",
@@ -39,11 +38,12 @@ DAMAGE = {
 async def test_damage_is_found(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "log.sqlite"
     await write_history(path, 2, checkpoints=(1,))
-    assert verify(path, fold) == []
+    assert verify(path, fold).problems == []
     with sqlite3.connect(path) as connection:
         connection.executescript(damage)
     connection.close()
-    assert any(DAMAGE[damage] in problem for problem in verify(path)), verify(path)
+    problems = verify(path).problems
+    assert any(DAMAGE[damage] in problem for problem in problems), problems
 
 
 async def test_damaged_pages_are_found(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ async def test_damaged_pages_are_found(tmp_path: Path) -> None:
     middle = len(content) // 2 // 4096 * 4096
     content[middle : middle + 4096] = bytes(4096)
     path.write_bytes(content)
-    assert any(problem.startswith("SQLite:") or "damaged" in problem for problem in verify(path))
+    assert any(problem.startswith("SQLite:") or "damaged" in problem for problem in verify(path).problems)
 
 
 async def test_an_outcome_of_no_operation_is_found(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ async def test_an_outcome_of_no_operation_is_found(tmp_path: Path) -> None:
     await write_history(path, 1)
     async with EventLog.open(path) as log:
         await log.append([outcome(1, 7)])
-    assert verify(path) == [
+    assert verify(path).problems == [
         "event 7: the outcome of operation 7 of statement 0 in session 1, which has no such operation"
     ]
 
@@ -72,8 +72,8 @@ async def test_a_state_that_is_not_the_fold_of_its_events_is_found(tmp_path: Pat
     await write_history(path, 2, checkpoints=(1,))
     async with EventLog.open(path) as log:
         await log.checkpoint(12, b"another state")
-    assert verify(path) == []
-    assert verify(path, fold) == ["checkpoint 12: folding the events 7 to 12 gives another state"]
+    assert verify(path).problems == []
+    assert verify(path, fold).problems == ["checkpoint 12: folding the events 7 to 12 gives another state"]
 
 
 async def test_a_file_that_is_being_written_can_be_verified(tmp_path: Path) -> None:
@@ -87,4 +87,4 @@ async def test_a_file_that_is_being_written_can_be_verified(tmp_path: Path) -> N
                 assert reader.head() == 13
             return fold(state, events)
 
-        assert verify(path, fold_meanwhile) == []
+        assert verify(path, fold_meanwhile).problems == []

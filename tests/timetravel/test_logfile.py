@@ -24,7 +24,7 @@ async def busy(tmp_path: Path) -> Path:
 
 
 def test_a_log_whose_checkpoint_is_the_fold_of_its_events_is_sound(busy: Path) -> None:
-    assert logfile.verify(busy) == []
+    assert logfile.verify(busy).problems == []
 
 
 def test_a_checkpoint_that_is_not_the_fold_is_a_problem(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,25 +34,25 @@ def test_a_checkpoint_that_is_not_the_fold_is_a_problem(busy: Path, monkeypatch:
         apply(state, sequence, ev.KindListed("Pod", "1") if isinstance(event, ev.OperationDone) else event)
 
     monkeypatch.setattr(ClusterState, "apply", forgetful)
-    (problem,) = logfile.verify(busy)
+    (problem,) = logfile.verify(busy).problems
     assert problem.endswith("gives another state")
 
 
 async def test_a_checkpoint_that_is_no_state_is_a_problem(tmp_path: Path) -> None:
     await write_history(tmp_path / "log", 3, checkpoints=(1, 2))
-    (problem,) = logfile.verify(tmp_path / "log")
+    (problem,) = logfile.verify(tmp_path / "log").problems
     assert problem.startswith("this version cannot fold the events")
 
 
 def test_an_import_is_sound_too(busy: Path, tmp_path: Path) -> None:
     import_logs([busy], tmp_path / "out")
-    assert logfile.verify(tmp_path / "out") == []
+    assert logfile.verify(tmp_path / "out").problems == []
 
 
 def test_a_hole_is_a_problem(busy: Path) -> None:
     with closing(sqlite3.connect(busy)) as connection, connection:
         connection.execute("DELETE FROM event WHERE sequence = 7")
-    assert "events 7 to 7 are missing" in logfile.verify(busy)
+    assert "events 7 to 7 are missing" in logfile.verify(busy).problems
 
 
 def test_the_tail_is_the_last_events(busy: Path) -> None:

@@ -21,6 +21,7 @@ from vcd.api import (
     logfile,
     read_policy,
     roles_for,
+    up_to_date,
 )
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import EVENT_LOG, read_text
@@ -127,7 +128,8 @@ class _Plain(yaml.SafeDumper):
 
 
 def _logged(event_log: str) -> str:
-    text = logfile.policy_in_force(event_log)
+    with up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+        text = logfile.policy_in_force(log)
     if text is None:
         raise Unusable(f"{event_log}: no configuration was loaded yet")
     return text

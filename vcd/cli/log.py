@@ -9,6 +9,7 @@ import itertools
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from vcd.api import logfile
+from vcd.api import logfile, up_to_date
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import EVENT_LOG
 
@@ -47,6 +48,20 @@ def _size(context: click.Context, option: click.Parameter, value: str | None) ->
     if not (match := re.fullmatch(r"(\d+)(?:([kmgt])i?)?b?", value.lower())):
         raise click.BadParameter(f"{value!r} is no size; write one like 500Mi or 20Gi")
     return int(match[1]) << _SIZES[match[2] or ""]
+
+
+def _head(context: click.Context, option: click.Parameter, value: str | None) -> logfile.Head | None:
+    """An event's link, as ``verify`` prints it."""
+    if value is None:
+        return None
+    if not (match := re.fullmatch(r"([0-9a-f]{32})@(\d{1,18})", value)):
+        raise click.BadParameter(f"{value!r} is no head; write it as `vcd log verify` prints it, such as 0f..9a@120")
+    return logfile.Head(int(match[2]), bytes.fromhex(match[1]))
+
+
+def _older_too(file: Path) -> AbstractContextManager[Path]:
+    """FILE, or where an older vcd wrote it a copy that is brought up to date."""
+    return up_to_date(file, lambda note: click.echo(note, err=True))
 
 
 @click.group()
@@ -80,11 +95,12 @@ def ls(
     if sessions and (kind or key or type_):
         raise click.UsageError("--kind, --key and --type choose events; leave them out with --sessions")
     most = limit + 1 if limit else None
-    if sessions:
-        _show(logfile.sessions(file, first, last, most), _SESSION_COLUMNS, limit, output)
-    else:
-        found = logfile.events(file, kind=kind, key=key, type=type_, first=first, last=last, limit=most)
-        _show(found, _EVENT_COLUMNS, limit, output)
+    with _older_too(file) as log:
+        if sessions:
+            _show(logfile.sessions(log, first, last, most), _SESSION_COLUMNS, limit, output)
+        else:
+            found = logfile.events(log, kind=kind, key=key, type=type_, first=first, last=last, limit=most)
+            _show(found, _EVENT_COLUMNS, limit, output)
 
 
 @log.command("tail")
@@ -96,7 +112,8 @@ def ls(
 def tail(file: Path, count: int, follow: bool, output: str) -> None:
     """Print the last events of FILE. With -o json, one object a line."""
     if not follow:
-        _show(logfile.tail(file, count), _EVENT_COLUMNS, 0, output)
+        with _older_too(file) as log:
+            _show(logfile.tail(log, count), _EVENT_COLUMNS, 0, output)
         return
     for line in logfile.tail(file, count, follow=True):
         click.echo(_json(line) if output == "json" else "  ".join(str(line[name]) for name in _EVENT_COLUMNS))
@@ -104,18 +121,28 @@ def tail(file: Path, count: int, follow: bool, output: str) -> None:
 
 @log.command("verify")
 @_file
+@click.option("--head", callback=_head, metavar="HEX@EVENT", help="The head that an earlier run printed: still there?")
 @_output
 @says_errors
-def verify(file: Path, output: str) -> None:
-    """Prove that FILE is sound; exit code 1 and a line for each problem when it is not."""
-    problems = logfile.verify(file)
+def verify(file: Path, head: logfile.Head | None, output: str) -> None:
+    """Prove that FILE is sound; exit code 1 and a line for each problem when it is not.
+
+    Prints the head of its chain, too: noted elsewhere and given as --head later, it shows whether anything up to that
+    event was changed since, or is missing.
+    """
+    with _older_too(file) as log:
+        found = logfile.verify(log, head)
+    last = None if found.head is None else str(found.head)
     if output == "json":
-        click.echo(_json({"file": str(file), "problems": problems}))
+        told = {"problems": found.problems, "uncovered": found.uncovered, "head": last}
+        click.echo(_json({"file": str(file), **told}))
     else:
-        for problem in problems:
-            click.echo(problem)
-        click.echo(f"{file}: {f'{len(problems)} problems' if problems else 'sound'}")
-    sys.exit(1 if problems else 0)
+        for line in (*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)):
+            click.echo(line)
+        if last is not None:
+            click.echo(f"head: {last}")
+        click.echo(f"{file}: {f'{len(found.problems)} problems' if found.problems else 'sound'}")
+    sys.exit(1 if found.problems else 0)
 
 
 @log.command("export")
@@ -129,7 +156,8 @@ def export(file: Path, out: Path, first: int | None, last: int | None, output: s
     """Write sessions of FILE, and of before what their replay needs and no more, to the new file OUT."""
     if first and last and first > last:
         raise click.UsageError(f"--from {first} comes after --to {last}")
-    _written(logfile.export(file, out, first, last), out, output)
+    with _older_too(file) as log:
+        _written(logfile.export(log, out, first, last), out, output)
 
 
 @log.command("import")
@@ -139,7 +167,9 @@ def export(file: Path, out: Path, first: int | None, last: int | None, output: s
 @says_errors
 def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
     """Merge the FILES of several replicas by the epochs that they led into the new file OUT."""
-    _written(logfile.import_logs(files, out), out, output)
+    with ExitStack() as stack:
+        logs = [stack.enter_context(_older_too(file)) for file in files]
+        _written(logfile.import_logs(logs, out), out, output)
 
 
 @log.command("compact")

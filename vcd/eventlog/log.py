@@ -15,11 +15,11 @@ import aiosqlite
 import anyio
 import zstandard
 
-from vcd.eventlog import retention
+from vcd.eventlog import chain, retention
 from vcd.eventlog.errors import LogError, explained, is_damage
 from vcd.eventlog.packing import Packer
 from vcd.eventlog.reader import LogReader
-from vcd.eventlog.rows import Logged, digest_of, inserts
+from vcd.eventlog.rows import Logged, Row, digest_of, inserts
 from vcd.eventlog.statements import statements
 from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained, note_damage, prepare, writer_lock
 from vcd.model.events import Event, SessionDecided
@@ -50,6 +50,7 @@ class EventLog:
         """The number of the last session appended, kept by the file even when its row is not; 0 for none."""
         self._time = reader.last_time()
         self._packer = Packer(reader.dictionaries())
+        self._chain = reader.chain(self.head)
         self._queue: deque[tuple[list[Logged] | Work, Waiter]] = deque()
         self._wake = asyncio.Event()
         self._checkpointing = asyncio.Lock()
@@ -126,8 +127,15 @@ class EventLog:
                 await self.transact(lambda db, row=row: db.execute(sql["part"], row))  # type: ignore[misc]
             digest = await asyncio.to_thread(digest_of, state)
             self._time = max(self._clock(), self._time)
-            complete = (sequence, self._time, len(state), len(starts), digest)
-            await self.transact(lambda db: db.execute(sql["complete"], complete))
+            complete = (sequence, self._time, len(state), len(starts), digest, None)
+            await self.transact(lambda db: self._complete(db, complete))
+
+    async def _complete(self, connection: aiosqlite.Connection, row: Row) -> None:
+        """Write a checkpoint's row, and its seal: the next event's link holds it."""
+        sql, (sequence, made, _, _, digest, _) = statements("checkpoint"), row
+        await connection.execute(sql["complete"], row)
+        await connection.execute(sql["seal"], (self.head, sequence, made, digest))
+        self._chain.mark(self.head, chain.seal(sequence, made, digest))
 
     async def retain(self, max_age: int | None = None, max_bytes: int | None = None) -> retention.Retained:
         """Remove history of more than ``max_age`` (ns) before the last event, or beyond a file of ``max_bytes``.
@@ -217,7 +225,7 @@ class EventLog:
     async def _perform(self, connection: aiosqlite.Connection, item: list[Logged] | Work) -> Any:
         if not isinstance(item, list):
             return await item(connection)
-        for sql, rows in inserts(self._packer, item):
+        for sql, rows in inserts(self._packer, self._chain.extend, item):
             await connection.executemany(sql, rows)
         return None
 

@@ -10,9 +10,11 @@ from typing import Any, Self
 import msgspec
 import zstandard
 
+from vcd.eventlog import chain
+from vcd.eventlog.chain import Chain, Content
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.packing import Packer, PackError
-from vcd.eventlog.rows import Logged, Row, digest_of, logged_of
+from vcd.eventlog.rows import Logged, Row, digest_of, logged_of, unpacked
 from vcd.eventlog.statements import statements
 from vcd.eventlog.store import connect_read_only, failures_explained
 from vcd.model.events import SessionDecided
@@ -40,12 +42,14 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
 class Segment(msgspec.Struct, frozen=True):
     """A part of an imported log: the history of the file ``source``, folded anew from the base at ``sequence``.
 
-    The events up to ``live`` only rebuild the state; their sessions are not this history's decisions.
+    The events up to ``live`` only rebuild the state; their sessions are not this history's decisions. ``chained``:
+    it is part of the next event's link.
     """
 
     sequence: int
     live: int
     source: str
+    chained: bool = True
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
@@ -196,7 +200,27 @@ class LogReader:
 
     def segments(self) -> list[Segment]:
         """The places where another replica's history takes over, in order; none but in imported logs."""
-        return [Segment(*row) for row in self.rows("segments")]
+        rows = self.rows("segments")
+        return [Segment(sequence, live, source, bool(chained)) for sequence, live, source, chained in rows]
+
+    def link(self, at: int) -> bytes | None:
+        """The link of an event, or of that of the checkpoint that the history begins with; None where it has none."""
+        link: bytes | None = self._value("link", sequence=at)
+        return link
+
+    def chain(self, at: int) -> Chain:
+        """The chain as of an event, or as of the checkpoint that the history begins with; as of 0, its beginning."""
+        found = Chain(self.link(at))
+        for after, *kept in self.rows("seals", after=at):
+            found.mark(after, chain.seal(*kept))
+        for segment in self.segments():
+            if segment.chained and segment.sequence >= at:
+                found.mark(segment.sequence, chain.segment(segment.live, segment.source))
+        return found
+
+    def seals(self) -> dict[int, tuple[int, bytes]]:
+        """Time (ns) and digest of each checkpoint as the chain has it, by sequence."""
+        return {sequence: (time, digest) for _, sequence, time, digest in self.rows("seals", after=0)}
 
     def checkpoints(self) -> list[CheckpointInfo]:
         """The checkpoints, in order."""
@@ -264,14 +288,19 @@ class LogReader:
             found = [str(text) for (text,) in self._db.execute("PRAGMA integrity_check")]
         return [] if found == ["ok"] else found
 
-    def _value(self, name: str) -> Any:
-        return self.rows(name)[0][0]
-
-    def _logged(self, row: Row) -> Logged:
+    def parsed(self, row: Row) -> tuple[Content, Logged]:
+        """What the row of an event says, and the event."""
         try:
-            return logged_of(self._packer, row)
+            content = unpacked(self._packer, row)
+            return content, logged_of(content)
         except (PackError, msgspec.MsgspecError) as error:
             raise LogError(f"event log {self.path}: event {row[0]} cannot be read: {error}") from error
+
+    def _logged(self, row: Row) -> Logged:
+        return self.parsed(row)[1]
+
+    def _value(self, name: str, **values: Any) -> Any:
+        return self.rows(name, **values)[0][0]
 
     def _checkpoint(self, row: Row) -> Checkpoint:
         sequence, _, size, parts, digest = row

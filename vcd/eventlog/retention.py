@@ -58,15 +58,17 @@ async def _remove(transact: Transact, cut: int) -> int:
         removed += count
     ((session,),) = await transact(lambda db: db.execute_fetchall(_SQL["last_session"], {"cut": cut}))
     values = {"cut": cut, "session": session}
-    for name in ("part", "operation", "statement", "session_group", "outcome", "session"):
+    for name in ("part", "operation", "statement", "outcome", "session"):
         while await transact(partial(_deleted, sql=_SQL[name], values=values)):
             pass
-    await transact(lambda db: _deleted(db, _SQL["policy"], values))
+    for name in ("seal", "policy"):
+        await transact(partial(_deleted, sql=_SQL[name], values=values))
     return removed
 
 
 async def _remove_bases(connection: aiosqlite.Connection, cut: int) -> None:
-    """First the checkpoints that are to go: from then on nobody begins before ``cut``."""
+    """First the checkpoints that are to go: from then on nobody begins before ``cut``, and the chain begins there."""
+    await connection.execute(_SQL["link"], {"cut": cut})
     await connection.execute(_SQL["checkpoint_before"], {"cut": cut})
     await connection.execute(_SQL["segment_before"], {"cut": cut})
 

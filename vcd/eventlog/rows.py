@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from vcd.eventlog.chain import Content
 from vcd.eventlog.packing import Packer
 from vcd.eventlog.statements import statements
 from vcd.model.events import (
@@ -25,6 +26,8 @@ from vcd.model.events import (
 )
 
 Row = tuple[Any, ...]
+Link = Callable[[Content], bytes | None]
+"""From what the row of the next event says to its link; None where it has none."""
 
 
 class Logged(msgspec.Struct, frozen=True, gc=False):
@@ -45,41 +48,50 @@ def columns(event: Event) -> tuple[str, str, str, str]:
     return tag, "", "", ""
 
 
-def event_row(packer: Packer, logged: Logged) -> Row:
-    """The row of table ``event``; its payload is the object's, or the whole event where the columns do not do."""
+def content_of(logged: Logged) -> Content:
+    """What the row of an event says; its payload is the object's, or the whole event where the columns do not do."""
     event = logged.event
     payload: bytes | None
     if isinstance(event, ObjectPut):
-        payload = None if event.payload is None else packer.pack(event.payload)
+        payload = event.payload
     elif isinstance(event, ObjectGone | KindListed):
         payload = None
     else:
-        payload = packer.pack(encode_event(event))
+        payload = encode_event(event)
     return logged.sequence, logged.time, *columns(event), payload
 
 
-def logged_of(packer: Packer, row: Row) -> Logged:
-    """The event of a row. Raises PackError or msgspec.MsgspecError when the payload cannot be read."""
+def event_row(packer: Packer, content: Content, link: bytes | None) -> Row:
+    """The row of table ``event``."""
+    sequence, time, tag, kind, key, version, payload = content
+    packed = None if payload is None else packer.pack(payload)
+    return sequence, time, tag, kind, key, version, packed, link
+
+
+def unpacked(packer: Packer, row: Row) -> Content:
+    """What a row says, without its link. Raises PackError when the payload cannot be read."""
     sequence, time, tag, kind, key, version, packed = row
+    return sequence, time, tag, kind, key, version, None if packed is None else packer.unpack(packed)
+
+
+def logged_of(content: Content) -> Logged:
+    """The event of what a row says. Raises msgspec.MsgspecError when the payload cannot be read."""
+    sequence, time, tag, kind, key, version, payload = content
     event: Event
     if tag == "put":
-        event = ObjectPut(kind, key, version, None if packed is None else packer.unpack(packed))
+        event = ObjectPut(kind, key, version, payload)
     elif tag == "gone":
         event = ObjectGone(kind, key, version)
     elif tag == "listed":
         event = KindListed(kind, version)
     else:
-        event = decode_event(packer.unpack(packed or b""))
+        event = decode_event(payload or b"")
     return Logged(sequence, time, event)
 
 
 def session_rows(sequence: int, event: SessionDecided) -> dict[str, list[Row]]:
-    """The rows that index a session, by table; those of its plan in the plan's order, groups by key.
-
-    Of groups those acted for, or given a status, not those that only wait: a long queue would write as many rows in
-    each session. When the reason for which a group waits changes, it is given a status. Raises msgspec.MsgspecError
-    when the plan cannot be read.
-    """
+    """The rows that index a session, by table; those of its plan in the plan's order. Raises msgspec.MsgspecError
+    when the plan cannot be read."""
     plan, stale, number = decode_plan(event.plan), dict(event.stale), event.session
     found: dict[str, list[Row]] = {"statement": [], "operation": []}
     for i, statement in enumerate(plan.statements):
@@ -87,8 +99,6 @@ def session_rows(sequence: int, event: SessionDecided) -> dict[str, list[Row]]:
         found["statement"].append((number, i, statement.group, statement.action, verdict))
         for j, operation in enumerate(statement.operations):
             found["operation"].append((number, i, j, operation.verb, operation.key, operation.node))
-    groups = {statement.group for statement in plan.statements} | {status.key for status in plan.groups}
-    found["session_group"] = [(key, number) for key in sorted(groups)]
     return {"session": [(number, sequence, event.head, event.epoch, event.now, event.policy)], **found}
 
 
@@ -97,14 +107,18 @@ def outcome_row(sequence: int, event: OperationDone) -> Row:
     return sequence, event.session, event.statement, event.operation, event.result
 
 
-def inserts(packer: Packer, batch: list[Logged], *, indexed: bool = True) -> Iterator[tuple[str, Iterable[Row]]]:
+def inserts(
+    packer: Packer, link: Link, batch: list[Logged], *, indexed: bool = True
+) -> Iterator[tuple[str, Iterable[Row]]]:
     """The statements, each with its rows, that write a batch; to be executed in one transaction.
 
-    Rows are made while they are consumed: packing and the walk through plans happen in the thread that writes.
-    ``indexed`` False leaves out the index rows of sessions and outcomes.
+    Rows are made while they are consumed: packing, the chain and the walk through plans happen in the thread that
+    writes. ``link`` is asked once for each event, in their order. ``indexed`` False leaves out the index rows of
+    sessions and outcomes.
     """
     sql = statements("append")
-    yield sql["event"], (event_row(packer, logged) for logged in batch)
+    contents = map(content_of, batch)
+    yield sql["event"], (event_row(packer, content, link(content)) for content in contents)
     for logged in batch:
         event = logged.event
         if isinstance(event, PolicyLoaded):

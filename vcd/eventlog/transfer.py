@@ -11,10 +11,12 @@ from pathlib import Path
 import msgspec
 import zstandard
 
+from vcd.eventlog import chain
+from vcd.eventlog.chain import Chain, Content
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import PART
-from vcd.eventlog.reader import LogReader, SessionInfo, is_decision
-from vcd.eventlog.rows import Logged, Row, digest_of, inserts
+from vcd.eventlog.reader import LogReader, Segment, SessionInfo, is_decision
+from vcd.eventlog.rows import Link, Logged, Row, content_of, digest_of, inserts
 from vcd.eventlog.statements import statements
 from vcd.eventlog.store import connect, failures_explained, make_file, opened_to_write, packer_of, prepare, transaction
 from vcd.eventlog.verify import Fold
@@ -38,8 +40,9 @@ def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = No
     With ``first`` it begins with a checkpoint made here, of the state that this session was decided from: of what was
     before, it holds what is in that state, and no more. Without (None) it begins with the latest checkpoint at or
     before the head of the first session that is kept, or the log's beginning. It holds every event up to the one before
-    the session after ``last`` (None: all), and keeps all numbers. Raises LogError when there is no such session, its
-    history is not kept any more, or ``out`` exists or cannot be written.
+    the session after ``last`` (None: all), and keeps all numbers and the links of the chain. Raises LogError when there
+    is no such session, its history is not kept any more or is not as it was logged, or ``out`` exists or cannot be
+    written.
     """
     with LogReader(path) as reader, _new_file(Path(out)) as connection:
         reader.snapshot()
@@ -55,15 +58,18 @@ def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = No
         target = _Target(connection)
         for segment in segments:
             if segment.sequence < end and (segment.sequence >= begin or segment.live > begin):
-                target.segment(max(segment.sequence, begin), max(segment.live, begin), segment.source)
+                whole = segment.chained and segment.sequence >= begin
+                target.segment(Segment(max(segment.sequence, begin), segment.live, segment.source, whole))
         if begin > base.sequence:
             state = fold(base.state, reader.read(base.sequence, begin))
             (latest,) = reader.read(begin - 1, begin)
-            target.checkpoint(begin, latest.time, state)
+            target.checkpoint(begin, latest.time, state, reader.chain(begin).link)
         named = {session.policy for session in sessions}
         target.policies(row for row in reader.rows("policies") if row[0] in named)
-        target.checkpoints(reader, begin, end)
-        target.events(reader.read(begin, end), lambda sequence: is_decision(segments, sequence))
+        kept = _checkpoints(reader, begin, end)
+        target.checkpoints(reader, kept, link=reader.chain(begin).link if kept and kept[0][0] == begin else None)
+        target.seals(row for row in reader.rows("seals", after=begin) if row[0] <= end)
+        target.events(reader.read(begin, end), _Links(reader, begin), lambda sequence: is_decision(segments, sequence))
         return Written(begin + 1, end, target.sessions)
 
 
@@ -73,8 +79,8 @@ def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
     Each epoch's decisions are taken from the file of the replica that led it, with the events that replica saw;
     where another replica takes over, a segment begins that is folded anew from that replica's own checkpoint (or
     the beginning of its file), so that every session can be replayed. Session numbers, and sequence numbers after
-    the first handover, are given anew. Raises LogError when no file holds a session, two hold sessions of one
-    epoch, one is itself an import, or ``out`` exists.
+    the first handover, are given anew, and with them the chain. Raises LogError when no file holds a session, two
+    hold sessions of one epoch, one is itself an import or not as it was logged, or ``out`` exists.
     """
     with ExitStack() as stack:
         readers = [stack.enter_context(LogReader(path)) for path in paths]
@@ -106,11 +112,15 @@ class _Target:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._packer = packer_of(connection)
+        self.chain = Chain()
+        """For events that are numbered anew."""
         self.sessions = 0
 
-    def segment(self, sequence: int, live: int, source: str) -> None:
+    def segment(self, segment: Segment) -> None:
         """Begin a segment."""
-        self._connection.execute(statements("append")["segment"], (sequence, live, source))
+        row = (segment.sequence, segment.live, segment.source, segment.chained)
+        self._connection.execute(statements("append")["segment"], row)
+        self.chain.mark(segment.sequence, chain.segment(segment.live, segment.source))
 
     def policies(self, rows: Iterable[Row]) -> None:
         """Write configurations, as a reader gives them."""
@@ -119,33 +129,82 @@ class _Target:
                 statements("append")["policy"], [(digest, text, 0) for digest, text, _ in rows]
             )
 
-    def checkpoint(self, sequence: int, time: int, state: bytes) -> None:
-        """Write a checkpoint."""
+    def checkpoint(self, sequence: int, time: int, state: bytes, link: bytes | None) -> None:
+        """Write a checkpoint, with the link of the event that it is the state of."""
         sql, parts = statements("checkpoint"), [state[start : start + PART] for start in range(0, len(state), PART)]
         with transaction(self._connection):
             for number, part in enumerate(parts):
                 self._connection.execute(sql["part"], (sequence, number, zstandard.compress(part, 3)))
-            self._connection.execute(sql["complete"], (sequence, time, len(state), len(parts), digest_of(state)))
+            self._connection.execute(sql["complete"], (sequence, time, len(state), len(parts), digest_of(state), link))
 
-    def checkpoints(self, reader: LogReader, base: int, end: int, shift: int = 0) -> None:
-        """Copy the checkpoints from ``base`` to ``end``; ``shift`` is added to sequences."""
+    def checkpoints(self, reader: LogReader, rows: Iterable[Row], shift: int = 0, link: bytes | None = None) -> None:
+        """Copy checkpoints; ``shift`` is added to sequences, ``link`` is that of the event of the first."""
         sql = statements("checkpoint")
         with transaction(self._connection):
-            for sequence, *rest in reader.rows("checkpoints"):
-                if base <= sequence <= end:
-                    parts = reader.rows("checkpoint_parts", sequence=sequence)
-                    self._connection.executemany(sql["part"], [(sequence + shift, *part) for part in parts])
-                    self._connection.execute(sql["complete"], (sequence + shift, *rest))
+            for sequence, *rest in rows:
+                parts = reader.rows("checkpoint_parts", sequence=sequence)
+                self._connection.executemany(sql["part"], [(sequence + shift, *part) for part in parts])
+                self._connection.execute(sql["complete"], (sequence + shift, *rest, link))
+                link = None
 
-    def events(self, logged: Iterator[Logged], is_indexed: Callable[[int], bool]) -> None:
+    def seals(self, rows: Iterable[Row]) -> None:
+        """Write the seals of checkpoints."""
+        with transaction(self._connection):
+            for after, *kept in rows:
+                self._connection.execute(statements("checkpoint")["seal"], (after, *kept))
+                self.chain.mark(after, chain.seal(*kept))
+
+    def events(self, logged: Iterator[Logged], link: Link, is_indexed: Callable[[int], bool]) -> None:
         """Write events, and index the sessions and outcomes among them for whose sequence ``is_indexed`` is true."""
         while batch := list(islice(logged, BATCH)):
             with transaction(self._connection):
                 for indexed, run in groupby(batch, key=lambda one: is_indexed(one.sequence)):
                     events = list(run)
-                    for sql, rows in inserts(self._packer, events, indexed=indexed):
+                    for sql, rows in inserts(self._packer, link, events, indexed=indexed):
                         self._connection.executemany(sql, rows)
                     self.sessions += indexed and sum(isinstance(one.event, SessionDecided) for one in events)
+
+
+class _Links:
+    """The links of a file's events, one after the other, each held against what its event says."""
+
+    def __init__(self, reader: LogReader, begin: int) -> None:
+        """``begin``: the event, or checkpoint, before the first."""
+        self._reader = reader
+        self._chain = reader.chain(begin)
+        self._links = reader.cursor("links", after=begin)
+
+    def __call__(self, content: Content) -> bytes | None:
+        """The next event's link. Raises LogError when it is not that of ``content``."""
+        link: bytes | None
+        (link,) = next(self._links)
+        if not self._chain.follow(content, link):
+            raise _not_as_logged(self._reader, f"event {content[0]}")
+        return link
+
+
+def _as_logged(reader: LogReader, after: int, until: int) -> Iterator[Logged]:
+    """Events of a file, each held against its link. Raises LogError."""
+    links = _Links(reader, after)
+    for logged in reader.read(after, until):
+        links(content_of(logged))
+        yield logged
+
+
+def _checkpoints(reader: LogReader, first: int, last: int) -> list[Row]:
+    """The rows of the checkpoints from ``first`` to ``last``. Raises LogError for one that is not as its seal says."""
+    seals = reader.seals()
+    rows = [row for row in reader.rows("checkpoints") if first <= row[0] <= last]
+    for sequence, time, _, _, digest in rows:
+        if seals.get(sequence, (time, digest)) != (time, digest):
+            raise _not_as_logged(reader, f"checkpoint {sequence}")
+    return rows
+
+
+def _not_as_logged(reader: LogReader, what: str) -> LogError:
+    return LogError(
+        f"event log {reader.path}: {what} is not the one that was logged; `vcd log verify` tells all that was changed"
+    )
 
 
 class _Reign(msgspec.Struct, frozen=True):
@@ -201,11 +260,14 @@ class _Merge:
         end = reader.head() if is_last else end
         shift = self.end - base
         if not is_first:
-            self.target.segment(self.end, live + shift, reader.path.name)
+            self.target.segment(Segment(self.end, live + shift, reader.path.name))
         self.target.policies(reader.rows("policies"))
-        self.target.checkpoints(reader, base, end if is_last else end - 1, shift)
-        renumbered = (self._renumbered(reader, logged, live, shift) for logged in reader.read(base, end))
-        self.target.events(renumbered, lambda sequence: sequence > live + shift)
+        kept = _checkpoints(reader, base, end if is_last else end - 1)
+        self.target.checkpoints(reader, kept, shift)
+        self.target.seals((row[0] + shift, row[0] + shift, row[1], row[4]) for row in kept)
+        as_logged = _as_logged(reader, base, end)
+        renumbered = (self._renumbered(reader, logged, live, shift) for logged in as_logged)
+        self.target.events(renumbered, self.target.chain.extend, lambda sequence: sequence > live + shift)
         self.end = end + shift
 
     def _renumbered(self, reader: LogReader, logged: Logged, live: int, shift: int) -> Logged:

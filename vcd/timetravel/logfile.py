@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from vcd import eventlog
+from vcd.eventlog import Head as Head
 from vcd.eventlog import LogError as LogError
 from vcd.eventlog import Logged, LogReader
+from vcd.eventlog import Verified as Verified
 from vcd.eventlog import Written as Written
 from vcd.model.events import PolicyLoaded
 from vcd.model.words import rfc3339
@@ -86,8 +88,8 @@ def _following(reader: LogReader, after: int) -> Iterator[Logged]:
         time.sleep(_POLL_SECONDS)
 
 
-def verify(path: str | Path) -> list[str]:
-    """The problems of a log file, each a sentence; none when it is sound.
+def verify(path: str | Path, noted: Head | None = None) -> Verified:
+    """Look through a log file: see ``vcd.eventlog.verify``.
 
     Beside the file itself, the state is folded anew between its checkpoints, and must be what they hold (docs/laws.md,
     law 1); not so in an imported log, whose events have other numbers than its checkpoints know. Raises LogError
@@ -95,7 +97,7 @@ def verify(path: str | Path) -> list[str]:
     """
     with LogReader(path) as reader:
         imported = bool(reader.segments())
-    return eventlog.verify(path, None if imported else _fold)
+    return eventlog.verify(path, None if imported else _fold, noted)
 
 
 def _fold(before: bytes, events: Iterator[Logged]) -> bytes:

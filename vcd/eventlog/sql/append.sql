@@ -1,5 +1,6 @@
 -- name: event
-INSERT INTO event (sequence, time, type, kind, key, resource_version, payload) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO event (sequence, time, type, kind, key, resource_version, payload, chain)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: session
 INSERT INTO session (number, sequence, head, epoch, now, policy) VALUES (?, ?, ?, ?, ?, ?)
@@ -9,9 +10,6 @@ INSERT INTO statement (session, statement, group_key, action, verdict) VALUES (?
 
 -- name: operation
 INSERT INTO operation (session, statement, operation, verb, key, node) VALUES (?, ?, ?, ?, ?, ?)
-
--- name: session_group
-INSERT INTO session_group (group_key, session) VALUES (?, ?)
 
 -- name: outcome
 INSERT INTO outcome (sequence, session, statement, operation, result) VALUES (?, ?, ?, ?, ?)
@@ -24,4 +22,4 @@ ON CONFLICT (digest) DO UPDATE SET sequence = max(sequence, excluded.sequence)
 INSERT INTO dictionary (number, content) VALUES (?, ?)
 
 -- name: segment
-INSERT INTO segment (sequence, live, source) VALUES (?, ?, ?)
+INSERT INTO segment (sequence, live, source, chained) VALUES (?, ?, ?, ?)

@@ -2,7 +2,10 @@
 INSERT INTO checkpoint_part (sequence, part, data) VALUES (?, ?, ?)
 
 -- name: complete
-INSERT INTO checkpoint (sequence, time, size, parts, digest) VALUES (?, ?, ?, ?, ?)
+INSERT INTO checkpoint (sequence, time, size, parts, digest, chain) VALUES (?, ?, ?, ?, ?, ?)
+
+-- name: seal
+INSERT INTO seal (after, checkpoint, time, digest) VALUES (?, ?, ?, ?)
 
 -- name: exists
 SELECT count(*) FROM checkpoint WHERE sequence = ?

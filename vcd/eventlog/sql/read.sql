@@ -24,8 +24,19 @@ SELECT number, content FROM dictionary ORDER BY number
 SELECT sequence, time, type, kind, key, resource_version, payload FROM event
 WHERE sequence > :after AND sequence <= :until ORDER BY sequence LIMIT :limit
 
--- name: columns
-SELECT sequence, time, type, kind, key, resource_version FROM event ORDER BY sequence
+-- name: chained
+SELECT sequence, time, type, kind, key, resource_version, payload, chain FROM event ORDER BY sequence
+
+-- name: links
+SELECT chain FROM event WHERE sequence > :after ORDER BY sequence
+
+-- name: link
+SELECT coalesce(
+    (SELECT chain FROM event WHERE sequence = :sequence), (SELECT chain FROM checkpoint WHERE sequence = :sequence)
+)
+
+-- name: seals
+SELECT after, checkpoint, time, digest FROM seal WHERE after >= :after ORDER BY after, checkpoint
 
 -- name: events_last
 SELECT sequence FROM event ORDER BY sequence DESC LIMIT :limit
@@ -86,16 +97,13 @@ SELECT sequence, time, size, parts, digest FROM checkpoint ORDER BY sequence
 SELECT part, data FROM checkpoint_part WHERE sequence = :sequence ORDER BY part
 
 -- name: segments
-SELECT sequence, live, source FROM segment ORDER BY sequence
+SELECT sequence, live, source, chained FROM segment ORDER BY sequence
 
 -- name: statements
 SELECT session, statement, group_key, action, verdict FROM statement WHERE session = :session ORDER BY statement
 
 -- name: operations
 SELECT session, statement, operation, verb, key, node FROM operation WHERE session = :session ORDER BY statement, operation
-
--- name: groups
-SELECT group_key, session FROM session_group WHERE session = :session ORDER BY group_key
 
 -- name: session_row
 SELECT number, sequence, head, epoch, now, policy FROM session WHERE number = :session
@@ -104,7 +112,14 @@ SELECT number, sequence, head, epoch, now, policy FROM session WHERE number = :s
 SELECT sequence, session, statement, operation, result FROM outcome WHERE sequence = :sequence
 
 -- name: counts
-SELECT (SELECT count(*) FROM session WHERE sequence >= :first), (SELECT count(*) FROM outcome WHERE sequence >= :first)
+WITH kept AS (
+    SELECT coalesce((SELECT min(number) FROM session WHERE sequence >= :first),
+        (SELECT seq + 1 FROM sqlite_sequence WHERE name = 'session'), 0) AS session
+)
+SELECT (SELECT count(*) FROM session WHERE sequence >= :first),
+    (SELECT count(*) FROM statement, kept WHERE statement.session >= kept.session),
+    (SELECT count(*) FROM operation, kept WHERE operation.session >= kept.session),
+    (SELECT count(*) FROM outcome WHERE sequence >= :first)
 
 -- name: stray_outcomes
 SELECT u.sequence, u.session, u.statement, u.operation FROM outcome AS u

@@ -1,6 +1,10 @@
 -- Each statement below is one small transaction: events first, so that what is left of an interrupted run is rows
 -- of the index tables that no reader sees, and that the next run takes away.
 
+-- name: link
+UPDATE checkpoint SET chain = (SELECT chain FROM event WHERE sequence = :cut)
+WHERE sequence = :cut AND EXISTS (SELECT 1 FROM event WHERE sequence = :cut)
+
 -- name: checkpoint_before
 DELETE FROM checkpoint WHERE sequence < :cut
 
@@ -31,16 +35,14 @@ DELETE FROM statement WHERE (session, statement) IN (
     SELECT session, statement FROM statement WHERE session <= :session LIMIT 2000
 )
 
--- name: session_group
-DELETE FROM session_group WHERE (group_key, session) IN (
-    SELECT group_key, session FROM session_group WHERE session <= :session LIMIT 2000
-)
-
 -- name: outcome
 DELETE FROM outcome WHERE sequence IN (SELECT sequence FROM outcome WHERE sequence <= :cut LIMIT 2000)
 
 -- name: session
 DELETE FROM session WHERE number IN (SELECT number FROM session WHERE sequence <= :cut LIMIT 2000)
+
+-- name: seal
+DELETE FROM seal WHERE after < :cut
 
 -- name: policy
 DELETE FROM policy WHERE sequence <= :cut AND sequence < (SELECT max(sequence) FROM policy)
