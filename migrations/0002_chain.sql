@@ -15,7 +15,7 @@ CREATE TABLE seal (
 ) STRICT, WITHOUT ROWID;
 
 -- Whether a segment is part of the next event's link. It is not where an export begins in the middle of one.
-ALTER TABLE segment ADD COLUMN chained INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE segment ADD COLUMN chained INTEGER NOT NULL DEFAULT 0 CHECK (chained IN (0, 1));
 
 -- Written and read by nobody.
 DROP TABLE session_group;

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.eventlog.samples import gone, leads, noise, put, session, write_history
+from tests.timetravel.histories import write_busy_history
 from vcd.cli.log import log
 from vcd.eventlog import EventLog, LogReader, verify
 from vcd.model.events import Event
@@ -124,17 +125,17 @@ def test_tail_follows_a_log_that_is_written(path: Path) -> None:
 
 async def test_verify_says_that_a_file_is_sound(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
-    await write_history(path, 4)
+    await write_busy_history(path)
     result = run("verify", path)
     head, sound = result.stdout.splitlines()
-    assert (result.exit_code, head.endswith("@24"), sound) == (0, True, f"{path}: sound")
+    assert (result.exit_code, head.startswith("head: "), sound) == (0, True, f"{path}: sound")
 
 
 async def test_verify_compares_a_head_that_was_noted(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
-    await write_history(path, 2)
+    await write_busy_history(path)
     (told,) = lines(run("verify", path, "-o", "json"))
-    await write_history(path, 1)
+    await append(path, [gone(1)])
     assert run("verify", path, "--head", told["head"]).exit_code == 0
     result = run("verify", path, "--head", f"{'0' * 32}@12")
     assert (result.exit_code, "event 12 has not the link that was noted" in result.stdout) == (1, True)

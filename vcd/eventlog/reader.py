@@ -99,7 +99,9 @@ class LogReader:
         self._sql = statements("read")
         self._db: sqlite3.Connection = connect_read_only(self.path)
         try:
-            self._packer = Packer(self.dictionaries())
+            if not (dictionaries := self.dictionaries()):
+                raise LogError(f"event log {self.path}: the dictionary of its payloads is missing; restore a copy")
+            self._packer = Packer(dictionaries)
         except BaseException:
             self.close()
             raise
@@ -309,6 +311,7 @@ class LogReader:
             state = b"".join(zstandard.decompress(data) for _, data in stored)
         except zstandard.ZstdError as error:
             raise LogError(f"event log {self.path}: checkpoint {sequence} cannot be read: {error}") from error
-        if len(stored) != parts or len(state) != size or digest_of(state) != digest:
+        numbers = [number for number, _ in stored]
+        if numbers != list(range(parts)) or len(state) != size or digest_of(state) != digest:
             raise LogError(f"event log {self.path}: checkpoint {sequence} is damaged; an older one may be sound")
         return Checkpoint(sequence, state)

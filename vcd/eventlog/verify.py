@@ -182,6 +182,8 @@ class _Verification:
     def _seals(self) -> None:
         """Hold checkpoints against the chain: retention takes the oldest away, and none between others."""
         rows = {sequence: (time, digest) for sequence, time, _, _, digest in self._reader.rows("checkpoints")}
+        for (sequence,) in self._reader.rows("other_links"):
+            self._found.append(f"checkpoint {sequence} has not the link of its event")
         oldest = min(rows, default=0)
         for sequence, sealed in self._reader.seals().items():
             if sequence >= oldest and sequence not in rows:

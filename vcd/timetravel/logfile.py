@@ -20,6 +20,7 @@ from vcd.eventlog import Verified as Verified
 from vcd.eventlog import Written as Written
 from vcd.model.events import PolicyLoaded
 from vcd.model.words import rfc3339
+from vcd.scheduling.framework.policy import digest_of
 from vcd.state.cluster import ClusterState
 
 _POLL_SECONDS = 0.2
@@ -92,12 +93,21 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     """Look through a log file: see ``vcd.eventlog.verify``.
 
     Beside the file itself, the state is folded anew between its checkpoints, and must be what they hold (docs/laws.md,
-    law 1); not so in an imported log, whose events have other numbers than its checkpoints know. Raises LogError
-    when the file cannot be opened.
+    law 1); not so in an imported log, whose events have other numbers than its checkpoints know. Each session's
+    configuration is there, and has the text that its digest says. Raises LogError when the file cannot be opened.
     """
     with LogReader(path) as reader:
         imported = bool(reader.segments())
-    return eventlog.verify(path, None if imported else _fold, noted)
+    found = eventlog.verify(path, None if imported else _fold, noted)
+    return found if found.problems else msgspec.structs.replace(found, problems=_wrong_configurations(path))
+
+
+def _wrong_configurations(path: str | Path) -> list[str]:
+    with LogReader(path) as reader:
+        missing = [f"configuration {digest} is missing" for (digest,) in reader.rows("missing_policies")]
+        kept = [(digest, text) for digest, text, _ in reader.rows("policies")]
+    changed = [digest for digest, text in kept if digest_of(text) != digest]
+    return missing + [f"configuration {digest} has another text than its digest says" for digest in changed]
 
 
 def _fold(before: bytes, events: Iterator[Logged]) -> bytes:

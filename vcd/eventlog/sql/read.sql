@@ -35,6 +35,10 @@ SELECT coalesce(
     (SELECT chain FROM event WHERE sequence = :sequence), (SELECT chain FROM checkpoint WHERE sequence = :sequence)
 )
 
+-- name: other_links
+SELECT sequence FROM checkpoint AS c JOIN event AS e USING (sequence)
+WHERE c.chain IS NOT NULL AND c.chain IS NOT e.chain ORDER BY sequence
+
 -- name: seals
 SELECT after, checkpoint, time, digest FROM seal WHERE after >= :after ORDER BY after, checkpoint
 
@@ -89,6 +93,9 @@ SELECT text FROM policy WHERE digest = :digest
 
 -- name: policies
 SELECT digest, text, sequence FROM policy ORDER BY digest
+
+-- name: missing_policies
+SELECT DISTINCT policy FROM session WHERE policy NOT IN (SELECT digest FROM policy) ORDER BY policy
 
 -- name: checkpoints
 SELECT sequence, time, size, parts, digest FROM checkpoint ORDER BY sequence

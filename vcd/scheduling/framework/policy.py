@@ -184,6 +184,11 @@ def parse_policy(
     return policy
 
 
+def digest_of(text: str) -> str:
+    """What identifies the configuration of a text: BLAKE2b, as hex."""
+    return hashlib.blake2b(text.encode()).hexdigest()
+
+
 def _expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
     """How many values a node stands for, its aliases written out: a short text may hold billions."""
     if not isinstance(node, yaml.CollectionNode):
@@ -245,7 +250,7 @@ class _Reading:
             configurations=MappingProxyType(self._configurations(fields.get("configurations"))),
             metrics=MappingProxyType(self._metrics(fields.get("metrics"))),
             text=self.text,
-            digest=hashlib.blake2b(self.text.encode()).hexdigest(),
+            digest=digest_of(self.text),
             warnings=_by_line(self.warnings),
         )
 
