@@ -1,0 +1,73 @@
+"""Every command that reads a log reads one of before the chain, too, and leaves it as it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from vcd.cli import main
+
+SCHEMA_1 = Path(__file__).parents[1] / "data" / "older" / "schema-1.sqlite"
+"""By version 0.1.0: queue research takes back from serving what it deserves, and one of its jobs is too large."""
+ASKED = {
+    ("explain", "job", "train"): "bind of train-0, train-2, train-1: done by the API server",
+    ("explain", "job", "large", "--change"): "largest node cpu 8, needs cpu 12",
+    ("explain", "pod", "train-0"): "session 4 (reclaim) holds room that is being freed",
+    ("explain", "queue", "research"): "weight 3, under root",
+    ("explain", "session", "5"): "decided from event 107",
+    ("explain", "order", "research"): "default/large",
+    ("explain", "eviction", "sweep-3"): "evicted by reclaim of queue research",
+    ("replay",): "sessions 1 to 17: 17 of 17 identical (27 operations)",
+    ("top", "--once"): "nodes: 2 of 2 ready",
+    ("whatif", "--set", "queue/research.spec.weight=1"): "queue/research.spec.weight=1",
+    ("conf", "show"): "enqueue, allocate, reclaim, preempt, backfill",
+    ("log", "ls"): "identity=replica_",
+    ("log", "ls", "--sessions"): "2026-11-23",
+    ("log", "tail"): "unchanged",
+    ("log", "verify"): "sound",
+}
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    """A copy of the log."""
+    return Path(shutil.copy(SCHEMA_1, tmp_path / "older.sqlite"))
+
+
+def run(*arguments: object) -> str:
+    """What a command prints that ends well."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("command", ASKED, ids=" ".join)
+def test_a_question_is_answered(older: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VCD_EVENT_LOG", str(older))
+    before = older.read_bytes()
+    assert ASKED[command] in run(*command)
+    assert older.read_bytes() == before
+
+
+def test_verify_says_what_has_no_chain(older: Path) -> None:
+    told = json.loads(run("log", "verify", older, "-o", "json"))
+    assert (told["problems"], told["head"]) == ([], None)
+    assert told["uncovered"] == ["events 1 to 185 were written before there was a chain"]
+
+
+@pytest.mark.parametrize("command", ["export", "import"])
+def test_other_files_are_made_of_it(older: Path, tmp_path: Path, command: str) -> None:
+    out = tmp_path / "out.sqlite"
+    assert "17 sessions" in run("log", command, older, out)
+    assert "sound" in run("log", "verify", out)
+    assert "17 of 17 identical" in run("replay", "--event-log", out)
+
+
+def test_compacting_brings_it_up_to_date(older: Path) -> None:
+    run("log", "compact", older)
+    assert "sound" in run("log", "verify", older)
+    assert "17 of 17 identical" in run("replay", "--event-log", older)
