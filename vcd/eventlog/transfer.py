@@ -63,11 +63,11 @@ def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = No
         if begin > base.sequence:
             state = fold(base.state, reader.read(base.sequence, begin))
             (latest,) = reader.read(begin - 1, begin)
-            target.checkpoint(begin, latest.time, state, reader.chain(begin).link)
+            target.checkpoint(begin, latest.time, state, reader.link(begin))
         named = {session.policy for session in sessions}
         target.policies(row for row in reader.rows("policies") if row[0] in named)
         kept = _checkpoints(reader, begin, end)
-        target.checkpoints(reader, kept, link=reader.chain(begin).link if kept and kept[0][0] == begin else None)
+        target.checkpoints(reader, kept, link=reader.link(begin) if kept and kept[0][0] == begin else None)
         target.seals(row for row in reader.rows("seals", after=begin) if row[0] <= end)
         target.events(reader.read(begin, end), _Links(reader, begin), lambda sequence: is_decision(segments, sequence))
         return Written(begin + 1, end, target.sessions)
