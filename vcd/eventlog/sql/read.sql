@@ -24,6 +24,9 @@ SELECT number, content FROM dictionary ORDER BY number
 SELECT sequence, time, type, kind, key, resource_version, payload FROM event
 WHERE sequence > :after AND sequence <= :until ORDER BY sequence LIMIT :limit
 
+-- name: columns
+SELECT sequence, time, type, kind, key, resource_version FROM event ORDER BY sequence
+
 -- name: chained
 SELECT sequence, time, type, kind, key, resource_version, payload, chain FROM event ORDER BY sequence
 
