@@ -403,7 +403,8 @@ class Cluster:
         for log in {daemon.log for daemon in self.daemons}:
             if not log.exists():
                 continue
-            assert verify(log).problems == []
+            problems = verify(log).problems
+            assert not problems, problems
             with LogReader(log) as reader:
                 for info in reader.sessions():
                     deciders.setdefault(info.epoch, set()).add(log)

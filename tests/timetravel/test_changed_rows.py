@@ -124,9 +124,10 @@ def write(connection: sqlite3.Connection, table: str, keys: list[str], row: Row,
 
 
 def problems_of(path: Path, head: logfile.Head) -> list[str]:
-    """What ``verify`` says of a log whose head was noted."""
+    """What ``verify`` says of a log whose head was noted; of texts that nothing proves, that nothing does."""
     try:
-        return logfile.verify(path, head).problems
+        found = logfile.verify(path, head)
+        return [*found.problems, *found.uncovered]
     except LogError as error:
         return [str(error)]
 

@@ -94,20 +94,26 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
 
     Beside the file itself, the state is folded anew between its checkpoints, and must be what they hold (docs/laws.md,
     law 1); not so in an imported log, whose events have other numbers than its checkpoints know. Each session's
-    configuration is there, and has the text that its digest says. Raises LogError when the file cannot be opened.
+    configuration is there. Raises LogError when the file cannot be opened.
     """
     with LogReader(path) as reader:
         imported = bool(reader.segments())
     found = eventlog.verify(path, None if imported else _fold, noted)
-    return found if found.problems else msgspec.structs.replace(found, problems=_wrong_configurations(path))
-
-
-def _wrong_configurations(path: str | Path) -> list[str]:
+    if found.problems:
+        return found
     with LogReader(path) as reader:
         missing = [f"configuration {digest} is missing" for (digest,) in reader.rows("missing_policies")]
-        kept = [(digest, text) for digest, text, _ in reader.rows("policies")]
-    changed = [digest for digest, text in kept if digest_of(text) != digest]
-    return missing + [f"configuration {digest} has another text than its digest says" for digest in changed]
+        loaded = {
+            logged.event.digest for logged in reader.find(type="policy") if isinstance(logged.event, PolicyLoaded)
+        }
+        others = [(digest, text) for digest, text, _ in reader.rows("policies") if digest not in loaded]
+    # what is logged of a text has no credentials in it, and then another digest than the text that was read
+    unproven = [
+        f"the text of configuration {digest} is not in the chain, and not all that was read"
+        for digest, text in others
+        if digest_of(text) != digest
+    ]
+    return msgspec.structs.replace(found, problems=missing, uncovered=[*found.uncovered, *unproven])
 
 
 def _fold(before: bytes, events: Iterator[Logged]) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 from vcd.model.reasons import Reason
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import label_of
-from vcd.scheduling.search.parts import Depends, Mask
+from vcd.scheduling.search.parts import Depends, Mask, Rows
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -89,9 +89,14 @@ class Funnel:
         """The nodes that pass all lasting clauses but one."""
         return _all([other for other in self.lasting if other is not clause], len(self.now))
 
-    def with_room(self, room: Ints) -> Ints:
-        """How many such pods each node takes, were its room this."""
-        return how_many(room, self.task.request) * self._within
+    @property
+    def fits(self) -> int:
+        """How many such pods the allowed nodes take now, each by its room."""
+        return int(self.now[self.allowed].sum())
+
+    def with_room(self, room: Ints, rows: Rows | None = None) -> Ints:
+        """How many such pods each node takes, or each of some, were its room this."""
+        return how_many(room, self.task.request) * (self._within if rows is None else self._within[rows])
 
     def lines(self) -> list[FunnelLine]:
         """The funnel: clause after clause, and how many of what is left have room."""

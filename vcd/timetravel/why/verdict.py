@@ -9,8 +9,9 @@ import msgspec
 
 from vcd.model.words import span_in_words
 from vcd.timetravel.history import History, opened
+from vcd.timetravel.why.case import Diagnosis
 from vcd.timetravel.why.counterfactual import Counterfactual, smallest_change
-from vcd.timetravel.why.diagnosis import Diagnosis, diagnose, pods_missing
+from vcd.timetravel.why.diagnosis import diagnose, pods_missing
 from vcd.timetravel.why.explain import NotFound, named
 from vcd.timetravel.why.funnel import FunnelLine
 from vcd.timetravel.why.orders import precedence

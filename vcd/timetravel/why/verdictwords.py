@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from vcd.model.reasons import Cause, shown
 from vcd.model.words import counted
-from vcd.timetravel.why.diagnosis import Diagnosis
+from vcd.timetravel.why.case import Diagnosis
 
 
 def said(diagnosis: Diagnosis) -> str:

@@ -1,0 +1,125 @@
+"""One waiting job at the end of one session: what it needs, which nodes would take it, and what went to others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from vcd.model import events as ev
+from vcd.model.reasons import Cause
+from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
+from vcd.scheduling.framework.reasons import cause_of, declared, told
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.views import Job, Task
+from vcd.timetravel.why.funnel import Funnel, FunnelLine
+from vcd.timetravel.why.obstacles import pending_task, task_without_node
+from vcd.timetravel.why.waits import Wait
+
+Amounts = dict[str, dict[str, int]]
+"""By resource (empty for plain counts) and role, in base units."""
+_GATES = ("enqueue", "invalid", "unsupported", "gated", "queue", "predicate")
+"""The gates in the order in which a job comes to them; those of other plugins come next."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """The cause (a ``Cause``), names by the roles that they play, and amounts by resource (empty for plain counts) and
+    role, in base units; ``words`` are the reason's own where it was taken as it was given."""
+
+    cause: str
+    subject: dict[str, str] = {}
+    amounts: Amounts = {}
+    words: str = ""
+    funnel: list[FunnelLine] = []
+
+
+class Case:
+    """A job in a session that has ended. ``served`` are the pods that were given nodes while it waited."""
+
+    def __init__(self, wait: Wait, job: Job, served: Collection[str]) -> None:
+        self.wait, self.job, self.session = wait, job, wait.session
+        self._served = served
+
+    @cached_property
+    def reasons(self) -> list[ev.Waiting]:
+        """The job's reasons in the order of their gates, the gang's last: it waits for what the others wait for."""
+        return in_order(self.wait.reasons)
+
+    @cached_property
+    def missing(self) -> int:
+        """How many pods are missing to the minimum; one where it has that."""
+        pending = sum(task.status == TaskStatus.PENDING for task in self.job.pending())
+        return max(1, min(self.job.min_available - self.job.ready_count, pending))
+
+    @cached_property
+    def funnel(self) -> Funnel | None:
+        """The nodes for the pod that found none; None where no pod waits for one, or there is no node."""
+        task = task_without_node(self.job, self.wait) or pending_task(self.session, self.job)
+        return None if task is None or not len(self.session.nodes) else Funnel(self.session, task)
+
+    @cached_property
+    def needed(self) -> Ints:
+        """What the pods that are missing ask for together, by resource; nothing where none waits for a node."""
+        if self.funnel is None:
+            return np.zeros(len(self.session.nodes.resources), np.int64)
+        return self.funnel.task.request * self.missing
+
+    def told(self, columns: list[int], **amounts: Ints) -> Amounts:
+        """Amounts of some resources, by the role that they play."""
+        names = self.session.nodes.resources
+        return {names[column]: {role: int(of[column]) for role, of in amounts.items()} for column in columns}
+
+    def leaving(self) -> Diagnosis:
+        """That pods are leaving, on the nodes where room is held for the job, else anywhere; and whose they are."""
+        rows = {task.node for task in self.job.tasks() if task.status == TaskStatus.PIPELINED}
+        going: dict[str, int] = {}
+        for other in self.session.all_jobs():
+            tasks = other.tasks() if other.counts[TaskStatus.RELEASING] else ()
+            count = sum(task.status == TaskStatus.RELEASING and (not rows or task.node in rows) for task in tasks)
+            if count:
+                going[other.key] = count
+        holder = max(sorted(going), key=going.__getitem__, default="")
+        subject = {"holder": holder} if holder else {}
+        return Diagnosis(Cause.LEAVING, subject, {"": {"pods": sum(going.values()), "needs": self.missing}})
+
+    # --- what went to others ------------------------------------------------------------------------------------------
+
+    def placed_meanwhile(self) -> Iterator[Task]:
+        """Tasks of other jobs that were given nodes while this one waited, and are there."""
+        of_job, keys = self.session.job_of_row, self.session.snapshot.tasks.keys
+        rows = [row for row, key in enumerate(keys) if key in self._served and of_job[row] >= 0] if self._served else []
+        for task in self.session.views.tasks_at(rows):
+            if task.job is not self.job and task.status in ALLOCATED_STATUSES and task.node >= 0:
+                yield task
+
+    def overtaken(self, given: dict[str, int]) -> Diagnosis:
+        """That what it needs went to others first: those that were given most of it, by how much."""
+        groups, created = self.session.snapshot.groups, self.session.snapshot.groups[self.wait.group].created
+        later = sum(groups[key].created > created for key in given)
+        first = max(sorted(given), key=given.__getitem__)
+        counts = {"served": len(given), "later": later, "needs": self.missing}
+        return Diagnosis(Cause.ORDER, {"ahead": first}, {"": counts})
+
+
+def in_order(reasons: Collection[ev.Waiting]) -> list[ev.Waiting]:
+    """Reasons in the order of their gates, the gang's last."""
+    return sorted(reasons, key=_rank)
+
+
+def _rank(reason: ev.Waiting) -> int:
+    if cause_of(reason) == Cause.GANG_INCOMPLETE:
+        return len(_GATES) + 1
+    return _GATES.index(reason.gate) if reason.gate in _GATES else len(_GATES)
+
+
+def as_given(reason: ev.Waiting) -> Diagnosis:
+    """What a reason says itself."""
+    words = told(reason).text
+    if isinstance(reason.reason, str):
+        return Diagnosis(cause_of(reason), {}, {}, words)
+    code, subject, amounts = declared(reason.reason), dict(reason.reason.names), reason.reason.by_resource()
+    if code is not None and code.field:
+        subject["field"] = code.field.replace("{resource}", next(iter(amounts), ""))
+    return Diagnosis(cause_of(reason), subject, amounts, words)

@@ -1,0 +1,161 @@
+"""What keeps a job from nodes: its pods' size, a clause that excludes nodes with room, other pods, or want of room."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vcd.model import events as ev
+from vcd.model.reasons import Cause
+from vcd.scheduling.framework.reasons import cause_of
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.nodeview import NodeView
+from vcd.state.sums import sum_of
+from vcd.timetravel.why.case import Amounts, Case, Diagnosis, as_given
+from vcd.timetravel.why.funnel import Clause, Funnel
+from vcd.timetravel.why.obstacles import held_in, holders_of
+
+_OF_NODES = (Cause.NODE_ROOM, Cause.SHAPE, Cause.SELECTOR, Cause.TAINT, Cause.UNSCHEDULABLE_NODE, Cause.NODE_POLICY)
+
+
+def is_of_nodes(funnel: Funnel, reason: ev.Waiting) -> bool:
+    """Whether the nodes tell more of a cause than the reason does: which clause, and how many."""
+    if not isinstance(reason.reason, str) and "claim" in dict(reason.reason.names):
+        return False
+    return cause_of(reason) in {*_OF_NODES, *(clause.cause for clause in (*funnel.lasting, *funnel.moving))}
+
+
+def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
+    """Why the nodes do not take what is missing of a job."""
+    if funnel.never:
+        return of_shape(case, funnel)
+    if funnel.fits < case.missing:
+        clause = _decisive(case, funnel)
+        if clause is not None:
+            return _excluded(case, funnel, clause)
+        return _overtaken(case, funnel) or _of_room(case, funnel)
+    takes = [(int(funnel.now[funnel.allowed & one.passes].sum()), one) for one in funnel.moving]
+    count, clause = min(takes, key=lambda each: each[0], default=(case.missing, None))
+    if clause is not None and count < case.missing:
+        return _excluded(case, funnel, clause)
+    others = [one for one in case.reasons if cause_of(one) not in (*_OF_NODES, Cause.GANG_INCOMPLETE)]
+    if others:
+        return _in_turn(case, funnel, others[0])
+    return _overtaken(case, funnel) or Diagnosis(Cause.ORDER, {}, _counts(case, funnel))
+
+
+def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
+    """That no node takes a pod, however empty: the allowed node that comes nearest, and what it lacks."""
+    allowed = funnel.allowed if funnel.allowed.any() else np.ones_like(funnel.allowed)
+    room, request = case.session.nodes.usage.allocatable, funnel.task.request
+    row = _nearest(allowed, room, request)
+    lacks: list[int] = np.flatnonzero(room[:, row] < request).tolist()
+    subject = {"node": case.session.nodes.facts.names[row]}
+    clauses = [one.text for one in funnel.lasting if not one.passes.all()]
+    if clauses:
+        subject["clause"] = "; ".join(clauses)
+    return Diagnosis(Cause.SHAPE, subject, case.told(lacks, asks=request, largest=room[:, row]))
+
+
+# --- clauses ----------------------------------------------------------------------------------------------------------
+
+
+def _decisive(case: Case, funnel: Funnel) -> Clause | None:
+    """Of the lasting clauses that keep the job from nodes with room for it, the one whose removal gives most."""
+    if funnel.now.sum() < case.missing:
+        return None
+    gains = [(int(funnel.now[funnel.without(one)].sum()), one) for one in funnel.lasting]
+    best = max(gains, key=lambda each: each[0], default=None)
+    if best is None or best[0] == funnel.fits:  # several exclude the same nodes
+        return max(funnel.lasting, key=lambda one: int(funnel.now[~one.passes].sum()), default=None)
+    return best[1]
+
+
+def _excluded(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
+    """How many nodes a clause leaves, and how many with room it excludes."""
+    counts, with_room = _counts(case, funnel), (funnel.now > 0) & ~clause.passes
+    counts[""] |= {"passes": int(clause.passes.sum()), "excluded with room": int(with_room.sum())}
+    return Diagnosis(clause.cause, _named(clause), counts, clause.reason.words)
+
+
+def _in_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
+    """What kept a pod out in its turn, beside others of the job that had places then."""
+    clause = next((one for one in funnel.moving if one.cause == cause_of(reason)), None)
+    if clause is None:
+        return as_given(reason)
+    counts = _counts(case, funnel)
+    counts[""] |= {"passes": len(funnel.now) - reason.nodes, "excluded with room": 0}
+    return Diagnosis(clause.cause, _named(clause), counts)
+
+
+def _named(clause: Clause) -> dict[str, str]:
+    """What a clause is about: what it names, its text as a clause of nodes or a term of pods."""
+    names = {role: name for role, name in clause.reason.names if role not in ("clause", "taint")}
+    return {**names, "clause" if clause.cause in _OF_NODES else "term": clause.text}
+
+
+def _counts(case: Case, funnel: Funnel) -> Amounts:
+    return {"": {"nodes": len(funnel.now), "needs": case.missing, "fits": funnel.fits}}
+
+
+# --- room -------------------------------------------------------------------------------------------------------------
+
+
+def _of_room(case: Case, funnel: Funnel) -> Diagnosis:
+    """Nodes that may take the job have no room: too little in sum, in pieces too small, or held by others."""
+    usage, names = case.session.nodes.usage, case.session.nodes.resources
+    if funnel.freed[funnel.allowed].sum() >= case.missing:
+        return case.leaving()
+    idle, asked = np.maximum(usage.idle, 0), case.needed > 0
+    free, allowed = sum_of(idle, axis=1), sum_of(idle[:, funnel.allowed], axis=1)
+    short = np.flatnonzero(asked & (free < case.needed)).tolist()
+    if short:
+        return _full(case, short, free)
+    near = _nearest(funnel.allowed, idle, funnel.task.request)
+    lacking = _lacking(funnel.task.request, idle[:, near])
+    if (allowed[asked] >= case.needed[asked]).all():
+        amounts = case.told(lacking, asks=case.needed, free=allowed, largest=idle[:, funnel.allowed].max(axis=1))
+        return Diagnosis(Cause.FRAGMENTATION, {}, amounts | _counts(case, funnel))
+    held = holders_of(case.session, NodeView(case.session, near).tasks, [names[column] for column in lacking])
+    subject = {"node": case.session.nodes.facts.names[near], **({"holder": held[0].job} if held else {})}
+    amounts = case.told(lacking, asks=funnel.task.request, most=idle[:, near])
+    return Diagnosis(Cause.NODE_ROOM, subject, amounts | _counts(case, funnel))
+
+
+def _nearest(allowed: np.ndarray[tuple[int], np.dtype[np.bool_]], room: Ints, request: Ints) -> int:
+    """The allowed node that has the largest part of what a pod asks for."""
+    part = (room / np.maximum(request, 1)[:, None])[request > 0].min(axis=0)
+    return int(np.where(allowed, part, -1).argmax())
+
+
+def _lacking(request: Ints, room: Ints) -> list[int]:
+    """The resources of which a node has too little, that first of which it has the smallest part."""
+    lacking: list[int] = np.flatnonzero((request > 0) & (room < request)).tolist()
+    return sorted(
+        lacking or np.flatnonzero(request > 0).tolist()[:1], key=lambda column: room[column] / request[column]
+    )
+
+
+def _full(case: Case, columns: list[int], free: Ints) -> Diagnosis:
+    """Less is free in sum than the job needs: who holds most."""
+    columns.sort(key=lambda column: free[column] / case.needed[column])
+    held = held_in(case.session, None, case.session.nodes.resources[columns[0]])
+    amounts = case.told(columns, asks=case.needed, free=free, total=case.session.nodes.total)
+    return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, amounts)
+
+
+def _overtaken(case: Case, funnel: Funnel) -> Diagnosis | None:
+    """Whether the room that others were given while it waited would let it in."""
+    idle = case.session.nodes.usage.idle
+    room, by_job = idle.copy(), dict[str, dict[int, Ints]]()
+    for task in case.placed_meanwhile():
+        room[:, task.node] += task.request
+        back = by_job.setdefault(task.job.key, {})
+        back[task.node] = back.get(task.node, 0) + task.request
+    if not by_job or funnel.with_room(room)[funnel.allowed].sum() < case.missing:
+        return None
+    given = {}
+    for key, back in by_job.items():
+        rows = np.array(list(back), np.intp)
+        more = funnel.with_room(idle[:, rows] + np.stack(list(back.values()), axis=1), rows) - funnel.now[rows]
+        given[key] = int(more[funnel.allowed[rows]].sum())
+    return case.overtaken({key: pods for key, pods in given.items() if pods} or dict.fromkeys(given, 1))
