@@ -10,6 +10,7 @@ from tests import dsl
 from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, log_of, running
+from vcd.scheduling.search.predicates.node import NodeAffinity
 from vcd.timetravel.why.verdict import Verdict, verdict
 
 GPU = "nvidia.com/gpu"
@@ -246,3 +247,33 @@ async def test_a_gate_and_a_closed_queue(tmp_path: Path) -> None:
     path = await log_of(tmp_path, PLAIN, dsl.node("n1"), dsl.queue("shut", state="Closed"), gated, closed)
     assert about(verdict(path, "gated")) == ("gated", {"gate": "example.com/hold"})
     assert about(verdict(path, "closed")) == ("queue-closed", {"queue": "shut", "state": "Closed"})
+
+
+async def test_no_node_at_all_and_none_that_a_selector_matches(tmp_path: Path) -> None:
+    job = list(dsl.gang("bert", 1, cpu=8, spec={"nodeSelector": {"tier": "x"}}))
+    found = verdict(await log_of(tmp_path, PLAIN, job), "bert", change=True)
+    assert (found.cause, found.fix, found.text) == ("unschedulable-node", "", "bert waits 0 s: there is no node")
+    (tmp_path / "full").mkdir()
+    path = await log_of(tmp_path / "full", PLAIN, dsl.node("n1"), running("x", 1, "n1", cpu=8), job)
+    assert about(verdict(path, "bert")) == ("selector", {"clause": "nodeSelector tier=x"})
+
+
+async def test_a_reason_with_a_causes_name_and_none_of_its_figures(tmp_path: Path) -> None:
+    """Cards that exist nowhere are a shape that no node takes, and capacity-card says it in words of its own."""
+    conf = CAPACITY.replace("capacity", "capacity-card")
+    job = list(dsl.gang("bert", 1, gpu=1, annotations={"volcano.sh/card.name": "NVIDIA-H200"}))
+    node = dsl.node("n1", gpu=2, labels={"nvidia.com/gpu.product": "NVIDIA-A100"})
+    queue = dsl.queue("team", annotations={"volcano.sh/card.quota": '{"NVIDIA-H200": 4}'})
+    found = verdict(await log_of(tmp_path, conf, node, queue, job), "bert")
+    assert "NVIDIA-H200" in found.text
+
+
+async def test_a_plugin_that_fails_when_it_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def clauses(*_: object) -> None:
+        raise ZeroDivisionError("no such node")
+
+    monkeypatch.setattr(NodeAffinity, "clauses", clauses)
+    job = list(dsl.gang("bert", 1, cpu=8, spec={"nodeSelector": {"tier": "x"}}))
+    found = verdict(await log_of(tmp_path, PLAIN, dsl.node("n1"), job), "bert")
+    assert found.cause == "selector"
+    assert found.text.endswith("(asking the nodes again fails with ZeroDivisionError: no such node)")

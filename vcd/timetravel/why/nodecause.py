@@ -28,6 +28,8 @@ def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
     """Why the nodes do not take what is missing of a job."""
     if funnel.never:
         return of_shape(case, funnel)
+    if not funnel.allowed.any():  # though no room is there beyond them, either
+        return _excluded(case, funnel, min(funnel.lasting, key=lambda one: int(one.passes.sum())))
     if funnel.fits < case.missing:
         clause = _decisive(case, funnel)
         if clause is not None:

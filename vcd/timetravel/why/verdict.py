@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
 
 from vcd.model.words import span_in_words
 from vcd.timetravel.history import History, opened
-from vcd.timetravel.why.case import Diagnosis
+from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import Counterfactual, smallest_change
 from vcd.timetravel.why.diagnosis import diagnose, pods_missing
 from vcd.timetravel.why.explain import NotFound, named
@@ -17,7 +17,7 @@ from vcd.timetravel.why.funnel import FunnelLine
 from vcd.timetravel.why.orders import precedence
 from vcd.timetravel.why.spans import WaitSpan, spans_of
 from vcd.timetravel.why.verdictwords import said
-from vcd.timetravel.why.waits import wait_at
+from vcd.timetravel.why.waits import Wait, wait_at
 from vcd.timetravel.words import moment
 
 LONGEST = 200
@@ -101,7 +101,7 @@ def verdict_on(history: History, group: str) -> Verdict:
     held: dict[str, int] = {}
     found: dict[str, tuple[Diagnosis, WaitSpan]] = {}
     for length, span in _longest(spans, waited):
-        diagnosis = diagnose(wait_at(history, group, span.last), _served(history, spans[0].first, span.last))
+        diagnosis = _diagnosed(wait_at(history, group, span.last), _served(history, spans[0].first, span.last))
         held[diagnosis.cause] = held.get(diagnosis.cause, 0) + length
         found.setdefault(diagnosis.cause, (diagnosis, span))
     cause = max(held, key=held.__getitem__)
@@ -140,6 +140,16 @@ def _longest(spans: list[WaitSpan], waited: int) -> list[tuple[int, WaitSpan]]:
 def _served(history: History, first: int, last: int) -> frozenset[str]:
     """The pods that were given nodes in some sessions."""
     return frozenset(key for (key,) in history.reader.rows("served", first=first, last=last))
+
+
+def _diagnosed(wait: Wait, served: Collection[str]) -> Diagnosis:
+    """Why a job waits; what the log says where a plugin fails at being asked again."""
+    try:
+        return diagnose(wait, served)
+    except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+        given = as_given(in_order(wait.reasons)[0])
+        words = f"{given.words} (asking the nodes again fails with {type(error).__name__}: {error})"
+        return msgspec.structs.replace(given, words=words)
 
 
 def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int) -> Diagnosis:

@@ -11,6 +11,10 @@ from vcd.timetravel.why.case import Diagnosis
 
 def said(diagnosis: Diagnosis) -> str:
     """What a job waits for."""
+    if "passes" in diagnosis.amounts.get("", {}):  # a clause, whatever it comes to
+        return _of_claim(diagnosis) if "claim" in diagnosis.subject else _of_clause(diagnosis)
+    if diagnosis.words:
+        return _of_namespace(diagnosis) if diagnosis.cause == Cause.NAMESPACE_QUOTA else _as_given(diagnosis)
     return _SENTENCES.get(diagnosis.cause, _as_given)(diagnosis)
 
 
@@ -53,10 +57,12 @@ def _shape(diagnosis: Diagnosis) -> str:
     )
 
 
-def _excluded(diagnosis: Diagnosis) -> str:
+def _of_clause(diagnosis: Diagnosis) -> str:
     counts, subject = _Figures(diagnosis).counts, diagnosis.subject
-    clause = subject.get("clause") or subject.get("term", "")
-    excluded = counts["excluded with room"]
+    if "clause" not in subject:
+        passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')} pass it"
+        return f"{subject['term']}: {passes}; {_Figures(diagnosis).needs}"
+    clause, excluded = subject["clause"], counts["excluded with room"]
     if diagnosis.cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE):
         kept = counts["nodes"] - counts["passes"]
         what = f"taint {clause}" if diagnosis.cause == Cause.TAINT else "a cordon (spec.unschedulable)"
@@ -64,14 +70,6 @@ def _excluded(diagnosis: Diagnosis) -> str:
     else:
         words = f"{clause} fits {counts['passes']} of {counted(counts['nodes'], 'node')}, {excluded} others with room"
     return f"{words}; {_Figures(diagnosis).needs}"
-
-
-def _kept_away(diagnosis: Diagnosis) -> str:
-    counts = _Figures(diagnosis).counts
-    if "term" not in diagnosis.subject:
-        return _as_given(diagnosis)
-    passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')} pass it"
-    return f"{diagnosis.subject['term']}: {passes}; {_Figures(diagnosis).needs}"
 
 
 def _node_room(diagnosis: Diagnosis) -> str:
@@ -118,9 +116,7 @@ def _admission(diagnosis: Diagnosis) -> str:
 
 
 def _of_claim(diagnosis: Diagnosis) -> str:
-    claim, counts = diagnosis.subject.get("claim"), _Figures(diagnosis).counts
-    if "passes" not in counts or not claim:
-        return _as_given(diagnosis)
+    claim, counts = diagnosis.subject["claim"], _Figures(diagnosis).counts
     passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')}"
     return f"claim {claim} leads to {passes} ({diagnosis.words}); {_Figures(diagnosis).needs}"
 
@@ -156,12 +152,6 @@ def _leaving(diagnosis: Diagnosis) -> str:
 
 _SENTENCES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.SHAPE: _shape,
-    Cause.SELECTOR: _excluded,
-    Cause.TAINT: _excluded,
-    Cause.UNSCHEDULABLE_NODE: _excluded,
-    Cause.POD_AFFINITY: _kept_away,
-    Cause.SPREAD: _kept_away,
-    Cause.PORTS: _kept_away,
     Cause.NODE_ROOM: _node_room,
     Cause.FRAGMENTATION: _fragmentation,
     Cause.CLUSTER_FULL: _full,
@@ -171,10 +161,8 @@ _SENTENCES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.OTHERS_GUARANTEE: _limit,
     Cause.CARD_QUOTA: _limit,
     Cause.ADMISSION: _admission,
-    Cause.VOLUME: _of_claim,
-    Cause.NAMESPACE_QUOTA: _of_namespace,
     Cause.PODS_MISSING: _missing,
     Cause.ORDER: _order,
     Cause.LEAVING: _leaving,
 }
-"""By cause; of the others the reason is said as it was given."""
+"""By cause, of what is neither a clause nor said as a reason gave it."""
