@@ -9,7 +9,7 @@ import pytest
 from tests import dsl
 from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
-from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, log_of, running
+from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, log_of, running, short_queue
 from vcd.scheduling.search.predicates.node import NodeAffinity
 from vcd.timetravel.why.verdict import Verdict, verdict
 
@@ -62,25 +62,21 @@ async def test_a_selector_that_fits_too_few_nodes(tmp_path: Path) -> None:
     )
 
 
-async def test_a_taint(tmp_path: Path) -> None:
-    taint = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
-    nodes = [dsl.node(f"n{i}", taints=[taint] if i else []) for i in range(3)]
+@pytest.mark.parametrize(
+    ("closed", "cause", "clause", "words"),
+    [
+        ({"taints": [ML]}, "taint", "dedicated=ml:NoSchedule", "taint dedicated=ml:NoSchedule"),
+        ({"unschedulable": True}, "unschedulable-node", "spec.unschedulable", "a cordon (spec.unschedulable)"),
+    ],
+)
+async def test_nodes_with_room_that_are_closed(
+    tmp_path: Path, closed: Manifest, cause: str, clause: str, words: str
+) -> None:
+    nodes = [dsl.node(f"n{i}", **(closed if i else {})) for i in range(3)]
     path = await log_of(tmp_path, PLAIN, nodes, running("x", 1, "n0", cpu=8), list(dsl.gang("bert", 1, cpu=8)))
     found = verdict(path, "bert")
-    assert about(found) == ("taint", {"clause": "dedicated=ml:NoSchedule"})
-    assert found.text == (
-        "bert waits 0 s: taint dedicated=ml:NoSchedule excludes 2 of 3 nodes, 2 of these with room; it needs 1 pod"
-    )
-
-
-async def test_cordoned_nodes(tmp_path: Path) -> None:
-    nodes = [dsl.node(f"n{i}", unschedulable=bool(i)) for i in range(3)]
-    path = await log_of(tmp_path, PLAIN, nodes, running("x", 1, "n0", cpu=8), list(dsl.gang("bert", 1, cpu=8)))
-    found = verdict(path, "bert")
-    assert about(found) == ("unschedulable-node", {"clause": "spec.unschedulable"})
-    assert found.text == (
-        "bert waits 0 s: a cordon (spec.unschedulable) excludes 2 of 3 nodes, 2 of these with room; it needs 1 pod"
-    )
+    assert about(found) == (cause, {"clause": clause})
+    assert found.text == f"bert waits 0 s: {words} excludes 2 of 3 nodes, 2 of these with room; it needs 1 pod"
 
 
 async def test_room_in_pieces(tmp_path: Path) -> None:
@@ -118,16 +114,7 @@ async def test_a_pool_that_is_held(tmp_path: Path) -> None:
 
 
 async def test_the_queues_capability(tmp_path: Path) -> None:
-    path = await log_of(
-        tmp_path,
-        CAPACITY,
-        [dsl.node("n1", cpu=25), dsl.node("n2", cpu=25)],
-        dsl.queue("team-a", capability={"cpu": "40"}),
-        running("old", 3, "n1", queue="team-a", cpu=5),
-        running("older", 3, "n2", queue="team-a", cpu=5),
-        list(dsl.gang("train", 4, queue="team-a", cpu=3, created=1)),
-    )
-    found = verdict(path, "train")
+    found = verdict(await short_queue(tmp_path), "train")
     assert about(found) == ("queue-capability", {"queue": "team-a", "field": "spec.capability.cpu"})
     assert found.text == (
         "train waits 0 s: queue team-a may have 40 cpu (spec.capability.cpu): 30 taken, and it asks for 12"

@@ -15,7 +15,7 @@ from vcd.scheduling.framework.reasons import cause_of, declared, told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.views import Job, Task
 from vcd.timetravel.why.funnel import Funnel, FunnelLine
-from vcd.timetravel.why.obstacles import pending_task, task_without_node
+from vcd.timetravel.why.obstacles import waiting_task
 from vcd.timetravel.why.waits import Wait
 
 Amounts = dict[str, dict[str, int]]
@@ -56,7 +56,7 @@ class Case:
     @cached_property
     def funnel(self) -> Funnel | None:
         """The nodes for the pod that found none; None where no pod waits for one, or there is no node."""
-        task = task_without_node(self.job, self.wait) or pending_task(self.session, self.job)
+        task = waiting_task(self.wait, self.job)
         return None if task is None or not len(self.session.nodes) else Funnel(self.session, task)
 
     @cached_property

@@ -17,6 +17,8 @@ from vcd.model.objects import Node, Object, ObjectMeta, PodSpec, PriorityClass, 
 from vcd.model.quantity import format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import TaskStatus
+from vcd.scheduling.search.predicates.node import CORDON
+from vcd.scheduling.search.predicates.spread import HOSTNAME
 from vcd.state.content import GONE
 from vcd.state.facts import NodeFacts
 from vcd.state.interning import Pages
@@ -31,8 +33,6 @@ _BY_GROUP = ("groups", "waiting", "stranded", "evicted")
 _BY_POD = ("volumes", "annotations", "lifting", "nominated", "nomination_turns")
 """What a snapshot holds by the keys of groups, and of pods."""
 
-HOSTNAME = "kubernetes.io/hostname"
-CORDON_TAINT = "node.kubernetes.io/unschedulable"
 _NOWHERE = -1
 
 CHANGED_CLASS = "(changed)"
@@ -121,7 +121,7 @@ def without_cordons(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
     """With some nodes uncordoned; the taint that stands for the cordon goes with it."""
 
     def changed(node: Node) -> Node:
-        taints = tuple(taint for taint in node.spec.taints if taint.key != CORDON_TAINT)
+        taints = tuple(taint for taint in node.spec.taints if taint.key != CORDON.key)
         return altered(node, spec={"unschedulable": False, "taints": taints})
 
     return _with_nodes(snapshot, names, changed)

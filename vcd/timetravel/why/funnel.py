@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from vcd.model.reasons import Reason
+from vcd.model.reasons import Cause, Reason
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import label_of
 from vcd.scheduling.search.parts import Depends, Mask, Rows
@@ -105,7 +105,7 @@ class Funnel:
             left = left & clause.passes
             found.append(FunnelLine(clause.cause, clause.text, int(clause.passes.sum()), int(left.sum())))
         has_room = self.now > 0
-        return [*found, FunnelLine("node-room", "room now", int(has_room.sum()), int((left & has_room).sum()))]
+        return [*found, FunnelLine(Cause.NODE_ROOM, "room now", int(has_room.sum()), int((left & has_room).sum()))]
 
 
 def _all(clauses: Iterable[Clause], count: int) -> Mask:

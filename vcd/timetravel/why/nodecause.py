@@ -7,6 +7,7 @@ import numpy as np
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.scheduling.framework.reasons import cause_of
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.nodeview import NodeView
 from vcd.state.sums import sum_of
@@ -123,7 +124,7 @@ def _of_room(case: Case, funnel: Funnel) -> Diagnosis:
     return Diagnosis(Cause.NODE_ROOM, subject, amounts | _counts(case, funnel))
 
 
-def _nearest(allowed: np.ndarray[tuple[int], np.dtype[np.bool_]], room: Ints, request: Ints) -> int:
+def _nearest(allowed: Mask, room: Ints, request: Ints) -> int:
     """The allowed node that has the largest part of what a pod asks for."""
     part = (room / np.maximum(request, 1)[:, None])[request > 0].min(axis=0)
     return int(np.where(allowed, part, -1).argmax())

@@ -231,6 +231,11 @@ def pending_task(session: Session, job: Job) -> Task | None:
     return framework_of(session).in_task_order(pending)[0] if pending else None
 
 
+def waiting_task(wait: Wait, job: Job) -> Task | None:
+    """The pod of a job that nodes are asked about: the one that found none, else the first that has no place."""
+    return task_without_node(job, wait) or pending_task(wait.session, job)
+
+
 @dataclass(frozen=True)
 class Nearness:
     """The nodes that all but their room would let take a task, as they are at the end of the session, with what is

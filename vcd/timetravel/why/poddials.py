@@ -11,7 +11,9 @@ import numpy as np
 
 from vcd.model.objects import PodSpec
 from vcd.model.selectors import EXISTS, IN, Toleration, tolerates
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.search.predicates.node import HARD_EFFECTS, required_nodes, taint_clause
+from vcd.scheduling.search.predicates.spread import HARD
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
@@ -21,7 +23,6 @@ from vcd.timetravel.why.funnel import Funnel
 
 _TYPES = 3
 """How many types of nodes are tried for a node more."""
-_HARD = "DoNotSchedule"
 
 
 def pod_dials(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
@@ -48,7 +49,7 @@ def _counting(
     )  # fmt: skip
 
 
-def _nearest(funnel: Funnel, among: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[str]:
+def _nearest(funnel: Funnel, among: Mask) -> list[str]:
     """The names of some nodes, those first that have room for most pods."""
     rows = np.flatnonzero(among & (funnel.empty > 0))
     order = rows[np.argsort(-funnel.now[rows], kind="stable")]
@@ -127,7 +128,7 @@ def _terms(spec: PodSpec) -> Iterator[tuple[str, Callable[[PodSpec], PodSpec]]]:
         part = None if affinity is None else getattr(affinity, field)
         if part is not None and part.required:
             yield name, partial(_without_required, field)
-    if any(each.when_unsatisfiable == _HARD for each in spec.topology_spread_constraints):
+    if any((each.when_unsatisfiable or HARD) == HARD for each in spec.topology_spread_constraints):
         yield "topologySpreadConstraints", lambda one: msgspec.structs.replace(one, topology_spread_constraints=())
 
 

@@ -22,7 +22,7 @@ from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
 from vcd.timetravel.why.dials import Dial, quota_dials, room_dial
 from vcd.timetravel.why.funnel import Funnel
-from vcd.timetravel.why.obstacles import nearness, pending_task, task_without_node
+from vcd.timetravel.why.obstacles import nearness, waiting_task
 from vcd.timetravel.why.poddials import pod_dials
 from vcd.timetravel.why.waits import Wait
 
@@ -182,7 +182,7 @@ class Search:
         return first
 
     def _dials(self, job: Job) -> list[Dial]:
-        task = task_without_node(job, self._wait) or pending_task(self._session, job)
+        task = waiting_task(self._wait, job)
         if task is None or not len(self._session.nodes):
             return []
         if self._pod_dials is None:
@@ -208,7 +208,7 @@ class Search:
 
     def _rooms(self, job: Job) -> FoundChange | None:
         """The nodes to which least lacks are tried; of those that work, the one that needs least of one resource."""
-        task = task_without_node(job, self._wait) or pending_task(self._session, job)
+        task = waiting_task(self._wait, job)
         if task is None:
             return None
         since, best = self.trials.decisions, None

@@ -74,12 +74,8 @@ def _without_pods(history: History, group: str) -> Verdict:
         found = None if index is None else pods_missing(session.job(index))
         if found is not None:
             since = next(logged.time for logged in history.reader.object_history("PodGroup", group))
-            seconds = max(history.reader.last_time() - since, 0) / _SECOND
-            text = f"{group.partition('/')[2]} waits {span_in_words(seconds)}: {said(found)}"
-            return Verdict(
-                group, found.cause, found.subject, found.amounts, moment(since), seconds, 1.0, record.session,
-                "", False, shortened(text),
-            )  # fmt: skip
+            waited = max(history.reader.last_time() - since, 0)
+            return _made(group, found, since, waited, 1.0, record.session, "waits")
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
 
 
@@ -108,12 +104,18 @@ def verdict_on(history: History, group: str) -> Verdict:
     diagnosis, span = found[cause]
     if "ahead" in diagnosis.subject:
         diagnosis = _with_key(history, diagnosis, group, spans[0].first)
-    seconds = sum(span.end - span.start for span in spans) / _SECOND
+    length = sum(span.end - span.start for span in spans)
     verb = "waits" if spans[-1].last == history.reader.last_session() else "waited"
-    text = f"{group.partition('/')[2]} {verb} {span_in_words(seconds)}: {said(diagnosis)}"
+    return _made(group, diagnosis, spans[0].start, length, round(held[cause] / waited, 3), span.last, verb)
+
+
+def _made(group: str, found: Diagnosis, since: int, waited: int, share: float, session: int, verb: str) -> Verdict:
+    """A diagnosis as a verdict without a change; times in ns."""
+    seconds = waited / _SECOND
+    text = shortened(f"{group.partition('/')[2]} {verb} {span_in_words(seconds)}: {said(found)}")
     return Verdict(
-        group, cause, diagnosis.subject, diagnosis.amounts, moment(spans[0].start), seconds,
-        round(held[cause] / waited, 3), span.last, "", False, shortened(text), diagnosis.funnel,
+        group, found.cause, found.subject, found.amounts, moment(since), seconds, share, session, "", False, text,
+        found.funnel,
     )  # fmt: skip
 
 
