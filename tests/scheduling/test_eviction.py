@@ -51,7 +51,7 @@ def room_for(session: Session, name: str = "new") -> Room:
         job,
         framework_of(session).preemptable,
         placed.freeable(chosen),
-        lambda task: task.job is not job,
+        lambda task: "is of the job itself" if task.job is job else "",
         "for a test",
     )
 

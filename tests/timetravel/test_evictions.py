@@ -14,18 +14,11 @@ from tests.actions.test_shuffle import called, moving
 from tests.dsl import Manifest
 from tests.plugins.test_capacity_card import card_queue, carded, users
 from tests.timetravel.histories import Scheduler, scheduler
-from vcd.eventlog import LogReader
 from vcd.model import events as ev
-from vcd.scheduling.framework.arguments import parse_arguments
-from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Task
+from vcd.scheduling.framework.standing import Precedence
 from vcd.timetravel.history import History
 from vcd.timetravel.why.evictions import Eviction, EvictionExplanation, explain_eviction
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.orders import Precedence
-from vcd.timetravel.why.victims import offered
 
 CONF = """\
 actions: "allocate, reclaim, preempt"
@@ -128,39 +121,6 @@ async def test_the_lines_hold_the_sentence_the_reasons_and_a_table(path: Path) -
         json.loads(msgspec.json.encode(explanation))["evictions"][0]["queues"]["a"]["amounts"]["deserved"]["cpu"]
         == 40000
     )
-
-
-async def test_who_may_go_with_each_plugins_part_is_the_sessions_own(path: Path) -> None:
-    async with scheduler(path, CONF) as made:
-        await reclaimed(made)
-    asker = Comparer()
-    with LogReader(path) as reader:
-        History(reader).rerun(1, observers=(asker,))
-    assert asker.answers
-    assert all(mine == theirs for mine, theirs in asker.answers)
-
-
-class Comparer(Plugin):
-    """Asks at every question what the session answers, and what ``offered`` does."""
-
-    name = "comparer"
-
-    def __init__(self) -> None:
-        super().__init__(parse_arguments((), {}))
-        self.answers: list[tuple[list[Task], list[Task]]] = []
-        self._asks = False
-
-    def open(self, session: Session) -> None:
-        self._session = session
-
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> None:
-        if not self._asks:
-            self._asks = True
-            offers, _ = offered(self._session, "reclaimable", reclaimer, tasks, self)
-            going = sorted((offer for offer in offers.values() if offer.place), key=lambda offer: offer.place)
-            answer = framework_of(self._session).reclaimable(reclaimer, tasks).together()
-            self.answers.append(([offer.task for offer in going], answer))
-            self._asks = False
 
 
 # --- what became of it ------------------------------------------------------------------------------------------------

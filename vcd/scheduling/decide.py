@@ -13,6 +13,7 @@ from vcd.scheduling.framework.arguments import read_arguments
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption, Policy
+from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.framework.validity import tell_of_large_pods
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import NOBODY, Outside
@@ -29,15 +30,18 @@ def decide(
     *,
     outside: Outside = NOBODY,
     interrupted: Sequence[str] = (),
+    trace: Trace | None = None,
 ) -> ev.Plan:
     """The plan for one cycle.
 
     ``now`` is in nanoseconds since the epoch; ``seed`` orders nodes that are equally good. ``memory`` spares work
     that an earlier call did and changes no plan. ``outside`` answers what plugins ask the world (by default that
     nobody is there). A plugin that raises is left out, and named in ``plan.faults``; so are those ``interrupted``
-    (``SessionDecided.interrupted``), from the beginning.
+    (``SessionDecided.interrupted``), from the beginning. ``trace`` is told how it is decided, and changes no plan.
     """
-    return closing.plan_of(run(snapshot, policy, now, seed, memory, outside=outside, interrupted=interrupted))
+    return closing.plan_of(
+        run(snapshot, policy, now, seed, memory, outside=outside, interrupted=interrupted, trace=trace)
+    )
 
 
 def run(
@@ -52,6 +56,7 @@ def run(
     outside: Outside = NOBODY,
     watch: guard.Watch | None = None,
     interrupted: Sequence[str] = (),
+    trace: Trace | None = None,
 ) -> Session:
     """The session after its last action, for who wants more than the plan (explanations, metrics).
 
@@ -76,7 +81,7 @@ def run(
             session = Session(
                 snapshot, now, seed, policy_digest=policy.digest, outside=outside, left_out=sorted(excluded | late)
             )
-            framework = Framework(session, policy, plugins, used, way, mark)
+            framework = Framework(session, policy, plugins, used, way, mark, trace)
             if all(registry.actions()[name].treats_alike for name in policy.actions):
                 framework.find_alike()
             stranded.release(session)

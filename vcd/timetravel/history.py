@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -17,9 +17,8 @@ from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
-from vcd.scheduling.framework.arguments import parse_arguments
-from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import Policy, PolicyError
+from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
@@ -50,19 +49,6 @@ class Listener(Protocol):
 
     def see(self, logged: Logged) -> None:
         """Listen to one event."""
-
-
-class Observer(Plugin):
-    """Sees a session as it is decided again, and has no opinion."""
-
-    name = "observer"
-
-    def __init__(self) -> None:
-        super().__init__(parse_arguments((), {}))
-
-    def open(self, session: Session) -> None:
-        """Keep the session."""
-        self.session = session
 
 
 class History:
@@ -133,9 +119,9 @@ class History:
         return self._maker.snapshot()
 
     def rerun(
-        self, number: int, *, jump: bool = True, observers: Sequence[Observer] = (), actions: bool = True
+        self, number: int, *, jump: bool = True, trace: Trace | None = None, actions: bool = True
     ) -> tuple[ev.SessionDecided, Session]:
-        """A session decided again, as it stands after its last action; ``observers`` are asked before all plugins.
+        """A session decided again, as it stands after its last action; ``trace`` is told how it is decided.
 
         What the world outside answered is answered from the record, whatever is asked of it beside. Without
         ``actions`` it stands as it began, and plugins that failed later in it are left out already.
@@ -148,7 +134,7 @@ class History:
             policy if actions else dataclasses.replace(policy, actions=()),
             record.now,
             record.seed,
-            observers=observers,
+            trace=trace,
             outside=Remembered(record.asked),
             interrupted=record.interrupted if actions else ev.decode_plan(record.plan).faults,
         )

@@ -162,19 +162,28 @@ class GangEvictionAction(Action):
         others = [other for other in self._placed(session) if self.may_go(other, context.job)]
         for bundle in self.in_order(framework, context.job, others, need, wanted):
             other = bundle.job
-            tasks = tuple(framework.unified_evictable(context, list(bundle.tasks)).together())
+            tasks = self._asked(framework, context, list(bundle.tasks))
             if not bundle.whole and len(tasks) < len(bundle.tasks):
                 staying.add(other.index)
                 candidates = self._candidates(session, other)
                 free = framework.unified_evictable(context, candidates).tasks
                 spare = [task for each in bundles_of(other, free, wanted) if not each.whole for task in each.tasks]
-                tasks = tuple(framework.unified_evictable(context, spare).together())
+                tasks = self._asked(framework, context, spare)
             if bundle.whole and (
                 len(tasks) < len(bundle.tasks) or other.index in staying or not self.values["allowWholeBundle"]
             ):
                 continue
             if tasks:
                 yield Bundle(bundle.whole, other, tasks)
+
+    @staticmethod
+    def _asked(framework: Framework, context: EvictionContext, tasks: list[Task]) -> tuple[Task, ...]:
+        """Those of some tasks that may go together."""
+        victims = framework.unified_evictable(context, tasks)
+        going = victims.together()
+        if framework.trace is not None:
+            framework.trace.searched(context, context.job, going, victims)
+        return tuple(going)
 
     def bundles(self, session: Session, job: Job, wanted: Mask) -> list[Bundle]:
         """What a job that may be asked can spare of its tasks, and the rest."""

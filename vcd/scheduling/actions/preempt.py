@@ -115,11 +115,15 @@ class PreemptAction(Action):
             queue = job.queue.index
             freeable = placed.freeable_in(("queue", queue), lambda: session.jobs.queue[placed.jobs] == queue)
 
-        def may(task: Task) -> bool:
-            return task.job.queue is job.queue and (task.job is job) is within
+        def exempt(task: Task) -> str:
+            if task.job.queue is not job.queue:
+                return f"is of another queue, {task.job.queue.name}"
+            if (task.job is job) is within:
+                return ""
+            return "is of another job" if within else "is of the job itself"
 
         why = f"preemption for {job.key} of queue {job.queue.name}"
-        return Room(framework, job, framework.preemptable, freeable, may, why)
+        return Room(framework, job, framework.preemptable, freeable, exempt, why)
 
     def _take(self, framework: Framework, statement: Statement, room: Room, tasks: deque[Task]) -> bool:
         """Take the first of some tasks off, and let it wait where others make room for it; False, with nothing done,

@@ -49,16 +49,20 @@ class ReclaimAction(Action):
         session = framework.session
         job, queue = statement.job, statement.job.queue
 
-        def may_go(other: Task) -> bool:
+        def exempt(other: Task) -> str:
             theirs = other.job.queue
-            return theirs is not queue and theirs.reclaimable and other.status == _RUNNING
+            if theirs is queue:
+                return f"is of queue {queue.name} itself"
+            if not theirs.reclaimable:
+                return f"queue {theirs.name} is not reclaimable"
+            return "" if other.status == _RUNNING else "does not run yet"
 
         room = Room(
             framework,
             job,
             framework.reclaimable,
             placed_tasks(session).freeable_in(("other queues", queue.index), lambda: _of_other_queues(session, queue)),
-            may_go,
+            exempt,
             f"reclaim for {job.key} of queue {queue.name}",
         )
         nodes: dict[Hashable, list[int]] = {}

@@ -7,7 +7,7 @@ and queues' accounts are those after the evictions (Volcano #5022).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice, takewhile
@@ -29,8 +29,8 @@ from vcd.state.sums import sums_by
 NEVER = "Never"
 _PLACED = (int(TaskStatus.BOUND), int(TaskStatus.RUNNING))
 
-May = Callable[["Task"], bool]
-"""Whether a task may be asked about at all, before any plugin is."""
+Exempt = Callable[["Task"], str]
+"""Why a task is not asked about at all, in words; empty where plugins are asked."""
 Ask = Callable[["Task", "list[Task]"], "Victims"]
 """Who of some tasks may go for a task."""
 
@@ -85,6 +85,15 @@ class PlacedTasks:
                 )
             staying = self._staying[node] = [task for task in found if task.status in _PLACED]
         return staying
+
+    def all_on(self, node: int) -> list[Task]:
+        """The tasks of a node that are still there, in order of key, whether they may be evicted or not."""
+        tasks = self._session.views.tasks_at(self.rows[self._starts[node] : self._starts[node + 1]].tolist())
+        return sorted((task for task in tasks if task.status in _PLACED), key=lambda task: task.key)
+
+    def is_immune(self, task: Task) -> bool:
+        """Whether a task took the place of an evicted one."""
+        return task.row in self._immune
 
     def by_job(self) -> dict[int, list[int]]:
         """Rows of the placed tasks of each job but those that are immune, jobs in order of key."""
@@ -259,20 +268,20 @@ class _Exchange(NamedTuple):
 
 
 class Room:
-    """The search for room for one job's tasks: ``may`` says who is asked about, ``ask`` asks the plugins.
+    """The search for room for one job's tasks: ``exempt`` says who is not asked about, ``ask`` asks the plugins.
 
-    ``freeable`` is the most that tasks of which ``may`` is true would free, by node. Nodes that had nothing for a kind
+    ``freeable`` is the most that tasks that are not exempt would free, by node. Nodes that had nothing for a kind
     of task are not looked at again for the same job, since what a job takes leaves less for it; but where other pods'
     places matter (affinity, spread) what it takes may open a node, too.
     """
 
-    def __init__(self, framework: Framework, job: Job, ask: Ask, freeable: Freeable, may: May, why: str) -> None:
+    def __init__(self, framework: Framework, job: Job, ask: Ask, freeable: Freeable, exempt: Exempt, why: str) -> None:
         self.framework = framework
         self.session = framework.session
         self.job = job
         self.why = why
         self._ask = ask
-        self._may = may
+        self._exempt = exempt
         self._placed = placed_tasks(framework.session)
         self._freeable = freeable
         self._resolvable: dict[Hashable, npt.NDArray[np.bool_]] = {}
@@ -342,10 +351,25 @@ class Room:
 
     def offered(self, task: Task, node: int) -> list[Task]:
         """Whom to ask about on a node, in the order in which they would go."""
-        tasks = [other for other in self._placed.on_node(node) if self._may(other)]
+        tasks = [other for other in self._placed.on_node(node) if not self._exempt(other)]
         if task.best_effort:
             tasks = [other for other in tasks if other.best_effort]
         return self.framework.in_victim_order(tasks, task.job.queue)
+
+    def exempt_on(self, task: Task, node: int, offered: list[Task]) -> Iterator[tuple[Task, str]]:
+        """Who on a node is not among those ``offered`` for a task, in order of key, and why not."""
+        asked = {other.row for other in offered}
+        for other in self._placed.all_on(node):
+            if other.row in asked:
+                continue
+            if not other.preemptable:
+                yield other, "says that it may not be preempted"
+            elif self._placed.is_immune(other):
+                yield other, "took the place of an evicted pod"
+            elif why := self._exempt(other):
+                yield other, why
+            else:
+                yield other, "is not best-effort, as the one that wants room is"
 
     def fits(self, task: Task, node: int) -> bool:
         """Whether a task could be on a node as things are now."""
@@ -374,15 +398,23 @@ class Room:
         room = self.session.nodes.usage.room_of(node)
         ask = partial(self._ask, task, offered)
         going, leave = choose_victims(task, room, ask, enough=True)
+        self._write_down(task, node, offered, going, leave)
         chosen = self._evict_until_fit(statement, task, node, going)
         if chosen is None and 0 < len(going) < len(offered):  # room there is; others may be in a predicate's way
-            going, _ = choose_victims(task, room, ask)
+            going, leave = choose_victims(task, room, ask)
+            self._write_down(task, node, offered, going, leave)
             chosen = self._evict_until_fit(statement, task, node, going)
         elif chosen and leave.lasts and len(going) == 1 and going[0].amounts == task.amounts:
             jobs, queues = {other.job.index for other in offered}, {other.job.queue.index for other in offered}
             rest = offered if len(jobs) == len(offered) and len(queues) == 1 else None
             self._exchanged(task, self.kind(task), node, leave, rest, going[0])
         return chosen
+
+    def _write_down(self, task: Task, node: int, offered: list[Task], going: list[Task], leave: Victims) -> None:
+        trace = self.framework.trace
+        if trace is not None:
+            room = self.session.nodes.usage.room_of(node)
+            trace.searched(task, self.job, going, leave, room, lambda: self.exempt_on(task, node, offered))
 
     def exchange(self, statement: Statement, task: Task, node: int) -> bool:
         """Evict who is next on a node where the task before, one alike, waits for as much as its victim held: as

@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from vcd.scheduling.framework import checks, rules
-from vcd.scheduling.framework.guard import Guard
+from vcd.scheduling.framework.guard import Guard, MakeCheck, Method
 from vcd.scheduling.framework.order import JobQueue, VictimOrder, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.rules import Participants, plugin_of
+from vcd.scheduling.framework.trace import PROTECTS, Trace
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -28,7 +29,8 @@ class Framework(Points):
 
     Within a tier plugins are opened, asked and closed in the order of their names, whatever their order in the file is,
     but at the points that are about order (``IN_CONFIGURED_ORDER``). ``evaluator`` is the search over their predicates
-    and scores; ``memory`` what it knows from earlier sessions. ``mark`` is told "open/PLUGIN" as each was opened.
+    and scores; ``memory`` what it knows from earlier sessions. ``mark`` is told "open/PLUGIN" as each was opened,
+    ``trace`` what is asked and answered.
     """
 
     def __init__(
@@ -39,19 +41,24 @@ class Framework(Points):
         memory: Memory,
         guard: Guard | None = None,
         mark: Callable[[str], None] = lambda _: None,
+        trace: Trace | None = None,
     ) -> None:
         self.session = session
         self.policy = policy
         self.guard = guard or Guard()
+        self.trace = trace
         self._mark = mark
         by_name = [sorted(tier, key=lambda entry: entry[1].name) for tier in plugins]
         self.plugins = [plugin for tier in by_name for _, plugin in tier]
         self.participants: dict[str, Participants] = {}
         """Who takes part at each point."""
+        if trace is not None:
+            trace.open(session, self.participants)
         for name, point in POINTS.items():
             tiers = plugins if point.rule in IN_CONFIGURED_ORDER else by_name
             self.participants[name] = self._taking_part(point, tiers)
-            vars(self)[name] = point.rule(self.participants[name])
+            ask = point.rule(self.participants[name])
+            vars(self)[name] = ask if trace is None else trace.asking(name, ask)
         session.trial.hooks = Hooks(
             self.on_allocate, self.on_deallocate, self.pre_bind, self.bind_annotations, self.on_allocate_together
         )
@@ -62,12 +69,18 @@ class Framework(Points):
     def _taking_part(self, point: Point[..., Any], plugins: Sequence[Sequence[tuple[Any, Plugin]]]) -> Participants:
         """Who answers at a point. Each question to a plugin goes through a method made here, each of an action through
         the rule that is given them."""
-        method = self.guard.method
-        tiers = [[method(plugin, point.name, point.check) for plugin in tier] for tier in _on(point, plugins)]
+        tiers = [
+            [self._method(tier, plugin, point.name, point.check) for plugin in taking_part]
+            for tier, taking_part in enumerate(_on(point, plugins))
+        ]
         others = _on(POINTS[point.protected_as], plugins) if point.protected_as else []
         protecting = [plugin for tier in others for plugin in tier if plugin.protects]
-        unprotected = [method(plugin, "unprotected", checks.victims) for plugin in protecting]
+        unprotected = [self._method(PROTECTS, plugin, "unprotected", checks.victims) for plugin in protecting]
         return Participants(point.name, tiers, unprotected)
+
+    def _method(self, tier: int, plugin: Plugin, name: str, check: MakeCheck | None) -> Method:
+        method = self.guard.method(plugin, name, check)
+        return method if self.trace is None else self.trace.answering(tier, method)
 
     def tell(self, part: str) -> None:
         """Open or close the plugins, one after the other."""
@@ -99,7 +112,7 @@ class Framework(Points):
 
     def find_alike(self) -> None:
         """Find the jobs of which one is tried for all, if there are such to all plugins."""
-        if all(plugin.treats_alike for plugin in self.plugins):
+        if all(plugin.treats_alike for plugin in self.plugins) and (self.trace is None or self.trace.is_idle):
             marks = {mark for plugin in self.plugins for mark in plugin.annotations}
             self.session.classes.find(self.session.snapshot, marks, self.evaluator.kinds.tells_labels)
 
@@ -114,7 +127,8 @@ class Framework(Points):
 
     def places_alike(self, job: Job) -> bool:
         """Whether a job's tasks are alike to all who are asked, and can be placed several at once."""
-        return self.many_at_once and self.session.classes.has_pods_alike(job.index)
+        follows = self.trace is not None and self.trace.follows(job)
+        return self.many_at_once and not follows and self.session.classes.has_pods_alike(job.index)
 
     def unprotected(self, tasks: list[Task]) -> list[Task]:
         """Of tasks that would go of themselves those that no plugin protects, if all of them go."""

@@ -6,9 +6,12 @@ by pod, to those that nobody else keeps. So the order in which plugins are asked
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from vcd.scheduling.session.views import Task
+
+M = TypeVar("M", bound=Callable[..., Any])
 
 
 class Allowance:
@@ -37,6 +40,22 @@ class Allowance:
                 self.spend(task)
                 going.append(task)
         return going
+
+
+def lets_go(words: str) -> Callable[[M], M]:
+    """Declares whom a plugin's method at a victims' point lets go, in words that follow "lets go: "."""
+
+    def declare(method: M) -> M:
+        method.__dict__["lets_go"] = words
+        return method
+
+    return declare
+
+
+def rule_of(plugin: object, point: str) -> str:
+    """Whom a plugin lets go at a point, as it declares it; empty where it declares nothing."""
+    words: str = getattr(getattr(plugin, point, None), "lets_go", "")
+    return f"lets go: {words}" if words else ""
 
 
 VictimsAnswer = list[Task] | Allowance | None

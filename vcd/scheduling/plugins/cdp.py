@@ -6,6 +6,7 @@ from vcd.model.objects import Pod
 from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.framework.arguments import parse_duration
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.victims import lets_go
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of
@@ -44,6 +45,7 @@ class CdpPlugin(Plugin):
         """No: each pod cools down or does not."""
         return False
 
+    @lets_go("all but those that cool down")
     def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
         """All but those that cool down."""
         return [task for task in tasks if not cools_down(task.pod, self._now)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.victims import lets_go
 from vcd.scheduling.session.views import Task
 
 SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
@@ -20,6 +21,7 @@ class ConformancePlugin(Plugin):
         """No: each pod is protected or not."""
         return False
 
+    @lets_go("all but the protected")
     def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
         """All but the protected."""
         return [

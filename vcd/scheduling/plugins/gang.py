@@ -10,7 +10,7 @@ from vcd.model.status import READY_STATUSES, SCHEDULED, UNSCHEDULABLE, TaskStatu
 from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.session.alike import ORIGIN
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.subgroups import SubGroups
@@ -110,6 +110,7 @@ class GangPlugin(Plugin):
         """No: the surplus counts who goes."""
         return False
 
+    @lets_go("of each job, as many as it has above its minimum")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _Surplus:
         """Of each job, as many as it has above its minimum."""
         return _Surplus()
@@ -126,6 +127,7 @@ class GangPlugin(Plugin):
             return tasks
         return _WholeOrNone(Counter(task.job.index for task in tasks) if point == "victim_tasks" else {})
 
+    @lets_go("all: whole-gang eviction minds the minima itself")
     def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
         """All: whole-gang eviction minds the minima itself."""
         return tasks

@@ -7,6 +7,7 @@ import numpy as np
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.budgets import KIND, Budgets, Disruptions
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.victims import lets_go
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.deletion import asked_since
@@ -60,6 +61,7 @@ class PdbPlugin(Plugin):
         """No: what budgets have left counts who goes."""
         return False
 
+    @lets_go("those whose budgets allow it, each that goes taking from what is left for the others")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> Disruptions:
         """Those whose budgets allow it, each that goes taking from what is left for the others."""
         self._tell(preemptor, tasks)
@@ -67,6 +69,7 @@ class PdbPlugin(Plugin):
 
     reclaimable = preemptable
 
+    @lets_go("those whose budgets allow it, each that goes taking from what is left for the others")
     def unified_evictable(self, context: object, tasks: list[Task]) -> Disruptions:
         """Those whose budgets allow it, each that goes taking from what is left for the others."""
         return self._budgets.allowance()

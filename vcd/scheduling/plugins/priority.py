@@ -5,6 +5,7 @@ from __future__ import annotations
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.order import PRIORITY, labelled
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.victims import lets_go
 from vcd.scheduling.session.views import Job, SubJob, Task
 
 
@@ -39,6 +40,7 @@ class PriorityPlugin(Plugin):
         """No: priorities stay."""
         return False
 
+    @lets_go("tasks of jobs of lower priority; in the preemptor's own job, tasks of lower priority")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
         """Tasks of jobs of lower priority; in the preemptor's own job, tasks of lower priority."""
         return [
@@ -51,6 +53,7 @@ class PriorityPlugin(Plugin):
             )
         ]
 
+    @lets_go("for gangpreempt the tasks of jobs of lower priority")
     def unified_evictable(self, context: EvictionContext, tasks: list[Task]) -> list[Task]:
         """For gangpreempt the tasks of jobs of lower priority; gangreclaim is about shares, not priorities."""
         if context.kind != "gangpreempt":

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count as count_from
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -136,6 +136,20 @@ class Evaluator:
         keys += self.ties if rows is None else self.ties[rows]
         np.putmask(keys, ~mask, _NOWHERE)
         return keys
+
+
+class NodeRating(NamedTuple):
+    """The nodes as they are rated for a task at one moment, by row: who passes, who of them has room now, the
+    ``points`` by score (weights applied, in fixed point), their ``sum`` as the search has it (less what all nodes are
+    given alike), and the ``keys`` of which the largest is the best (the smallest int64: does not pass); ``refused``
+    counts the others by reason."""
+
+    passed: Mask
+    now: Mask
+    points: dict[str, Scores]
+    sum: Scores
+    keys: Ints
+    refused: dict[Reason, int]
 
 
 class Candidates:
@@ -313,6 +327,19 @@ class Candidates:
         _, points = self._with_facts(among, rating[self._evaluator.alike.of], None)
         self._add_comparing(points, among)
         return self._evaluator.key_of(among, np.zeros_like(among), points, None)
+
+    def rated(self) -> NodeRating:
+        """The nodes as they are rated now, score by score."""
+        task, usage = self.task, self._evaluator.nodes.usage
+        passed, now, together = self._combine()
+        among, points = now if now.any() else passed, dict[str, Scores]()
+        for score in self._evaluator.scores:
+            if score.weight and score.applies(task):
+                raw = score.raw(task, usage)
+                of_score = fixed_point(score, score.normalise(raw, among) if score.normalised else raw)
+                points[score.name] = points.get(score.name, 0) + of_score
+        keys = self._evaluator.key_of(passed, now, together.copy(), None)
+        return NodeRating(passed, now, points, together, keys, self.reasons())
 
     def passes_on(self, row: int) -> bool:
         """Whether one node passes all predicates as things are now, its room aside."""

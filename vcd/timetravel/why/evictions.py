@@ -15,15 +15,16 @@ from vcd.eventlog.reader import OperationInfo
 from vcd.model import events as ev
 from vcd.model.objects import Pod
 from vcd.model.words import counted, quantities_in_words, span_in_words
+from vcd.scheduling.framework.standing import Precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.explain import group_of, named
-from vcd.timetravel.why.orders import Precedence, table
+from vcd.timetravel.why.orders import table
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.story import Story
-from vcd.timetravel.why.victims import Offer, VictimObserver, VictimQuestion
+from vcd.timetravel.why.victims import EvictedPod, Offer, VictimQuestion, evicted
 from vcd.timetravel.words import moment
 
 Fate = Literal["evicted", "spared", "not needed", "not asked"]
@@ -158,8 +159,8 @@ def _evicted_pods(history: History, group: str) -> list[str]:
     keys: dict[str, None] = {}
     for logged in history.reader.find(type="session"):
         assert isinstance(logged.event, ev.SessionDecided)
-        evicted = ev.decode_plan(logged.event.plan).operations("evict")
-        keys.update((one.key, None) for one in evicted if one.key.startswith(namespace))
+        operations = ev.decode_plan(logged.event.plan).operations("evict")
+        keys.update((one.key, None) for one in operations if one.key.startswith(namespace))
     return [key for key in keys if group_of(history, key) == group]
 
 
@@ -167,14 +168,14 @@ def _evicted_pods(history: History, group: str) -> list[str]:
 
 
 def _of_session(history: History, number: int, found: list[OperationInfo]) -> list[Eviction]:
-    """The evictions of one session: it is run again, and watched."""
+    """The evictions of one session: it is decided again, and writes down who was asked about."""
     record = history.reader.session(number)
     plan = ev.decode_plan(record.plan)
     stale = dict(record.stale)
-    observer = VictimObserver([info.key for info in found])
-    failed = ""
+    made: dict[str, EvictedPod] = {}
+    failed, session = "", None
     try:
-        history.rerun(number, observers=(observer,))
+        session, made = evicted(history, number, {info.key for info in found})
     except LogError:
         raise
     except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
@@ -192,29 +193,30 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
             info.key, info.node, number, moment(info.time), info.action, operation.reason, for_group=info.group
         )
         eviction.result, eviction.dropped = info.result or "", stale.get(info.statement, "")
-        if failed:
+        if session is None:
             eviction.text, eviction.why = f"evicted by {info.action}: {operation.reason}", [failed]
         else:
-            _work_out(eviction, observer, made_for)
+            _work_out(eviction, session, made.get(info.key), made_for)
         evictions.append(eviction)
     return evictions
 
 
-def _work_out(eviction: Eviction, observer: VictimObserver, made_for: dict[str, tuple[int, str]]) -> None:
-    made = observer.made.get(eviction.pod)
+def _work_out(
+    eviction: Eviction, session: Session, made: EvictedPod | None, made_for: dict[str, tuple[int, str]]
+) -> None:
     if made is None:
         eviction.text = f"evicted by {eviction.action}: {eviction.reason}"
         eviction.why.append("deciding it again does not evict it: vcd replay tells why it differs")
         return
-    task, ask = made
+    task, ask = made.task, made.question
     eviction.group, eviction.queue = task.job.key, task.job.queue.name
-    eviction.freed = _without_pods(observer.session.amounts(task.request.tolist()))
+    eviction.freed = _without_pods(session.amounts(task.request.tolist()))
     if ask is None:
-        wanted_by = " and ".join(observer.wanted_by.get(eviction.pod, ()))
+        wanted_by = " and ".join(made.wanted_by)
         because = f"{wanted_by} wants it elsewhere" if wanted_by else eviction.reason
         eviction.text = f"evicted by {eviction.action}: {because}"
         return
-    _fill(eviction, ask, observer.session)
+    _fill(eviction, ask, session)
     eviction.candidates = _candidates(eviction, ask, made_for)
     _choose_next(eviction, ask)
     eviction.text = _sentence(eviction, task, ask)

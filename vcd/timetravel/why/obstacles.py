@@ -17,18 +17,18 @@ from vcd.model.requests import format_sum
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.model.words import quantities_in_words, some
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.framework.registry import limits_of
+from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.search.parts import Depends
 from vcd.scheduling.session.nodes import Ints, room_needed
 from vcd.scheduling.session.nodeview import NodeView
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.timetravel.history import Observer, opened
-from vcd.timetravel.why.explain import Kind
+from vcd.timetravel.history import opened
+from vcd.timetravel.why.explain import Kind, named
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
@@ -39,7 +39,6 @@ SHOWN = 3
 _KEPT = 20
 """How many of each are kept for who reads the data."""
 
-_GONE = -1
 _UNASKED = int(np.iinfo(np.int64).min)
 """What ``room_needed`` says of a resource that is not asked for."""
 
@@ -185,8 +184,10 @@ def obstacles(path: str | Path, name: str, session: int | None = None) -> Obstac
     LogError for a file that cannot be used.
     """
     with opened(path) as history:
-        observer = _Turns()
-        return _told(wait_of(history, name, session, (observer,)), observer)
+        _, group, _ = named(history, "job", name)
+        trace = Trace((group,))
+        wait = wait_of(history, group, session, trace)
+        return _told(wait, _Turns(wait.session, trace))
 
 
 def _told(wait: Wait, turns: _Turns) -> Obstacles:
@@ -362,43 +363,27 @@ def _asks_for(session: Session, job: Job, resource: str) -> bool:
 # --- who is ahead -----------------------------------------------------------------------------------------------------
 
 
-class _Turns(Observer):
-    """Sees in which order jobs are admitted and given room."""
+class _Turns:
+    """In which order jobs were admitted and given room in a session, as it wrote down."""
 
-    def open(self, session: Session) -> None:
-        """Keep the session; begin anew where it is decided once more without a plugin that failed."""
-        super().open(session)
+    def __init__(self, session: Session, trace: Trace) -> None:
+        self.session = session
         self._waiting = session.snapshot.tasks.status == TaskStatus.PENDING
         self._admitted: list[Job] = []
         self._asked: dict[int, int] = {}
         """Before which admission a job was looked at, by the job's index."""
-        self._moves: list[tuple[Task, int]] = []
-        """Which task was placed on which row of the nodes, or taken from there."""
         self._turns: dict[int, int] = {}
-        """Before which move a job's first turn came, by the job's index."""
+        """Before which question a job's first turn came, by the job's index."""
         self._turns_of_pods: dict[str, int] = {}
-
-    def job_enqueueable(self, job: Job) -> Vote:
-        """A job is looked at for admission."""
-        self._asked.setdefault(job.index, len(self._admitted))
-        return Vote.ABSTAIN
-
-    def job_enqueued(self, job: Job) -> None:
-        """A job was admitted."""
-        self._admitted.append(job)
-
-    def allocatable(self, queue: Queue, task: Task) -> None:
-        """A pod's turn has come."""
-        self._turns.setdefault(task.job.index, len(self._moves))
-        self._turns_of_pods.setdefault(task.key, len(self._moves))
-
-    def on_allocate(self, task: Task, row: int) -> None:
-        """A pod was placed."""
-        self._moves.append((task, row))
-
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """A placement was taken back, or a pod evicted."""
-        self._moves.append((task, _GONE))
+        for number, (point, asked, _, _) in enumerate(trace.questions):
+            if point == "job_enqueueable":
+                self._asked.setdefault(asked[0].index, len(self._admitted))
+            elif point == "job_enqueued":
+                self._admitted.append(asked[0])
+            elif point in ("allocatable", "allocatable_together"):
+                self._turns.setdefault(asked[1].job.index, number)
+                self._turns_of_pods.setdefault(asked[1].key, number)
+        self._moves = trace.moves()
 
     def ahead_of(self, job: Job, lacking: Mapping[str, Queue | None]) -> list[Ahead]:
         """The jobs served before a job that got some of what lacks, by resource, in a queue and those below it (None:
@@ -425,11 +410,14 @@ class _Turns(Observer):
         amount = sum(_amount(self.session, resource, task, row) for task, row in back)
         return format_resource(resource, amount) if amount else ""
 
-    def _placed_before(self, move: int | None) -> Iterable[tuple[Task, int]]:
-        """The pods that waited when the session began and had a node before a move (None: at the end), with its row."""
+    def _placed_before(self, question: int | None) -> Iterable[tuple[Task, int]]:
+        """The pods that waited when the session began and had a node before a question (None: at the end), with its
+        row."""
         placed: dict[int, tuple[Task, int]] = {}
-        for task, row in self._moves[:move]:
-            if row < 0:
+        for task, row, number in self._moves:
+            if question is not None and number >= question:
+                break
+            if row is None:
                 placed.pop(task.row, None)
             elif self._waiting[task.row]:  # an eviction that is taken back places a pod, too
                 placed[task.row] = (task, row)

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from vcd.eventlog import LogReader
 from vcd.model.status import TaskStatus
-from vcd.model.words import counted, quantities_in_words, rfc3339
+from vcd.model.words import counted, quantities_in_words
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.order import Label, labels_of, plain
-from vcd.scheduling.framework.rules import plugin_of
+from vcd.scheduling.framework.standing import (
+    OrderStanding,
+    Precedence,
+    creation_in_words,
+    standing_of_job,
+    standing_of_queue,
+)
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Task
-from vcd.state.records import index_in_name
+from vcd.scheduling.session.views import Job
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import moment
 
 SHOWN_JOBS = 20
 """How many jobs of a queue the lines show."""
-
-_SECOND = 1_000_000_000
-S = TypeVar("S", Queue, Job)
 
 
 class Factor(msgspec.Struct, frozen=True):
@@ -35,17 +36,6 @@ class Factor(msgspec.Struct, frozen=True):
 
     plugin: str
     values: dict[str, str]
-
-
-class Precedence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What puts one before another, seen from the one: ``higher priority (10 against 5)``. ``plugin`` says so; empty
-    where age or name decides, since no plugin tells the two apart."""
-
-    words: str
-    plugin: str = ""
-
-    def __str__(self) -> str:
-        return self.words + (f", says {self.plugin}" if self.plugin else "")
 
 
 class OrderedQueue(msgspec.Struct, omit_defaults=True):
@@ -142,31 +132,30 @@ def _waiting(session: Session) -> dict[int, list[Job]]:
 
 
 def _ordered_queues(session: Session, queues: list[Queue], waiting: dict[int, list[Job]]) -> list[OrderedQueue]:
+    standings = [standing_of_queue(framework_of(session).participants, queue) for queue in queues]
     return [
         OrderedQueue(
             position,
             queue.name,
             len(waiting.get(queue.index, [])),
-            _creation(queue.created),
-            factors,
+            creation_in_words(queue.created),
+            _factors(standing),
             _passed_over(session, queue) if queue.index in waiting else "",
             before_next,
         )
-        for position, (queue, factors, before_next) in enumerate(_compared(session, "queue_order", queues), 1)
+        for position, (queue, standing, before_next) in enumerate(
+            zip(queues, standings, _before_next(standings), strict=True), 1
+        )
     ]
 
 
-def _compared(
-    session: Session, point: str, ordered: Sequence[S]
-) -> Iterator[tuple[S, list[Factor], Precedence | None]]:
-    """Each in order, with what plugins say of it, and what puts it before the next one."""
-    said = [(one, sayings(session, point, one)) for one in ordered]
-    for place, (one, mine) in enumerate(said, 1):
-        before_next = None
-        if place < len(said):
-            other, theirs = said[place]
-            before_next = difference(mine, theirs) or by_age(one.created, other.created)
-        yield one, [saying.factor() for saying in mine], before_next
+def _before_next(standings: Sequence[OrderStanding]) -> list[Precedence | None]:
+    """What puts each before the next one; None for the last."""
+    return [one.before(other) for one, other in pairwise(standings)] + [None] * bool(standings)
+
+
+def _factors(standing: OrderStanding) -> list[Factor]:
+    return [Factor(each.plugin, each.shown()) for each in standing.said]
 
 
 def _passed_over(session: Session, queue: Queue) -> str:
@@ -181,119 +170,21 @@ def _passed_over(session: Session, queue: Queue) -> str:
 
 
 def _ordered_jobs(session: Session, jobs: list[Job]) -> list[OrderedJob]:
+    standings = [standing_of_job(framework_of(session).participants, job) for job in jobs]
     return [
         OrderedJob(
             position,
             job.key,
             job.phase.text,
             job.counts[TaskStatus.PENDING],
-            _creation(job.created),
-            factors,
+            creation_in_words(job.created),
+            _factors(standing),
             before_next,
         )
-        for position, (job, factors, before_next) in enumerate(_compared(session, "job_order", jobs), 1)
+        for position, (job, standing, before_next) in enumerate(
+            zip(jobs, standings, _before_next(standings), strict=True), 1
+        )
     ]
-
-
-# --- what plugins say -------------------------------------------------------------------------------------------------
-
-
-class Saying(NamedTuple):
-    """A plugin's key for a queue, job or task at a point that orders, and what it declares of its keys there."""
-
-    plugin: str
-    labels: tuple[Label, ...]
-    key: Any
-
-    def values(self) -> list[tuple[Label, Any]]:
-        """The key value by value; as a whole where its labels do not fit it."""
-        if len(self.labels) > 1 and isinstance(self.key, tuple) and len(self.key) == len(self.labels):
-            return list(zip(self.labels, self.key, strict=True))
-        return [(self.labels[0] if len(self.labels) == 1 else Label(self.plugin, "first", "last"), self.key)]
-
-    def factor(self) -> Factor:
-        """The key as text."""
-        return Factor(self.plugin, {label.name: _shown(label, value) for label, value in self.values()})
-
-
-def _shown(label: Label, value: Any) -> str:
-    try:
-        return str(label.shown(value))
-    except Exception:  # noqa: BLE001 - a stranger's defect: the rest is told all the same
-        return plain(value)
-
-
-def sayings(session: Session, point: str, *subject: Any) -> list[Saying]:
-    """What each plugin says at a point that orders, in the order in which they count."""
-    methods = framework_of(session).participants[point].methods
-    return [Saying(plugin_of(method).name, labels_of(plugin_of(method), point), method(*subject)) for method in methods]
-
-
-def difference(one: Sequence[Saying], other: Sequence[Saying], *, last_first: bool = False) -> Precedence | None:
-    """What the first plugin that tells two apart says of the one, which comes before the other; None where none does.
-
-    ``last_first``: the larger key comes first, as with victims.
-    """
-    for mine, theirs in zip(one, other, strict=True):
-        if mine.key == theirs.key:
-            continue
-        for (label, value), (_, against) in zip(mine.values(), theirs.values(), strict=False):
-            if value != against:
-                words = label.last if last_first else label.first
-                return Precedence(f"{words} ({_shown(label, value)} against {_shown(label, against)})", mine.plugin)
-        return Precedence("last" if last_first else "first", mine.plugin)
-    return None
-
-
-def precedence(session: Session, one: Job, other: Job) -> Precedence | None:
-    """Why one job is served before another, by their queues or else themselves; None where it is not."""
-    if one.queue is not other.queue:
-        if framework_of(session).queue_key(one.queue) > framework_of(session).queue_key(other.queue):
-            return None
-        found = _differing(session, "queue_order", (one.queue,), (other.queue,))
-        return found or by_age(one.queue.created, other.queue.created)
-    if framework_of(session).job_key(one) > framework_of(session).job_key(other):
-        return None
-    return _differing(session, "job_order", (one,), (other,)) or by_age(one.created, other.created)
-
-
-def by_age(created: int, other: int, *, last_first: bool = False) -> Precedence:
-    """Age and then name decide; ``created`` in seconds since the epoch."""
-    if created == other:
-        return Precedence("comes later by name" if last_first else "comes first by name")
-    word = "created later" if last_first else "created earlier"
-    return Precedence(f"{word} ({_creation(created)} against {_creation(other)})")
-
-
-def goes_before(session: Session, one: Task, other: Task, queue: Queue, *, indexed: bool) -> Precedence:
-    """Why one victim goes before another for a task of ``queue`` (see ``Framework.in_victim_order``). ``indexed``: the
-    names of all who were offered with them end in an index."""
-    mine, theirs = one.job.queue, other.job.queue
-    if mine is not theirs:
-        nearer = _differing(session, "victim_queue_order", (mine, queue), (theirs, queue))
-        served = _differing(session, "queue_order", (mine,), (theirs,), last_first=True)
-        return nearer or served or by_age(mine.created, theirs.created, last_first=True)
-    if one.job is not other.job:
-        found = _differing(session, "job_order", (one.job,), (other.job,), last_first=True)
-        if found is not None:
-            return found
-    found = _differing(session, "task_order", (one,), (other,), last_first=True)
-    if found is not None:
-        return found
-    if indexed and (index := index_in_name(one.name)) != (against := index_in_name(other.name)):
-        return Precedence(f"higher index in its name ({index} against {against})")
-    return by_age(one.created, other.created, last_first=True)
-
-
-def _differing(
-    session: Session, point: str, one: tuple[Any, ...], other: tuple[Any, ...], *, last_first: bool = False
-) -> Precedence | None:
-    return difference(sayings(session, point, *one), sayings(session, point, *other), last_first=last_first)
-
-
-def _creation(created: int) -> str:
-    """A creation time in seconds since the epoch; empty where the object has none."""
-    return rfc3339(created * _SECOND) if created else ""
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

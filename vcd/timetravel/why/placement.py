@@ -1,4 +1,4 @@
-"""Why a pod went where it went: the session is run again, watched, and its nodes are rated score by score."""
+"""Why a pod went where it went: the session is decided again, and writes down how its nodes were rated."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
-from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.search.parts import Scores
-from vcd.scheduling.search.static import SCALE, fixed_point
-from vcd.scheduling.session.nodes import Ints, fits
-from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Task
-from vcd.timetravel.history import History, Observer
+from vcd.scheduling.framework.trace import NodeChoice, Trace
+from vcd.scheduling.search.static import SCALE
+from vcd.timetravel.history import History
 
 SHOWN_NODES = 3
 """How many of the best nodes a choice lists, the chosen one aside."""
-
-_NOWHERE = np.iinfo(np.int64).min
 
 
 class Rated(msgspec.Struct, frozen=True):
@@ -55,77 +49,39 @@ def choices(
 
     ``beside`` names, by pod, a node that shall be rated in any case.
     """
-    observer = _Observer(frozenset(pods), beside or {})
-    history.rerun(session, observers=(observer,))
-    return observer.made
-
-
-class _Observer(Observer):
-    """Sees each choice of a node before it is made and what became of it."""
-
-    def __init__(self, pods: frozenset[str], beside: Mapping[str, str]) -> None:
-        super().__init__()
-        self._pods = pods
-        self._beside = beside
-        self._seen: dict[str, _Rating] = {}
-        self.made: dict[str, Placement] = {}
-
-    def best_node(self, task: Task, keys: Ints) -> None:
-        """Rate the nodes for a watched pod as they are now; the decision is left to the others."""
-        if task.key in self._pods:
-            self._seen[task.key] = _Rating(self.session, task, keys)
-
-    def on_allocate(self, task: Task, row: int) -> None:
-        """A watched pod was placed."""
-        if task.key in self._pods:
-            rating = self._seen.pop(task.key, None)
-            node = self.session.nodes.facts.names[row]
-            beside = self._beside.get(task.key, "")
-            self.made[task.key] = (
-                Placement(task.key, node, nominated=True) if rating is None else rating.choice(row, beside)
+    about = frozenset(pods)
+    trace = Trace(about)
+    _, decided = history.rerun(session, trace=trace)
+    names, made = decided.nodes.facts.names, {}
+    for key, row in trace.places().items():
+        if key in about:
+            choice = trace.choice_of(key)
+            made[key] = (
+                Placement(key, names[row], nominated=True)
+                if choice is None
+                else _placement(choice, row, names, (beside or {}).get(key, ""))
             )
-
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """A placement was taken back."""
-        self.made.pop(task.key, None)
+    return made
 
 
-class _Rating:
-    """How the nodes rate for a task at one moment: computed at once, since the next placement changes it."""
+def _placement(choice: NodeChoice, chosen: int, names: list[str], beside: str) -> Placement:
+    """A choice, with another node to rate by its name."""
+    rating = choice.rating
+    order = [row for row in np.argsort(-rating.keys, kind="stable").tolist() if rating.passed[row]]
+    shown = order[:SHOWN_NODES] + [row for row in (chosen,) if row not in order[:SHOWN_NODES]]
 
-    def __init__(self, session: Session, task: Task, keys: Ints) -> None:
-        usage = session.nodes.usage
-        passed = keys != _NOWHERE
-        self._pod = task.key
-        self._names = session.nodes.facts.names
-        self._now = passed & fits(task.floor, usage.idle)
-        feasible = self._now if self._now.any() else passed
-        self._points: dict[str, Scores] = {}
-        for score in framework_of(session).evaluator.scores:
-            if score.weight and score.applies(task):
-                raw = score.raw(task, usage)
-                points = fixed_point(score, score.normalise(raw, feasible) if score.normalised else raw)
-                self._points[score.name] = self._points.get(score.name, 0) + points
-        self._order = [row for row in np.argsort(-keys, kind="stable").tolist() if passed[row]]
-        self._refused = framework_of(session).evaluator.table(task).reasons()
+    def rated(row: int) -> Rated:
+        points = {name: int(of_score[row]) for name, of_score in rating.points.items()}
+        scores = {name: value / SCALE for name, value in points.items()}
+        return Rated(names[row], bool(rating.now[row]), sum(points.values()) / SCALE, scores)
 
-    def choice(self, chosen: int, beside: str = "") -> Placement:
-        """The choice of a row; ``beside`` is the name of another node to rate."""
-        shown = self._order[:SHOWN_NODES]
-        if chosen not in shown:
-            shown.append(chosen)
-        other = next((row for row in self._order if self._names[row] == beside), None)
-        return Placement(
-            self._pod,
-            self._names[chosen],
-            len(self._names),
-            len(self._order),
-            tuple(self._rated(row) for row in shown),
-            {reason.words: nodes for reason, nodes in self._refused.items()},
-            beside=None if other is None else self._rated(other),
-        )
-
-    def _rated(self, row: int) -> Rated:
-        scores = {name: int(points[row]) for name, points in self._points.items()}
-        shown = {name: points / SCALE for name, points in scores.items()}
-        return Rated(self._names[row], bool(self._now[row]), sum(scores.values()) / SCALE, shown)
+    other = next((row for row in order if names[row] == beside), None)
+    return Placement(
+        choice.task.key,
+        names[chosen],
+        len(names),
+        len(order),
+        tuple(map(rated, shown)),
+        {reason.words: nodes for reason, nodes in rating.refused.items()},
+        beside=None if other is None else rated(other),
+    )

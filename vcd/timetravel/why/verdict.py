@@ -8,13 +8,14 @@ from pathlib import Path
 import msgspec
 
 from vcd.model.words import span_in_words
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.standing import precedence
 from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import Counterfactual, smallest_change
 from vcd.timetravel.why.diagnosis import diagnose, pods_missing
 from vcd.timetravel.why.explain import NotFound, named
 from vcd.timetravel.why.funnel import FunnelLine
-from vcd.timetravel.why.orders import precedence
 from vcd.timetravel.why.spans import WaitSpan, spans_of
 from vcd.timetravel.why.verdictwords import said
 from vcd.timetravel.why.waits import Wait, wait_at
@@ -162,6 +163,6 @@ def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int) ->
     one, other = session.jobs.index(ahead), session.jobs.index(group)
     if one is None or other is None:
         return diagnosis
-    why = precedence(session, session.job(one), session.job(other))
+    why = precedence(framework_of(session).participants, session.job(one), session.job(other))
     key = str(why) if why is not None else "room was there for it, not for this"
     return msgspec.structs.replace(diagnosis, subject={**diagnosis.subject, "key": key})

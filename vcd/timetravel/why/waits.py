@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.timetravel.history import History, Observer
+from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, named
 from vcd.timetravel.why.spans import spans_of
 
@@ -30,17 +31,17 @@ class Wait:
         return None if index is None else self.session.job(index)
 
 
-def wait_of(history: History, name: str, number: int | None, observers: tuple[Observer, ...] = ()) -> Wait:
+def wait_of(history: History, name: str, number: int | None, trace: Trace | None = None) -> Wait:
     """A job, named as ``explain`` names it, at a session in which it waits: at its last one where ``number`` is None.
     Raises NotFound where nothing has that name, or it does not wait there; LogError for a session that is not in the
     file."""
     _, group, _ = named(history, "job", name)
-    return wait_at(history, group, _last_wait(history, group) if number is None else number, observers)
+    return wait_at(history, group, _last_wait(history, group) if number is None else number, trace)
 
 
-def wait_at(history: History, group: str, number: int, observers: tuple[Observer, ...] = ()) -> Wait:
+def wait_at(history: History, group: str, number: int, trace: Trace | None = None) -> Wait:
     """The same of a group by its key, at a session."""
-    record, session = history.rerun(number, observers=observers)
+    record, session = history.rerun(number, trace=trace)
     plan, there = plan_of(session), group in session.snapshot.groups
     reasons = ev.waits_after(session.snapshot.waiting, plan.waiting).get(group, ()) if there else ()
     if not reasons:

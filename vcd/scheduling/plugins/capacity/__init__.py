@@ -12,7 +12,7 @@ from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity.accounts import (
     UNLIMITED,
     Account,
@@ -345,10 +345,12 @@ class CapacityPlugin(KeepsAccounts):
         """Where queues have ancestors in common: what the asker gets counts for these, too."""
         return self.flags.get("enableHierarchy", False)
 
+    @lets_go("tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
         """Tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept."""
         return self._reclaim.allowance(reclaimer.job.queue, reclaimer.amounts, reclaimer.floor.tolist())
 
+    @lets_go("for gangreclaim tasks of queues that hold more than they deserve")
     def unified_evictable(self, context: EvictionContext | None, tasks: list[Task]) -> VictimsAnswer:
         """The same for gangs; whom a gang may preempt within its queue is for others to say."""
         if context is None or context.kind != "gangreclaim":

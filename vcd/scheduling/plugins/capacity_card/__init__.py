@@ -16,7 +16,7 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
-from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, add_to
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
@@ -206,10 +206,12 @@ class CapacityCardPlugin(KeepsAccounts):
 
     # --- victims ------------------------------------------------------------------------------------------------------
 
+    @lets_go("who uses no cards, or only what its queue holds beyond its quota")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
         """Who uses no cards, or only what its queue holds beyond its quota."""
         return _BeyondQuota(self._queues, lambda task: self._accounts.charged(self._request(task), task.node))
 
+    @lets_go("for gangreclaim the same; within a queue anybody")
     def unified_evictable(self, context: object, tasks: list[Task]) -> VictimsAnswer:
         """For gangreclaim the same; within a queue anybody."""
         if not isinstance(context, EvictionContext) or context.kind != "gangreclaim" or not tasks:

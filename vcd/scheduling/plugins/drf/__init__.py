@@ -8,7 +8,7 @@ import numpy as np
 
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.order import SHARE, Label, labelled, plain
-from vcd.scheduling.framework.victims import Allowance
+from vcd.scheduling.framework.victims import Allowance, lets_go
 from vcd.scheduling.plugins.drf.hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.queues import Queue
@@ -100,10 +100,12 @@ class DrfPlugin(KeepsAccounts):
             namespace, _, name = key.partition("/")
             yield Gauge("volcano_job_share", (("job_ns", namespace), ("job_id", name)), share)
 
+    @lets_go("tasks whose jobs keep no less than the preemptor's job would get")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _LargerShares:
         """Tasks whose jobs keep no less than the preemptor's job would get."""
         return _LargerShares(self, self.share(plus(self.held(preemptor.job), preemptor.amounts, 1)))
 
+    @lets_go("tasks whose queue would still come after the reclaimer's")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance | None:
         """By the hierarchy, where it is on: tasks whose queue would still come after the reclaimer's."""
         return None if self._hierarchy is None else self._hierarchy.reclaimable(reclaimer)

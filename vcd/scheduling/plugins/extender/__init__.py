@@ -9,6 +9,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.arguments import Argument, format_duration
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.victims import lets_go
 from vcd.scheduling.plugins.extender.calls import (
     EnqueueableAnswer,
     EventAnswer,
@@ -180,10 +181,12 @@ class ExtenderPlugin(Plugin):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
+    @lets_go("whom the extender names at the verb preemptable")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task] | None:
         """The verb preemptable."""
         return self._victims("preemptable", preemptor, tasks)
 
+    @lets_go("whom the extender names at the verb reclaimable")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task] | None:
         """The verb reclaimable."""
         return self._victims("reclaimable", reclaimer, tasks)

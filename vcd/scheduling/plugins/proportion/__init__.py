@@ -13,7 +13,7 @@ from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
@@ -327,6 +327,7 @@ class ProportionPlugin(KeepsAccounts):
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))
 
+    @lets_go("tasks of queues that hold more than their part of what can be had, as long as they do")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> VictimsAnswer:
         """Tasks of queues that hold more than their part of what can be had, as long as they do.
 
