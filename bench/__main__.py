@@ -14,6 +14,7 @@ from bench.table import Row, show
 
 BENCHES = (
     "session",
+    "asked",
     "steady",
     "contention",
     "waiting",

@@ -119,20 +119,23 @@ def _job(
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
-def reclaim(count: int, peer: float | None, goal: float | None) -> Row:
+RECLAIM = conf("reclaim", "gang, conformance", "predicates, capacity, nodeorder")
+
+
+def half_deserved(count: int) -> Iterator[Manifest]:
     """Nodes of 8 GPUs full of queue a's one-GPU jobs, of which it deserves half; a gang of b wants a tenth of all."""
+    yield from _nodes(count, 64, gpus=8)
+    half = {"cpu": str(32 * count), "memory": f"{256 * count}Gi", GPU: str(4 * count)}
+    yield from (_queue(name, reclaimable=True, deserved=half) for name in "ab")
+    request = {"cpu": "1", "memory": "1Gi", GPU: "1"}
+    for i in range(8 * count):
+        yield from _job(f"a{i}", 1, "a", request, on=lambda _, i=i: f"node-{i % count:05}")
+    yield from _job("wants", count // 10 * 8, "b", request)
 
-    def objects() -> Iterator[Manifest]:
-        yield from _nodes(count, 64, gpus=8)
-        half = {"cpu": str(32 * count), "memory": f"{256 * count}Gi", GPU: str(4 * count)}
-        yield from (_queue(name, reclaimable=True, deserved=half) for name in "ab")
-        request = {"cpu": "1", "memory": "1Gi", GPU: "1"}
-        for i in range(8 * count):
-            yield from _job(f"a{i}", 1, "a", request, on=lambda _, i=i: f"node-{i % count:05}")
-        yield from _job("wants", count // 10 * 8, "b", request)
 
-    text = conf("reclaim", "gang, conformance", "predicates, capacity, nodeorder")
-    return timed(f"reclaim, {count:,} nodes of 8 GPUs", objects, text, peer, goal)
+def reclaim(count: int, peer: float | None, goal: float | None) -> Row:
+    """A queue takes back from another one what it deserves."""
+    return timed(f"reclaim, {count:,} nodes of 8 GPUs", lambda: half_deserved(count), RECLAIM, peer, goal)
 
 
 def storm() -> list[Row]:

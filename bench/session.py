@@ -86,17 +86,18 @@ def gangs(node_count: int, pod_count: int, queue_count: int, peer: float | None,
     return timed(what, lambda: pending_gangs(node_count, pod_count, queue_count), DEFAULT, peer, goal)
 
 
-def different() -> Row:
+def different_pods() -> Iterator[Manifest]:
     """Every pod another shape, half of them with node affinity and preferred terms."""
+    yield from nodes(5000, zone="z{zone}", rack="r{i}")
+    yield from queues(4)
+    for number in range(100):
+        yield from gang(number, 100, f"q{number % 4}", spec=lambda i, number=number: _different(number * 100 + i))
 
-    def objects() -> Iterator[Manifest]:
-        yield from nodes(5000, zone="z{zone}", rack="r{i}")
-        yield from queues(4)
-        for number in range(100):
-            yield from gang(number, 100, f"q{number % 4}", spec=lambda i, number=number: _different(number * 100 + i))
 
+def different() -> Row:
+    """A session on pods of which no two are alike."""
     what = "5,000 nodes, 10,000 pods, all different, half with affinity"
-    return timed(what, lambda: state_of(objects()), DEFAULT, None, 1.5)
+    return timed(what, lambda: state_of(different_pods()), DEFAULT, None, 1.5)
 
 
 def _different(number: int) -> Manifest:

@@ -29,6 +29,8 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, POINTS, Vote
 from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.scheduling.framework.registry import actions, plugins
+from vcd.scheduling.framework.trace import VICTIM_POINTS
+from vcd.scheduling.framework.victims import rule_of
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import SnapshotMaker
@@ -362,3 +364,12 @@ def looked_at() -> dict[str, set[str]]:
 @pytest.mark.parametrize(("plugin", "kind"), KINDS)
 def test_every_kind_that_a_plugin_declares_is_looked_at(looked_at: dict[str, set[str]], plugin: str, kind: str) -> None:
     assert kind in looked_at[plugin]
+
+
+# --- what plugins say of their answers --------------------------------------------------------------------------------
+
+
+def test_a_plugin_that_lets_tasks_go_declares_whom() -> None:
+    answering = [(name, point) for name, kind in plugins().items() for point in VICTIM_POINTS if hasattr(kind, point)]
+    assert len(answering) > 20
+    assert [one for one in answering if not rule_of(plugins()[one[0]], one[1])] == []

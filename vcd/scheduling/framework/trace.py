@@ -83,8 +83,9 @@ class VictimSearch:
 
 @dataclass(slots=True)
 class Trace:
-    """What one session decides and how: every question that an action asks, with who answered what. Of the jobs and
-    pods that it is ``about``, by their keys, the rating of each choice of a node and each search for victims, too.
+    """What one session decides and how, for who asks about jobs and pods, by their keys: every question that an action
+    asks, with who answered what; of those that it is ``about`` the rating of each choice of a node and each search for
+    victims, too. About nobody, it has the questions that refuse, admit and place, and what came of them.
 
     ``note`` is asked at each of these searches for what a reader wants to know of the session at that moment.
     """
@@ -129,6 +130,8 @@ class Trace:
 
     def answering(self, tier: int, method: Method) -> Method:
         """A plugin's method, whose answers are written down."""
+        if self.is_idle:
+            return method
         answers: Method = _Answering(self._answers, tier, method)
         return answers
 
@@ -137,12 +140,24 @@ class Trace:
         write: Callable[..., Any] | None = self._choose if point == "best_node" else None
         write = self._hear if point in VICTIM_POINTS else write
         questions, answers = self.questions, self._answers
+        if self.is_idle:
+            return self._asking_shortly(point, ask) if point in GATES_AND_MOVES else ask
 
         def asked(*subject: Any) -> Any:
             begin = len(answers)
             outcome = ask(*subject) if write is None else write(ask, *subject)
             questions.append(PointQuestion(point, subject, tuple(answers[begin:]), outcome))
             del answers[begin:]
+            return outcome
+
+        return asked
+
+    def _asking_shortly(self, point: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+        write = self.questions.append
+
+        def asked(*subject: Any) -> Any:
+            outcome = ask(*subject)
+            write(PointQuestion(point, subject, (), outcome))
             return outcome
 
         return asked
@@ -243,6 +258,13 @@ class Trace:
         return found
 
 
+GATES_AND_MOVES: Final = frozenset(
+    (
+        *("job_valid", "job_enqueueable", "job_enqueued", "overused", "preemptive", "pre_predicate"),
+        *("allocatable", "allocatable_together", "on_allocate", "on_allocate_together", "on_deallocate"),
+    )
+)
+"""The points at which something is refused, admitted, placed or taken away."""
 VICTIM_POINTS: Final = ("preemptable", "reclaimable", "unified_evictable")
 
 
