@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.planted.plant import Plant
+from tests.planted.turning import fix_of, minimum_after
+from vcd.api import NotFound, smallest_change
 
 LONGEST = 200
 
@@ -16,6 +18,17 @@ def verdict_of(log: Path, plant: Plant) -> Any:
     """What vcd says that the asked job waits for."""
     namespace, name = plant.asked.split("/")
     return importlib.import_module("vcd.api").verdict(log, name, namespace)
+
+
+def fixed_as_told(log: Path, plant: Plant, session: int) -> Plant | None:
+    """The cluster in which the smallest change is made that vcd finds at a session; None where it finds none."""
+    try:
+        change = smallest_change(log, plant.asked, session).change
+    except NotFound:  # there is nothing in the session that waits: pods are missing
+        return None
+    if change is None:
+        return None
+    return plant.then(fix_of(plant, change), minimum_after(plant, change))
 
 
 def misnamed(plant: Plant, verdict: Any) -> Iterator[str]:

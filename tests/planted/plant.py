@@ -70,6 +70,12 @@ class Plant:
         stages[0] = replace(stages[0], put=(*stages[0].put, *fresh))
         return replace(self, stages=tuple(stages), conf=self.fix.conf or self.conf)
 
+    def then(self, fix: Fix, minimum: int) -> Plant:
+        """The same cluster in which somebody makes a change while the job waits, which needs so many pods then."""
+        changed = replace(self, fix=fix)
+        gone = (*fix.gone, *(("Pod", key) for key in changed._pods_of_those_gone()))
+        return replace(self, stages=(*self.stages, Stage(put=fix.put, gone=gone)), minimum=minimum)
+
     def after_closed(self, seconds: float = 30.0) -> Plant:
         """The same, after a time in which the job's queue is closed, too."""
         first = self.stages[0]

@@ -34,6 +34,8 @@ _BY_POD = ("volumes", "annotations", "lifting", "nominated", "nomination_turns")
 """What a snapshot holds by the keys of groups, and of pods."""
 
 _NOWHERE = -1
+_NAMED = 2
+"""How many nodes a text names."""
 
 CHANGED_CLASS = "(changed)"
 """The PriorityClass of a changed priority: no cluster can have one of this name."""
@@ -44,7 +46,8 @@ class Change(msgspec.Struct, frozen=True):
     "toleration" or "term" of the pods; a queue's "quota", the "priority" or "minimum" of the job, a node's "room", a
     running "job" gone. ``subject`` names the queue, node, job, label, taint or term; ``field`` what is changed of it;
     ``before`` and ``after`` are quantities by resource (under the empty name where there is but one number; both empty
-    for a job that is gone). ``by`` names the lowest PriorityClass there is that gives the job such a priority.
+    for a job that is gone). ``by`` names the lowest PriorityClass there is that gives the job such a priority;
+    ``nodes`` are those that are uncordoned or get a label.
     """
 
     what: What
@@ -53,12 +56,14 @@ class Change(msgspec.Struct, frozen=True):
     before: dict[str, str]
     after: dict[str, str]
     by: str = ""
+    nodes: tuple[str, ...] = ()
 
     def text(self) -> str:
         """``queue team-a's capability of cpu 40 -> 42``."""
         if self.what in _PHRASES:
             count = self.after.get("", "1")
             nodes = "1 node" if count == "1" else f"{count} nodes"
+            nodes = " and ".join(self.nodes) if 0 < len(self.nodes) <= _NAMED else nodes
             return _PHRASES[self.what].format(subject=self.subject, nodes=nodes, more=nodes.replace(" ", " more ", 1))
         whose = {"quota": "queue", "room": "node"}.get(self.what, "job")
         of = " of " if any(self.after) else " "
@@ -68,7 +73,7 @@ class Change(msgspec.Struct, frozen=True):
 
 _PHRASES: dict[What, str] = {
     "cordon": "uncordon {nodes}",
-    "label": "label {more} {subject}",
+    "label": "label {nodes} {subject}",
     "toleration": "tolerate taint {subject}",
     "term": "drop the pods' {subject}",
     "job": "running job {subject} gone",

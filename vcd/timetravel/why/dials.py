@@ -29,7 +29,7 @@ class Dial:
     """What can be turned: amounts by resource as they are ``now``, each in steps of one ``unit`` (below zero: down).
 
     ``steps`` are the most, ``likely`` as many as the job's own needs come to; ``turned`` makes the snapshot with other
-    amounts, ``shown`` writes one.
+    amounts, ``shown`` writes one. A step may be one more of some ``nodes``, in order.
     """
 
     what: What
@@ -41,6 +41,7 @@ class Dial:
     steps: Amounts
     turned: Callable[[Amounts], Snapshot]
     shown: Callable[[str, int], str] = format_resource
+    nodes: tuple[str, ...] = ()
 
     def at(self, counts: Mapping[str, int]) -> Snapshot:
         """The snapshot some steps away."""
@@ -50,7 +51,7 @@ class Dial:
         """The change of some steps."""
         after = {name: self.shown(name, amount) for name, amount in self._amounts(counts).items()}
         before = {name: self.shown(name, self.now[name]) for name in after}
-        return Change(self.what, self.subject, self.field, before, after)
+        return Change(self.what, self.subject, self.field, before, after, nodes=self.nodes[: counts.get("", 0)])
 
     def _amounts(self, counts: Mapping[str, int]) -> Amounts:
         return {name: max(self.now[name] + self.unit[name] * count, 0) for name, count in counts.items() if count}

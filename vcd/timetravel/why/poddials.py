@@ -3,7 +3,7 @@ minimum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -37,15 +37,16 @@ def pod_dials(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
 
 
 def _counting(
-    what: What, subject: str, field: str, most: int, missing: int, turned: Callable[[int], Snapshot], now: int = 0
-) -> Dial:
+    what: What, subject: str, field: str, most: int, missing: int, turned: Callable[[int], Snapshot], now: int = 0,
+    nodes: Sequence[str] = (),
+) -> Dial:  # fmt: skip
     """A dial that counts up from ``now`` (down where that is above 0)."""
     unit = -1 if now else 1
     steps = {"": most} if most > 0 else {}
     likely = {"": min(missing, most)} if most > 0 else {}
     return Dial(
         what, subject, field, {"": now}, {"": unit}, likely, steps, lambda amounts: turned(amounts[""]),
-        lambda _, value: str(value),
+        lambda _, value: str(value), tuple(nodes),
     )  # fmt: skip
 
 
@@ -62,8 +63,9 @@ def _uncordoned(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial
     names = _nearest(funnel, cordoned)
     if names:
         yield _counting(
-            "cordon", "", "", len(names), missing, lambda count: without_cordons(session.snapshot, names[:count])
-        )
+            "cordon", "", "", len(names), missing, lambda count: without_cordons(session.snapshot, names[:count]),
+            nodes=names,
+        )  # fmt: skip
 
 
 def _labelled(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
@@ -77,8 +79,9 @@ def _labelled(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
     names = _nearest(funnel, others)
     text = ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))
     yield _counting(
-        "label", text, "", len(names), missing, lambda count: with_labels(session.snapshot, names[:count], wanted)
-    )
+        "label", text, "", len(names), missing, lambda count: with_labels(session.snapshot, names[:count], wanted),
+        nodes=names,
+    )  # fmt: skip
 
 
 def _wanted_labels(spec: PodSpec) -> dict[str, str]:
