@@ -33,6 +33,7 @@ from vcd.timetravel.whatif.fill import Filling, fill
 from vcd.timetravel.whatif.report import html_report
 from vcd.timetravel.whatif.submit import Submission, submit
 from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
+from vcd.timetravel.why.causes import FirstCauses, first_causes
 from vcd.timetravel.why.changes import Change
 from vcd.timetravel.why.counterfactual import Counterfactual, smallest_change
 from vcd.timetravel.why.evictions import EvictionExplanation, explain_eviction

@@ -108,11 +108,29 @@ def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...],
         (("session", "99"), 1, "99"),
         (("order", "nowhere"), 1, "nowhere"),
         (("eviction", "nobody"), 1, "nobody"),
-        (("pod", "large-0", "--change"), 2, "--change is for explain job"),
-        (("job", "large", "--from", "2"), 2, "--from is for explain queue"),
+        (("pod", "large-0", "--change"), 2, "--change is for explain cluster and job"),
+        (("job", "large", "--from", "2"), 2, "--from is for explain cluster and queue"),
         (("queue", "small", "--session", "2"), 2, "--session is for explain job and session and order"),
     ],
 )
 def test_what_cannot_be_told_is_said_in_a_line(busy: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
     result = run(*arguments, "--event-log", busy)
     assert (result.exit_code, words in result.stderr) == (code, True), result.output
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_kind_the_clusters_first_causes_are_told(busy: Path) -> None:
+    lines = run("--event-log", busy).stdout.splitlines()
+    assert lines[0].startswith("1.3 pod-hours lost by 2 jobs in the log's last 24 h, 2026-01-01T00:00:00.000Z to ")
+    assert lines[1] == "1. cluster-full: cpu: 0.92 h (71%), 1 job"
+    assert lines[2].strip().startswith("most by default/large: it waited 10 min: ")
+    assert lines[-1] == "looked into: 2 jobs with 100% of the hours"
+    assert run("cluster", "--event-log", busy).stdout.splitlines() == lines
+
+
+def test_the_clusters_first_causes_as_json(busy: Path) -> None:
+    printed = json.loads(run("--event-log", busy, "--from", 6, "--to", 7, "-o", "json").stdout)
+    assert (printed["first"], printed["last"], printed["whole_day"]) == (6, 7, False)
+    assert [one["cause"] for one in printed["causes"]] == ["cluster-full", "queue-capability"]

@@ -79,6 +79,7 @@ def _job(asked: _Asked) -> _Told:
 
 
 KINDS: dict[str, Callable[[_Asked], _Told]] = {
+    "cluster": lambda asked: api.first_causes(asked.log, asked.first, asked.last, change=asked.change),
     "job": _job,
     "pod": lambda asked: api.explain(asked.log, "pod", asked.name, asked.namespace),
     "queue": lambda asked: api.explain_queue(asked.log, asked.name, asked.first, asked.last),
@@ -88,31 +89,37 @@ KINDS: dict[str, Callable[[_Asked], _Told]] = {
 }
 """What can be asked about, each with its explanation."""
 
-_NAMELESS = ("session", "order")
+_NAMELESS = ("cluster", "session", "order")
 _OF: dict[str, tuple[str, tuple[str, ...]]] = {
     "session": ("session", ("job", "session", "order")),
-    "from": ("first", ("queue",)),
-    "to": ("last", ("queue",)),
-    "change": ("change", ("job",)),
+    "from": ("first", ("cluster", "queue")),
+    "to": ("last", ("cluster", "queue")),
+    "change": ("change", ("cluster", "job")),
 }
 """What an option is given as, and the kinds that it is for."""
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.argument("kind", type=click.Choice(list(KINDS)), default="cluster")
 @click.argument("name", default="")
 @event_log_option
 @click.option("-n", "--namespace", default="default", show_default=True, help="The namespace of NAME.")
 @click.option("--session", type=click.IntRange(min=1), help="job, order: as of this session. session: this one.")
-@click.option("--from", "first", type=click.IntRange(min=1), help="queue: from this session on.")
-@click.option("--to", "last", type=click.IntRange(min=1), help="queue: up to this session.")
-@click.option("--change", is_flag=True, help="job: search the smallest change that would have let it in.")
+@click.option("--from", "first", type=click.IntRange(min=1), help="cluster, queue: from this session on.")
+@click.option("--to", "last", type=click.IntRange(min=1), help="cluster, queue: up to this session.")
+@click.option(
+    "--change",
+    is_flag=True,
+    help="job, cluster: search the smallest change that would have let it in, or the worst job of each cause.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
     """Tell from an event log what happened, and why. Times are in UTC.
 
     \b
+    cluster        the five causes that cost jobs most pod-hours, in the log's last 24 h or --from one session --to
+                   another, each with its worst job; this is what is told where no KIND is given
     job NAME       when it waited for what, where it was placed and why there; who is ahead of it, who holds what it
                    needs, and with --change what would have let it in
     pod NAME       the same of one pod

@@ -98,7 +98,7 @@ def verdict_on(history: History, group: str) -> Verdict:
     held: dict[str, int] = {}
     found: dict[str, tuple[Diagnosis, WaitSpan]] = {}
     for length, span in _longest(spans, waited):
-        diagnosis = _diagnosed(wait_at(history, group, span.last), _served(history, spans[0].first, span.last))
+        diagnosis = diagnosed(wait_at(history, group, span.last), served_between(history, spans[0].first, span.last))
         held[diagnosis.cause] = held.get(diagnosis.cause, 0) + length
         found.setdefault(diagnosis.cause, (diagnosis, span))
     cause = max(held, key=held.__getitem__)
@@ -140,12 +140,12 @@ def _longest(spans: list[WaitSpan], waited: int) -> list[tuple[int, WaitSpan]]:
     return chosen
 
 
-def _served(history: History, first: int, last: int) -> frozenset[str]:
+def served_between(history: History, first: int, last: int) -> frozenset[str]:
     """The pods that were given nodes in some sessions."""
     return frozenset(key for (key,) in history.reader.rows("served", first=first, last=last))
 
 
-def _diagnosed(wait: Wait, served: Collection[str]) -> Diagnosis:
+def diagnosed(wait: Wait, served: Collection[str]) -> Diagnosis:
     """Why a job waits; what the log says where a plugin fails at being asked again."""
     try:
         return diagnose(wait, served)

@@ -1,0 +1,108 @@
+"""For what a cluster lost most: pod-hours by cause, computed by hand; and planted causes found among others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import dsl
+from tests.planted.causes import planted
+from tests.planted.runs import by_hand
+from tests.timetravel.histories import CONF, scheduler, write_busy_history, write_takeover
+from tests.timetravel.test_counterfactual import PLAIN
+from vcd.timetravel.logfile import LogError
+from vcd.timetravel.why import causes
+from vcd.timetravel.why.causes import DAY, first_causes
+from vcd.timetravel.why.verdict import verdict
+
+HOUR = 3600
+
+
+async def test_a_gang_counts_with_the_pods_that_it_misses(tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "log")
+    found = first_causes(tmp_path / "log")
+    # large: 5 pods, 660 s; third: 2 pods, 663 s
+    assert [(one.cause, one.job) for one in found.causes] == [
+        ("cluster-full", "default/large"),
+        ("queue-capability", "default/third"),
+    ]
+    assert [one.hours * HOUR for one in found.causes] == pytest.approx([3300, 1326])
+    assert found.hours * HOUR == pytest.approx(4626)
+    assert [one.subject for one in found.causes] == ["cpu", "queue small spec.capability.cpu"]
+    assert [one.jobs for one in found.causes] == [1, 1]
+    assert found.causes[1].mend == "raise spec.capability.cpu of queue small by 2 cpu"
+    assert (found.asked, found.asked_share, found.likened, found.as_logged) == (2, 1.0, 0.0, 0.0)
+
+
+async def test_a_stretch_counts_what_lies_in_it(tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "log")
+    found = first_causes(tmp_path / "log", 6, 7)
+    # from session 6 to session 7 are 600 s: 5 pods of large, which comes at 6, and 2 of third, which waits already
+    assert {one.job: one.hours * HOUR for one in found.causes} == pytest.approx(
+        {"default/large": 3000, "default/third": 1200}
+    )
+    assert not found.whole_day
+    with pytest.raises(LogError, match="no session from 60 to 70"):
+        first_causes(tmp_path / "log", 60, 70)
+
+
+async def test_only_the_last_day_counts_unless_told_otherwise(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await made.show(dsl.node("n1"), dsl.queue("root"), dsl.queue("default"), dsl.gang("bert", 1, cpu=64))
+        await made.cycle(seconds=2 * DAY / 10**9)
+        await made.show(dsl.node("n2"))
+        await made.cycle()
+    assert first_causes(tmp_path / "log").hours == pytest.approx(24)
+    assert first_causes(tmp_path / "log", 1).hours == pytest.approx(48)
+
+
+async def test_who_is_like_one_that_was_looked_into_counts_as_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(causes, "ASKED", 2)
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await made.show(dsl.node("n1", cpu=8), dsl.queue("root"), dsl.queue("default"))
+        await made.show(*(dsl.gang(f"large-{i}", 1, cpu=64) for i in range(4)))
+        await made.show(dsl.gang("typo", 1, cpu=1, spec={"nodeSelector": {"disk": "sssd"}}))
+        await made.cycle(seconds=HOUR)
+        await made.cycle()
+    found = first_causes(tmp_path / "log")
+    shape, selector = sorted(found.causes, key=lambda one: -one.hours)
+    assert (shape.cause, shape.jobs, shape.hours) == ("unschedulable-shape", 4, pytest.approx(4))
+    assert (selector.cause, selector.jobs, selector.subject) == ("selector", 1, "nodeSelector disk=sssd")
+    assert (found.asked, found.likened, found.as_logged) == (2, pytest.approx(0.6), 0)
+    monkeypatch.setattr(causes, "ASKED", 0)
+    found = first_causes(tmp_path / "log")
+    assert (found.asked, found.likened, found.as_logged) == (0, 0, 1)
+
+
+async def test_without_a_wait_there_is_no_cause(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.node("n1"), dsl.queue("root"), dsl.queue("default"))
+        await made.cycle()
+    found = first_causes(tmp_path / "log")
+    assert (found.causes, found.hours) == ([], 0)
+    assert [line.startswith("no job waited in the log's last 24 h") for line in found.lines()] == [True]
+
+
+async def test_with_a_change_the_worst_job_is_mended(tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "log")
+    found = first_causes(tmp_path / "log", change=True)
+    assert [(one.verified, one.mend) for one in found.causes][1] == (True, "queue small's capability of cpu 8 -> 10")
+
+
+async def test_a_log_of_several_replicas(tmp_path: Path) -> None:
+    await write_takeover(tmp_path)
+    (one,) = first_causes(tmp_path / "both").causes
+    assert (one.cause, one.job) == ("unschedulable-shape", "default/job")
+
+
+@pytest.mark.parametrize("code", ["selector", "taint", "fragmentation", "cluster-full", "parent-limit", "pod-affinity"])
+async def test_a_planted_cause_is_among_the_first_as_its_verdict_names_it(code: str, tmp_path: Path) -> None:
+    plant = planted(code, 0)
+    await by_hand(plant, tmp_path / "log")
+    (mine,) = [one for one in first_causes(tmp_path / "log").causes if one.cause == code]
+    alone = verdict(tmp_path / "log", plant.asked)
+    assert mine.job == plant.asked
+    assert (mine.cause, mine.text.partition(": ")[2][:40]) == (alone.cause, alone.text.partition(": ")[2][:40])

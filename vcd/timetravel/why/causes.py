@@ -1,0 +1,370 @@
+"""For what a cluster's jobs lost most time: the causes of all waits of a stretch of the log, by pod-hours."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from vcd.eventlog import LogError, Logged, SessionInfo
+from vcd.eventlog.reader import is_decision
+from vcd.model import events as ev
+from vcd.model.objects import PodGroup
+from vcd.model.reasons import Cause
+from vcd.model.words import counted, span_in_words
+from vcd.state.cluster import ClusterState
+from vcd.timetravel.history import History, opened, shown
+from vcd.timetravel.why.case import Diagnosis, as_given, in_order
+from vcd.timetravel.why.counterfactual import smallest_change
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.why.mends import mend_of
+from vcd.timetravel.why.spans import Kind, kind_of
+from vcd.timetravel.why.verdict import diagnosed, served_between, shortened
+from vcd.timetravel.why.verdictwords import said
+from vcd.timetravel.why.waits import wait_at
+from vcd.timetravel.words import moment
+
+FIRST = 5
+"""How many causes are told."""
+ASKED = 12
+"""Waits of how many jobs are looked into: each costs a session decided again."""
+DAY = 24 * 3600 * 1_000_000_000
+"""How much of the log is looked at where nothing else is said (ns)."""
+_HOUR = 3600 * 1_000_000_000
+_SECOND = 1_000_000_000
+_OF_ROOM = (Cause.SHAPE, Cause.NODE_ROOM, Cause.FRAGMENTATION, Cause.CLUSTER_FULL)
+"""Causes that are about a resource, whoever holds it."""
+_MAIN_ROLES = ("clause", "term", "claim", "quota", "card", "gate", "ahead", "owner", "holder", "node", "field")
+"""Of what another cause is about, what names it in the table, beside the queue: the first that there is."""
+
+
+class FirstCause(msgspec.Struct, frozen=True):
+    """A cause (a ``Cause``) and what it cost: ``hours`` pods waited for it, of how many ``jobs``, and the ``share`` of
+    all that was lost. ``subject`` is what most of that is about; ``job`` lost most by it, as ``text`` says, as of
+    ``session``. ``mend`` is what would let that job in, ``verified`` by deciding again."""
+
+    cause: str
+    hours: float
+    share: float
+    jobs: int
+    subject: str
+    job: str
+    session: int
+    text: str
+    mend: str
+    verified: bool = False
+
+
+class FirstCauses(msgspec.Struct, frozen=True):
+    """The causes of a stretch of the log, those that cost most first, at most FIRST of ``causes_in_all``.
+
+    ``begin`` and ``end`` are times (RFC 3339), ``first`` and ``last`` sessions. ``hours`` are all pod-hours that
+    ``jobs`` lost. Waits of ``asked`` jobs were looked into, which are ``asked_share`` of these hours; ``likened`` is
+    the part that was counted as the wait of another job for the same reasons, ``as_logged`` the part of which only the
+    logged reasons were read.
+    """
+
+    begin: str
+    end: str
+    first: int
+    last: int
+    whole_day: bool
+    hours: float
+    jobs: int
+    causes_in_all: int
+    asked: int
+    asked_share: float
+    likened: float
+    as_logged: float
+    causes: list[FirstCause]
+
+    def lines(self) -> Iterator[str]:
+        """What was lost, a paragraph for each cause, and how it was counted."""
+        what = "the log's last 24 h" if self.whole_day else "the stretch"
+        where = f"{what}, {self.begin} to {self.end} (sessions {self.first} to {self.last})"
+        if not self.causes:
+            yield f"no job waited in {where}"
+            return
+        yield f"{_hours(self.hours)} pod-hours lost by {counted(self.jobs, 'job')} in {where}"
+        for number, one in enumerate(self.causes, 1):
+            about = f": {one.subject}" if one.subject else ""
+            yield f"{number}. {one.cause}{about}: {_hours(one.hours)} h ({one.share:.0%}), {counted(one.jobs, 'job')}"
+            yield f"     most by {one.job}: {one.text}"
+            if one.mend:
+                yield f"     mends it: {one.mend}{' (verified)' if one.verified else ''}"
+        if self.causes_in_all > len(self.causes):
+            yield f"and {counted(self.causes_in_all - len(self.causes), 'cause')} more"
+        yield f"looked into: {counted(self.asked, 'job')} with {self.asked_share:.0%} of the hours" + "".join(
+            f"; {part:.0%} counted as {what}"
+            for part, what in (
+                (self.likened, "the wait of one of these for the same reasons in the same queue"),
+                (self.as_logged, "the logged reasons say"),
+            )
+            if part
+        )
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
+
+
+def first_causes(
+    path: str | Path, first: int | None = None, last: int | None = None, *, change: bool = False
+) -> FirstCauses:
+    """For what jobs lost most pod-hours, from one session to another; in the log's last 24 h where neither is given.
+
+    A gang counts with the pods that it misses, another job with those that wait. With ``change`` the smallest change
+    is searched for the worst job of each cause, which takes a while. Raises LogError for a file that cannot be used or
+    has no such session.
+    """
+    with opened(path) as history:
+        stretch = _stretch(history, first, last)
+        tally = _Tally(history, stretch)
+        tally.run()
+        found = _told(history, stretch, tally)
+    return _with_changes(path, found) if change else found
+
+
+class _Stretch(NamedTuple):
+    """What is looked at: from a time to another (ns), and the sessions in it."""
+
+    begin: int
+    end: int
+    first: SessionInfo
+    last: SessionInfo
+    whole_day: bool
+
+
+def _stretch(history: History, first: int | None, last: int | None) -> _Stretch:
+    reader = history.reader
+    sessions, day = list(reader.sessions(first, last)), first is None and last is None
+    if not sessions:
+        raise LogError(f"event log {reader.path}: no session from {first or 1} to {last or 'the end'} is in it")
+    end = reader.last_time() if sessions[-1].number == reader.last_session() else sessions[-1].time
+    begin = max(sessions[0].time, end - DAY) if day else sessions[0].time
+    inside = [info for info in sessions if info.time >= begin] or sessions[-1:]
+    return _Stretch(begin, end, inside[0], sessions[-1], day)
+
+
+# --- what was lost ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Loss:
+    """What a job lost by reasons of one kind: pods times ns; its longest span of them with the last session in it.
+    ``first`` is the session at which it began to wait, for whatever."""
+
+    group: str
+    queue: str
+    first: int
+    kind: Kind
+    reasons: tuple[ev.Waiting, ...]
+    lost: int = 0
+    held: int = 0
+    longest: int = 0
+    session: int = 0
+
+
+@dataclass
+class _Open:
+    """A wait that goes on: since when, for what."""
+
+    since: int
+    reasons: tuple[ev.Waiting, ...]
+    pods: int
+
+
+@dataclass
+class _Tally:
+    """Adds up what each job lost by which kind of reasons; from plans and PodGroups alone, nothing is decided again."""
+
+    history: History
+    stretch: _Stretch
+    losses: dict[tuple[str, Kind], _Loss] = field(default_factory=dict)
+    _groups: dict[str, PodGroup] = field(default_factory=dict)
+    _open: dict[str, _Open] = field(default_factory=dict)
+    _first: dict[str, int] = field(default_factory=dict)
+    """The session at which each job began to wait."""
+
+    def run(self) -> None:
+        """Go through the stretch."""
+        history, first = self.history, self.stretch.first
+        state = history.state(first.sequence - 1, jump=True)
+        self._settings = state.settings
+        self._catch_up(state, self.stretch.begin, first.number - 1)
+        number = first.number
+        takeovers = [one.live for one in history.reader.segments() if one.live >= first.sequence]
+        for logged in self._happened(first.sequence - 1, self.stretch.last.sequence):
+            event = logged.event
+            while takeovers and takeovers[0] < logged.sequence:
+                self._catch_up(history.state(takeovers.pop(0), jump=True), logged.time, number)
+            if isinstance(event, ev.SessionDecided):
+                number = event.session
+                for group, reasons in ev.waits_by_group(ev.decode_plan(event.plan).waiting).items():
+                    self._waits(group, reasons, max(logged.time, self.stretch.begin), number)
+            elif isinstance(event, ev.ObjectGone):
+                self._waits(event.key, (), max(logged.time, self.stretch.begin), number)
+                self._groups.pop(event.key, None)
+            elif isinstance(group_shown := shown(event), PodGroup):
+                self._groups[group_shown.key] = group_shown
+        for group in sorted(self._open):
+            self._waits(group, (), self.stretch.end, self.stretch.last.number)
+
+    def _catch_up(self, state: ClusterState, time: int, number: int) -> None:
+        """Another replica takes over, and knows this."""
+        self._groups = {key: record.group for key, record in state.groups.items()}
+        for group in sorted(self._open.keys() | state.waiting.keys()):
+            self._waits(group, state.waiting.get(group, ()), time, number + 1)
+
+    def _happened(self, after: int, until: int) -> Iterator[Logged]:
+        """Sessions, and what the log shows of PodGroups, in order."""
+        reader, segments = self.history.reader, self.history.reader.segments()
+        groups = reader.find(kind="PodGroup", after=after, until=until)
+        sessions = reader.find(type="session", after=after, until=until)
+        merged = heapq.merge(groups, sessions, key=lambda logged: logged.sequence)
+        return (logged for logged in merged if is_decision(segments, logged.sequence))
+
+    def _waits(self, group: str, reasons: tuple[ev.Waiting, ...], time: int, number: int) -> None:
+        """From now on a group waits for this; for nothing where no reason is given."""
+        before = self._open.pop(group, None)
+        if before is not None:
+            self._close(group, before, time, number)
+        blocking = tuple(one for one in reasons if one.gate and one.gate != "annotation")
+        if blocking:
+            self._first.setdefault(group, number)
+            self._open[group] = _Open(time, blocking, self._pods(group, blocking))
+
+    def _close(self, group: str, wait: _Open, time: int, number: int) -> None:
+        kind, known = kind_of(wait.reasons), self._groups.get(group)
+        loss = self.losses.get((group, kind))
+        if loss is None:
+            queue = "" if known is None else self._settings.queue_of(known)
+            loss = self.losses[group, kind] = _Loss(group, queue, self._first[group], kind, wait.reasons)
+        length = max(time - wait.since, 1)
+        loss.lost += length * wait.pods
+        loss.held += length
+        if length > loss.longest:
+            still = number == self.stretch.last.number and time == self.stretch.end
+            loss.longest, loss.reasons = length, wait.reasons
+            loss.session = number if still else number - 1
+
+    def _pods(self, group: str, reasons: tuple[ev.Waiting, ...]) -> int:
+        """How many pods wait: those that are named, a pod having several reasons; of a group that waits as a whole,
+        what it misses of its minimum."""
+        named = max(*(one.tasks for one in reasons), len({pod for one in reasons for pod in one.pods}))
+        known = self._groups.get(group)
+        if known is None or all(one.tasks for one in reasons):
+            return max(named, 1)
+        return max(known.spec.min_member - known.status.running, named, 1)
+
+
+# --- what it comes to -------------------------------------------------------------------------------------------------
+
+
+class _Found(NamedTuple):
+    """What a loss comes to."""
+
+    loss: _Loss
+    diagnosis: Diagnosis
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in a few words: a queue with its field, a clause, a card ..."""
+        names = self.diagnosis.subject
+        resource = next(filter(None, self.diagnosis.amounts), "")
+        if self.diagnosis.cause in _OF_ROOM and resource:
+            return resource
+        if "queue" in names:
+            return " ".join(filter(None, (f"queue {names['queue']}", names.get("card", ""), names.get("field", ""))))
+        role = next((role for role in _MAIN_ROLES if role in names), "")
+        if role in ("", "clause", "term", "field"):
+            return names.get(role, "")
+        return f"{'behind' if role == 'ahead' else role} {names[role]}"
+
+
+def _told(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
+    losses = sorted(tally.losses.values(), key=lambda loss: (-loss.lost, loss.group, sorted(loss.kind)))
+    total = max(sum(loss.lost for loss in losses), 1)
+    asked = _asked(history, losses)
+    found, likened, logged = list(asked.values()), 0, 0
+    alike: dict[tuple[Kind, str], Diagnosis] = {}
+    for one in asked.values():
+        alike.setdefault((one.loss.kind, one.loss.queue), one.diagnosis)
+    for loss in losses:
+        if (loss.group, loss.kind) in asked:
+            continue
+        known = alike.get((loss.kind, loss.queue))
+        likened, logged = likened + loss.lost * (known is not None), logged + loss.lost * (known is None)
+        found.append(_Found(loss, known or _by_log(loss)))
+    by_cause: dict[str, list[_Found]] = {}
+    for one in found:
+        by_cause.setdefault(one.diagnosis.cause, []).append(one)
+    causes = [_cause(of, total) for of in by_cause.values()]
+    causes.sort(key=lambda cause: (-cause.hours, cause.cause))
+    return FirstCauses(
+        moment(stretch.begin), moment(stretch.end), stretch.first.number, stretch.last.number, stretch.whole_day,
+        sum(loss.lost for loss in losses) / _HOUR, len({loss.group for loss in losses}), len(causes),
+        len({group for group, _ in asked}), sum(one.loss.lost for one in asked.values()) / total, likened / total,
+        logged / total, causes[:FIRST],
+    )  # fmt: skip
+
+
+def _asked(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _Found]:
+    """What the waits come to that are looked into: of each kind of reasons in each queue the one that cost most, then
+    those that cost most of the others."""
+    first_of: dict[tuple[Kind, str], _Loss] = {}
+    for loss in losses:
+        first_of.setdefault((loss.kind, loss.queue), loss)
+    heads = list(first_of.values())
+    chosen = [*heads, *(loss for loss in losses if loss not in heads)][:ASKED]
+    found = {}
+    for loss in sorted(chosen, key=lambda loss: (loss.session, loss.group)):  # in order: going back folds anew
+        try:
+            wait = wait_at(history, loss.group, loss.session)
+        except NotFound:  # this version decides otherwise than it was decided then: the log's reasons are told
+            continue
+        served = served_between(history, loss.first, loss.session)
+        found[loss.group, loss.kind] = _Found(loss, diagnosed(wait, served))
+    return found
+
+
+def _by_log(loss: _Loss) -> Diagnosis:
+    """What the logged reasons say, of which the first in the order of gates counts."""
+    reason = in_order(loss.reasons)[0]
+    given = as_given(reason)
+    queue = {"queue": loss.queue} if reason.gate in ("enqueue", "queue") and loss.queue else {}
+    return msgspec.structs.replace(given, subject={**queue, **given.subject})
+
+
+def _cause(found: list[_Found], total: int) -> FirstCause:
+    """All that was lost by one cause."""
+    lost, by_subject = sum(one.loss.lost for one in found), dict[str, int]()
+    for one in found:
+        by_subject[one.subject] = by_subject.get(one.subject, 0) + one.loss.lost
+    worst = max(found, key=lambda one: (one.loss.lost, one.loss.group))
+    span = span_in_words(worst.loss.held / _SECOND)
+    return FirstCause(
+        worst.diagnosis.cause,
+        lost / _HOUR,
+        lost / total,
+        len({one.loss.group for one in found}),
+        max(sorted(by_subject), key=by_subject.__getitem__),
+        worst.loss.group,
+        worst.loss.session,
+        shortened(f"it waited {span}: {said(worst.diagnosis)}"),
+        mend_of(worst.diagnosis, worst.loss.reasons),
+    )
+
+
+def _with_changes(path: str | Path, found: FirstCauses) -> FirstCauses:
+    """With the smallest change for the worst job of each cause."""
+    causes = []
+    for one in found.causes:
+        change = smallest_change(path, one.job, one.session).change
+        with_it = {} if change is None else {"mend": change.text(), "verified": True}
+        causes.append(msgspec.structs.replace(one, **with_it))
+    return msgspec.structs.replace(found, causes=causes)

@@ -1,0 +1,91 @@
+"""What would end a wait, by its cause: told of many jobs at once, so nothing is decided for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from vcd.model import events as ev
+from vcd.model.reasons import Cause, shown
+from vcd.model.words import counted
+from vcd.scheduling.framework.reasons import mending
+from vcd.timetravel.why.case import Diagnosis
+
+
+def mend_of(diagnosis: Diagnosis, reasons: Iterable[ev.Waiting]) -> str:
+    """What would end a wait: what its reasons say does, else what its cause comes to; empty where only time does."""
+    said = next(filter(None, map(mending, reasons)), "")
+    if said:
+        return said
+    words = _MENDS.get(diagnosis.cause)
+    return "" if words is None else words(diagnosis)
+
+
+def _short(diagnosis: Diagnosis) -> tuple[str, dict[str, int]]:
+    """The resource that is short, and its amounts by role."""
+    return next(((name, of) for name, of in diagnosis.amounts.items() if name), ("", {}))
+
+
+def _lacks(diagnosis: Diagnosis, limit: str, has: str) -> str:
+    """By how much a limit is too low for what is asked: ``4 cpu``; empty where the amounts do not say."""
+    resource, of = _short(diagnosis)
+    if not {limit, has, "asks"} <= of.keys():
+        return ""
+    return f"{shown(resource, max(of[has] + of['asks'] - of[limit], 0))} {resource}"
+
+
+def _limit(diagnosis: Diagnosis) -> str:
+    subject, lacks = diagnosis.subject, _lacks(diagnosis, "limit", "has")
+    whose = f"queue {subject['queue']}" if "queue" in subject else "the configuration"
+    way = "lower" if diagnosis.cause == Cause.OTHERS_GUARANTEE else "raise"
+    field = subject.get("field") or "the limit"
+    by = f" by {lacks}" if lacks.rpartition(" ")[2] in field else f", so that it leaves {lacks} more"
+    return f"{way} {field} of {whose}" + (by if lacks else "")
+
+
+def _full(diagnosis: Diagnosis) -> str:
+    resource, of = _short(diagnosis)
+    if not {"asks", "free"} <= of.keys():
+        return "more nodes"
+    return f"{shown(resource, max(of['asks'] - of['free'], 0))} {resource} more on nodes"
+
+
+def _room(diagnosis: Diagnosis) -> str:
+    resource, of = _short(diagnosis)
+    if "asks" not in of:
+        return "more room on a node"
+    return f"{shown(resource, of['asks'])} {resource} free on one node: fewer pieces of it in use, or another node"
+
+
+def _clause(diagnosis: Diagnosis) -> str:
+    counts, clause = diagnosis.amounts.get("", {}), diagnosis.subject.get("clause", "")
+    more = counted(max(counts.get("needs", 1) - counts.get("fits", 0), 1), "node")
+    if diagnosis.cause == Cause.TAINT:
+        return f"tolerate {clause}, or take the taint from {more}"
+    if diagnosis.cause == Cause.UNSCHEDULABLE_NODE:
+        return f"uncordon {more}"
+    return f"let {clause or 'the selector'} fit {more} more"
+
+
+def _order(diagnosis: Diagnosis) -> str:
+    ahead = diagnosis.subject.get("ahead")
+    return f"a higher place in the order than {ahead}" if ahead else ""
+
+
+_MENDS: dict[str, Callable[[Diagnosis], str]] = {
+    Cause.QUEUE_CAPABILITY: _limit,
+    Cause.QUEUE_DESERVED: _limit,
+    Cause.PARENT_LIMIT: _limit,
+    Cause.OTHERS_GUARANTEE: _limit,
+    Cause.CARD_QUOTA: _limit,
+    Cause.ADMISSION: _limit,
+    Cause.NAMESPACE_QUOTA: lambda diagnosis: f"raise ResourceQuota {diagnosis.subject.get('quota', '')}".rstrip(),
+    Cause.CLUSTER_FULL: _full,
+    Cause.FRAGMENTATION: _room,
+    Cause.NODE_ROOM: _room,
+    Cause.SELECTOR: _clause,
+    Cause.TAINT: _clause,
+    Cause.UNSCHEDULABLE_NODE: _clause,
+    Cause.PODS_MISSING: lambda diagnosis: f"{diagnosis.subject.get('owner', 'its owner')} creates the missing pods",
+    Cause.ORDER: _order,
+}
+"""By cause, of what neither passes by itself nor is said by the reason."""
