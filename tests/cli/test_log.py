@@ -165,6 +165,15 @@ async def test_export_writes_the_sessions_chosen(tmp_path: Path) -> None:
     assert verify(out).problems == []
 
 
+async def test_export_without_names(tmp_path: Path) -> None:
+    log, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
+    await write_busy_history(log)
+    result = run("export", log, out, "--from", "6", "--to", "7", "--anonymise")
+    assert (result.exit_code, result.stdout) == (0, f"{out}: events 53 to 58, 2 sessions\n")
+    assert "large" not in run("ls", out, "-o", "json").stdout
+    assert verify(out).problems == []
+
+
 def test_export_refuses_a_range_that_runs_backwards(path: Path, tmp_path: Path) -> None:
     result = run("export", path, tmp_path / "out.sqlite", "--from", "3", "--to", "2")
     assert (result.exit_code, "--from 3 comes after --to 2" in result.stderr) == (2, True)

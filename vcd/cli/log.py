@@ -150,14 +150,29 @@ def verify(file: Path, head: logfile.Head | None, output: str) -> None:
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--from", "first", type=click.IntRange(min=1), help="First session; the first kept unless given.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="Last session; the last unless given.")
+@click.option("--anonymise", is_flag=True, help="Rename all that somebody named, and leave out what nothing reads.")
 @_output
 @says_errors
-def export(file: Path, out: Path, first: int | None, last: int | None, output: str) -> None:
-    """Write sessions of FILE, and of before what their replay needs and no more, to the new file OUT."""
+def export(file: Path, out: Path, first: int | None, last: int | None, anonymise: bool, output: str) -> None:
+    """Write sessions of FILE, and of before what their replay needs and no more, to the new file OUT.
+
+    With --anonymise to be given away: names of objects, label values, images and so on are other words, the same for
+    the same everywhere; labels and annotations that nothing reads are left out. The sessions decide the same.
+    """
     if first and last and first > last:
         raise click.UsageError(f"--from {first} comes after --to {last}")
     with _older_too(file) as log:
-        _written(logfile.export(log, out, first, last), out, output)
+        if not anonymise:
+            _written(logfile.export(log, out, first, last), out, output)
+            return
+        done = logfile.anonymise(log, out, first, last)
+        _written(done, out, output)
+    if done.renamed:
+        click.echo(
+            f"note: this version decides {len(done.renamed)} sessions otherwise than they were decided (the first is"
+            f" {done.renamed[0]}); their rows are only renamed",
+            err=True,
+        )
 
 
 @log.command("import")
@@ -213,7 +228,7 @@ def _show(lines: Iterator[dict[str, Any]], columns: tuple[str, ...], limit: int,
         click.echo(f"... and more; choose with --from, or --limit above {limit}", err=True)
 
 
-def _written(written: logfile.Written, out: Path, output: str) -> None:
+def _written(written: logfile.Written | logfile.Anonymised, out: Path, output: str) -> None:
     if output == "json":
         click.echo(_json({"file": str(out), **msgspec.to_builtins(written)}))
     else:

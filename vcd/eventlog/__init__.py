@@ -10,6 +10,7 @@ from vcd.eventlog.transfer import Written as Written
 from vcd.eventlog.transfer import compact as compact
 from vcd.eventlog.transfer import export as export
 from vcd.eventlog.transfer import import_logs as import_logs
+from vcd.eventlog.transfer import write_anew as write_anew
 from vcd.eventlog.verify import Head as Head
 from vcd.eventlog.verify import Verified as Verified
 from vcd.eventlog.verify import verify as verify

@@ -73,6 +73,38 @@ def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = No
         return Written(begin + 1, end, target.sessions)
 
 
+def write_anew(
+    out: str | Path,
+    base: tuple[int, int, bytes] | None,
+    policies: Iterable[tuple[str, str]],
+    events: Iterator[Logged],
+    checkpoints: Iterable[tuple[int, int, bytes]] = (),
+) -> Written:
+    """Write a new file of events, which keep their numbers and times and get a chain of their own.
+
+    ``base`` is what it begins with, None for nothing: sequence, time (ns) and state of a checkpoint; ``policies`` are
+    digest and text of configurations that were loaded before. ``checkpoints`` are written last. Raises LogError when
+    ``out`` exists or cannot be written.
+    """
+    with _new_file(Path(out)) as connection:
+        target = _Target(connection)
+        if base is not None:
+            target.checkpoint(*base, None)
+        target.policies((digest, text, 0) for digest, text in policies)
+        first = last = 0 if base is None else base[0]
+
+        def counted() -> Iterator[Logged]:
+            nonlocal last
+            for logged in events:
+                last = logged.sequence
+                yield logged
+
+        target.events(counted(), target.chain.extend, lambda _: True)
+        for sequence, time, state in checkpoints:
+            target.checkpoint(sequence, time, state, None)
+        return Written(first + 1, last, target.sessions)
+
+
 def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
     """Merge the files of several replicas into one history, in the order of the epochs that they led.
 

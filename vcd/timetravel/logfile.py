@@ -22,6 +22,8 @@ from vcd.model.events import PolicyLoaded
 from vcd.model.words import rfc3339
 from vcd.scheduling.framework.policy import digest_of
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.anonymise import rewrite
+from vcd.timetravel.anonymise.rewrite import Anonymised as Anonymised
 
 _POLL_SECONDS = 0.2
 
@@ -129,6 +131,13 @@ def _fold(before: bytes, events: Iterator[Logged]) -> bytes:
 def export(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Written:
     """Write sessions of a log into a new file that stands alone: see ``vcd.eventlog.export``. Raises LogError."""
     return eventlog.export(path, out, _fold, first, last)
+
+
+def anonymise(
+    path: str | Path, out: str | Path, first: int | None = None, last: int | None = None
+) -> rewrite.Anonymised:
+    """The same without names, to be given away: see ``vcd.timetravel.anonymise.rewrite``. Raises LogError."""
+    return rewrite.anonymised(path, out, _fold, first, last)
 
 
 def policy_in_force(path: str | Path) -> str | None:

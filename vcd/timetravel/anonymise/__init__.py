@@ -1,0 +1,1 @@
+"""A log without names: the same history, sessions and outcomes, with other words for all that somebody named."""

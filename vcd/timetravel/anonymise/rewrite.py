@@ -1,0 +1,347 @@
+"""A log written once more in other words: what was seen is renamed, what was decided is decided again.
+
+A session's row is not renamed but made anew, by deciding on the renamed state with the renamed configuration: so its
+replay is right by construction, and its sentences hold nothing of the old ones. Since the new words compare as the old
+ones did, what it decides is what was decided: the same pods, under their new names, to the same nodes. Where this
+version decides otherwise than was decided then (``vcd replay`` tells of the log itself), the row is renamed after all,
+so that what the log shows later still follows from it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vcd import eventlog
+from vcd.eventlog import LogError, Logged, LogReader
+from vcd.eventlog.verify import Fold
+from vcd.model import events as ev
+from vcd.model.codec import payload_digest
+from vcd.model.reasons import Reason
+from vcd.scheduling.decide import decide, versions
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.outside import OneByOne, Question, Recorder, Reply
+from vcd.state.checkpoint import Dump, decoded
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import Snapshot, SnapshotMaker
+from vcd.timetravel.anonymise.objects import Rewriter
+from vcd.timetravel.anonymise.words import Words
+
+_SET_ASIDE = "it cannot be read"
+_NO_LONGER = "it no longer held"
+_LEFT_OUT = "left out"
+
+
+class Anonymised(msgspec.Struct, frozen=True):
+    """What the new file holds: its first and last event, how many sessions, and of these the ones whose rows were
+    renamed, since this version decides them otherwise than they were decided."""
+
+    first: int
+    last: int
+    sessions: int
+    renamed: list[int]
+
+
+def anonymised(
+    path: str | Path, out: str | Path, fold: Fold, first: int | None = None, last: int | None = None
+) -> Anonymised:
+    """Write the sessions ``first`` to ``last`` of a log, and what their replay needs, to a new file without names.
+
+    Raises LogError as ``eventlog.export`` does, and for an imported log in which several replicas follow each other.
+    """
+    with tempfile.TemporaryDirectory(dir=Path(out).resolve().parent) as folder:
+        stretch = Path(folder) / "stretch"
+        eventlog.export(path, stretch, fold, first, last)
+        with LogReader(stretch) as reader:
+            if reader.segments():
+                raise LogError(
+                    f"event log {path}: several replicas follow each other in it; choose the sessions of one of them"
+                    " with --from and --to"
+                )
+            return _Rewriting(reader).write(Path(out))
+
+
+class _InTurn(OneByOne):
+    """Answers each question as the one at its place was answered."""
+
+    def __init__(self, replies: Sequence[Reply]) -> None:
+        self._replies = iter(replies)
+
+    def ask(self, question: Question) -> Reply:
+        return next(self._replies, Reply(error="not asked then"))
+
+
+class _Rewriting:
+    """One log's way into other words."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self._words = Words()
+        self._to = Rewriter(self._words)
+        self._policies: dict[str, Policy] = {}
+        self._texts: dict[tuple[str, str], str] = {}
+        """Of conditions that sessions gave to groups: the new message, by group and the old one."""
+        self._memory = Memory()
+        self._renamed: list[int] = []
+        self._heads = {info.head for info in reader.sessions()}
+        self._snapshots: dict[int, Snapshot] = {}
+        kept = reader.checkpoints()
+        begins = kept and kept[0].sequence < (reader.first() or 0)
+        self._base = kept[0] if begins else None
+        self._kept = {info.sequence: info.time for info in kept if info is not self._base}
+
+    def write(self, out: Path) -> Anonymised:
+        """Collect the words, then write everything with the new ones."""
+        self._collect()
+        state, base = ClusterState(), None
+        if self._base is not None:
+            state = ClusterState.of(self._dump(decoded(self._state_at(self._base.sequence))))
+            base = (self._base.sequence, self._base.time, state.dump())
+        self._state, self._maker = state, SnapshotMaker(state)
+        self._note_head()
+        known = [(self._policies[digest].digest, self._policies[digest].text) for digest in sorted(self._policies)]
+        checkpoints: list[tuple[int, int, bytes]] = []
+        written = eventlog.write_anew(out, base, dict(known).items(), self._events(checkpoints), checkpoints)
+        return Anonymised(written.first, written.last, written.sessions, self._renamed)
+
+    def _state_at(self, sequence: int) -> bytes:
+        return self._reader.base(sequence).state
+
+    def _collect(self) -> None:
+        """See every word once."""
+        nodes: set[str] = set()
+        seeds: set[int] = set()
+        texts = {digest: text for digest, text, _ in self._reader.rows("policies")}
+        for text in texts.values():
+            self._to.policy(text)
+        if self._base is not None:
+            dump = self._dump(decoded(self._state_at(self._base.sequence)))
+            nodes.update(key for kind, key, _, _ in dump.objects if kind == "Node")
+        for logged in self._reader.read(0 if self._base is None else self._base.sequence):
+            event = logged.event
+            if isinstance(event, ev.SessionDecided):
+                self._plan(event.accepted())
+                seeds.add(event.seed)
+            else:
+                self._event(event)
+            if isinstance(event, ev.ObjectPut) and event.kind == "Node":
+                nodes.add(event.key)
+        self._to.collecting = False
+        self._words.settle(seeds, nodes)
+        self._policies = {digest: self._to.policy(text) for digest, text in texts.items()}
+
+    # --- the pass that writes -----------------------------------------------------------------------------------------
+
+    def _events(self, checkpoints: list[tuple[int, int, bytes]]) -> Iterator[Logged]:
+        for logged in self._reader.read(self._state.sequence):
+            event = logged.event
+            changed = self._session(event) if isinstance(event, ev.SessionDecided) else self._event(event)
+            self._state.apply(logged.sequence, changed)
+            self._note_head()
+            if logged.sequence in self._kept:
+                checkpoints.append((logged.sequence, self._kept[logged.sequence], self._state.dump()))
+            yield Logged(logged.sequence, logged.time, changed)
+
+    def _note_head(self) -> None:
+        """Keep what a later session was decided from."""
+        if self._state.sequence in self._heads:
+            self._snapshots[self._state.sequence] = self._maker.snapshot()
+
+    def _session(self, record: ev.SessionDecided) -> ev.SessionDecided:
+        """A session decided again, from the renamed state."""
+        snapshot = self._snapshots.pop(record.head)
+        policy = self._policies[record.policy]
+        replies = [Reply(self._to.answer(one.answer), "no answer" if one.error else "") for one in record.asked]
+        recorder = Recorder(_InTurn(replies))
+        interrupted = tuple(map(_fault, record.interrupted))
+        plan = decide(
+            snapshot, policy, record.now, record.seed, self._memory, outside=recorder, interrupted=interrupted
+        )
+        before = ev.decode_plan(record.plan)
+        if _does(plan) == _does(self._plan(before)):
+            self._learn(before, plan)
+        else:
+            self._renamed.append(record.session)
+            plan = self._plan(before)
+        return msgspec.structs.replace(
+            record,
+            policy=policy.digest,
+            versions={name: record.versions.get(name, version) for name, version in versions().items()},
+            plan=ev.encode_plan(plan),
+            stale=tuple((number, _NO_LONGER) for number, _ in record.stale),
+            asked=recorder.asked,
+            interrupted=interrupted,
+        )
+
+    def _learn(self, before: ev.Plan, after: ev.Plan) -> None:
+        new = {status.key: status.condition for status in after.groups}
+        for status in before.groups:
+            condition = new.get(self._to.key("PodGroup", status.key))
+            if status.condition is not None and condition is not None:
+                self._texts[status.key, status.condition[3]] = condition[3]
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def _event(self, event: ev.Event) -> ev.Event:
+        """An event but a session in other words."""
+        match event:
+            case ev.ObjectPut():
+                return self._put(event)
+            case ev.ObjectGone():
+                return ev.ObjectGone(event.kind, self._to.key(event.kind, event.key), event.resource_version)
+            case ev.ObjectBad():
+                return self._bad(event)
+            case ev.PolicyLoaded():
+                return self._loaded(event)
+            case ev.LeadershipChanged():
+                return msgspec.structs.replace(event, identity=self._words(event.identity, "replica"))
+            case ev.Answered():
+                return ev.Answered(event.question, self._to.answer(event.answer))
+            case ev.PluginLate():
+                return msgspec.structs.replace(event, fault=_fault(event.fault))
+            case ev.OperationDone():
+                return msgspec.structs.replace(event, detail="")
+        return event
+
+    def _put(self, event: ev.ObjectPut) -> ev.Event:
+        key = self._to.key(event.kind, event.key)
+        if event.payload is None:
+            return ev.ObjectPut(event.kind, key, event.resource_version, None)
+        payload = self._payload(event.kind, event.key, event.payload)
+        return self._bad(event) if payload is None else ev.ObjectPut(event.kind, key, event.resource_version, payload)
+
+    def _payload(self, kind: str, key: str, payload: bytes) -> bytes | None:
+        return self._to.payload(kind, payload, self._messages(key) if kind == "PodGroup" else lambda _: "")
+
+    def _messages(self, group: str) -> Callable[[str], str]:
+        return lambda text: self._texts.get((group, text), "")
+
+    def _bad(self, event: ev.ObjectPut | ev.ObjectBad) -> ev.ObjectBad:
+        return ev.ObjectBad(event.kind, self._to.key(event.kind, event.key), event.resource_version, _SET_ASIDE)
+
+    def _loaded(self, event: ev.PolicyLoaded) -> ev.PolicyLoaded:
+        settings = self._to.settings(event.settings)
+        if self._to.collecting:
+            self._to.policy(event.text)
+            return event
+        policy = self._policies.get(event.digest) or self._to.policy(event.text)
+        self._policies[event.digest] = policy
+        return ev.PolicyLoaded(policy.digest, policy.text, settings)
+
+    # --- plans --------------------------------------------------------------------------------------------------------
+
+    def _plan(self, plan: ev.Plan) -> ev.Plan:
+        """A plan in other words, without sentences."""
+        return ev.Plan(
+            statements=tuple(
+                ev.Statement(
+                    self._group(one.group),
+                    one.action,
+                    tuple(self._operation(operation) for operation in one.operations),
+                )
+                for one in plan.statements
+            ),
+            groups=tuple(self._status(status) for status in plan.groups),
+            queues=tuple(ev.QueueUsage(self._to.key("Queue", one.name), one.allocated) for one in plan.queues),
+            waiting=tuple(self._waiting(one) for one in plan.waiting),
+            faults=tuple(map(_fault, plan.faults)),
+            more=plan.more,
+            rounds=plan.rounds,
+        )
+
+    def _group(self, key: str) -> str:
+        return self._to.key("PodGroup", key) if key else ""
+
+    def _pod(self, key: str) -> str:
+        return self._to.key("Pod", key)
+
+    def _operation(self, one: ev.Operation) -> ev.Operation:
+        return ev.Operation(
+            one.verb,
+            self._pod(one.key),
+            self._words(one.uid, "uid"),
+            self._words(one.node, "node"),
+            "",
+            tuple(map(self._choice, one.volumes)),
+            {key: self._to.text(text) for key, text in one.annotations.items()},
+        )
+
+    def _choice(self, one: ev.VolumeChoice) -> ev.VolumeChoice:
+        claim = self._to.key("PersistentVolumeClaim", one.claim)
+        return ev.VolumeChoice(claim, self._words(one.volume, "volume"), self._words(one.uid, "uid"))
+
+    def _status(self, one: ev.GroupStatus) -> ev.GroupStatus:
+        condition = one.condition
+        if condition is not None:
+            condition = (*condition[:3], self._texts.get((one.key, condition[3]), ""))
+        return msgspec.structs.replace(one, key=self._group(one.key), condition=condition)
+
+    def _waiting(self, one: ev.Waiting) -> ev.Waiting:
+        reason = one.reason
+        if isinstance(reason, Reason):
+            names = tuple((role, self._to.text(text)) for role, text in reason.names)
+            reason = msgspec.structs.replace(reason, names=names)
+        return msgspec.structs.replace(
+            one,
+            group=self._group(one.group),
+            reason="" if isinstance(reason, str) else reason,
+            pods=tuple(map(self._pod, one.pods)),
+            detail={},
+        )
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def _dump(self, dump: Dump) -> Dump:
+        """A state in other words."""
+        pods, groups, to = self._pod, self._group, self._to
+        objects, bad = [], [(kind, to.key(kind, key), _SET_ASIDE) for kind, key, _ in dump.bad]
+        for kind, key, payload, digest in dump.objects:
+            changed = self._payload(kind, key, payload) or b"" if payload else b""
+            objects.append((kind, to.key(kind, key), changed, payload_digest(changed) if digest and changed else 0))
+        own: dict[str, Any] = {
+            "policy": None if dump.policy is None else self._event(dump.policy),
+            "bad": sorted(bad),
+            "answers": {question: to.answer(answer) for question, answer in dump.answers.items()},
+            "objects": sorted(objects, key=lambda one: one[:2]),
+            "intents": {
+                pods(key): (*at[:4], self._words(at[4], "uid"), self._words(at[5], "node"))
+                for key, at in dump.intents.items()
+            },
+            "intended_status": {groups(key): self._status(one) for key, one in dump.intended_status.items()},
+            "waiting": {groups(key): tuple(map(self._waiting, of)) for key, of in dump.waiting.items()},
+            "stranded": {groups(key): since for key, since in dump.stranded.items()},
+            "intended_volumes": {pods(key): tuple(map(self._choice, of)) for key, of in dump.intended_volumes.items()},
+            "intended_annotations": {
+                pods(key): {name: to.text(text) for name, text in of.items()}
+                for key, of in dump.intended_annotations.items()
+            },
+            "nominated": {pods(key): self._words(node, "node") for key, node in dump.nominated.items()},
+            "nomination_turns": {
+                pods(key): (self._words(node, "node"), turn) for key, (node, turn) in dump.nomination_turns.items()
+            },
+            "evicted": {groups(key): tuple(map(self._uids, of)) for key, of in dump.evicted.items()},
+            "former": {groups(key): self._words(queue, "queue") for key, queue in dump.former.items()},
+            "late": {name: self._event(one) for name, one in dump.late.items()},
+        }
+        return msgspec.structs.replace(dump, **own)
+
+    def _uids(self, uids: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sorted(self._words(uid, "uid") for uid in uids))
+
+
+def _fault(text: str) -> str:
+    """Who was left out of a session, without what happened to him."""
+    return f"{text.partition(':')[0]}: {_LEFT_OUT}"
+
+
+def _does(plan: ev.Plan) -> Any:
+    """What a plan does."""
+    return [
+        (one.group, one.action, [(each.verb, each.key, each.uid, each.node) for each in one.operations])
+        for one in plan.statements
+    ]
