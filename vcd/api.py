@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from vcd.model.codec import BadObject
@@ -20,6 +21,7 @@ from vcd.timetravel import logfile, planning
 from vcd.timetravel.differences import Difference
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import opened
+from vcd.timetravel.log import Log, LoggedJob
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.older import up_to_date
 from vcd.timetravel.overview import Glance, NodeUse, Overview, glances, overview
@@ -33,16 +35,16 @@ from vcd.timetravel.whatif.fill import Filling, fill
 from vcd.timetravel.whatif.report import html_report
 from vcd.timetravel.whatif.submit import Submission, submit
 from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
-from vcd.timetravel.why.causes import FirstCauses, first_causes
-from vcd.timetravel.why.changes import Change
-from vcd.timetravel.why.counterfactual import Counterfactual, smallest_change
-from vcd.timetravel.why.evictions import EvictionExplanation, explain_eviction
-from vcd.timetravel.why.explain import Explanation, NotFound, explain
-from vcd.timetravel.why.obstacles import Obstacles, obstacles
-from vcd.timetravel.why.orders import OrderExplanation, explain_order
-from vcd.timetravel.why.queues import QueueExplanation, explain_queue
-from vcd.timetravel.why.sessions import SessionExplanation, explain_session
-from vcd.timetravel.why.verdict import Verdict, verdict, with_fix
+from vcd.timetravel.why.causes import FirstCauses
+from vcd.timetravel.why.changes import Change, What
+from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, Counterfactual
+from vcd.timetravel.why.evictions import EvictionExplanation
+from vcd.timetravel.why.explain import Explanation, Kind, NotFound
+from vcd.timetravel.why.obstacles import Obstacles
+from vcd.timetravel.why.orders import OrderExplanation
+from vcd.timetravel.why.queues import SAMPLES, QueueExplanation
+from vcd.timetravel.why.sessions import SessionExplanation
+from vcd.timetravel.why.verdict import Verdict, with_fix
 from vcd.timetravel.words import moment
 
 
@@ -58,3 +60,75 @@ def plan(
     """
     at = time.time_ns() if now is None else int(now.timestamp() * 1_000_000_000)
     return planning.plan(objects, read_policy(conf), at, seed)
+
+
+def open(path: str | Path) -> Log:
+    """A log file, open for questions: a context manager. Raises LogError for a file that cannot be used."""
+    return Log(path)
+
+
+# --- one question to a log file: what ``Log`` says of the same name ---------------------------------------------------
+
+
+def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default") -> Explanation:
+    """The story of a job or pod."""
+    with Log(path) as log:
+        return log.pod(name, namespace) if kind == "pod" else log.job(name, namespace).story()
+
+
+def first_causes(
+    path: str | Path, first: int | None = None, last: int | None = None, *, change: bool = False
+) -> FirstCauses:
+    """For what the cluster's jobs lost most pod-hours."""
+    with Log(path) as log:
+        return log.causes(first, last, change=change)
+
+
+def verdict(path: str | Path, name: str, namespace: str = "default", *, change: bool = False) -> Verdict:
+    """Why a job waits, in a sentence; with ``change`` the smallest change is searched, too."""
+    with Log(path) as log:
+        return log.job(name, namespace).verdict(change=change)
+
+
+def obstacles(path: str | Path, name: str, session: int | None = None) -> Obstacles:
+    """What stands in a job's way at a session (None: the last in which it waited)."""
+    with Log(path) as log:
+        return log.job(name).obstacles(session)
+
+
+def smallest_change(
+    path: str | Path,
+    name: str,
+    session: int | None = None,
+    kinds: Sequence[What] = KINDS,
+    most_decisions: int = MOST_DECISIONS,
+) -> Counterfactual:
+    """The smallest change that would have let a job in, at a session as ``obstacles`` takes it."""
+    with Log(path) as log:
+        return log.job(name).change(session, kinds, most_decisions)
+
+
+def explain_queue(
+    path: str | Path, name: str, first: int | None = None, last: int | None = None, *, samples: int = SAMPLES
+) -> QueueExplanation:
+    """A queue over some sessions."""
+    with Log(path) as log:
+        return log.queue(name, first, last, samples=samples)
+
+
+def explain_session(path: str | Path, number: int | str = "last") -> SessionExplanation:
+    """What a session found new and decided."""
+    with Log(path) as log:
+        return log.session(number)
+
+
+def explain_eviction(path: str | Path, name: str, namespace: str = "default") -> EvictionExplanation:
+    """Why a pod, or a job's pods, had to go."""
+    with Log(path) as log:
+        return log.eviction(name, namespace)
+
+
+def explain_order(path: str | Path, queue: str | None = None, session: int | None = None) -> OrderExplanation:
+    """Who is served before whom."""
+    with Log(path) as log:
+        return log.order(queue, session)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.timetravel.histories import write_busy_history
+from tests import dsl
+from tests.timetravel.histories import CONF, scheduler, write_busy_history
 from vcd.cli import main
 
 
@@ -62,6 +63,17 @@ def test_a_missing_file_exits_with_2(tmp_path: Path) -> None:
 
 def test_a_queue_cannot_be_explained(tmp_path: Path) -> None:
     assert run("queue", "q", "--event-log", tmp_path / "none").exit_code == 2
+
+
+async def test_a_job_that_lacks_pods_has_a_verdict_though_no_session_says_that_it_waits(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        group, *_ = dsl.gang("train", 3, members=5)
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1"), group)
+        await made.cycle()
+    for asked in ((), ("--change",)):
+        lines = run("job", "train", *asked, "--event-log", tmp_path / "log").stdout.splitlines()
+        assert lines[0] == "train waits 0 s: 0 of 5 pods exist; whoever made the group has to create the others"
+        assert lines[1] == "job default/train in queue default"
 
 
 # --- other kinds ------------------------------------------------------------------------------------------------------

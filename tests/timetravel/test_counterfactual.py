@@ -11,6 +11,7 @@ import pytest
 from tests import dsl
 from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
+from vcd.api import smallest_change
 from vcd.eventlog import LogReader
 from vcd.model.events import Plan, encode_plan
 from vcd.model.objects import altered
@@ -21,7 +22,7 @@ from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.history import History
 from vcd.timetravel.planning import state_of
 from vcd.timetravel.why.changes import with_queue, with_room, without_jobs
-from vcd.timetravel.why.counterfactual import Change, Counterfactual, smallest_change
+from vcd.timetravel.why.counterfactual import Change, Counterfactual
 from vcd.timetravel.why.explain import NotFound
 
 CAPACITY = """\

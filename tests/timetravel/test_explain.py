@@ -10,11 +10,12 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import SCORED, Scheduler, scheduler, write_busy_history, write_takeover
+from vcd.api import explain
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.history import opened
-from vcd.timetravel.why.explain import Explanation, NotFound, explain
+from vcd.timetravel.why.explain import Explanation, NotFound
 from vcd.timetravel.why.placement import Placement, Rated, choices
 from vcd.timetravel.why.sentences import reasons
 from vcd.timetravel.why.story import Episode, Story

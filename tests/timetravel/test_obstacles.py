@@ -9,8 +9,9 @@ import pytest
 from tests import dsl
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.test_counterfactual import CAPACITY, H200, PLAIN, log_of, running, short_of_cards, short_queue
+from vcd.api import obstacles
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles, obstacles
+from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles
 
 GPU = "nvidia.com/gpu"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.timetravel.histories import write_busy_history
+from vcd.api import explain
 from vcd.eventlog import LogError, LogReader
 from vcd.eventlog.store import migrations
 from vcd.timetravel.older import up_to_date
 from vcd.timetravel.replay import replay
-from vcd.timetravel.why.explain import explain
 
 
 def make_older(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from tests import dsl
 from tests.plugins.opened import conf
 from tests.plugins.test_drf_hierarchy import HIERARCHICAL, placed
 from tests.timetravel.histories import CONF, scheduler
+from vcd.api import explain_order
 from vcd.eventlog import LogReader
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.order import SHARE, Label, labelled
@@ -21,7 +22,7 @@ from vcd.scheduling.framework.standing import Precedence
 from vcd.scheduling.session.views import Job
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.orders import Factor, OrderedJob, OrderExplanation, explain_order
+from vcd.timetravel.why.orders import Factor, OrderedJob, OrderExplanation
 
 SMALLER = "smaller share (0.5 against 1), says proportion"
 

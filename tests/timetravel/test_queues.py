@@ -9,11 +9,12 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import START, Scheduler, scheduler, write_busy_history, write_takeover
+from vcd.api import explain_queue
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.queues import QueueExplanation, WaitedFor, explain_queue
+from vcd.timetravel.why.queues import QueueExplanation, WaitedFor
 
 CONF = """\
 actions: "allocate, reclaim"

@@ -9,11 +9,12 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import CONF, scheduler, write_busy_history, write_takeover
+from vcd.api import explain_session
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.sessions import Contrast, SessionExplanation, explain_session
+from vcd.timetravel.why.sessions import Contrast, SessionExplanation
 
 RECLAIM = """\
 actions: "allocate, reclaim"

@@ -10,8 +10,9 @@ from tests import dsl
 from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, log_of, running, short_queue
+from vcd.api import verdict
 from vcd.scheduling.search.predicates.node import NodeAffinity
-from vcd.timetravel.why.verdict import Verdict, verdict
+from vcd.timetravel.why.verdict import Verdict
 
 GPU = "nvidia.com/gpu"
 ML = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}

@@ -26,7 +26,7 @@ class _Told(Protocol):
 class _Asked:
     """What was asked about."""
 
-    log: Path
+    log: api.Log
     name: str
     namespace: str
     session: int | None
@@ -68,24 +68,30 @@ def _plain(told: _Told) -> dict[str, Any]:
 
 
 def _job(asked: _Asked) -> _Told:
-    story = api.explain(asked.log, "job", asked.name, asked.namespace)
-    waits = any(episode.what == "waited" for episode in story.episodes)
-    verdict = api.verdict(asked.log, story.key) if waits else None
-    obstacles = api.obstacles(asked.log, story.key, session=asked.session) if waits else None
-    if verdict is None or not asked.change:
-        return _Job(story, verdict, obstacles, None, asked.session is not None)
-    change = api.smallest_change(asked.log, story.key, session=asked.session or verdict.session)
-    return _Job(story, api.with_fix(verdict, change), obstacles, change, asked.session is not None)
+    job = asked.log.job(asked.name, asked.namespace)
+    story = job.story()
+    try:
+        verdict = job.verdict()
+    except api.NotFound:  # it never waited
+        return _Job(story)
+    at_session = asked.session is not None
+    if job.last_wait is None and not at_session:  # pods of it are missing, and no session says so
+        return _Job(story, verdict)
+    obstacles = job.obstacles(asked.session)
+    if not asked.change:
+        return _Job(story, verdict, obstacles, None, at_session)
+    change = job.change(asked.session or verdict.session)
+    return _Job(story, api.with_fix(verdict, change), obstacles, change, at_session)
 
 
 KINDS: dict[str, Callable[[_Asked], _Told]] = {
-    "cluster": lambda asked: api.first_causes(asked.log, asked.first, asked.last, change=asked.change),
+    "cluster": lambda asked: asked.log.causes(asked.first, asked.last, change=asked.change),
     "job": _job,
-    "pod": lambda asked: api.explain(asked.log, "pod", asked.name, asked.namespace),
-    "queue": lambda asked: api.explain_queue(asked.log, asked.name, asked.first, asked.last),
-    "session": lambda asked: api.explain_session(asked.log, asked.session or asked.name or "last"),
-    "eviction": lambda asked: api.explain_eviction(asked.log, asked.name, asked.namespace),
-    "order": lambda asked: api.explain_order(asked.log, asked.name or None, asked.session),
+    "pod": lambda asked: asked.log.pod(asked.name, asked.namespace),
+    "queue": lambda asked: asked.log.queue(asked.name, asked.first, asked.last),
+    "session": lambda asked: asked.log.session(asked.session or asked.name or "last"),
+    "eviction": lambda asked: asked.log.eviction(asked.name, asked.namespace),
+    "order": lambda asked: asked.log.order(asked.name or None, asked.session),
 }
 """What can be asked about, each with its explanation."""
 
@@ -138,6 +144,6 @@ def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
     for option, (key, kinds) in _OF.items():
         if given[key] and kind not in kinds:
             raise click.UsageError(f"--{option} is for explain {' and '.join(kinds)}")
-    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log:
+    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as path, api.open(path) as log:
         told = KINDS[kind](_Asked(log, **given))
     print_told(_plain(told), told.lines(), output)

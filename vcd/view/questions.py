@@ -83,7 +83,7 @@ def _number(name: str, text: str, default: int) -> int:
 
 def _session(path: str, name: str, text: str) -> int:
     """A session that is in the log; the last one where none is given."""
-    ends = api.ends(_history(path))
+    ends = api.ends(_log(path).history)
     number = _number(name, text, ends.last)
     if not ends.last:
         raise api.NotFound("no session is in the log yet")
@@ -95,29 +95,29 @@ def _session(path: str, name: str, text: str) -> int:
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def _history(path: str) -> Any:
+def _log(path: str) -> api.Log:
     file = Path(path)
     return _opened(path, file.stat().st_ino if file.exists() else 0)
 
 
 @lru_cache(maxsize=1)
-def _opened(path: str, file: int) -> Any:
-    """The history of a file; nothing that is known of another one counts, though it had the same name."""
+def _opened(path: str, file: int) -> api.Log:
+    """The log of a file; nothing that is known of another one counts, though it had the same name."""
     _overview_of.cache_clear()
     _told.cache_clear()
-    return api.opened(path)
+    return api.open(path)
 
 
 def _head(path: str) -> bytes:
-    return msgspec.json.encode(api.ends(_history(path)))
+    return msgspec.json.encode(api.ends(_log(path).history))
 
 
 def _sessions(path: str, first: str, last: str) -> bytes:
-    ends = api.ends(_history(path))
+    ends = api.ends(_log(path).history)
     start, end = _number("from", first, ends.first), _number("to", last, ends.last)
     if end - start >= PAGE:
         raise _Mistake(f"from={start} to={end}: at most {PAGE} sessions are given at once; ask for fewer")
-    return msgspec.json.encode(list(api.session_lines(_history(path), start, end)))
+    return msgspec.json.encode(list(api.session_lines(_log(path).history, start, end)))
 
 
 def _overview(path: str, session: str) -> bytes:
@@ -127,25 +127,26 @@ def _overview(path: str, session: str) -> bytes:
 @lru_cache(maxsize=16)
 def _overview_of(path: str, number: int) -> bytes:
     """What a session left never changes, whatever is logged after it."""
-    return msgspec.json.encode(api.overview(_history(path), number))
+    return msgspec.json.encode(api.overview(_log(path).history, number))
 
 
 def _plan(path: str, number: str) -> bytes:
-    return _told(path, "session", _session(path, "number", number), api.ends(_history(path)).head)
+    return _told(path, "session", _session(path, "number", number), api.ends(_log(path).history).head)
 
 
 def _job(path: str, key: str) -> bytes:
     namespace, slash, name = key.partition("/")
     if not (namespace and slash and name):
         raise _Mistake(f"key: {key[:80]!r} names no job; write one such as key=default/train")
-    return _told(path, "key", key, api.ends(_history(path)).head)
+    return _told(path, "key", key, api.ends(_log(path).history).head)
 
 
 @lru_cache(maxsize=128)
 def _told(path: str, what: str, of: Any, head: int) -> bytes:
     """A session or a job as of the log's head: outcomes of the calls, and the session after it, may come later. Each
     line is with the depth of its indent, since a page does not indent by spaces."""
-    told = api.explain_session(path, of) if what == "session" else api.explain(path, "job", of)
+    log = _log(path)
+    told = log.session(of) if what == "session" else log.job(of).story()
     lines = [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in told.lines()]
     return msgspec.json.encode({what: of, "lines": lines})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +16,7 @@ from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, span_in_words
 from vcd.state.cluster import ClusterState
-from vcd.timetravel.history import History, opened, shown
+from vcd.timetravel.history import History, shown
 from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import smallest_change
 from vcd.timetravel.why.explain import NotFound
@@ -113,20 +112,18 @@ def _hours(hours: float) -> str:
 
 
 def first_causes(
-    path: str | Path, first: int | None = None, last: int | None = None, *, change: bool = False
+    history: History, first: int | None = None, last: int | None = None, *, change: bool = False
 ) -> FirstCauses:
     """For what jobs lost most pod-hours, from one session to another; in the log's last 24 h where neither is given.
 
     A gang counts with the pods that it misses, another job with those that wait. With ``change`` the smallest change
-    is searched for the worst job of each cause, which takes a while. Raises LogError for a file that cannot be used or
-    has no such session.
+    is searched for the worst job of each cause, which takes a while. Raises LogError for what the log does not hold.
     """
-    with opened(path) as history:
-        stretch = _stretch(history, first, last)
-        tally = _Tally(history, stretch)
-        tally.run()
-        found = _told(history, stretch, tally)
-    return _with_changes(path, found) if change else found
+    stretch = _stretch(history, first, last)
+    tally = _Tally(history, stretch)
+    tally.run()
+    found = _told(history, stretch, tally)
+    return _with_changes(history, found) if change else found
 
 
 class _Stretch(NamedTuple):
@@ -360,11 +357,11 @@ def _cause(found: list[_Found], total: int) -> FirstCause:
     )
 
 
-def _with_changes(path: str | Path, found: FirstCauses) -> FirstCauses:
+def _with_changes(history: History, found: FirstCauses) -> FirstCauses:
     """With the smallest change for the worst job of each cause."""
     causes = []
     for one in found.causes:
-        change = smallest_change(path, one.job, one.session).change
+        change = smallest_change(history, one.job, one.session).change
         with_it = {} if change is None else {"mend": change.text(), "verified": True}
         causes.append(msgspec.structs.replace(one, **with_it))
     return msgspec.structs.replace(found, causes=causes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from vcd.model.words import counted, some
 from vcd.scheduling.framework.reasons import all_told
 from vcd.timetravel.differences import difference_from
-from vcd.timetravel.history import opened
+from vcd.timetravel.history import History
 from vcd.timetravel.why.changes import Change, What
 from vcd.timetravel.why.explain import Kind
 from vcd.timetravel.why.sentences import waits_in_words
@@ -107,7 +106,7 @@ def _or(words: list[str]) -> str:
 
 
 def smallest_change(
-    path: str | Path,
+    history: History,
     name: str,
     session: int | None = None,
     kinds: Sequence[What] = KINDS,
@@ -120,12 +119,11 @@ def smallest_change(
     priority, its minimum, one node's room, one running job gone, nodes more. In this order, which is that of what they
     cost, the first that works, each with the smallest amount; only of ``kinds`` where these are given. The search ends
     after ``most_decisions``, and says so. Names are those that ``explain`` takes. Raises NotFound where nothing has
-    the name or it does not wait there, and LogError for a file that cannot be used.
+    the name or it does not wait there, and LogError for what the log does not hold.
     """
-    with opened(path) as history:
-        wait = wait_of(history, name, session)
-        search = Search(wait, history.policy(wait.record), most_decisions)
-        found = search.run(kinds)
+    wait = wait_of(history, name, session)
+    search = Search(wait, history.policy(wait.record), most_decisions)
+    found = search.run(kinds)
     return Counterfactual(
         "job",
         wait.group,

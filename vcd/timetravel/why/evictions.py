@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -19,7 +18,7 @@ from vcd.scheduling.framework.standing import Precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.timetravel.figures import QueueFigures
-from vcd.timetravel.history import History, opened
+from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import group_of, named
 from vcd.timetravel.why.orders import table
 from vcd.timetravel.why.sentences import waits_in_words
@@ -134,23 +133,22 @@ class EvictionExplanation(msgspec.Struct):
             yield from eviction.lines()
 
 
-def explain_eviction(path: str | Path, name: str, namespace: str = "default") -> EvictionExplanation:
+def explain_eviction(history: History, name: str, namespace: str = "default") -> EvictionExplanation:
     """Explain from a log why a pod, or pods of a job, were evicted.
 
     ``name`` may be ``namespace/name``; a job is named as in ``explain``. Raises NotFound where there is neither, and
-    LogError for a file that cannot be used.
+    LogError for what the log does not hold.
     """
-    with opened(path) as history:
-        kind, key, group = named(history, None, name, namespace)
-        pods = [key] if kind == "pod" else _evicted_pods(history, group)
-        found = [info for pod in pods for info in history.reader.operations_of(pod) if info.verb == "evict"]
-        found.sort(key=lambda info: (info.session, info.statement, info.operation))
-        evictions: list[Eviction] = []
-        for number, of_session in groupby(found, key=lambda info: info.session):
-            evictions += _of_session(history, number, list(of_session))
-        for eviction, after in zip(evictions, _aftermath(history, group, found), strict=True):
-            _tell_aftermath(eviction, after)
-        return EvictionExplanation(kind, key, moment(history.reader.last_time()), evictions)
+    kind, key, group = named(history, None, name, namespace)
+    pods = [key] if kind == "pod" else _evicted_pods(history, group)
+    found = [info for pod in pods for info in history.reader.operations_of(pod) if info.verb == "evict"]
+    found.sort(key=lambda info: (info.session, info.statement, info.operation))
+    evictions: list[Eviction] = []
+    for number, of_session in groupby(found, key=lambda info: info.session):
+        evictions += _of_session(history, number, list(of_session))
+    for eviction, after in zip(evictions, _aftermath(history, group, found), strict=True):
+        _tell_aftermath(eviction, after)
+    return EvictionExplanation(kind, key, moment(history.reader.last_time()), evictions)
 
 
 def _evicted_pods(history: History, group: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -12,7 +11,7 @@ from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod
 from vcd.model.words import some
-from vcd.timetravel.history import History, opened, shown
+from vcd.timetravel.history import History, shown
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import present, reasons, sentence
 from vcd.timetravel.why.story import Episode, Story
@@ -64,18 +63,17 @@ def _span(episode: Episode) -> str:
     return f"{start} - {episode.end:%H:%M:%S}" if same_day else f"{start} - {episode.end:%Y-%m-%d %H:%M:%S}"
 
 
-def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default") -> Explanation:
+def explain(history: History, kind: Kind, name: str, namespace: str = "default") -> Explanation:
     """Explain a job or pod from a log.
 
     ``name`` may be ``namespace/name``. A job is named by its PodGroup, by the beginning of the PodGroup's name, or
-    by the name of the Volcano Job that the PodGroup was made for. Raises NotFound, and LogError for a file that
-    cannot be used.
+    by the name of the Volcano Job that the PodGroup was made for. Raises NotFound, and LogError for what
+    the log does not hold.
     """
-    with opened(path) as history:
-        _, key, group = named(history, kind, name, namespace)
-        oldest = history.oldest()
-        known = key in (oldest.tasks.row_of if kind == "pod" else oldest.groups)
-        return _told(history, kind, key, group, _life(history.reader, kind, key, known))
+    _, key, group = named(history, kind, name, namespace)
+    oldest = history.oldest()
+    known = key in (oldest.tasks.row_of if kind == "pod" else oldest.groups)
+    return _told(history, kind, key, group, _life(history.reader, kind, key, known))
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

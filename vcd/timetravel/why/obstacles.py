@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -27,7 +26,7 @@ from vcd.scheduling.session.nodeview import NodeView
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.timetravel.history import opened
+from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Kind, named
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.waits import Wait, wait_of
@@ -177,17 +176,16 @@ def _held_by(holders: list[Holder], resource: str) -> str:
     return f"held by {some(shown, SHOWN)}" if shown else ""
 
 
-def obstacles(path: str | Path, name: str, session: int | None = None) -> Obstacles:
+def obstacles(history: History, name: str, session: int | None = None) -> Obstacles:
     """What stands in the way of a job at a session of a log, by default the last one in which it waited.
 
     Names are those that ``explain`` takes. Raises NotFound where nothing has the name or it does not wait there, and
-    LogError for a file that cannot be used.
+    LogError for what the log does not hold.
     """
-    with opened(path) as history:
-        _, group, _ = named(history, "job", name)
-        trace = Trace((group,))
-        wait = wait_of(history, group, session, trace)
-        return _told(wait, _Turns(wait.session, trace))
+    _, group, _ = named(history, "job", name)
+    trace = Trace((group,))
+    wait = wait_of(history, group, session, trace)
+    return _told(wait, _Turns(wait.session, trace))
 
 
 def _told(wait: Wait, turns: _Turns) -> Obstacles:

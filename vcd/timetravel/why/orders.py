@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 
@@ -22,7 +21,7 @@ from vcd.scheduling.framework.standing import (
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.timetravel.history import opened
+from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import moment
 
@@ -86,18 +85,18 @@ class OrderExplanation(msgspec.Struct):
             yield from _job_lines(name, jobs)
 
 
-def explain_order(path: str | Path, queue: str | None = None, session: int | None = None) -> OrderExplanation:
+def explain_order(history: History, queue: str | None = None, session: int | None = None) -> OrderExplanation:
     """The order of the queues in which jobs wait, and of these jobs: of one queue, or of all.
 
     ``session`` is the session's number, the last one unless given. Raises NotFound for a queue or session that is not
-    there, and LogError for a file that cannot be used.
+    there, and LogError for what the log does not hold.
     """
-    with opened(path) as history:
-        number = _session_number(history.reader, session)
-        record, found = history.rerun(number, actions=False)
+    number = _session_number(history.reader, session)
+    record, found = history.rerun(number, actions=False)
     if queue is not None and queue not in found.queues:
         raise NotFound(
-            f"event log {path}: session {number} has no queue {queue}; there are {', '.join(sorted(found.queues))}"
+            f"event log {history.reader.path}: session {number} has no queue {queue};"
+            f" there are {', '.join(sorted(found.queues))}"
         )
     waiting = _waiting(found)
     queues = [one for one in found.queue_list if one.index in waiting or one.name == queue]

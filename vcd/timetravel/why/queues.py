@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
@@ -18,7 +17,7 @@ from vcd.model.words import counted, some, span_in_words
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.figures import QueueFigures, queue_figures
-from vcd.timetravel.history import History, opened
+from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, keys_of
 from vcd.timetravel.why.news import changed_fields
 from vcd.timetravel.why.sentences import waits_in_words
@@ -145,25 +144,24 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
 
 
 def explain_queue(
-    path: str | Path, name: str, first: int | None = None, last: int | None = None, *, samples: int = SAMPLES
+    history: History, name: str, first: int | None = None, last: int | None = None, *, samples: int = SAMPLES
 ) -> QueueExplanation:
     """Explain a queue from session ``first`` to session ``last`` of a log (None: from its beginning, to its end).
 
     Waits and evictions are folded from all sessions of the range; for the figures at most ``samples`` of them and the
     last one are decided again. Raises NotFound when there is no such queue or session, naming those there are, and
-    LogError for a file that cannot be used.
+    LogError for what the log does not hold.
     """
-    with opened(path) as history:
-        reader, oldest = history.reader, history.oldest()
-        infos = _sessions(reader, first, last)
-        known = oldest.queues[name].queue if name in oldest.queues else None
-        if known is None and next(reader.object_history("Queue", name), None) is None:
-            keys = sorted(keys_of(reader, "Queue").union(oldest.queues))
-            there = f"there is {some(keys)}" if keys else "there is none"
-            raise NotFound(f"event log {reader.path}: no queue {name} is in it; {there}")
-        since = reader.oldest() if first is None else infos[0].head
-        edits = list(_edits(reader, name, known, since, infos[-1].sequence))
-        return _explained(history, name, infos, edits, samples)
+    reader, oldest = history.reader, history.oldest()
+    infos = _sessions(reader, first, last)
+    known = oldest.queues[name].queue if name in oldest.queues else None
+    if known is None and next(reader.object_history("Queue", name), None) is None:
+        keys = sorted(keys_of(reader, "Queue").union(oldest.queues))
+        there = f"there is {some(keys)}" if keys else "there is none"
+        raise NotFound(f"event log {reader.path}: no queue {name} is in it; {there}")
+    since = reader.oldest() if first is None else infos[0].head
+    edits = list(_edits(reader, name, known, since, infos[-1].sequence))
+    return _explained(history, name, infos, edits, samples)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

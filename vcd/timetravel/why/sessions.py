@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -19,7 +18,7 @@ from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.differences import difference_from
 from vcd.timetravel.figures import allocated_now, held_by_queue, queue_figures
-from vcd.timetravel.history import History, opened
+from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
 from vcd.timetravel.why.sentences import waits_in_words
@@ -366,19 +365,18 @@ def _only(here: Sequence[str], there: Sequence[str]) -> tuple[list[str], list[st
     return [one for one in here if one not in theirs], [one for one in there if one not in ours]
 
 
-def explain_session(path: str | Path, number: int | str = 0) -> SessionExplanation:
+def explain_session(history: History, number: int | str = 0) -> SessionExplanation:
     """Explain a session of a log: what was new to it, what it decided, what became of it, and how the sessions before
     and after it differ.
 
     ``number`` 0 or "last" is the last session. Raises NotFound when there is no such session, naming those there are,
-    and LogError for a file that cannot be used.
+    and LogError for what the log does not hold.
     """
-    with opened(path) as history:
-        infos = list(history.reader.sessions())
-        index = _index_of(history.reader, infos, number)
-        before = infos[index - 1] if index else None
-        after = infos[index + 1] if index + 1 < len(infos) else None
-        return _explained(history, before, infos[index], after)
+    infos = list(history.reader.sessions())
+    index = _index_of(history.reader, infos, number)
+    before = infos[index - 1] if index else None
+    after = infos[index + 1] if index + 1 < len(infos) else None
+    return _explained(history, before, infos[index], after)
 
 
 def _index_of(reader: LogReader, infos: Sequence[SessionInfo], number: int | str) -> int:

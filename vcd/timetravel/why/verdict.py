@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from pathlib import Path
 
 import msgspec
 
 from vcd.model.words import span_in_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
-from vcd.timetravel.history import History, opened
+from vcd.timetravel.history import History
 from vcd.timetravel.why.case import Diagnosis, as_given, in_order
-from vcd.timetravel.why.counterfactual import Counterfactual, smallest_change
+from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.diagnosis import diagnose, pods_missing
-from vcd.timetravel.why.explain import NotFound, named
+from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.funnel import FunnelLine
-from vcd.timetravel.why.spans import WaitSpan, spans_of
+from vcd.timetravel.why.spans import WaitSpan
 from vcd.timetravel.why.verdictwords import said
 from vcd.timetravel.why.waits import Wait, wait_at
 from vcd.timetravel.words import moment
@@ -57,15 +56,6 @@ class Verdict(msgspec.Struct, frozen=True):
             yield f"  nodes: {'; '.join(map(str, self.funnel))}"
 
 
-def verdict(path: str | Path, name: str, namespace: str = "default", *, change: bool = False) -> Verdict:
-    """The verdict on a job, named as ``explain`` takes it; with ``change`` the smallest change is searched, too. Raises
-    NotFound where nothing has the name or it never waited, LogError for a file that cannot be used."""
-    with opened(path) as history:
-        _, group, _ = named(history, "job", name, namespace)
-        found = verdict_on(history, group)
-    return with_fix(found, smallest_change(path, group, found.session)) if change else found
-
-
 def _without_pods(history: History, group: str) -> Verdict:
     """The verdict on a job of which no session says that it waits: it does where pods of it are missing."""
     number = history.reader.last_session()
@@ -89,9 +79,9 @@ def with_fix(verdict: Verdict, found: Counterfactual) -> Verdict:
     return msgspec.structs.replace(verdict, fix=fix, verified=True, text=text)
 
 
-def verdict_on(history: History, group: str) -> Verdict:
-    """The same of a group by its key."""
-    spans = spans_of(history, group)
+def verdict_on(history: History, group: str, spans: list[WaitSpan]) -> Verdict:
+    """The verdict on a job by its group's key, of which ``spans`` are the waits. Raises NotFound where it never waited,
+    and LogError for what the log does not hold."""
     if not spans:
         return _without_pods(history, group)
     waited = sum(span.weight for span in spans)

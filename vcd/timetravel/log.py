@@ -1,0 +1,110 @@
+"""A log open for questions: read, folded and decided again once for all that is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from vcd.timetravel.history import opened
+from vcd.timetravel.why.causes import FirstCauses, first_causes
+from vcd.timetravel.why.changes import What
+from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, Counterfactual, smallest_change
+from vcd.timetravel.why.evictions import EvictionExplanation, explain_eviction
+from vcd.timetravel.why.explain import Explanation, explain, named
+from vcd.timetravel.why.obstacles import Obstacles, obstacles
+from vcd.timetravel.why.orders import OrderExplanation, explain_order
+from vcd.timetravel.why.queues import SAMPLES, QueueExplanation, explain_queue
+from vcd.timetravel.why.sessions import SessionExplanation, explain_session
+from vcd.timetravel.why.spans import WaitSpan, spans_of
+from vcd.timetravel.why.verdict import Verdict, verdict_on, with_fix
+
+
+class Log:
+    """A log file, open; a context manager, which closes it.
+
+    Sessions are named by their numbers, None is the last one. Every question raises NotFound for what is not in the
+    log, and LogError for what this version cannot read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Open ``path``. Raises LogError for a file that cannot be used."""
+        self.history = opened(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.history.reader.close()
+
+    def causes(self, first: int | None = None, last: int | None = None, *, change: bool = False) -> FirstCauses:
+        """For what the cluster's jobs lost most pod-hours, over some sessions (neither given: the log's last 24 h);
+        with ``change`` the smallest change is searched for the worst job of each."""
+        return first_causes(self.history, first, last, change=change)
+
+    def job(self, name: str, namespace: str = "default") -> LoggedJob:
+        """A job, named by its PodGroup, by the beginning of that name, or by its Volcano Job."""
+        return LoggedJob(self, named(self.history, "job", name, namespace)[1])
+
+    def pod(self, name: str, namespace: str = "default") -> Explanation:
+        """A pod's story."""
+        return explain(self.history, "pod", name, namespace)
+
+    def queue(
+        self, name: str, first: int | None = None, last: int | None = None, *, samples: int = SAMPLES
+    ) -> QueueExplanation:
+        """A queue over some sessions: what it had and was owed, who waited in it and who was evicted; ``samples`` of
+        them at most, and the last one, are decided again."""
+        return explain_queue(self.history, name, first, last, samples=samples)
+
+    def session(self, number: int | str = "last") -> SessionExplanation:
+        """What a session found new and decided, and how it differs from its neighbours."""
+        return explain_session(self.history, number)
+
+    def eviction(self, name: str, namespace: str = "default") -> EvictionExplanation:
+        """Why a pod, or a job's pods, had to go."""
+        return explain_eviction(self.history, name, namespace)
+
+    def order(self, queue: str | None = None, session: int | None = None) -> OrderExplanation:
+        """Who is served before whom, in one queue or in all."""
+        return explain_order(self.history, queue, session)
+
+
+class LoggedJob:
+    """A job of an open log. ``key`` is its PodGroup's, ``namespace/name``."""
+
+    def __init__(self, log: Log, key: str) -> None:
+        self._history = log.history
+        self.key = key
+
+    def story(self) -> Explanation:
+        """When it waited for what, where it was placed, and why there."""
+        return explain(self._history, "job", self.key)
+
+    @cached_property
+    def _spans(self) -> list[WaitSpan]:
+        return spans_of(self._history, self.key)
+
+    @property
+    def last_wait(self) -> int | None:
+        """The last session in which it waited, by what sessions say."""
+        return self._spans[-1].last if self._spans else None
+
+    def verdict(self, *, change: bool = False) -> Verdict:
+        """Why it waits, in a sentence; with ``change`` the smallest change is searched, too. Raises NotFound where it
+        never waited."""
+        found = verdict_on(self._history, self.key, self._spans)
+        return with_fix(found, self.change(found.session)) if change else found
+
+    def obstacles(self, session: int | None = None) -> Obstacles:
+        """What stands in its way at a session (None: the last in which it waited). Raises NotFound where it does not
+        wait there."""
+        return obstacles(self._history, self.key, session or self.last_wait)
+
+    def change(
+        self, session: int | None = None, kinds: Sequence[What] = KINDS, most_decisions: int = MOST_DECISIONS
+    ) -> Counterfactual:
+        """The smallest change that would have let it in, at a session as ``obstacles`` takes it; of ``kinds``, searched
+        in at most so many decisions."""
+        return smallest_change(self._history, self.key, session or self.last_wait, kinds, most_decisions)
