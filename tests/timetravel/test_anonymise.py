@@ -18,6 +18,7 @@ from tests.planted.causes import CAUSES, planted
 from tests.planted.plant import Plant
 from tests.planted.runs import by_hand
 from tests.timetravel.histories import SCORED, scheduler, write_busy_history, write_takeover
+from vcd.api import Verdict, verdict
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.state.records import name_bits
@@ -26,7 +27,6 @@ from vcd.timetravel.anonymise.words import KEPT, Words, stays
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.replay import replay
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.verdict import Verdict, verdict
 
 HARDWARE = ("nvidia.com", "volcano.sh/card")
 """Labels and annotations of cards, whose names stay."""

@@ -11,11 +11,10 @@ from tests.planted.causes import planted
 from tests.planted.runs import by_hand
 from tests.timetravel.histories import CONF, scheduler, write_busy_history, write_takeover
 from tests.timetravel.test_counterfactual import PLAIN
-from vcd.api import first_causes
+from vcd.api import first_causes, verdict
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.why import causes
 from vcd.timetravel.why.causes import DAY
-from vcd.timetravel.why.verdict import verdict
 
 HOUR = 3600
 

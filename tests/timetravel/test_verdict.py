@@ -178,15 +178,15 @@ async def test_the_smallest_change_is_said_with_it(tmp_path: Path) -> None:
     tiers = [dsl.node(f"n{i}", labels={"tier": "a100"} if i < 2 else {}) for i in range(10)]
     job = dsl.gang("bert", 4, cpu=8, spec={"nodeSelector": {"tier": "a100"}})
     found = verdict(await log_of(tmp_path, PLAIN, tiers, list(job)), "bert", change=True)
-    assert (found.fix, found.verified) == ("label 2 more nodes tier=a100", True)
-    assert found.text.endswith("2 have room; label 2 more nodes tier=a100, and it starts (verified)")
+    assert (found.fix, found.verified) == ("label n2 and n3 tier=a100", True)
+    assert found.text.endswith("2 have room; label n2 and n3 tier=a100, and it starts (verified)")
 
 
 @pytest.mark.parametrize(
     ("nodes", "size", "fix"),
     [
         ([{"taints": [ML]}, {"taints": [ML]}], 1, "tolerate taint dedicated=ml:NoSchedule"),
-        ([{"unschedulable": True}, {"unschedulable": True}], 1, "uncordon 1 node"),
+        ([{"unschedulable": True}, {"unschedulable": True}], 1, "uncordon n0"),
         ([{}], 3, "job default/bert's minMember 3 -> 1"),
         ([{"cpu": 4}], 1, "node n0's room of cpu 4 -> 8"),
     ],

@@ -23,7 +23,7 @@ from vcd.timetravel.why.explain import group_of, named
 from vcd.timetravel.why.orders import table
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.story import Story
-from vcd.timetravel.why.victims import EvictedPod, Offer, VictimQuestion, evicted
+from vcd.timetravel.why.victims import EvictedTask, Offer, VictimQuestion, evicted
 from vcd.timetravel.words import moment
 
 Fate = Literal["evicted", "spared", "not needed", "not asked"]
@@ -170,7 +170,7 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
     record = history.reader.session(number)
     plan = ev.decode_plan(record.plan)
     stale = dict(record.stale)
-    made: dict[str, EvictedPod] = {}
+    made: dict[str, EvictedTask] = {}
     failed, session = "", None
     try:
         session, made = evicted(history, number, {info.key for info in found})
@@ -200,7 +200,7 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
 
 
 def _work_out(
-    eviction: Eviction, session: Session, made: EvictedPod | None, made_for: dict[str, tuple[int, str]]
+    eviction: Eviction, session: Session, made: EvictedTask | None, made_for: dict[str, tuple[int, str]]
 ) -> None:
     if made is None:
         eviction.text = f"evicted by {eviction.action}: {eviction.reason}"

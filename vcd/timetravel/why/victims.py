@@ -60,7 +60,7 @@ class VictimQuestion:
 
 
 @dataclass(frozen=True)
-class EvictedPod:
+class EvictedTask:
     """A pod that a session evicts: the question that led to it, None where nobody was asked, and the plugins that want
     it elsewhere of themselves."""
 
@@ -69,7 +69,7 @@ class EvictedPod:
     wanted_by: tuple[str, ...]
 
 
-def evicted(history: History, number: int, pods: Collection[str]) -> tuple[Session, dict[str, EvictedPod]]:
+def evicted(history: History, number: int, pods: Collection[str]) -> tuple[Session, dict[str, EvictedTask]]:
     """A session decided again, and those of ``pods`` that it evicts, by key."""
     trace = Trace(frozenset(pods), note=queue_figures)
     _, session = history.rerun(number, trace=trace)
@@ -84,7 +84,7 @@ def evicted(history: History, number: int, pods: Collection[str]) -> tuple[Sessi
                 for answer in question.answers
                 if any(each.row == task.row for each in answer.answer or ())
             ]
-            found[task.key] = EvictedPod(task, _question(session, trace, task), tuple(wanted))
+            found[task.key] = EvictedTask(task, _question(session, trace, task), tuple(wanted))
     return session, found
 
 
