@@ -85,10 +85,39 @@ async def test_what_it_freed_and_what_was_lacking_are_told(path: Path) -> None:
         await reclaimed(made)
     eviction = only(explain_eviction(path, "x-1"))
     assert (eviction.asked, eviction.lacked, eviction.freed) == ({"cpu": "10"}, {"cpu": "3"}, {"cpu": "20"})
-    assert eviction.why[:2] == [
+    assert eviction.why[:3] == [
         "default/new-0 asked for cpu 10; n1 lacked cpu 3 of it; this pod freed cpu 20",
+        "somebody had to go: the only node that it may use had no room",
         "gang, proportion let it go, as number 1 of 2 in order",
     ]
+
+
+async def test_why_anybody_had_to_go_names_the_idle_node_that_was_closed_to_it(path: Path) -> None:
+    """n1 and n2 are full, n3 is idle and tainted; on n2 nobody may go, since its gang has no more than its minimum."""
+    taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+    low, high = {"priorityClassName": "low"}, {"priorityClassName": "high"}
+    async with scheduler(path, f"{CONF}  - name: predicates\n") as made:
+        await made.show(dsl.node("n1", cpu=8), dsl.node("n2", cpu=8), dsl.node("n3", cpu=8, taints=[taint]))
+        await made.show(dsl.priority_class("high", 10), dsl.priority_class("low", 5))
+        await made.show(dsl.queue(name) for name in ("root", "default"))
+        spare = list(dsl.gang("spare", 2, members=1, cpu=4, on=["n1"] * 2, phase="Running", group_spec=low))
+        for manifest in spare[1:]:
+            manifest["status"]["startTime"] = "2025-12-31T22:00:00Z"
+        await made.show(
+            dsl.gang("whole", 2, members=2, cpu=4, on=["n2"] * 2, phase="Running", group_spec=low),
+            spare,
+            dsl.gang("new", 1, cpu=4, group_spec=high),
+        )
+        await made.cycle()
+    (eviction,) = explain_eviction(path, "spare").evictions
+    assert eviction.needed == (
+        "the 2 nodes that it may use had no room; n3 had, and dedicated=x:NoSchedule keeps it out"
+    )
+    assert [(line.cause, line.passes) for line in eviction.funnel] == [("taint", 2), ("node-room", 1)]
+    assert f"somebody had to go: {eviction.needed}" in eviction.why
+    assert "it had run for 2 h: that work is lost" in eviction.why
+    assert eviction.ran == 7200
+    assert eviction.elsewhere == "1 node looked at before gave no room for it (gang kept 2)"
 
 
 async def test_each_of_the_others_is_told_with_who_spared_it(path: Path) -> None:

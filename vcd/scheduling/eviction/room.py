@@ -413,8 +413,7 @@ class Room:
     def _write_down(self, task: Task, node: int, offered: list[Task], going: list[Task], leave: Victims) -> None:
         trace = self.framework.trace
         if trace is not None:
-            room = self.session.nodes.usage.room_of(node)
-            trace.searched(task, self.job, going, leave, room, lambda: self.exempt_on(task, node, offered))
+            trace.searched(task, self.job, going, leave, node, lambda: self.exempt_on(task, node, offered))
 
     def exchange(self, statement: Statement, task: Task, node: int) -> bool:
         """Evict who is next on a node where the task before, one alike, waits for as much as its victim held: as

@@ -62,9 +62,10 @@ class VictimSearch:
 
     ``rounds`` are the questions that were put, ``going`` those who were chosen, the first first, ``beside`` who could
     have gone beside them, in order, and ``spared``, by row, who keeps one for what goes before him. ``standings`` say,
-    by row, why each is where he is in the order of those that were asked about first; ``room`` is that of the node
-    before anybody went (None: of no one node), ``exempt`` who was not asked about there, and why not; ``asked`` counts
-    the questions of the session until then, ``noted`` is what the trace's reader wanted to know at that moment.
+    by row, why each is where he is in the order of those that were asked about first; ``node`` is the row of the node
+    (None: of no one node), ``room`` what it had before anybody went, ``exempt`` who was not asked about there, and why
+    not; ``asked`` counts the questions of the session until then, ``noted`` is what the trace's reader wanted to know
+    at that moment.
     """
 
     point: str
@@ -75,6 +76,7 @@ class VictimSearch:
     beside: tuple[Task, ...]
     spared: dict[int, str]
     standings: dict[int, VictimStanding]
+    node: int | None
     room: Ints | None
     exempt: tuple[tuple[Task, str], ...]
     asked: int
@@ -87,11 +89,12 @@ class Trace:
     asks, with who answered what; of those that it is ``about`` the rating of each choice of a node and each search for
     victims, too. About nobody, it has the questions that refuse, admit and place, and what came of them.
 
-    ``note`` is asked at each of these searches for what a reader wants to know of the session at that moment.
+    ``note`` is asked at each of these searches, with who wants room, for what a reader wants to know of the session at
+    that moment.
     """
 
     about: Collection[str] | None = ()
-    note: Callable[[Session], Any] = lambda _: None
+    note: Callable[[Session, Any], Any] = lambda _, __: None
     questions: list[PointQuestion] = field(default_factory=list, init=False)
     choices: list[NodeChoice] = field(default_factory=list, init=False)
     searches: list[VictimSearch] = field(default_factory=list, init=False)
@@ -191,7 +194,7 @@ class Trace:
         job: Job,
         going: Sequence[Task],
         victims: Victims,
-        room: Ints | None = None,
+        node: int | None = None,
         exempt: Callable[[], Iterable[tuple[Task, str]]] = tuple,
     ) -> None:
         """A search for victims has ended: ``victims`` is the last leave that was asked for, which ``going`` spent."""
@@ -218,10 +221,11 @@ class Trace:
                 tuple(beside),
                 spared,
                 {task.row: victim_standing(self._who, task, job.queue) for task in rounds[0].tasks},
-                None if room is None else room.copy(),
+                node,
+                None if node is None else self._session.nodes.usage.room_of(node),
                 tuple(exempt()),
                 len(self.questions),
-                self.note(self._session),
+                self.note(self._session, asker),
             )
         )
 

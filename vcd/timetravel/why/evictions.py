@@ -17,9 +17,11 @@ from vcd.model.words import counted, quantities_in_words, span_in_words
 from vcd.scheduling.framework.standing import Precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.state.records import seconds_of
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import group_of, named
+from vcd.timetravel.why.funnel import FunnelLine
 from vcd.timetravel.why.orders import table
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.story import Story
@@ -56,7 +58,9 @@ class Eviction(msgspec.Struct, omit_defaults=True):
     whole gang has no ``for_pod``); ``reason`` what the log says. ``queues`` holds the figures of both queues when the
     plugins were asked, ``resources`` those that mattered. ``freed`` is what it held, ``asked`` and ``lacked`` what was
     asked for and what of it the node had not, as quantities. ``place`` is its place among those that the plugins
-    ``let_go`` let go, ``chosen_before`` the next who did not have to, ``difference`` why. ``result`` is the API
+    ``let_go`` let go, ``chosen_before`` the next who did not have to, ``difference`` why. ``needed`` says why anybody
+    had to go, by the ``funnel`` of the nodes then, ``elsewhere`` what came of asking on other nodes first; ``ran`` are
+    the seconds that the pod had run, whose work is lost. ``result`` is the API
     server's answer to the call (empty: none yet), ``dropped`` why there was no call at all. ``came_back`` is the pod
     that took its place, and ``bound_to`` that pod's node. ``text`` tells it in a sentence, ``why`` what else there is
     to say.
@@ -83,6 +87,10 @@ class Eviction(msgspec.Struct, omit_defaults=True):
     chosen_before: str = ""
     difference: Precedence | None = None
     candidates: list[Candidate] = []
+    needed: str = ""
+    funnel: list[FunnelLine] = []
+    elsewhere: str = ""
+    ran: float = 0.0
     result: str = ""
     dropped: str = ""
     came_back: str = ""
@@ -173,7 +181,7 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
     made: dict[str, EvictedTask] = {}
     failed, session = "", None
     try:
-        session, made = evicted(history, number, {info.key for info in found})
+        session, made = evicted(history, number, {info.key for info in found}, {info.group for info in found})
     except LogError:
         raise
     except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
@@ -215,6 +223,7 @@ def _work_out(
         eviction.text = f"evicted by {eviction.action}: {because}"
         return
     _fill(eviction, ask, session)
+    eviction.ran = _ran(task, session.now)
     eviction.candidates = _candidates(eviction, ask, made_for)
     _choose_next(eviction, ask)
     eviction.text = _sentence(eviction, task, ask)
@@ -227,12 +236,22 @@ def _fill(eviction: Eviction, ask: VictimQuestion, session: Session) -> None:
     eviction.for_queue = ask.job.queue.name
     eviction.place, eviction.let_go = ask.offers[eviction.pod].place, ask.let_go
     eviction.asked, eviction.lacked = _without_pods(ask.asked), ask.lacked
+    eviction.needed, eviction.funnel, eviction.elsewhere = ask.needed, ask.funnel, ask.elsewhere
     eviction.queues = {name: ask.figures[name] for name in dict.fromkeys((eviction.for_queue, eviction.queue))}
     names = list(_without_pods(ask.lacked) or _without_pods(ask.asked))
     counted_names = {name for figures in eviction.queues.values() for have in figures.amounts.values() for name in have}
     held = eviction.queues[eviction.queue].amounts.get("allocated", {})
     cards = sorted(set(held) - set(session.nodes.resources))  # by model; a pod asks for them by their resource
     eviction.resources = [name for name in names if name in counted_names] + cards
+
+
+def _ran(task: Task, now: int) -> float:
+    """For how many seconds a pod has run; 0 where it does not say since when."""
+    since = task.pod.status.start_time
+    try:
+        return max(now / 1e9 - seconds_of(since), 0.0) if since else 0.0
+    except ValueError:
+        return 0.0
 
 
 def _without_pods(amounts: dict[str, str]) -> dict[str, str]:
@@ -342,6 +361,12 @@ def _details(eviction: Eviction, ask: VictimQuestion) -> list[str]:
     if ask.no_room:
         wanted += f"; its queue: {ask.no_room}"
     details = [f"{wanted}; this pod freed {quantities_in_words(eviction.freed) or 'nothing'}"]
+    if eviction.needed:
+        details.append(f"somebody had to go: {eviction.needed}")
+    if eviction.elsewhere:
+        details.append(eviction.elsewhere)
+    if eviction.ran:
+        details.append(f"it had run for {span_in_words(eviction.ran)}: that work is lost")
     if eviction.let_go:
         places = sum(1 for offer in ask.offers.values() if offer.place)
         details.append(f"{', '.join(eviction.let_go)} let it go, as number {eviction.place} of {places} in order")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.model.words import quantities_in_words
+from vcd.model.words import counted, quantities_in_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import Precedence
 from vcd.scheduling.framework.trace import PointQuestion, Trace, VictimSearch
@@ -17,6 +19,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History
+from vcd.timetravel.why.funnel import Funnel, FunnelLine
 
 
 @dataclass(slots=True)
@@ -45,7 +48,8 @@ class VictimQuestion:
 
     ``offers`` by key in the order in which they would go; ``figures`` of all queues; what was ``asked`` for and what
     of it the node ``lacked``, as quantities; ``no_room`` why the asker's queue had none, where that is so;
-    ``differences`` why the first of two pods goes before the second.
+    ``differences`` why the first of two pods goes before the second. ``needed`` says why anybody had to go, by the
+    ``funnel`` of the nodes then; ``elsewhere`` what came of asking on other nodes first.
     """
 
     job: Job
@@ -57,6 +61,9 @@ class VictimQuestion:
     lacked: dict[str, str]
     no_room: str = ""
     differences: dict[tuple[str, str], Precedence] = field(default_factory=dict)
+    needed: str = ""
+    funnel: list[FunnelLine] = field(default_factory=list)
+    elsewhere: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,9 +76,11 @@ class EvictedTask:
     wanted_by: tuple[str, ...]
 
 
-def evicted(history: History, number: int, pods: Collection[str]) -> tuple[Session, dict[str, EvictedTask]]:
-    """A session decided again, and those of ``pods`` that it evicts, by key."""
-    trace = Trace(frozenset(pods), note=queue_figures)
+def evicted(
+    history: History, number: int, pods: Collection[str], jobs: Collection[str]
+) -> tuple[Session, dict[str, EvictedTask]]:
+    """A session decided again, and those of ``pods`` that it evicts for some ``jobs``, by key."""
+    trace = Trace(frozenset((*pods, *jobs)), note=_Moment.of)
     _, session = history.rerun(number, trace=trace)
     status = session.snapshot.tasks.status
     found = {}
@@ -101,8 +110,14 @@ def _question(session: Session, trace: Trace, task: Task) -> VictimQuestion | No
         for each in same:
             offers |= _offers(session, each, after=offers)
         asked = session.amounts(search.asker.wanted.tolist())
-        return VictimQuestion(search.job, None, offers, search.rounds[-1].leave, search.noted, asked, {})
-    return _of_node(session, search, search.asker, trace.questions[: search.asked])
+        first = same[0].noted
+        return VictimQuestion(
+            search.job, None, offers, search.rounds[-1].leave, search.noted.figures, asked, {},
+            needed=first.needed, funnel=first.funnel,
+        )  # fmt: skip
+    question = _of_node(session, search, search.asker, trace.questions[: search.asked])
+    question.elsewhere = _elsewhere(search, searches[:last])
+    return question
 
 
 def _of_node(session: Session, search: VictimSearch, asker: Task, before: Sequence[PointQuestion]) -> VictimQuestion:
@@ -117,12 +132,57 @@ def _of_node(session: Session, search: VictimSearch, asker: Task, before: Sequen
         asker,
         offers,
         search.rounds[-1].leave,
-        search.noted,
+        search.noted.figures,
         session.amounts(asker.request.tolist()),
         session.amounts(np.where(short, asker.request - search.room, 0).tolist()),
         _no_room(asker, before),
         _differences(search),
+        search.noted.needed,
+        search.noted.funnel,
     )
+
+
+class _Moment(NamedTuple):
+    """A session when somebody was looked for who goes: the figures of its queues, and why nobody could stay."""
+
+    figures: dict[str, QueueFigures]
+    needed: str
+    funnel: list[FunnelLine]
+
+    @classmethod
+    def of(cls, session: Session, asker: Any) -> _Moment:
+        """At this moment, for a task or the context of several."""
+        tasks = (asker,) if isinstance(asker, Task) else asker.tasks
+        funnel = Funnel(session, tasks[0])
+        return cls(queue_figures(session), _why_needed(funnel, len(tasks)), funnel.lines())
+
+
+def _why_needed(funnel: Funnel, missing: int) -> str:
+    """``the 3 nodes that it may use had no room; n7 had, and dedicated=x:NoSchedule keeps it out``."""
+    allowed = int(funnel.allowed.sum())
+    if funnel.fits >= missing:
+        return ""  # the queue's limit was the matter, or other pods' places
+    whose = "the only node that it may use" if allowed == 1 else f"the {counted(allowed, 'node')} that it may use"
+    words = f"{whose} had {f'room for {funnel.fits} of {missing}' if funnel.fits else 'no room'}"
+    excluded = np.flatnonzero((funnel.now > 0) & ~funnel.allowed)
+    if len(excluded):
+        row = int(excluded[funnel.now[excluded].argmax()])
+        clause = next(one for one in funnel.lasting if not one.passes[row])
+        name = funnel.session.nodes.facts.names[row]
+        others = f" and {counted(len(excluded) - 1, 'other')}" if len(excluded) > 1 else ""
+        words += f"; {name}{others} had, and {clause.text} keeps it out"
+    return words
+
+
+def _elsewhere(search: VictimSearch, before: Sequence[VictimSearch]) -> str:
+    """What came of asking on other nodes for the same task before: who kept how many there."""
+    tried = [each for each in before if each.asker is search.asker and each.node != search.node]
+    nodes = {each.node for each in tried}
+    kept = Counter(name for each in tried for name in each.rounds[-1].kept.values())
+    if not nodes:
+        return ""
+    keeps = ", ".join(f"{name} kept {count}" for name, count in kept.most_common())
+    return f"{counted(len(nodes), 'node')} looked at before gave no room for it" + (f" ({keeps})" if keeps else "")
 
 
 def _no_room(asker: Task, before: Sequence[PointQuestion]) -> str:
