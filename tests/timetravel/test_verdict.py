@@ -169,7 +169,7 @@ async def test_overtaken(tmp_path: Path) -> None:
     found = verdict(tmp_path / "events.log", "train")
     assert found.text == (
         "train waits 8 min 22 s: what it needs went to default/late (higher priority (10 against 0), says priority) "
-        "first; 1 of them came later"
+        "first; 1 later job overtook it"
     )
     assert found.cause == "order" and found.subject["ahead"] == "default/late"
 

@@ -1,6 +1,6 @@
-"""Three bad nights, made by hand: what a daemon would have logged, for the walk-through in docs/timetravel.md.
+"""Six bad nights, made by hand: what a daemon would have logged, for the walk-through in docs/timetravel.md.
 
-``python -m tests.walkthrough.nights FOLDER`` writes their logs.
+``python -m tests.walkthrough.nights FOLDER [NIGHT ...]`` writes their logs.
 """
 
 from __future__ import annotations
@@ -135,13 +135,72 @@ async def misread(path: Path) -> None:
             await night.pass_minute()
 
 
-NIGHTS: Mapping[str, Callable[[Path], Awaitable[None]]] = {"starved": starved, "evicted": evicted, "misread": misread}
+async def _noise(night: Night, **options: Any) -> None:
+    """Every four minutes a small job, which is gone after ten."""
+    if night.minute % 4 == 1:
+        await night.come(f"notebook-{night.minute:03}", 1, 10, cpu=2, **options)
+
+
+async def unlabelled(path: Path) -> None:
+    """Ten GPU nodes, of which two bear the label that a gang of four selects; the eight that were added do not."""
+    async with scheduler(path, STARVED) as made:
+        nodes = [dsl.node(f"gpu-{i}", cpu=32, gpu=8, labels={"tier": "a100"} if i < 2 else {}) for i in range(10)]
+        await made.show(nodes, dsl.node("cpu-0", cpu=32), dsl.queue("root"), dsl.queue("default"))
+        night = Night(made)
+        while night.minute < 40:
+            await _noise(night)
+            if night.minute == 12:
+                await night.come("bert", 4, 60, gpu=8, cpu=16, spec={"nodeSelector": {"tier": "a100"}})
+            await night.pass_minute()
+
+
+async def tainted(path: Path) -> None:
+    """Somebody's maintenance is over and its taint still there: three of five nodes take nobody, and jobs queue up."""
+    taint = {"key": "maintenance", "value": "rack-7", "effect": "NoSchedule"}
+    async with scheduler(path, STARVED) as made:
+        nodes = [dsl.node(f"n{i}", cpu=16, taints=[taint] if i > 1 else []) for i in range(5)]
+        await made.show(nodes, dsl.queue("root"), dsl.queue("default"), dsl.queue("lab"))
+        night = Night(made)
+        await night.come("service", 4, 600, cpu=7, queue="lab")
+        while night.minute < 50:
+            if night.minute in (8, 15, 22):
+                await night.come(f"render-{night.minute}", 2, 30, cpu=6)
+            await night.pass_minute()
+
+
+async def overtaken(path: Path) -> None:
+    """A gang of low priority waits while urgent jobs keep coming, each for what the one before it left."""
+    async with scheduler(path, STARVED) as made:
+        classes = [dsl.priority_class("urgent", 1000), dsl.priority_class("batch", 10)]
+        nodes = [dsl.node(f"gpu-{i}", cpu=64, gpu=4) for i in range(2)]
+        await made.show(nodes, dsl.queue("root"), dsl.queue("default"), classes)
+        night = Night(made)
+        urgent, batch = {"priorityClassName": "urgent"}, {"priorityClassName": "batch"}
+        await night.come("first", 2, 20, gpu=4, cpu=8, group_spec=urgent)
+        while night.minute < 90:
+            if night.minute == 5:
+                await night.come("pretrain", 2, 30, gpu=4, cpu=16, group_spec=batch)
+            if night.minute in (18, 38, 58):
+                await night.come(f"urgent-{night.minute}", 2, 20, gpu=4, cpu=8, group_spec=urgent)
+            await night.pass_minute()
+
+
+NIGHTS: Mapping[str, Callable[[Path], Awaitable[None]]] = {
+    "starved": starved,
+    "evicted": evicted,
+    "misread": misread,
+    "unlabelled": unlabelled,
+    "tainted": tainted,
+    "overtaken": overtaken,
+}
 """The nights by name; each writes its log."""
 
 
 def main() -> None:
-    """Write all logs into a folder."""
+    """Write the logs into a folder, of all nights or of those that are named."""
     for name, night in NIGHTS.items():
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
         path = Path(sys.argv[1]) / f"{name}.sqlite"
         path.unlink(missing_ok=True)
         asyncio.run(night(path))  # type: ignore[arg-type]

@@ -91,6 +91,11 @@ WHERE t.session >= :first AND t.session <= :last AND t.verdict = 'accepted' AND 
 SELECT min(t.session) FROM statement AS t JOIN operation AS o ON o.session = t.session AND o.statement = t.statement
 WHERE t.group_key = :group AND t.session >= :first AND t.verdict = 'accepted' AND o.verb = 'bind'
 
+-- name: served_there
+SELECT DISTINCT t.group_key, o.node FROM statement AS t
+    JOIN operation AS o ON o.session = t.session AND o.statement = t.statement
+WHERE t.session >= :first AND t.session <= :last AND t.verdict = 'accepted' AND o.verb = 'bind'
+
 -- name: policy
 SELECT text FROM policy WHERE digest = :digest
 

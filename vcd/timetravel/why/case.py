@@ -96,10 +96,8 @@ class Case:
 
     def overtaken(self, given: dict[str, int]) -> Diagnosis:
         """That what it needs went to others first: those that were given most of it, by how much."""
-        groups, created = self.session.snapshot.groups, self.session.snapshot.groups[self.wait.group].created
-        later = sum(groups[key].created > created for key in given)
         first = max(sorted(given), key=given.__getitem__)
-        counts = {"served": len(given), "later": later, "needs": self.missing}
+        counts = {"served": len(given), "needs": self.missing}
         return Diagnosis(Cause.ORDER, {"ahead": first}, {"": counts})
 
 

@@ -168,8 +168,9 @@ class _Loss:
 
 @dataclass
 class _Open:
-    """A wait that goes on: since when, for what."""
+    """A wait that goes on: since when for this, and since when for reasons of its kind."""
 
+    begin: int
     since: int
     reasons: tuple[ev.Waiting, ...]
     pods: int
@@ -228,23 +229,25 @@ class _Tally:
     def _waits(self, group: str, reasons: tuple[ev.Waiting, ...], time: int, number: int) -> None:
         """From now on a group waits for this; for nothing where no reason is given."""
         before = self._open.pop(group, None)
-        if before is not None:
-            self._close(group, before, time, number)
         blocking = tuple(one for one in reasons if one.gate and one.gate != "annotation")
+        goes_on = before is not None and kind_of(before.reasons) == kind_of(blocking)
+        if before is not None:
+            self._close(group, before, time, number, goes_on=goes_on)
         if blocking:
             self._first.setdefault(group, number)
-            self._open[group] = _Open(time, blocking, self._pods(group, blocking))
+            begin = before.begin if before is not None and goes_on else time
+            self._open[group] = _Open(begin, time, blocking, self._pods(group, blocking))
 
-    def _close(self, group: str, wait: _Open, time: int, number: int) -> None:
+    def _close(self, group: str, wait: _Open, time: int, number: int, *, goes_on: bool) -> None:
         kind, known = kind_of(wait.reasons), self._groups.get(group)
         loss = self.losses.get((group, kind))
         if loss is None:
             queue = "" if known is None else self._settings.queue_of(known)
             loss = self.losses[group, kind] = _Loss(group, queue, self._first[group], kind, wait.reasons)
-        length = max(time - wait.since, 1)
-        loss.lost += length * wait.pods
-        loss.held += length
-        if length > loss.longest:
+        loss.lost += max(time - wait.since, 1) * wait.pods
+        loss.held += max(time - wait.since, 1)
+        length = max(time - wait.begin, 1)
+        if length > loss.longest and not goes_on:
             still = number == self.stretch.last.number and time == self.stretch.end
             loss.longest, loss.reasons = length, wait.reasons
             loss.session = number if still else number - 1

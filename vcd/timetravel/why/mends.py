@@ -68,7 +68,7 @@ def _clause(diagnosis: Diagnosis) -> str:
 
 def _order(diagnosis: Diagnosis) -> str:
     ahead = diagnosis.subject.get("ahead")
-    return f"a higher place in the order than {ahead}" if ahead else ""
+    return f"room kept for it while others wait, or a higher place in the order than {ahead}" if ahead else ""
 
 
 _MENDS: dict[str, Callable[[Diagnosis], str]] = {

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 import msgspec
+import numpy as np
 
 from vcd.model.words import span_in_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
 from vcd.timetravel.history import History
 from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.diagnosis import diagnose, pods_missing
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.funnel import FunnelLine
+from vcd.timetravel.why.funnel import Funnel, FunnelLine
+from vcd.timetravel.why.obstacles import pending_task
 from vcd.timetravel.why.spans import WaitSpan
 from vcd.timetravel.why.verdictwords import said
 from vcd.timetravel.why.waits import Wait, wait_at
@@ -25,6 +29,8 @@ LONGEST = 200
 _SECOND = 1_000_000_000
 _ENOUGH = 0.9
 """Of a wait so much is looked into."""
+_MOST_JOBS = 500
+"""How many jobs are looked at for whether they came later."""
 _MOST = 3
 """Kinds of spans that are looked into at most: each costs a session decided again."""
 
@@ -94,7 +100,7 @@ def verdict_on(history: History, group: str, spans: list[WaitSpan]) -> Verdict:
     cause = max(held, key=held.__getitem__)
     diagnosis, span = found[cause]
     if "ahead" in diagnosis.subject:
-        diagnosis = _with_key(history, diagnosis, group, spans[0].first)
+        diagnosis = _with_key(history, diagnosis, group, spans[0].first, spans[-1].last)
     length = sum(span.end - span.start for span in spans)
     verb = "waits" if spans[-1].last == history.reader.last_session() else "waited"
     return _made(group, diagnosis, spans[0].start, length, round(held[cause] / waited, 3), span.last, verb)
@@ -111,9 +117,12 @@ def _made(group: str, found: Diagnosis, since: int, waited: int, share: float, s
 
 
 def shortened(text: str, end: str = "") -> str:
-    """A sentence of LONGEST characters at most; its end stays."""
+    """A sentence of LONGEST characters at most; its end stays, and as many of its first parts as there is room for."""
     left = LONGEST - len(end)
-    return (text if len(text) <= left else f"{text[: max(left - 4, 0)].rstrip()} ...") + end[:LONGEST]
+    if len(text) > left:
+        parts = max(text.rfind(mark, 0, left) for mark in ("; ", ", "))
+        text = text[:parts] if parts > left // 2 else f"{text[: max(left - 4, 0)].rstrip()} ..."
+    return text + end[:LONGEST]
 
 
 def _longest(spans: list[WaitSpan], waited: int) -> list[tuple[int, WaitSpan]]:
@@ -145,14 +154,33 @@ def diagnosed(wait: Wait, served: Collection[str]) -> Diagnosis:
         return msgspec.structs.replace(given, words=words)
 
 
-def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int) -> Diagnosis:
-    """With what put the one that was served first before the job, as its session began."""
+def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int, last: int) -> Diagnosis:
+    """With what put the one that was served first before the job, as its session began, and how many that came later
+    than the job were placed, while it waited, on nodes that its pods may use."""
     ahead = diagnosis.subject["ahead"]
     (number,) = history.reader.rows("served_in", group=ahead, first=first)[0]
     _, session = history.rerun(number, actions=False)
     one, other = session.jobs.index(ahead), session.jobs.index(group)
     if one is None or other is None:
         return diagnosis
+    later = _came_later(history, session, session.job(other), first, last)
+    amounts = {**diagnosis.amounts, "": {**diagnosis.amounts[""], "later": later}}
     why = precedence(framework_of(session).participants, session.job(one), session.job(other))
     key = str(why) if why is not None else "room was there for it, not for this"
-    return msgspec.structs.replace(diagnosis, subject={**diagnosis.subject, "key": key})
+    return msgspec.structs.replace(diagnosis, subject={**diagnosis.subject, "key": key}, amounts=amounts)
+
+
+def _came_later(history: History, session: Session, job: Job, first: int, last: int) -> int:
+    """How many jobs came later than one and were placed, in some sessions, on nodes that its pods may use."""
+    task, reader, facts = pending_task(session, job), history.reader, session.nodes.facts
+    if task is None:
+        return 0
+    funnel = Funnel(session, task)
+    usable = {facts.names[row] for row in np.flatnonzero(funnel.allowed & (funnel.empty > 0)).tolist()}
+    placed = reader.rows("served_there", first=first, last=last)
+    groups = sorted({key for key, node in placed if node in usable})[:_MOST_JOBS]
+
+    def came(key: str) -> int:
+        return next((logged.sequence for logged in reader.object_history("PodGroup", key)), 0)
+
+    return sum(came(key) > came(job.key) for key in groups)

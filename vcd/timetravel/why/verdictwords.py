@@ -100,10 +100,11 @@ def _full(diagnosis: Diagnosis) -> str:
 def _limit(diagnosis: Diagnosis) -> str:
     figures, subject = _Figures(diagnosis), diagnosis.subject
     taken = f"{figures['has']} taken, and it asks for {figures['asks']}"
+    field = subject["field"].removeprefix("metadata.annotations[").removesuffix("]")
     if diagnosis.cause == Cause.OTHERS_GUARANTEE:
-        kept = f"what is guaranteed to queue {subject['queue']} ({subject['field']}) leaves {figures.of('limit')}"
+        kept = f"what is guaranteed to queue {subject['queue']} ({field}) leaves {figures.of('limit')}"
         return f"{kept}: {taken}"
-    return f"queue {subject['queue']} may have {figures.of('limit')} ({subject['field']}): {taken}"
+    return f"queue {subject['queue']} may have {figures.of('limit')} ({field}): {taken}"
 
 
 def _admission(diagnosis: Diagnosis) -> str:
@@ -140,7 +141,7 @@ def _order(diagnosis: Diagnosis) -> str:
         return "nodes have room, and its turn did not come"
     more = f" and {counted(counts['served'] - 1, 'other job')}" if counts["served"] > 1 else ""
     key = f" ({subject['key']})" if subject.get("key") else ""
-    later = f"; {counts['later']} of them came later" if counts["later"] else ""
+    later = f"; {counted(counts['later'], 'later job')} overtook it" if counts.get("later") else ""
     return f"what it needs went to {subject['ahead']}{key}{more} first{later}"
 
 

@@ -158,15 +158,17 @@ class _Moment(NamedTuple):
 
 
 def _why_needed(funnel: Funnel, missing: int) -> str:
-    """``the 3 nodes that it may use had no room; n7 had, and dedicated=x:NoSchedule keeps it out``."""
-    allowed = int(funnel.allowed.sum())
-    if funnel.fits >= missing:
+    """``the 3 nodes that it may use had no room; n7 had, and dedicated=x:NoSchedule keeps it out``. What is leaving
+    counts as free, and what waits for room as there."""
+    allowed, room = int(funnel.allowed.sum()), funnel.freed
+    fits = int(room[funnel.allowed].sum())
+    if fits >= missing:
         return ""  # the queue's limit was the matter, or other pods' places
     whose = "the only node that it may use" if allowed == 1 else f"the {counted(allowed, 'node')} that it may use"
-    words = f"{whose} had {f'room for {funnel.fits} of {missing}' if funnel.fits else 'no room'}"
-    excluded = np.flatnonzero((funnel.now > 0) & ~funnel.allowed)
+    words = f"{whose} had {f'room for {fits} of {missing}' if fits else 'no room'}"
+    excluded = np.flatnonzero((room > 0) & ~funnel.allowed)
     if len(excluded):
-        row = int(excluded[funnel.now[excluded].argmax()])
+        row = int(excluded[room[excluded].argmax()])
         clause = next(one for one in funnel.lasting if not one.passes[row])
         name = funnel.session.nodes.facts.names[row]
         others = f" and {counted(len(excluded) - 1, 'other')}" if len(excluded) > 1 else ""
