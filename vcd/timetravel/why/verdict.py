@@ -12,7 +12,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.timetravel.history import History
+from vcd.timetravel.history import History, shown
 from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.diagnosis import diagnose, pods_missing
@@ -180,7 +180,8 @@ def _came_later(history: History, session: Session, job: Job, first: int, last: 
     placed = reader.rows("served_there", first=first, last=last)
     groups = sorted({key for key, node in placed if node in usable})[:_MOST_JOBS]
 
-    def came(key: str) -> int:
-        return next((logged.sequence for logged in reader.object_history("PodGroup", key)), 0)
+    def created(key: str) -> str:
+        seen = (shown(logged.event) for logged in reader.object_history("PodGroup", key))
+        return next((group.metadata.creation_timestamp or "" for group in seen if group is not None), "")
 
-    return sum(came(key) > came(job.key) for key in groups)
+    return sum(created(key) > created(job.key) for key in groups)
