@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from vcd.eventlog import LogError
+from vcd.model import objects
 from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload
 from vcd.model.kinds import KINDS
 from vcd.scheduling.configuration import read_policy
@@ -19,13 +20,13 @@ from vcd.scheduling.framework.registry import plugins
 from vcd.timetravel.anonymise.words import Words
 
 _AMOUNTS = frozenset(
-    (
-        "requests", "limits", "overhead", "capacity", "allocatable", "hard", "used", "capability", "deserved",
-        "allocated", "allocatedResources", "minResources", "resource", "policies", "resReserved", "numares",
-        "cpuDetail",
-    )
-)  # fmt: skip
-"""Fields of amounts by resource: both stay."""
+    field.encode_name
+    for of in vars(objects).values()
+    if isinstance(of, type) and issubclass(of, objects.Projected)
+    for field in msgspec.structs.fields(of)
+    if field.type in (objects.Quantities, objects.Quantities | None)
+) | {"policies", "resReserved", "numares", "cpuDetail"}
+"""Fields of amounts by resource, and of how the cpus of a node lie: all of it stays."""
 _VOCABULARY = frozenset(
     (
         "operator", "effect", "phase", "status", "type", "protocol", "restartPolicy", "whenUnsatisfiable",
