@@ -18,6 +18,7 @@ from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
 from vcd.scheduling.framework.reasons import in_words as reason_in_words
 from vcd.scheduling.framework.registry import RegistryError, describe_policy
 from vcd.timetravel import logfile, planning
+from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
 from vcd.timetravel.differences import Difference
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import opened

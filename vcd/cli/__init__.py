@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": "Decide one cycle over manifests.",
     "replay": "Decide logged sessions again.",
     "explain": "Tell why a job or pod waits, or where it went.",
+    "bisect": "Find the change that made a job, or waits, worse.",
     "top": "Watch queues, nodes and waiting jobs of an event log.",
     "view": "Show an event log as a page in the browser.",
     "whatif": "Let a log's workload come again under other conditions.",

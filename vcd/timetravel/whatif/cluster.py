@@ -13,6 +13,7 @@ from vcd.model.codec import encode_payload
 from vcd.model.objects import PodStatus, altered
 from vcd.model.words import rfc3339
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import is_timed
@@ -157,6 +158,9 @@ class SimulatedCluster:
 
     def _change(self, event: ev.Event) -> None:
         self._happen(event)
+        if isinstance(event, ev.PolicyLoaded):
+            self._policy = read_policy(event.text, logged=True)
+            self._timed = is_timed(self._policy)
         if isinstance(event, ev.ObjectPut) and event.kind == "Node" and event.key in self.state.nodes:
             self.measure.node(self.now, event.key, self.state.nodes[event.key].allocatable)
         elif isinstance(event, ev.ObjectGone) and event.kind == "Node":

@@ -260,7 +260,7 @@ class Measure:
         }
 
 
-def quantile(values: Iterable[int], share: float) -> float | None:
+def quantile(values: Iterable[float], share: float) -> float | None:
     """A quantile of values, between neighbours where it falls between two; None of none."""
     ordered = sorted(values)
     if not ordered:

@@ -1,0 +1,242 @@
+"""What people changed of configuration, queues, quotas and priority classes in a log; and each change taken back."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from vcd.eventlog import Logged
+from vcd.eventlog.reader import is_decision
+from vcd.model import events as ev
+from vcd.model.codec import as_plain, from_manifest
+from vcd.model.objects import Object, Queue
+from vcd.model.words import rfc3339
+from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import kinds
+from vcd.state.cluster import ClusterState
+from vcd.state.records import QueueRecord
+from vcd.state.snapshot import Snapshot
+from vcd.timetravel.history import History, shown
+
+CONFIGURATION = "configuration"
+KINDS = ("Queue", "ResourceQuota", "PriorityClass")
+"""Kinds of objects whose changes are looked at, beside the configuration."""
+_GIVEN = ("spec", "value", "globalDefault", "preemptionPolicy")
+"""Parts of an object that people write; of its metadata the annotations, of its status the state."""
+
+Path = tuple[str, ...]
+Steps = dict[Path, tuple[Any, Any]]
+"""What a field had before and has after, by its path; None where it was not there."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A field that was changed, with its values as text; empty where there was none."""
+
+    field: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.before or 'nothing'} -> {self.after or 'nothing'}".strip()
+
+
+class Alteration(msgspec.Struct, frozen=True):
+    """A change: the event that brought it, its time (RFC 3339), the first session that was decided with it (None: none
+    was), the object's kind (``configuration`` for that) and key, and its fields; of an object that came or went, none.
+    ``what`` is ``changed``, ``created`` or ``gone``."""
+
+    event: int
+    time: str
+    session: int | None
+    kind: str
+    key: str
+    what: str
+    steps: list[Step]
+
+    @property
+    def text(self) -> str:
+        """``queue a: spec.weight 4 -> 1 (session 7, 2026-01-01T00:00:00.000Z)``."""
+        whose = self.kind if self.kind == CONFIGURATION else f"{self.kind} {self.key}"
+        what = "; ".join(map(str, self.steps)) if self.what == "changed" else self.what
+        where = "after the last session" if self.session is None else f"session {self.session}"
+        return f"{whose}: {what} ({where}, {self.time})"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A change that can be taken back: what was before it and after it, an object's content or a configuration."""
+
+    told: Alteration
+    nanoseconds: int
+    before: Object | ev.PolicyLoaded | None
+    after: Object | ev.PolicyLoaded | None
+
+    @property
+    def policy(self) -> Policy | None:
+        """The configuration before; None where it is about an object."""
+        return read_policy(self.before.text, logged=True) if isinstance(self.before, ev.PolicyLoaded) else None
+
+    def of_object(self, now: Object | None) -> Object | None:
+        """What the object would be without the change: fields that still have the value that it gave have the one of
+        before. None where it would not be there."""
+        if not isinstance(self.before, Object) or not isinstance(self.after, Object) or now is None:
+            return self.before if isinstance(self.before, Object) else None
+        plain = msgspec.json.decode(msgspec.json.encode(as_plain(now)))
+        leaves = dict(_leaves(_given(now)))
+        for path, (before, after) in _steps(self.before, self.after).items():
+            if leaves.get(path) == after:
+                _set(plain, path, before)
+        kind = kinds()[self.told.kind]
+        return from_manifest({**plain, "kind": kind.manifest_kind}, (kind,))[1]
+
+    def is_of(self, event: ev.Event) -> bool:
+        """Whether an event tells of the object that was changed."""
+        return (
+            isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad)
+            and event.kind == self.told.kind
+            and event.key == self.told.key
+        )
+
+
+def alterations(history: History, first: int | None = None, last: int | None = None) -> list[Taken]:
+    """The changes that some sessions were the first to be decided with, in order; what was there at the first session
+    of the log is no change. Raises LogError."""
+    reader = history.reader
+    heads = [(info.head, info.number) for info in reader.sessions()]
+    if not heads:
+        return []
+    begin, segments, sight = heads[0][0], reader.segments(), _Sight(history.state(heads[0][0], jump=True))
+    streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.find(type="policy", after=begin)]
+    found: list[Taken] = []
+    for logged in heapq.merge(*streams, key=lambda one: one.sequence):
+        place = bisect_left(heads, (logged.sequence, 0))
+        session = heads[place][1] if place < len(heads) else None
+        change = sight.see(logged, session) if is_decision(segments, logged.sequence) else None
+        if change is not None and session is not None and (first or 0) <= session <= (last or session):
+            found.append(change)
+    return found
+
+
+class _Sight:
+    """What is known of what people change."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._policy = state.policy
+        self._known: dict[tuple[str, str], Object | None] = {}
+        for kind in KINDS:
+            self._known |= {(kind, key): obj for key, obj in state.others.get(kind, {}).items()}
+        self._known |= {("Queue", key): record.queue for key, record in state.queues.items()}
+
+    def see(self, logged: Logged, session: int | None) -> Taken | None:
+        """The change that an event brings; None where it brings none that matters."""
+        event, before = logged.event, self._policy
+        if isinstance(event, ev.PolicyLoaded):
+            self._policy = event
+            told = _told(logged, session, (CONFIGURATION, ""), before, event)
+            return None if told is None else Taken(told, logged.time, before, event)
+        if not isinstance(event, ev.ObjectPut | ev.ObjectGone):
+            return None
+        known, after = self._known.get((event.kind, event.key)), shown(event)
+        if isinstance(event, ev.ObjectPut) and after is None:
+            return None  # as before, or set aside
+        self._known[event.kind, event.key] = after
+        told = _told(logged, session, (event.kind, event.key), known, after)
+        return None if told is None else Taken(told, logged.time, known, after)
+
+
+def _told(
+    logged: Logged,
+    session: int | None,
+    name: tuple[str, str],
+    before: Object | ev.PolicyLoaded | None,
+    after: Object | ev.PolicyLoaded | None,
+) -> Alteration | None:
+    """A change as plain values; None where nothing that matters is another."""
+    what, steps = "changed", list[Step]()
+    if isinstance(before, ev.PolicyLoaded) and isinstance(after, ev.PolicyLoaded):
+        steps = list(_lines(before.text, after.text))
+    elif isinstance(before, Object) and isinstance(after, Object):
+        changed = _steps(before, after)
+        steps = [Step(".".join(path), _text(old), _text(new)) for path, (old, new) in changed.items()]
+    elif before is not after:
+        what = "created" if before is None else "gone"
+    if what == "changed" and not steps:
+        return None
+    return Alteration(logged.sequence, rfc3339(logged.time, 3), session, *name, what, steps)
+
+
+def _lines(before: str, after: str) -> Iterator[Step]:
+    """Lines of a configuration that are others."""
+    old, new = ([line.strip(" -") for line in text.splitlines() if line.strip()] for text in (before, after))
+    for what, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what != "equal":
+            yield Step("", " ".join(old[i:j]), " ".join(new[k:m]))
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _given(obj: Object) -> dict[str, Any]:
+    """What people write of an object."""
+    plain: dict[str, Any] = as_plain(obj)
+    found = {part: plain[part] for part in _GIVEN if part in plain}
+    found["metadata"] = {"annotations": plain["metadata"].get("annotations", {})}
+    if isinstance(obj, Queue):
+        found["status"] = {"state": obj.status.state}
+    return found
+
+
+def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(inner, (*path, name))
+    else:
+        yield path, value
+
+
+def _steps(before: Object, after: Object) -> Steps:
+    old, new = dict(_leaves(_given(before))), dict(_leaves(_given(after)))
+    paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+    return {path: (old.get(path), new.get(path)) for path in paths}
+
+
+def _set(plain: dict[str, Any], path: Path, value: Any) -> None:
+    at = plain
+    for name in path[:-1]:
+        at = at.setdefault(name, {})
+    if value is None:
+        at.pop(path[-1], None)
+    else:
+        at[path[-1]] = value
+
+
+def taken_back(snapshot: Snapshot, changes: Iterable[Taken]) -> Snapshot:
+    """A snapshot without some changes of objects, the last one first."""
+    for change in sorted(changes, key=lambda one: -one.told.event):
+        kind, key = change.told.kind, change.told.key
+        if kind == CONFIGURATION:
+            continue
+        if kind == "Queue":
+            queue = snapshot.queues.get(key)
+            before = change.of_object(None if queue is None else queue.queue)
+            record = QueueRecord.of(before) if isinstance(before, Queue) else None
+            snapshot = dataclasses.replace(snapshot, queues=_with(snapshot.queues, key, record))
+        else:
+            of_kind = snapshot.others.get(kind, {})
+            changed = _with(of_kind, key, change.of_object(of_kind.get(key)))
+            snapshot = dataclasses.replace(snapshot, others={**snapshot.others, kind: changed})
+    return snapshot
+
+
+def _with(known: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    others = {name: one for name, one in known.items() if name != key}
+    return others if value is None else {**others, key: value}

@@ -1,0 +1,359 @@
+"""Which change of the configuration, a queue, a quota or a priority class made a job, or waits, worse."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from vcd.eventlog import LogError
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload
+from vcd.model.words import counted, span_in_words
+from vcd.timetravel.alterations import CONFIGURATION, Alteration, Taken, alterations, taken_back
+from vcd.timetravel.history import History, opened, shown
+from vcd.timetravel.whatif.cluster import PERIOD
+from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, simulated
+from vcd.timetravel.whatif.measure import quantile
+from vcd.timetravel.whatif.workload import Workload, workload_of
+from vcd.timetravel.why.explain import NotFound, named
+from vcd.timetravel.why.spans import spans_of
+from vcd.timetravel.why.trials import Trials
+from vcd.timetravel.why.waits import Wait, wait_at
+from vcd.timetravel.words import moment
+
+SESSIONS = 40
+"""At how many of the sessions in which a job waits changes are taken back, before the earliest is looked for."""
+MOST_DECISIONS = 400
+"""How many sessions are decided again before the search ends."""
+ONE_BY_ONE = 8
+"""So many changes are each tried; of more, halves are, as long as taking back all of one helps."""
+
+
+class Started(msgspec.Struct, frozen=True):
+    """What came of taking one change back at the sessions in which a job waits: the first session (RFC 3339 ``time``)
+    at which the job starts then, None where it starts at none that was tried; ``pods`` of it are given nodes there."""
+
+    change: Alteration
+    session: int | None
+    time: str = ""
+    pods: int = 0
+
+
+class JobBisection(msgspec.Struct, frozen=True):
+    """Which change kept a job waiting. ``changes`` were each tried, those that let it start first; ``found`` is the one
+    with which taken back it starts earliest. ``sessions`` are those at which they were tried, of ``waits`` in which it
+    waits, in so many ``decisions``. ``started``: the session at which it did start (None: it never did)."""
+
+    job: str
+    found: Started | None
+    started: int | None
+    changes: list[Started]
+    sessions: int
+    waits: int
+    decisions: int
+    exhausted: bool
+
+    def lines(self) -> Iterator[str]:
+        """The answer in a sentence, what was tried, and how."""
+        name, count = self.job.partition("/")[2], len(self.changes)
+        then = "it never started" if self.started is None else f"it started at session {self.started}"
+        if self.found is not None:
+            words = f"{name} would have started at session {self.found.session} ({self.found.time}), and {then}"
+            yield f"{words}: {self.found.change.text} kept it out (verified)"
+        elif not count:
+            yield f"nothing was changed before a session in which {name} waits; {then}"
+        else:
+            yield f"none of {counted(count, 'change')} kept {name} out: with none taken back does it start; {then}"
+        for one in self.changes:
+            became = f"starts at session {one.session}" if one.session is not None else "does not start"
+            yield f"  without {one.change.text}: {became}"
+        how = f"tried at {counted(self.sessions, 'session')} of {self.waits} in which it waits"
+        yield f"{how}, in {counted(self.decisions, 'decision')}"
+        if self.exhausted:
+            yield f"note: the search was ended after {MOST_DECISIONS} decisions"
+
+
+def bisect_job(
+    path: str | Path, name: str, namespace: str = "default", first: int | None = None, last: int | None = None
+) -> JobBisection:
+    """The change without which a job would have started at the earliest session.
+
+    Tried are the changes that the sessions ``first`` to ``last`` were the first to be decided with (None: no bound), at
+    sessions after them in which the job waits: each is decided again as if the change had not been made. What other
+    jobs did meanwhile stays. Raises NotFound where nothing has the name or it never waits, LogError.
+    """
+    with opened(path) as history:
+        _, group, _ = named(history, "job", name, namespace)
+        return _JobSearch(history, group, alterations(history, first, last)).run()
+
+
+class _JobSearch:
+    """Takes changes back at the sessions in which a job waits."""
+
+    def __init__(self, history: History, group: str, changes: Sequence[Taken]) -> None:
+        spans = spans_of(history, group)
+        if not spans:
+            raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
+        self._history, self._group, self._changes = history, group, changes
+        infos = history.reader.sessions(spans[0].first, spans[-1].last)
+        self._waits = [
+            (info.number, info.head) for info in infos if any(s.first <= info.number <= s.last for s in spans)
+        ]
+        self._decisions = 0
+        self._tried: set[int] = set()
+        self._wait: tuple[int, Wait | None] = (0, None)
+
+    @property
+    def _exhausted(self) -> bool:
+        return self._decisions >= MOST_DECISIONS
+
+    def run(self) -> JobBisection:
+        """Each change at some sessions, then the earliest one for those that let the job start."""
+        found: dict[int, Started] = {}
+        before, chosen = -1, _spaced(len(self._waits), SESSIONS)
+        for place in chosen:
+            open_ = [one for one in self._applying(place) if one.told.event not in found]
+            for change in self._starting(place, open_):
+                found[change.told.event] = self._earliest(change, before, place)
+            before = place
+        told = [found.get(one.told.event, Started(one.told, None)) for one in self._changes]
+        told.sort(key=lambda one: (one.session is None, one.session or 0, one.change.event))
+        served = self._history.reader.rows("served_in", group=self._group, first=0)
+        first = told[0] if told and told[0].session is not None else None
+        return JobBisection(
+            self._group, first, served[0][0], told, len(self._tried), len(self._waits), self._decisions,
+            self._exhausted,
+        )  # fmt: skip
+
+    def _applying(self, place: int) -> list[Taken]:
+        """The changes that a session was decided with."""
+        return [one for one in self._changes if one.told.event <= self._waits[place][1]]
+
+    def _starting(self, place: int, changes: Sequence[Taken]) -> Iterator[Taken]:
+        """Those of some changes without which the job starts at a session."""
+        if len(changes) > ONE_BY_ONE:
+            if self._starts(place, changes):
+                middle = len(changes) // 2
+                yield from self._starting(place, changes[:middle])
+                yield from self._starting(place, changes[middle:])
+            return
+        for change in changes:
+            if self._starts(place, [change]):
+                yield change
+
+    def _earliest(self, change: Taken, low: int, high: int) -> Started:
+        """The first session after one at which the job starts without a change, and it is known to at another."""
+        while high - low > 1 and not self._exhausted:
+            middle = (low + high) // 2
+            if change in self._applying(middle) and self._starts(middle, [change]):
+                high = middle
+            else:
+                low = middle
+        wait = self._at(high)
+        assert wait is not None
+        trials, snapshot = self._trials(wait, [change]), taken_back(wait.session.snapshot, [change])
+        pods = len(trials.effect(snapshot).bound)
+        return Started(change.told, self._waits[high][0], moment(wait.record.now), pods)
+
+    def _starts(self, place: int, changes: Sequence[Taken]) -> bool:
+        wait = self._at(place)
+        if wait is None or wait.job is None or self._exhausted:
+            return False
+        self._decisions += 1
+        self._tried.add(place)
+        return self._trials(wait, changes).lets_in(taken_back(wait.session.snapshot, changes))
+
+    def _trials(self, wait: Wait, changes: Sequence[Taken]) -> Trials:
+        policies = [one.policy for one in changes if one.told.kind == CONFIGURATION]
+        policy = policies[0] if policies and policies[0] is not None else self._history.policy(wait.record)
+        return Trials(wait, policy, MOST_DECISIONS)
+
+    def _at(self, place: int) -> Wait | None:
+        """The job at a session in which it waits; None where this version lets it in there."""
+        number = self._waits[place][0]
+        if self._wait[0] != number:
+            try:
+                self._wait = number, wait_at(self._history, self._group, number)
+            except NotFound:
+                self._wait = number, None
+        return self._wait[1]
+
+
+def _spaced(count: int, most: int) -> list[int]:
+    """Places in a list, evenly spaced, with its first and last."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(number * (count - 1) / (most - 1)) for number in range(most)})
+
+
+# --- waits ------------------------------------------------------------------------------------------------------------
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What one change did to waits: the 95th percentile and the mean with it and without it, in seconds, and how many
+    jobs never start without it."""
+
+    change: Alteration
+    p95: float
+    mean: float
+    never: int
+
+
+class WaitsBisection(msgspec.Struct, frozen=True):
+    """Which change made waits longer. ``p95``, ``mean`` (seconds) and ``never`` are of all changes as they were; who
+    never starts waits until the end. ``effects`` are of each change that was taken back alone, the best first;
+    ``set_aside`` are changes that were only taken back with others, which did not help. ``found`` is the one without
+    which the 95th percentile, or else the mean, is best; None where it is better without none."""
+
+    queue: str
+    jobs: int
+    p95: float
+    mean: float
+    never: int
+    found: Effect | None
+    effects: list[Effect]
+    set_aside: list[Alteration]
+    runs: int
+
+    def lines(self) -> Iterator[str]:
+        """The answer in a sentence, then what each change did."""
+        where = f"in queue {self.queue}" if self.queue else "in all queues"
+        count = len(self.effects) + len(self.set_aside)
+        if self.found is not None:
+            yield (
+                f"waits {where} would have been {_spans(self.found.p95, self.found.mean)} instead of"
+                f" {_spans(self.p95, self.mean)} without {self.found.change.text} (verified)"
+            )
+        elif not count:
+            yield f"nothing was changed; waits {where}: {_spans(self.p95, self.mean)}"
+        else:
+            yield f"none of {counted(count, 'change')} made waits {where} longer: {_spans(self.p95, self.mean)}"
+        for one in self.effects:
+            never = f", {counted(one.never, 'job')} never starts" if one.never else ""
+            yield f"  without {one.change.text}: {_spans(one.p95, one.mean)}{never}"
+        for change in self.set_aside:
+            yield f"  {change.text}: taken back with others, which did not help"
+        yield (
+            f"{counted(self.jobs, 'job')}, {counted(self.runs, 'run')} in simulated time: what was submitted comes"
+            " again, who never starts waits until the end"
+        )
+
+
+def _spans(p95: float, mean: float) -> str:
+    return f"{span_in_words(p95)} (p95; mean {span_in_words(mean)})"
+
+
+class _Waits(NamedTuple):
+    p95: float
+    mean: float
+    jobs: int
+    never: int
+
+
+def bisect_waits(
+    path: str | Path,
+    queue: str = "",
+    first: int | None = None,
+    last: int | None = None,
+    *,
+    period: int = PERIOD,
+    progress: Callable[[str, float], None] = lambda _, __: None,
+) -> WaitsBisection:
+    """The change without which jobs of a queue, or all, would have waited least.
+
+    The log's workload is run in simulated time with all changes, and without each; of many, without halves of them, as
+    long as that helps. Tried are the changes that the sessions ``first`` to ``last`` were the first to be decided with;
+    the workload ends with ``last``. ``period`` and ``progress`` as for ``whatif``. Raises LogError, NotFound for a
+    queue in which no job was.
+    """
+    with opened(path) as history:
+        changes, reader = alterations(history, first, last), history.reader
+        until = next((info.sequence for info in reader.sessions(last, last)), None) if last is not None else None
+        work = _with_policies(history, workload_of(reader, until), until)
+    if not work.groups:
+        raise LogError(f"event log {path}: it holds no job")
+    search = _WaitsSearch(work, queue, period, progress)
+    if not search.base.jobs:
+        raise NotFound(f"event log {path}: no job was in queue {queue}")
+    return search.run(changes)
+
+
+def _with_policies(history: History, work: Workload, until: int | None) -> Workload:
+    """The workload with the configurations that came into force, each at its time."""
+    loaded = [(logged.time, logged.event) for logged in history.reader.find(type="policy", until=until)]
+    later = [(time, event) for time, event in loaded if time > work.begin]
+    return dataclasses.replace(work, changes=sorted([*work.changes, *later], key=lambda one: one[0]))
+
+
+class _WaitsSearch:
+    """Runs a workload with some of the changes taken back."""
+
+    def __init__(self, work: Workload, queue: str, period: int, progress: Callable[[str, float], None]) -> None:
+        self._work, self._queue, self._period, self._progress = work, queue, period, progress
+        self._runs = 0
+        self._set_aside: list[Alteration] = []
+        self.base = self._waits(())
+
+    def run(self, changes: Sequence[Taken]) -> WaitsBisection:
+        """Each change alone, unless there are many."""
+        effects = sorted(self._effects(changes), key=lambda one: (one.p95, one.mean, one.change.event))
+        base = self.base
+        found = effects[0] if effects and (effects[0].p95, effects[0].mean) < (base.p95, base.mean) else None
+        return WaitsBisection(
+            self._queue, base.jobs, base.p95, base.mean, base.never, found, effects, self._set_aside, self._runs
+        )
+
+    def _effects(self, changes: Sequence[Taken]) -> Iterator[Effect]:
+        if len(changes) > ONE_BY_ONE:
+            waits = self._waits(changes)
+            if (waits.p95, waits.mean) < (self.base.p95, self.base.mean):
+                middle = len(changes) // 2
+                yield from self._effects(changes[:middle])
+                yield from self._effects(changes[middle:])
+            else:
+                self._set_aside += [one.told for one in changes]
+            return
+        for change in changes:
+            waits = self._waits((change,))
+            yield Effect(change.told, waits.p95, waits.mean, waits.never)
+
+    def _waits(self, without: Sequence[Taken]) -> _Waits:
+        self._runs += 1
+        name = f"run {self._runs}" if without else BASELINE
+        work = self._work
+        for change in sorted(without, key=lambda one: -one.told.event):
+            work = _without(work, change)
+        return self._measured(simulated(work, Variant(name), self._period, progress=self._progress))
+
+    def _measured(self, run: Run) -> _Waits:
+        """The waits of a run; who never starts waits from the beginning to its end, at least as long as he would."""
+        waits = [wait for queue, wait in run.jobs.values() if self._queue in ("", queue)]
+        known = [run.seconds if wait is None else wait for wait in waits]
+        never = sum(wait is None for wait in waits)
+        mean = math.fsum(known) / max(len(known), 1)
+        return _Waits(quantile(known, 0.95) or 0.0, mean, len(known), never)
+
+
+def _without(work: Workload, change: Taken) -> Workload:
+    """A workload in which a change does not come."""
+    changes = []
+    for time, event in work.changes:
+        if time < change.nanoseconds:
+            changes.append((time, event))
+        elif change.told.kind == CONFIGURATION:
+            if event != change.after:
+                changes.append((time, event))
+        elif not change.is_of(event):
+            changes.append((time, event))
+        elif change.told.what == "changed" and isinstance(event, ev.ObjectPut) and (now := shown(event)) is not None:
+            before = change.of_object(now)
+            assert before is not None
+            changes.append((time, ev.ObjectPut(event.kind, event.key, "", encode_payload(before))))
+        elif change.told.what == "changed" or (change.told.what == "gone" and time > change.nanoseconds):
+            changes.append((time, event))
+    return dataclasses.replace(work, changes=changes)
