@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from vcd.timetravel.whatif.submit import Submission, submit
 from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
 from vcd.timetravel.why.causes import FirstCauses
 from vcd.timetravel.why.changes import Change, What
+from vcd.timetravel.why.compare import JobDifference
 from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, Counterfactual
 from vcd.timetravel.why.evictions import EvictionExplanation
 from vcd.timetravel.why.explain import Explanation, Kind, NotFound
@@ -127,6 +129,22 @@ def explain_eviction(path: str | Path, name: str, namespace: str = "default") ->
     """Why a pod, or a job's pods, had to go."""
     with Log(path) as log:
         return log.eviction(name, namespace)
+
+
+def explain_difference(
+    path: str | Path,
+    one: str,
+    other: str = "",
+    namespace: str = "default",
+    *,
+    session: int | None = None,
+    other_path: str | Path | None = None,
+) -> JobDifference:
+    """What tells two jobs apart; the other one is taken from ``other_path`` where that is given."""
+    with ExitStack() as stack:
+        log = stack.enter_context(Log(path))
+        other_log = None if other_path is None else stack.enter_context(Log(other_path))
+        return log.difference(one, other, namespace, session=session, other_log=other_log)
 
 
 def explain_order(path: str | Path, queue: str | None = None, session: int | None = None) -> OrderExplanation:

@@ -146,3 +146,22 @@ def test_the_clusters_first_causes_as_json(busy: Path) -> None:
     printed = json.loads(run("--event-log", busy, "--from", 6, "--to", 7, "-o", "json").stdout)
     assert (printed["first"], printed["last"], printed["whole_day"]) == (6, 7, False)
     assert [one["cause"] for one in printed["causes"]] == ["cluster-full", "queue-capability"]
+
+
+# --- two jobs ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_jobs_are_compared(busy: Path) -> None:
+    lines = run("diff", "large@7", "first", "--event-log", busy).stdout.splitlines()
+    assert lines[0].startswith(
+        "first started at session 1, large did at session 8: minMember is 3 against 5, and alike "
+    )
+    printed = json.loads(run("diff", "large@6", "large@7", "--event-log", busy, "-o", "json").stdout)
+    assert (printed["one"]["session"], printed["other"]["session"]) == (6, 7)
+    both = run("diff", "large", "--event-log", busy, "--other-log", busy.rename(busy.with_name("moved")))
+    assert both.exit_code == 2
+
+
+def test_only_a_comparison_takes_two_names(busy: Path) -> None:
+    result = run("job", "large", "first", "--event-log", busy)
+    assert (result.exit_code, "explain job takes one name" in result.stderr) == (2, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,6 +34,8 @@ class _Asked:
     first: int | None
     last: int | None
     change: bool
+    other: str
+    other_log: api.Log | None
 
 
 class _Job(msgspec.Struct):
@@ -91,16 +94,20 @@ KINDS: dict[str, Callable[[_Asked], _Told]] = {
     "queue": lambda asked: asked.log.queue(asked.name, asked.first, asked.last),
     "session": lambda asked: asked.log.session(asked.session or asked.name or "last"),
     "eviction": lambda asked: asked.log.eviction(asked.name, asked.namespace),
+    "diff": lambda asked: asked.log.difference(
+        asked.name, asked.other, asked.namespace, session=asked.session, other_log=asked.other_log
+    ),
     "order": lambda asked: asked.log.order(asked.name or None, asked.session),
 }
 """What can be asked about, each with its explanation."""
 
 _NAMELESS = ("cluster", "session", "order")
 _OF: dict[str, tuple[str, tuple[str, ...]]] = {
-    "session": ("session", ("job", "session", "order")),
+    "session": ("session", ("job", "session", "order", "diff")),
     "from": ("first", ("cluster", "queue")),
     "to": ("last", ("cluster", "queue")),
     "change": ("change", ("cluster", "job")),
+    "other-log": ("other_log", ("diff",)),
 }
 """What an option is given as, and the kinds that it is for."""
 
@@ -108,15 +115,19 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 @click.command()
 @click.argument("kind", type=click.Choice(list(KINDS)), default="cluster")
 @click.argument("name", default="")
+@click.argument("other", default="", metavar="[OTHER]")
 @event_log_option
 @click.option("-n", "--namespace", default="default", show_default=True, help="The namespace of NAME.")
-@click.option("--session", type=click.IntRange(min=1), help="job, order: as of this session. session: this one.")
+@click.option("--session", type=click.IntRange(min=1), help="job, diff, order: as of this session. session: this one.")
 @click.option("--from", "first", type=click.IntRange(min=1), help="cluster, queue: from this session on.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="cluster, queue: up to this session.")
 @click.option(
     "--change",
     is_flag=True,
     help="job, cluster: search the smallest change that would have let it in, or the worst job of each cause.",
+)
+@click.option(
+    "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that the other job is in."
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
@@ -132,6 +143,9 @@ def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
     queue NAME     what it had, was owed and asked for, who waited in it, who was evicted
     session [N]    what it was decided from, what it decided, and how it differs from its neighbours; the last one
     eviction NAME  why a pod, or a job's pods, had to go, and not others
+    diff A B       why job A started and B did not, or later: in what they differ, who comes first, and what makes B
+                   start, too. A@5 is A as of session 5, so that diff A@5 A@9 compares A with itself; with --other-log
+                   B, or A itself, is taken from another log
     order [QUEUE]  who is served before whom, with the value of each plugin
 
     A job is named by its PodGroup, by the Volcano Job that the PodGroup was made for, or by as much of the PodGroup's
@@ -139,11 +153,20 @@ def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
 
     Exits with 0, with 1 if there is nothing of that name, with 2 if the file cannot be used.
     """
+    if given["other"] and kind != "diff":
+        raise click.UsageError(f"explain {kind} takes one name")
     if not given["name"] and kind not in _NAMELESS:
         raise click.UsageError(f"explain {kind} needs a name")
     for option, (key, kinds) in _OF.items():
         if given[key] and kind not in kinds:
             raise click.UsageError(f"--{option} is for explain {' and '.join(kinds)}")
-    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as path, api.open(path) as log:
-        told = KINDS[kind](_Asked(log, **given))
+    with ExitStack() as stack:
+
+        def opened(path: Path) -> api.Log:
+            newest = stack.enter_context(api.up_to_date(path, lambda text: click.echo(text, err=True)))
+            return stack.enter_context(api.open(newest))
+
+        other_log: Path | None = given.pop("other_log")
+        asked = _Asked(opened(event_log), other_log=None if other_log is None else opened(other_log), **given)
+        told = KINDS[kind](asked)
     print_told(_plain(told), told.lines(), output)

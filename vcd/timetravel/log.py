@@ -10,6 +10,7 @@ from typing import Self
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.causes import FirstCauses, first_causes
 from vcd.timetravel.why.changes import What
+from vcd.timetravel.why.compare import JobDifference, explain_difference
 from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, Counterfactual, smallest_change
 from vcd.timetravel.why.evictions import EvictionExplanation, explain_eviction
 from vcd.timetravel.why.explain import Explanation, explain, named
@@ -65,6 +66,20 @@ class Log:
     def eviction(self, name: str, namespace: str = "default") -> EvictionExplanation:
         """Why a pod, or a job's pods, had to go."""
         return explain_eviction(self.history, name, namespace)
+
+    def difference(
+        self,
+        one: str,
+        other: str = "",
+        namespace: str = "default",
+        *,
+        session: int | None = None,
+        other_log: Log | None = None,
+    ) -> JobDifference:
+        """What tells two jobs apart, each named as for ``job``, with ``@SESSION`` behind it where it is asked for as of
+        that session; the other one, or the same, is taken from ``other_log`` where that is given."""
+        theirs = self.history if other_log is None else other_log.history
+        return explain_difference(self.history, theirs, one, other, namespace, session=session)
 
     def order(self, queue: str | None = None, session: int | None = None) -> OrderExplanation:
         """Who is served before whom, in one queue or in all."""

@@ -22,7 +22,7 @@ from vcd.scheduling.search.predicates.spread import HOSTNAME
 from vcd.state.content import GONE
 from vcd.state.facts import NodeFacts
 from vcd.state.interning import Pages
-from vcd.state.records import NodeRecord, QueueRecord
+from vcd.state.records import NodeRecord, QueueRecord, Shape
 from vcd.state.snapshot import Snapshot
 
 What = Literal["cordon", "label", "toleration", "term", "quota", "priority", "minimum", "room", "job", "node"]
@@ -159,8 +159,10 @@ def with_minimum(snapshot: Snapshot, group: str, count: int) -> Snapshot:
     return dataclasses.replace(snapshot, groups={**snapshot.groups, group: changed})
 
 
-def with_pods(snapshot: Snapshot, group: str, change: Callable[[PodSpec], PodSpec]) -> Snapshot:
-    """With another spec of a group's pods; what they ask for stays."""
+def with_pods(
+    snapshot: Snapshot, group: str, change: Callable[[PodSpec], PodSpec], *, counted: bool = False
+) -> Snapshot:
+    """With another spec of a group's pods; what they ask for stays, unless it is ``counted`` anew."""
     tasks, shapes = snapshot.tasks, list(snapshot.shapes)
     (number,) = [number for number, key in enumerate(snapshot.job_keys) if key == group]
     rows = np.flatnonzero(tasks.job == number)
@@ -172,7 +174,8 @@ def with_pods(snapshot: Snapshot, group: str, change: Callable[[PodSpec], PodSpe
             continue
         if old not in made:
             made[old] = len(shapes)
-            shapes.append(dataclasses.replace(shape, spec=change(shape.spec)))
+            spec = change(shape.spec)
+            shapes.append(Shape.of(spec) if counted else dataclasses.replace(shape, spec=spec))
         column[row] = made[old]
         pods[row] = altered(pod, spec=change(pod.spec))
     columns = dataclasses.replace(tasks, shape=column, pods=Pages(pods))

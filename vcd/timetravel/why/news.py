@@ -127,7 +127,7 @@ def _pod_news(before: Sight, after: Sight) -> Iterator[New]:
 
 def changed_fields(kind: str, before: Object, after: Object) -> list[str]:
     """What is not as it was in an object, as ``status.allocatable.cpu 8 to 24``; not what the scheduler writes."""
-    old, new = dict(_flat(msgspec.to_builtins(before))), dict(_flat(msgspec.to_builtins(after)))
+    old, new = dict(leaves(msgspec.to_builtins(before))), dict(leaves(msgspec.to_builtins(after)))
     ignored = _NOT_NEWS.get(kind, ("metadata.resourceVersion",))
     paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
     return [
@@ -137,11 +137,11 @@ def changed_fields(kind: str, before: Object, after: Object) -> list[str]:
     ]
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """The leaves of nested mappings by their dotted paths; lists are leaves."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from _flat(inner, f"{path}.{name}" if path else str(name))
+            yield from leaves(inner, f"{path}.{name}" if path else str(name))
     elif isinstance(value, list | tuple):
         yield path, msgspec.json.encode(value).decode()
     else:

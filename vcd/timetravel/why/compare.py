@@ -1,0 +1,372 @@
+"""Why one job started and another did not: in what they differ that is read, who comes first, and what would help."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from vcd.model.objects import Pod, altered
+from vcd.model.reasons import shown
+from vcd.model.requests import format_sum
+from vcd.model.words import rfc3339, some
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.reasons import all_told
+from vcd.scheduling.framework.registry import plugins
+from vcd.scheduling.framework.standing import precedence
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
+from vcd.state.snapshot import Snapshot
+from vcd.state.sums import sum_of
+from vcd.timetravel.history import History
+from vcd.timetravel.why.changes import with_minimum, with_pods, with_priority
+from vcd.timetravel.why.explain import NotFound, named
+from vcd.timetravel.why.news import leaves
+from vcd.timetravel.why.orders import table
+from vcd.timetravel.why.sentences import waits_in_words
+from vcd.timetravel.why.spans import spans_of
+from vcd.timetravel.why.trials import Trials
+from vcd.timetravel.why.verdict import verdict_on
+from vcd.timetravel.why.waits import Wait, wait_at
+from vcd.timetravel.words import moment
+
+MOST_DECISIONS = 50
+_SECOND = 1_000_000_000
+_TERMS = {
+    "nodeSelector": "node_selector",
+    "affinity": "affinity",
+    "tolerations": "tolerations",
+    "topologySpreadConstraints": "topology_spread_constraints",
+    "schedulingGates": "scheduling_gates",
+    "volumes": "volumes",
+}
+"""Fields of a pod that keep it from nodes, as the API and as the code call them."""
+_SPENT = ("nodeName", "containers", "initContainers", "priority", "priorityClassName")
+"""Fields of a pod that are told otherwise, or that differ between any two pods."""
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """A thing in which two jobs differ, and what each has; empty where it has none. ``enough``: with the first one's
+    the other one starts, too, at its session; None where that was not tried."""
+
+    name: str
+    one: str
+    other: str
+    enough: bool | None = None
+
+
+class Side(msgspec.Struct, frozen=True):
+    """A job as of a session. ``started`` is the session that first gave nodes to pods of it, with its ``time`` (RFC
+    3339); None where none did. ``verdict`` says what it waited for, empty where it never did; ``waits`` what for at
+    this session."""
+
+    job: str
+    file: str
+    session: int
+    started: int | None
+    time: str
+    verdict: str
+    waits: str
+
+    @property
+    def name(self) -> str:
+        """Without the namespace."""
+        return self.job.partition("/")[2]
+
+
+class JobDifference(msgspec.Struct, frozen=True):
+    """What tells two jobs apart, the one that started first as ``one``. ``order`` says who comes first and by which
+    key, where both are in one session; ``facts`` are what they differ in."""
+
+    one: Side
+    other: Side
+    order: str
+    facts: list[Fact]
+
+    @property
+    def is_one_job(self) -> bool:
+        """Whether it is one job at two sessions."""
+        return (self.one.job, self.one.file) == (self.other.job, self.other.file)
+
+    def sentence(self) -> str:
+        """Which started, and why the other did not."""
+        enough = next((fact for fact in self.facts if fact.enough), None)
+        what, why = self._what(), self.order
+        if self.is_one_job:
+            why = f"it differs in {some([fact.name for fact in self.facts], 5)}" if self.facts else "nothing differs"
+        elif enough is not None:
+            against = f"{enough.name} is {enough.one or 'none'} against {enough.other or 'none'}"
+            why = f"{against}, and alike {self.other.name} starts (verified)"
+        elif self.other.started != self.one.started and self.other.waits:
+            why = f"{self.other.name} waits {self.other.waits}"
+        return f"{what}: {why}" if why else what
+
+    def _what(self) -> str:
+        one, other = self.one, self.other
+        if self.is_one_job:
+            return f"{one.name} at session {one.session} and at session {other.session}"
+        mine, theirs = self._names()
+        if one.started is None:
+            return f"neither {mine} nor {theirs} started"
+        if one.started == other.started and one.file == other.file:
+            return f"{mine} and {theirs} both started at session {one.started}"
+        then = "never did" if other.started is None else f"did at session {other.started}"
+        return f"{mine} started at session {one.started}, {theirs} {then}"
+
+    def _names(self) -> tuple[str, str]:
+        """Both by what tells them apart."""
+        one, other = self.one, self.other
+        if self.is_one_job:
+            return f"session {one.session}", f"session {other.session}"
+        if one.file != other.file:
+            return f"{one.name} of {one.file}", f"{other.name} of {other.file}"
+        return (one.name, other.name) if one.name != other.name else (one.job, other.job)
+
+    def lines(self) -> Iterator[str]:
+        """The sentence, what both waited for, the order, and a table of what differs."""
+        yield self.sentence()
+        names = self._names()
+        for name, side in zip(names, (self.one, self.other), strict=True):
+            if self.is_one_job:
+                yield f"  {name}: {f'it waits {side.waits}' if side.waits else 'it does not wait'}"
+            else:
+                yield f"  {name}, as of session {side.session}: {side.verdict or 'it never waited'}"
+        if self.order:
+            yield f"  order: {self.order}"
+        if not self.facts:
+            yield "  they differ in nothing that is read"
+            return
+        rows = [[fact.name, fact.one, fact.other, _ENOUGH[fact.enough]] for fact in self.facts]
+        yield from (f"  {line}" for line in table(["", *names, "alike"], rows))
+
+
+_ENOUGH = {None: "", True: "starts, too", False: "does not start"}
+
+
+class _At(NamedTuple):
+    """A job of a history at a session as it begins."""
+
+    history: History
+    group: str
+    number: int
+    session: Session
+    job: Job
+
+
+def explain_difference(
+    mine: History,
+    theirs: History,
+    one: str,
+    other: str = "",
+    namespace: str = "default",
+    *,
+    session: int | None = None,
+) -> JobDifference:
+    """What tells two jobs apart: ``one`` of a log and ``other`` of the same or another, each named as ``explain`` takes
+    it, with ``@SESSION`` behind the name where it is asked for as of that session. Without ``other`` the same job is
+    meant.
+
+    Unless a session is named the first of them that started is looked at as of that session, and the other one as of
+    the first session from then on in which it waits; of two logs each for itself. Raises NotFound, and LogError for
+    what a log does not hold.
+    """
+    sides = [
+        _named(mine, one, namespace, session),
+        _named(theirs, other or one.partition("@")[0], namespace, session),
+    ]
+    if sides[0] == sides[1]:
+        raise NotFound(
+            f"event log {mine.reader.path}: that is one job at one session; name another job, session or log"
+        )
+    sides.sort(key=lambda side: _started(side[0], side[1]) or _LATEST)
+    pair = _placed(*sides)
+    return _compared(*pair)
+
+
+_LATEST = 2**62
+_Named = tuple[History, str, int | None]
+
+
+def _named(history: History, text: str, namespace: str, session: int | None) -> _Named:
+    name, _, number = text.partition("@")
+    if number and not number.isdigit():
+        raise NotFound(f"{text}: {number} is no number of a session")
+    return history, named(history, "job", name, namespace)[1], int(number) if number else session
+
+
+def _started(history: History, group: str) -> int | None:
+    """The first session that gave nodes to pods of a group."""
+    ((number,),) = history.reader.rows("served_in", group=group, first=0)
+    return None if number is None else int(number)
+
+
+def _placed(one: _Named, other: _Named) -> tuple[_At, _At]:
+    """Both jobs at the sessions at which they are compared."""
+    first = one[2] or _started(one[0], one[1]) or _last_wait(*one[:2])
+    second = other[2]
+    if second is None:
+        spans = spans_of(other[0], other[1])
+        after = [max(span.first, first) for span in spans if span.last >= first] if one[0] is other[0] else []
+        second = after[0] if after else spans[-1].last if spans else _started(other[0], other[1])
+    if second is None:
+        raise NotFound(f"event log {other[0].reader.path}: job {other[1]} neither waits nor starts in any session")
+    return _at(one[0], one[1], first), _at(other[0], other[1], second)
+
+
+def _last_wait(history: History, group: str) -> int:
+    spans = spans_of(history, group)
+    if not spans:
+        raise NotFound(f"event log {history.reader.path}: job {group} neither waits nor starts in any session")
+    return spans[-1].last
+
+
+def _at(history: History, group: str, number: int) -> _At:
+    _, session = history.rerun(number, actions=False)
+    index = session.jobs.index(group)
+    if index is None:
+        raise NotFound(f"event log {history.reader.path}: session {number}: job {group} is not there")
+    return _At(history, group, number, session, session.job(index))
+
+
+def _compared(one: _At, other: _At) -> JobDifference:
+    facts, order = list(_facts(one, other)), ""
+    if one.history is other.history and one.number == other.number:
+        order = _order(one.session, other.group, one.group) or _order(one.session, one.group, other.group)
+    before, wait = _wait(one), _wait(other)
+    if wait is not None and wait.job is not None and (one.history, one.group) != (other.history, other.group):
+        facts = [_tried(fact, one, wait, other.history) for fact in facts]
+    facts.sort(key=lambda fact: fact.enough is not True)
+    return JobDifference(_side(one, before), _side(other, wait), order, facts)
+
+
+def _wait(at: _At) -> Wait | None:
+    """The job as it waits at the session; None where it does not."""
+    try:
+        return wait_at(at.history, at.group, at.number)
+    except NotFound:
+        return None
+
+
+def _side(at: _At, wait: Wait | None) -> Side:
+    started = _started(at.history, at.group)
+    time = "" if started is None else moment(at.history.reader.session(started).now)
+    try:
+        told = verdict_on(at.history, at.group, spans_of(at.history, at.group)).text
+    except NotFound:
+        told = ""
+    waits = "" if wait is None else waits_in_words(all_told(wait.reasons))
+    return Side(at.group, str(at.history.reader.path), at.number, started, time, told, waits)
+
+
+def _order(session: Session, second: str, first: str) -> str:
+    """That one comes before another in a session, and why; empty where it does not."""
+    indices = session.jobs.index(first), session.jobs.index(second)
+    if indices[0] is None or indices[1] is None:
+        return ""
+    why = precedence(framework_of(session).participants, session.job(indices[0]), session.job(indices[1]))
+    return "" if why is None else f"{first.partition('/')[2]} comes before {second.partition('/')[2]}: {why}"
+
+
+# --- what they differ in ----------------------------------------------------------------------------------------------
+
+
+def _facts(one: _At, other: _At) -> Iterator[Fact]:
+    mine, theirs = dict(_told(one)), dict(_told(other))
+    names = [*mine, *(name for name in theirs if name not in mine)]
+    if one.number == other.number and one.history is other.history:
+        names = [name for name in names if not name.startswith("the cluster's ")]
+    return (Fact(name, a, b) for name in names if (a := mine.get(name, "")) != (b := theirs.get(name, "")))
+
+
+def _told(at: _At) -> Iterator[tuple[str, str]]:
+    """What is read of a job, by name, as text; then of its queue and of the cluster."""
+    job, spec = at.job, at.job.queue.record.queue.spec
+    task = next(iter(job.pending()), None) or next(iter(job.tasks()), None)
+    yield "queue", job.queue.name
+    yield "priority", f"{job.priority}"
+    yield "minMember", f"{job.min_available}"
+    yield "pods", f"{job.task_count}"
+    yield "created", rfc3339(job.created * _SECOND)
+    if task is not None:
+        yield "a pod asks for", _asks(at.session, task)
+        yield from _of_pod(task.pod)
+    read = {name for plugin in plugins().values() for name in plugin.annotations}
+    for name, text in sorted(job.record.group.metadata.annotations.items()):
+        if name in read:
+            yield f"annotation {name}", text
+    yield from ((f"the queue's {path}", text) for path, text in leaves(msgspec.to_builtins(spec)))
+    yield "the cluster's configuration", at.session.policy_digest[:16]
+    yield from _of_cluster(at.session, task)
+
+
+def _asks(session: Session, task: Task) -> str:
+    amounts = zip(session.nodes.resources, task.request.tolist(), strict=True)
+    return ", ".join(f"{shown(name, amount)} {name}" for name, amount in amounts if amount and name != "pods")
+
+
+def _of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
+    plain: dict[str, Any] = msgspec.to_builtins(pod.spec)
+    for name, value in plain.items():
+        if name in _TERMS and value:
+            yield name, "; ".join(f"{path} {text}".strip() for path, text in leaves(value))
+        elif name not in (*_SPENT, *_TERMS):
+            yield from leaves(value, name)
+
+
+def _of_cluster(session: Session, task: Task | None) -> Iterator[tuple[str, str]]:
+    yield "the cluster's nodes", f"{len(session.nodes)}"
+    asked = () if task is None else np.flatnonzero(task.request).tolist()
+    for column in asked:
+        name = session.nodes.resources[column]
+        idle = int(sum_of(np.maximum(session.nodes.usage.idle[column], 0)))
+        yield f"the cluster's free {name}", format_sum(name, idle)
+
+
+# --- made alike -------------------------------------------------------------------------------------------------------
+
+
+def _tried(fact: Fact, one: _At, wait: Wait, history: History) -> Fact:
+    """Whether the job that waits starts with what the other one has."""
+    make = _alike(fact.name, one, wait)
+    if make is None:
+        return fact
+    trials = Trials(wait, history.policy(wait.record), MOST_DECISIONS)
+    return msgspec.structs.replace(fact, enough=trials.lets_in(make(wait.session.snapshot)))
+
+
+def _alike(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot] | None:
+    """What gives the job that waits the same as another one; None where nobody could."""
+    job, key = one.job, wait.group
+    task = next(iter(job.pending()), None) or next(iter(job.tasks()), None)
+    makes: dict[str, Callable[[Snapshot], Snapshot]] = {
+        "priority": lambda snapshot: with_priority(snapshot, key, job.priority),
+        "minMember": lambda snapshot: with_minimum(snapshot, key, job.min_available),
+        "created": partial(_with_age, key=key, created=job.created),
+    }
+    if job.queue.name in wait.session.queues:
+        makes["queue"] = partial(_in_queue, key=key, queue=job.queue.name)
+    if task is not None:
+        spec = task.pod.spec
+        asks = {"containers": spec.containers, "init_containers": spec.init_containers, "overhead": spec.overhead}
+        makes["a pod asks for"] = lambda snapshot: with_pods(
+            snapshot, key, lambda of: altered(of, **asks), counted=True
+        )
+        if name in _TERMS:
+            term = {_TERMS[name]: getattr(spec, _TERMS[name])}
+            return lambda snapshot: with_pods(snapshot, key, lambda of: altered(of, **term))
+    return makes.get(name)
+
+
+def _with_age(snapshot: Snapshot, key: str, created: int) -> Snapshot:
+    record = dataclasses.replace(snapshot.groups[key], created=created)
+    return dataclasses.replace(snapshot, groups={**snapshot.groups, key: record})
+
+
+def _in_queue(snapshot: Snapshot, key: str, queue: str) -> Snapshot:
+    record = snapshot.groups[key]
+    moved = dataclasses.replace(record, group=altered(record.group, spec={"queue": queue}))
+    return dataclasses.replace(snapshot, groups={**snapshot.groups, key: moved})
