@@ -31,6 +31,7 @@ from vcd.timetravel.parallel import processors
 from vcd.timetravel.planning import PlanResult
 from vcd.timetravel.replay import Replayed, replay
 from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
+from vcd.timetravel.times import BadTime
 from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
 from vcd.timetravel.whatif.edits import EditError, read_edits
 from vcd.timetravel.whatif.fill import Filling, fill

@@ -86,6 +86,17 @@ def test_a_job_that_waits_is_told_what_stands_in_its_way(busy: Path) -> None:
     assert any(line.startswith("smallest change: ") for line in lines)
 
 
+def test_a_job_is_told_as_of_a_time(busy: Path) -> None:
+    at_time = run("job", "large", "--at", "30s", "--event-log", busy)
+    assert at_time.stdout.startswith("large waits 10 min: ")
+    assert at_time.stdout == run("job", "large", "--session", 7, "--event-log", busy).stdout
+
+
+def test_a_story_since_a_time_is_shorter(busy: Path) -> None:
+    lines = run("pod", "large-2", "--since", "30s", "--event-log", busy).stdout.splitlines()
+    assert 2 < len(lines) < len(run("pod", "large-2", "--event-log", busy).stdout.splitlines())
+
+
 def test_json_of_a_job_holds_its_story_and_what_was_asked_beside(busy: Path) -> None:
     plain = json.loads(run("job", "large", "--event-log", busy, "-o", "json").stdout)
     asked = json.loads(run("job", "large", "--change", "--event-log", busy, "-o", "json").stdout)
@@ -103,6 +114,10 @@ def test_json_of_a_job_holds_its_story_and_what_was_asked_beside(busy: Path) -> 
         (("session", "3"), "session 3 at "),
         (("order",), "session 8 at "),
         (("order", "default", "--session", "6"), "session 6 at "),
+        (("order", "--at", "30s"), "session 7 at "),
+        (("session", "--at", "30s"), "session 7 at "),
+        (("queue", "small", "--at", "30s"), "queue small, sessions 1 to 7"),
+        (("queue", "small", "--since", "30s"), "queue small, sessions 8 to 8"),
     ],
 )
 def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...], first: str) -> None:
@@ -122,7 +137,13 @@ def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...],
         (("eviction", "nobody"), 1, "nobody"),
         (("pod", "large-0", "--change"), 2, "--change is for explain cluster and job"),
         (("job", "large", "--from", "2"), 2, "--from is for explain cluster and queue"),
-        (("queue", "small", "--session", "2"), 2, "--session is for explain job and session and order"),
+        (("queue", "small", "--session", "2"), 2, "--session is for explain job and pod and session and order and"),
+        (("order", "--since", "1h"), 2, "--since is for explain cluster and job and pod and queue and eviction"),
+        (("job", "large", "--at", "5m", "--session", "2"), 2, "--at and --session both say which session"),
+        (("queue", "small", "--since", "5m", "--from", "2"), 2, "--since and --from both say which session"),
+        (("job", "large", "--at", "noon"), 2, "'noon' is no time; write one such as 2026-01-31T05:12:00Z, 05:12 (in"),
+        (("order", "--at", "100d"), 1, "no session is at or before 2025-"),
+        (("queue", "small", "--since", "2027-01-01T00:00:00Z"), 1, "no session is at or after 2027-01-01"),
     ],
 )
 def test_what_cannot_be_told_is_said_in_a_line(busy: Path, arguments: tuple[str, ...], code: int, words: str) -> None:

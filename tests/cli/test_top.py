@@ -87,6 +87,19 @@ def test_the_job_that_waits_longest_comes_first(log: Path) -> None:
     assert "gang: fewer tasks than the minimum (have 0, min 3)" in jobs[0]
 
 
+async def test_nothing_is_younger_than_new(tmp_path: Path) -> None:
+    """The API server's clock may be ahead of the scheduler's, and both of this one's."""
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.node("n1", cpu=1), dsl.gang("a", 1, cpu=2, created=7))
+        await made.cycle(seconds=0)
+        with api.opened(tmp_path / "log") as history:
+            screen = Console(file=StringIO(), width=200)
+            screen.print(frame("log", next(api.glances(history)), made.clock.now - 90 * SECOND))
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert text.splitlines()[0].endswith("last event 1 min 30 s ahead of this clock")
+    assert row(text, "default/a")[7:9] == ["0", "s"]
+
+
 def test_json_is_the_whole_frame(log: Path) -> None:
     found = json.loads(run("--event-log", log, "-o", "json").stdout)
     assert (found["session"], found["rate"], found["time"]) == (2, 3.0, START + 120 * SECOND)

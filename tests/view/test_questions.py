@@ -104,9 +104,24 @@ def test_a_session_is_told_in_lines_with_the_difference_to_the_next(busy: str) -
 
 
 def test_a_job_is_told_in_lines(busy: str) -> None:
-    lines = data(busy, "job", "default/large")["lines"]
+    lines = data(busy, "job", "default/large", "")["lines"]
     assert lines[0] == [0, "job default/large in queue default"]
+    assert lines[1] == [0, "large waited 11 min: it needs 35 cpu, and all nodes together have 32"]
     assert any("session 8 (allocate) bound large-0" in text and depth == 1 for depth, text in lines)
+
+
+def test_a_job_is_told_as_it_was_at_the_session_that_is_chosen(busy: str) -> None:
+    told = data(busy, "job", "default/large", "7")
+    title, (_, verdict), *story = told["lines"]
+    assert (told["session"], title[1]) == (7, "job default/large in queue default")
+    assert verdict.startswith("large waits 10 min: ")
+    assert not any("bound" in text for _, text in story)
+    assert error(busy, "job", "default/large", "2")[0] == 404
+
+
+def test_a_job_that_never_waited_has_no_verdict(busy: str) -> None:
+    lines = data(busy, "job", "default/first", "2")["lines"]
+    assert lines[1][1].startswith("2026-01-01 00:00:00")
 
 
 @pytest.mark.parametrize(
@@ -118,18 +133,19 @@ def test_a_job_is_told_in_lines(busy: str) -> None:
         ("overview", "9", 404, "session 9 is not in the log; it has sessions 1 to 8"),
         ("overview", "0", 404, "session 0 is not in the log; it has sessions 1 to 8"),
         ("session", "1.5", 400, "number: '1.5' is no session's number; write one such as number=1"),
-        ("job", "", 400, "key: '' names no job; write one such as key=default/train"),
-        ("job", "large", 400, "key: 'large' names no job; write one such as key=default/train"),
+        ("job", ("default/large", "9"), 404, "session 9 is not in the log; it has sessions 1 to 8"),
+        ("job", ("", ""), 400, "key: '' names no job; write one such as key=default/train"),
+        ("job", ("large", ""), 400, "key: 'large' names no job; write one such as key=default/train"),
     ],
 )
 def test_a_mistake_of_the_asker_says_how_to_mend_it(
-    busy: str, question: str, given: str, status: int, says: str
+    busy: str, question: str, given: str | tuple[str, ...], status: int, says: str
 ) -> None:
-    assert error(busy, question, given) == (status, says)
+    assert error(busy, question, *([given] if isinstance(given, str) else given)) == (status, says)
 
 
 def test_an_unknown_job_is_not_found(busy: str) -> None:
-    assert error(busy, "job", "default/none") == (404, f"event log {busy}: no job default/none is in it")
+    assert error(busy, "job", "default/none", "") == (404, f"event log {busy}: no job default/none is in it")
 
 
 async def test_a_log_without_sessions_has_a_head_and_no_overview(tmp_path: Path) -> None:

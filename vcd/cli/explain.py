@@ -31,8 +31,10 @@ class _Asked:
     name: str
     namespace: str
     session: int | None
+    """As of which session, for a queue or the cluster the last one of those that are asked about."""
     first: int | None
-    last: int | None
+    since: int
+    """Since when (ns)."""
     change: bool
     other: str
     other_log: api.Log | None
@@ -71,29 +73,28 @@ def _plain(told: _Told) -> dict[str, Any]:
 
 
 def _job(asked: _Asked) -> _Told:
-    job = asked.log.job(asked.name, asked.namespace)
+    job = asked.log.job(asked.name, asked.namespace, asked.session, asked.since)
     story = job.story()
     try:
         verdict = job.verdict()
     except api.NotFound:  # it never waited
         return _Job(story)
-    at_session = asked.session is not None
-    if job.last_wait is None and not at_session:  # pods of it are missing, and no session says so
+    if job.last_wait is None:  # pods of it are missing, and no session says so
         return _Job(story, verdict)
-    obstacles = job.obstacles(asked.session)
+    obstacles, at_session = job.obstacles(), asked.session is not None
     if not asked.change:
         return _Job(story, verdict, obstacles, None, at_session)
-    change = job.change(asked.session or verdict.session)
+    change = job.change(job.last_wait if at_session else verdict.session)
     return _Job(story, api.with_fix(verdict, change), obstacles, change, at_session)
 
 
 KINDS: dict[str, Callable[[_Asked], _Told]] = {
-    "cluster": lambda asked: asked.log.causes(asked.first, asked.last, change=asked.change),
+    "cluster": lambda asked: asked.log.causes(asked.first, asked.session, change=asked.change),
     "job": _job,
-    "pod": lambda asked: asked.log.pod(asked.name, asked.namespace),
-    "queue": lambda asked: asked.log.queue(asked.name, asked.first, asked.last),
+    "pod": lambda asked: asked.log.pod(asked.name, asked.namespace, asked.session, asked.since),
+    "queue": lambda asked: asked.log.queue(asked.name, asked.first, asked.session),
     "session": lambda asked: asked.log.session(asked.session or asked.name or "last"),
-    "eviction": lambda asked: asked.log.eviction(asked.name, asked.namespace),
+    "eviction": lambda asked: asked.log.eviction(asked.name, asked.namespace, asked.session, asked.since),
     "diff": lambda asked: asked.log.difference(
         asked.name, asked.other, asked.namespace, session=asked.session, other_log=asked.other_log
     ),
@@ -102,10 +103,15 @@ KINDS: dict[str, Callable[[_Asked], _Told]] = {
 """What can be asked about, each with its explanation."""
 
 _NAMELESS = ("cluster", "session", "order")
+_BY_SESSIONS = ("cluster", "queue")
+"""Kinds that are told of from one session to another."""
+_SAME = (("at", "session", "session"), ("at", "last", "to"), ("since", "first", "from"))
+"""Options that say the same, and what the second is given as."""
 _OF: dict[str, tuple[str, tuple[str, ...]]] = {
-    "session": ("session", ("job", "session", "order", "diff")),
-    "from": ("first", ("cluster", "queue")),
-    "to": ("last", ("cluster", "queue")),
+    "session": ("session", ("job", "pod", "session", "order", "eviction", "diff")),
+    "since": ("since", ("cluster", "job", "pod", "queue", "eviction")),
+    "from": ("first", _BY_SESSIONS),
+    "to": ("last", _BY_SESSIONS),
     "change": ("change", ("cluster", "job")),
     "other-log": ("other_log", ("diff",)),
 }
@@ -118,7 +124,9 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 @click.argument("other", default="", metavar="[OTHER]")
 @event_log_option
 @click.option("-n", "--namespace", default="default", show_default=True, help="The namespace of NAME.")
-@click.option("--session", type=click.IntRange(min=1), help="job, diff, order: as of this session. session: this one.")
+@click.option("--at", metavar="TIME", help="As of the last session at or before TIME.")
+@click.option("--since", metavar="TIME", help="cluster, job, pod, queue, eviction: what was after TIME.")
+@click.option("--session", type=click.IntRange(min=1), help="As of this session; for cluster and queue see --to.")
 @click.option("--from", "first", type=click.IntRange(min=1), help="cluster, queue: from this session on.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="cluster, queue: up to this session.")
 @click.option(
@@ -151,8 +159,26 @@ def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
     A job is named by its PodGroup, by the Volcano Job that the PodGroup was made for, or by as much of the PodGroup's
     name as only one has. NAMESPACE/NAME is understood, too.
 
+    A TIME is one such as 2026-01-31T05:12:00Z, or 05:12 (in UTC, the last such moment in the log), or 2h: so long
+    before the log's end.
+
     Exits with 0, with 1 if there is nothing of that name, with 2 if the file cannot be used.
     """
+    _check(kind, given)
+    with ExitStack() as stack:
+
+        def opened(path: Path) -> api.Log:
+            newest = stack.enter_context(api.up_to_date(path, lambda text: click.echo(text, err=True)))
+            return stack.enter_context(api.open(newest))
+
+        other: Path | None = given.pop("other_log")
+        asked = _asked(opened(event_log), kind, other_log=None if other is None else opened(other), **given)
+        told = KINDS[kind](asked)
+    print_told(_plain(told), told.lines(), output)
+
+
+def _check(kind: str, given: dict[str, Any]) -> None:
+    """Raises UsageError for what does not go together."""
     if given["other"] and kind != "diff":
         raise click.UsageError(f"explain {kind} takes one name")
     if not given["name"] and kind not in _NAMELESS:
@@ -160,13 +186,20 @@ def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
     for option, (key, kinds) in _OF.items():
         if given[key] and kind not in kinds:
             raise click.UsageError(f"--{option} is for explain {' and '.join(kinds)}")
-    with ExitStack() as stack:
+    for option, key, other in _SAME:
+        if given[option] and given[key]:
+            raise click.UsageError(f"--{option} and --{other} both say which session; give one of them")
 
-        def opened(path: Path) -> api.Log:
-            newest = stack.enter_context(api.up_to_date(path, lambda text: click.echo(text, err=True)))
-            return stack.enter_context(api.open(newest))
 
-        other_log: Path | None = given.pop("other_log")
-        asked = _Asked(opened(event_log), other_log=None if other_log is None else opened(other_log), **given)
-        told = KINDS[kind](asked)
-    print_told(_plain(told), told.lines(), output)
+def _asked(
+    log: api.Log, kind: str, at: str | None, since: str | None, session: int | None, last: int | None, **given: Any
+) -> _Asked:
+    """What was asked, with times as sessions; some kinds are told of by sessions throughout."""
+    try:
+        session = log.session_at(log.time(at)) if at else session or last
+        begin = log.time(since) if since else 0
+    except api.BadTime as error:
+        raise click.UsageError(str(error)) from None
+    if since and kind in _BY_SESSIONS:
+        given["first"] = log.session_after(begin)
+    return _Asked(log, session=session, since=begin, **given)

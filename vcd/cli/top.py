@@ -70,7 +70,7 @@ def live(console: Console, look: Callable[[], RenderableType], wait: Callable[[]
 
 def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
     """What is shown at one moment; ``now`` in nanoseconds since the epoch."""
-    behind = f"last event {api.span_in_words((now - glance.time) / _SECOND)} ago" if glance.time else "no event yet"
+    behind = _behind(glance.time, now)
     view = glance.overview
     if view is None:
         return Text(f"{name}: no session yet, {glance.head:,} events, {behind}", style="bold")
@@ -87,6 +87,14 @@ def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
         Text(),
         _jobs(view),
     )
+
+
+def _behind(time: int, now: int) -> str:
+    """How old the last event is. A clock that was simulated, or is another machine's, may be ahead of this one's."""
+    if not time:
+        return "no event yet"
+    apart = api.span_in_words(abs(now - time) / _SECOND)
+    return f"last event {apart} ago" if time <= now else f"last event {apart} ahead of this clock"
 
 
 def _table(*columns: str) -> Table:

@@ -186,9 +186,18 @@ class LogReader:
             for logged in self.read(sequence - 1, sequence):
                 if isinstance(logged.event, SessionDecided):
                     return logged.event
+        raise self._no_session(number)
+
+    def info(self, number: int) -> SessionInfo:
+        """The entry of a session. Raises LogError when it is not in the file."""
+        for info in self.sessions(number, number):
+            return info
+        raise self._no_session(number)
+
+    def _no_session(self, number: int) -> LogError:
         known = [info.number for info in self.sessions()]
         kept = f"it has sessions {known[0]} to {known[-1]}" if known else "it has no sessions"
-        raise LogError(f"event log {self.path}: session {number} is not in it; {kept}")
+        return LogError(f"event log {self.path}: session {number} is not in it; {kept}")
 
     def operations_of(self, pod_key: str) -> Iterator[OperationInfo]:
         """The operations on a pod, in order, with their outcomes."""

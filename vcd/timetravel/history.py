@@ -6,7 +6,7 @@ import bisect
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -39,6 +39,30 @@ def shown(event: ev.Event) -> Object | None:
         return decode_payload(event.kind, event.payload)
     except BadObject:
         return None
+
+
+class Window(NamedTuple):
+    """What of a log is asked about: what was after a time (ns), as it was at a session (None: at the log's end)."""
+
+    since: int = 0
+    session: SessionInfo | None = None
+
+    def last_session(self, reader: LogReader) -> int:
+        """The number of its last session; 0 for none."""
+        return reader.last_session() if self.session is None else self.session.number
+
+    def end(self, reader: LogReader) -> int:
+        """When it ends (ns)."""
+        return reader.last_time() if self.session is None else self.session.time
+
+    @property
+    def until(self) -> int | None:
+        """Its last event's number; None for the log's."""
+        return None if self.session is None else self.session.sequence
+
+
+WHOLE = Window()
+"""The whole log."""
 
 
 class Listener(Protocol):

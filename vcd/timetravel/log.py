@@ -7,13 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from vcd.timetravel.history import opened
+from vcd.timetravel.history import Window, opened
+from vcd.timetravel.times import session_after, session_at, time_of
 from vcd.timetravel.why.causes import FirstCauses, first_causes
 from vcd.timetravel.why.changes import What
 from vcd.timetravel.why.compare import JobDifference, explain_difference
 from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, Counterfactual, smallest_change
 from vcd.timetravel.why.evictions import EvictionExplanation, explain_eviction
-from vcd.timetravel.why.explain import Explanation, explain, named
+from vcd.timetravel.why.explain import Explanation, NotFound, explain, named
 from vcd.timetravel.why.obstacles import Obstacles, obstacles
 from vcd.timetravel.why.orders import OrderExplanation, explain_order
 from vcd.timetravel.why.queues import SAMPLES, QueueExplanation, explain_queue
@@ -25,7 +26,7 @@ from vcd.timetravel.why.verdict import Verdict, verdict_on, with_fix
 class Log:
     """A log file, open; a context manager, which closes it.
 
-    Sessions are named by their numbers, None is the last one. Every question raises NotFound for what is not in the
+    Sessions are named by their numbers. Every question raises NotFound for what is not in the
     log, and LogError for what this version cannot read.
     """
 
@@ -44,13 +45,27 @@ class Log:
         with ``change`` the smallest change is searched for the worst job of each."""
         return first_causes(self.history, first, last, change=change)
 
-    def job(self, name: str, namespace: str = "default") -> LoggedJob:
-        """A job, named by its PodGroup, by the beginning of that name, or by its Volcano Job."""
-        return LoggedJob(self, named(self.history, "job", name, namespace)[1])
+    def time(self, text: str) -> int:
+        """A time in ns since the epoch: as RFC 3339, as a clock's in UTC (``05:12``, the last such moment in the log),
+        or as a span back from the log's end (``2h``). Raises BadTime."""
+        return time_of(self.history.reader, text)
 
-    def pod(self, name: str, namespace: str = "default") -> Explanation:
-        """A pod's story."""
-        return explain(self.history, "pod", name, namespace)
+    def session_at(self, time: int) -> int:
+        """The last session that was decided at or before a time (ns)."""
+        return session_at(self.history.reader, time)
+
+    def session_after(self, time: int) -> int:
+        """The first session that was decided at or after a time (ns)."""
+        return session_after(self.history.reader, time)
+
+    def job(self, name: str, namespace: str = "default", session: int | None = None, since: int = 0) -> LoggedJob:
+        """A job as it was at a session, and what was after a time (ns); named by its PodGroup, by the beginning of that
+        name, or by its Volcano Job."""
+        return LoggedJob(self, named(self.history, "job", name, namespace)[1], self._window(session, since))
+
+    def pod(self, name: str, namespace: str = "default", session: int | None = None, since: int = 0) -> Explanation:
+        """A pod's story up to a session, and after a time (ns)."""
+        return explain(self.history, "pod", name, namespace, self._window(session, since))
 
     def queue(
         self, name: str, first: int | None = None, last: int | None = None, *, samples: int = SAMPLES
@@ -63,9 +78,11 @@ class Log:
         """What a session found new and decided, and how it differs from its neighbours."""
         return explain_session(self.history, number)
 
-    def eviction(self, name: str, namespace: str = "default") -> EvictionExplanation:
-        """Why a pod, or a job's pods, had to go."""
-        return explain_eviction(self.history, name, namespace)
+    def eviction(
+        self, name: str, namespace: str = "default", session: int | None = None, since: int = 0
+    ) -> EvictionExplanation:
+        """Why a pod, or a job's pods, had to go, up to a session and after a time (ns)."""
+        return explain_eviction(self.history, name, namespace, self._window(session, since))
 
     def difference(
         self,
@@ -85,21 +102,25 @@ class Log:
         """Who is served before whom, in one queue or in all."""
         return explain_order(self.history, queue, session)
 
+    def _window(self, session: int | None, since: int) -> Window:
+        return Window(since, None if session is None else self.history.reader.info(session))
+
 
 class LoggedJob:
-    """A job of an open log. ``key`` is its PodGroup's, ``namespace/name``."""
+    """A job of an open log, in a window of it. ``key`` is its PodGroup's, ``namespace/name``."""
 
-    def __init__(self, log: Log, key: str) -> None:
+    def __init__(self, log: Log, key: str, window: Window) -> None:
         self._history = log.history
+        self._window = window
         self.key = key
 
     def story(self) -> Explanation:
         """When it waited for what, where it was placed, and why there."""
-        return explain(self._history, "job", self.key)
+        return explain(self._history, "job", self.key, window=self._window)
 
     @cached_property
     def _spans(self) -> list[WaitSpan]:
-        return spans_of(self._history, self.key)
+        return spans_of(self._history, self.key, self._window)
 
     @property
     def last_wait(self) -> int | None:
@@ -109,17 +130,25 @@ class LoggedJob:
     def verdict(self, *, change: bool = False) -> Verdict:
         """Why it waits, in a sentence; with ``change`` the smallest change is searched, too. Raises NotFound where it
         never waited."""
-        found = verdict_on(self._history, self.key, self._spans)
+        found = verdict_on(self._history, self.key, self._spans, self._window)
         return with_fix(found, self.change(found.session)) if change else found
 
     def obstacles(self, session: int | None = None) -> Obstacles:
         """What stands in its way at a session (None: the last in which it waited). Raises NotFound where it does not
         wait there."""
-        return obstacles(self._history, self.key, session or self.last_wait)
+        return obstacles(self._history, self.key, self._asked(session))
 
     def change(
         self, session: int | None = None, kinds: Sequence[What] = KINDS, most_decisions: int = MOST_DECISIONS
     ) -> Counterfactual:
         """The smallest change that would have let it in, at a session as ``obstacles`` takes it; of ``kinds``, searched
         in at most so many decisions."""
-        return smallest_change(self._history, self.key, session or self.last_wait, kinds, most_decisions)
+        return smallest_change(self._history, self.key, self._asked(session), kinds, most_decisions)
+
+    def _asked(self, session: int | None) -> int:
+        """The session that is asked about."""
+        number = self.last_wait if session is None else session
+        if number is None:
+            where = f"event log {self._history.reader.path}: job {self.key}"
+            raise NotFound(f"{where} waits in none of the sessions that are asked about")
+        return number

@@ -102,7 +102,7 @@ def overview(history: History, number: int) -> Overview:
         time=record.now,
         queues=list(queue_figures(session).values()),
         nodes=_nodes(session),
-        jobs=_jobs(session, ev.decode_plan(record.plan), status),
+        jobs=_jobs(session, record, status),
         pods={TaskStatus(i).name.capitalize(): count for i, count in enumerate(counts) if count},
     )
 
@@ -128,9 +128,9 @@ def _nonzero(amounts: dict[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _jobs(session: Session, plan: ev.Plan, status: Ints) -> list[JobLine]:
+def _jobs(session: Session, decided: ev.SessionDecided, status: Ints) -> list[JobLine]:
     """All groups, those whose queue does not exist included."""
-    snapshot = session.snapshot
+    snapshot, plan = session.snapshot, ev.decode_plan(decided.plan)
     counts, oldest = _counted(session, status)
     number_of = {key: number for number, key in enumerate(snapshot.job_keys) if key is not None}
     records = [snapshot.groups[key] for key in sorted(snapshot.groups)]
@@ -152,7 +152,7 @@ def _jobs(session: Session, plan: ev.Plan, status: Ints) -> list[JobLine]:
                 running=have[TaskStatus.RUNNING],
                 pending=sum(have[status] for status in _UNPLACED),
                 waiting=reasons.get(key, ""),
-                since=_since(record, sum(have), int(oldest[number])),
+                since=_since(record, sum(have), int(oldest[number]), decided.now),
             )
         )
     return lines
@@ -172,10 +172,11 @@ def _counted(session: Session, status: Ints) -> tuple[Ints, Ints]:
     return counts, oldest
 
 
-def _since(record: GroupRecord, pods: int, oldest: int) -> int | None:
-    if pods:
-        return None if oldest == _NEVER else oldest * _SECOND
-    return record.created * _SECOND
+def _since(record: GroupRecord, pods: int, oldest: int, now: int) -> int | None:
+    """Not after ``now``, the session's time: the API server's clock may be ahead of it."""
+    if pods and oldest == _NEVER:
+        return None
+    return min((oldest if pods else record.created) * _SECOND, now)
 
 
 def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:

@@ -6,11 +6,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -105,6 +104,7 @@ def _opened(path: str, file: int) -> api.Log:
     """The log of a file; nothing that is known of another one counts, though it had the same name."""
     _overview_of.cache_clear()
     _told.cache_clear()
+    _job_at.cache_clear()
     return api.open(path)
 
 
@@ -131,24 +131,38 @@ def _overview_of(path: str, number: int) -> bytes:
 
 
 def _plan(path: str, number: str) -> bytes:
-    return _told(path, "session", _session(path, "number", number), api.ends(_log(path).history).head)
-
-
-def _job(path: str, key: str) -> bytes:
-    namespace, slash, name = key.partition("/")
-    if not (namespace and slash and name):
-        raise _Mistake(f"key: {key[:80]!r} names no job; write one such as key=default/train")
-    return _told(path, "key", key, api.ends(_log(path).history).head)
+    return _told(path, _session(path, "number", number), api.ends(_log(path).history).head)
 
 
 @lru_cache(maxsize=128)
-def _told(path: str, what: str, of: Any, head: int) -> bytes:
-    """A session or a job as of the log's head: outcomes of the calls, and the session after it, may come later. Each
-    line is with the depth of its indent, since a page does not indent by spaces."""
-    log = _log(path)
-    told = log.session(of) if what == "session" else log.job(of).story()
-    lines = [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in told.lines()]
-    return msgspec.json.encode({what: of, "lines": lines})
+def _told(path: str, number: int, head: int) -> bytes:
+    """A session as of the log's head: outcomes of the calls, and the session after it, may come later."""
+    return msgspec.json.encode({"session": number, "lines": _indented(_log(path).session(number).lines())})
+
+
+def _job(path: str, key: str, session: str) -> bytes:
+    namespace, slash, name = key.partition("/")
+    if not (namespace and slash and name):
+        raise _Mistake(f"key: {key[:80]!r} names no job; write one such as key=default/train")
+    return _job_at(path, key, _session(path, "session", session))
+
+
+@lru_cache(maxsize=128)
+def _job_at(path: str, key: str, session: int) -> bytes:
+    """A job as it was at a session: its title, its verdict where it waited, and its story."""
+    job = _log(path).job(key, session=session)
+    title, *story = job.story().lines()
+    try:
+        verdict = list(job.verdict().lines())
+    except api.NotFound:  # it never waited
+        verdict = []
+    lines = _indented([title, *verdict, *story])
+    return msgspec.json.encode({"key": key, "session": session, "lines": lines})
+
+
+def _indented(lines: Iterable[str]) -> list[tuple[int, str]]:
+    """Each line with the depth of its indent, since a page does not indent by spaces."""
+    return [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in lines]
 
 
 QUESTIONS: dict[str, tuple[tuple[str, ...], Callable[..., bytes]]] = {
@@ -156,6 +170,6 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Callable[..., bytes]]] = {
     "sessions": (("from", "to"), _sessions),
     "overview": (("session",), _overview),
     "session": (("number",), _plan),
-    "job": (("key",), _job),
+    "job": (("key", "session"), _job),
 }
 """The questions by name: their parameters, and who answers them."""

@@ -74,6 +74,12 @@ WHERE s.number > :after AND s.number <= :last ORDER BY s.number LIMIT :limit
 -- name: session
 SELECT sequence FROM session WHERE number = :number
 
+-- name: session_at
+SELECT max(number) FROM session WHERE now <= :now
+
+-- name: session_after
+SELECT min(number) FROM session WHERE now >= :now
+
 -- name: operations_of
 SELECT s.number, s.sequence, e.time, o.statement, o.operation, t.group_key, t.action, t.verdict, o.verb, o.key, o.node,
     (SELECT u.result FROM outcome AS u

@@ -19,7 +19,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of
 from vcd.timetravel.figures import QueueFigures
-from vcd.timetravel.history import History
+from vcd.timetravel.history import WHOLE, History, Window
 from vcd.timetravel.why.explain import group_of, named
 from vcd.timetravel.why.funnel import FunnelLine
 from vcd.timetravel.why.orders import table
@@ -141,7 +141,9 @@ class EvictionExplanation(msgspec.Struct):
             yield from eviction.lines()
 
 
-def explain_eviction(history: History, name: str, namespace: str = "default") -> EvictionExplanation:
+def explain_eviction(
+    history: History, name: str, namespace: str = "default", window: Window = WHOLE
+) -> EvictionExplanation:
     """Explain from a log why a pod, or pods of a job, were evicted.
 
     ``name`` may be ``namespace/name``; a job is named as in ``explain``. Raises NotFound where there is neither, and
@@ -150,13 +152,14 @@ def explain_eviction(history: History, name: str, namespace: str = "default") ->
     kind, key, group = named(history, None, name, namespace)
     pods = [key] if kind == "pod" else _evicted_pods(history, group)
     found = [info for pod in pods for info in history.reader.operations_of(pod) if info.verb == "evict"]
+    found = [info for info in found if window.since <= info.time and info.sequence <= (window.until or info.sequence)]
     found.sort(key=lambda info: (info.session, info.statement, info.operation))
     evictions: list[Eviction] = []
     for number, of_session in groupby(found, key=lambda info: info.session):
         evictions += _of_session(history, number, list(of_session))
-    for eviction, after in zip(evictions, _aftermath(history, group, found), strict=True):
+    for eviction, after in zip(evictions, _aftermath(history, group, found, window), strict=True):
         _tell_aftermath(eviction, after)
-    return EvictionExplanation(kind, key, moment(history.reader.last_time()), evictions)
+    return EvictionExplanation(kind, key, moment(window.end(history.reader)), evictions)
 
 
 def _evicted_pods(history: History, group: str) -> list[str]:
@@ -433,11 +436,11 @@ class _Later(Story):
                 after.bound, after.node = time, pod.spec.node_name
 
 
-def _aftermath(history: History, group: str, found: list[OperationInfo]) -> list[_After]:
+def _aftermath(history: History, group: str, found: list[OperationInfo], window: Window) -> list[_After]:
     """Follow the group from the first eviction on."""
     later = _Later(group, found)
     if found and group:
-        history.tell(later, history.reader.session(found[0].session).head, None)
+        history.tell(later, history.reader.session(found[0].session).head, window.until)
     for after in later.evictions:
         if after.came and not after.bound and after.key in later.pods:
             after.waiting = waits_in_words(later.waits_for)

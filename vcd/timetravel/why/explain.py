@@ -11,7 +11,7 @@ from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod
 from vcd.model.words import some
-from vcd.timetravel.history import History, shown
+from vcd.timetravel.history import WHOLE, History, Window, shown
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import present, reasons, sentence
 from vcd.timetravel.why.story import Episode, Story
@@ -63,7 +63,7 @@ def _span(episode: Episode) -> str:
     return f"{start} - {episode.end:%H:%M:%S}" if same_day else f"{start} - {episode.end:%Y-%m-%d %H:%M:%S}"
 
 
-def explain(history: History, kind: Kind, name: str, namespace: str = "default") -> Explanation:
+def explain(history: History, kind: Kind, name: str, namespace: str = "default", window: Window = WHOLE) -> Explanation:
     """Explain a job or pod from a log.
 
     ``name`` may be ``namespace/name``. A job is named by its PodGroup, by the beginning of the PodGroup's name, or
@@ -73,7 +73,11 @@ def explain(history: History, kind: Kind, name: str, namespace: str = "default")
     _, key, group = named(history, kind, name, namespace)
     oldest = history.oldest()
     known = key in (oldest.tasks.row_of if kind == "pod" else oldest.groups)
-    return _told(history, kind, key, group, _life(history.reader, kind, key, known))
+    first, last = _life(history.reader, kind, key, known)
+    if window.session is not None and first >= window.session.sequence:
+        number = window.session.number
+        raise NotFound(f"event log {history.reader.path}: session {number}: {kind} {key} is not there yet")
+    return _told(history, kind, key, group, (first, min(last, window.until or last)), window.since)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -147,12 +151,12 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
     return first, last
 
 
-def _told(history: History, kind: Kind, key: str, group: str, life: tuple[int, int]) -> Explanation:
+def _told(history: History, kind: Kind, key: str, group: str, life: tuple[int, int], since: int) -> Explanation:
     story = Story(group, only=key if kind == "pod" else None)
     first, last = life
     history.tell(story, first, last)
     time = story.time or next((logged.time for logged in history.reader.read(first, first + 1)), 0)
-    episodes = story.finish()
+    episodes = story.finish(since)
     for episode in episodes:
         episode.text = sentence(episode, story)
         if episode.what == "bound":

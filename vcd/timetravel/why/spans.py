@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from vcd.model import events as ev
-from vcd.timetravel.history import History
+from vcd.timetravel.history import WHOLE, History, Window
 
 Kind = frozenset[tuple[str, str]]
 """Gates and codes of a wait's reasons: what makes two waits alike, whatever their figures."""
@@ -27,14 +27,19 @@ class WaitSpan(NamedTuple):
         return max(self.end - self.start, 1)
 
 
-def spans_of(history: History, group: str) -> list[WaitSpan]:
+def spans_of(history: History, group: str, window: Window = WHOLE) -> list[WaitSpan]:
     """The spans in which a group waited, in the order of time. Raises LogError."""
+    spans, since = _spans(history, group, window), window.since
+    return [span._replace(start=max(span.start, since)) for span in spans if span.end >= since]
+
+
+def _spans(history: History, group: str, window: Window) -> list[WaitSpan]:
     events = history.reader.object_history("PodGroup", group)
     gone = [(logged.sequence, logged.time) for logged in events if isinstance(logged.event, ev.ObjectGone)]
     word, found = group.encode(), list[WaitSpan]()
     kind = kind_of(history.oldest().waiting.get(group, ()))
     start, first, last = 0, 0, 0
-    for logged in history.decided("session"):
+    for logged in history.decided("session", until=window.until):
         record = logged.event
         assert isinstance(record, ev.SessionDecided)
         start, first = start or logged.time, first or record.session
@@ -50,7 +55,7 @@ def spans_of(history: History, group: str) -> list[WaitSpan]:
             kind, start, first = said, logged.time, record.session
         last = record.session
     if kind and last:
-        found.append(WaitSpan(kind, start, max(history.reader.last_time(), start), first, last))
+        found.append(WaitSpan(kind, start, max(window.end(history.reader), start), first, last))
     return found
 
 

@@ -128,11 +128,12 @@ class Story:
         self._waits = state.waiting.get(self.group_key, ())
         self._follow_wait(time)
 
-    def finish(self) -> list[Episode]:
-        """The episodes in the order of time."""
+    def finish(self, since: int = 0) -> list[Episode]:
+        """The episodes that were not over before a time (ns), in the order of time."""
         if self._wait is not None:
             self._wait.lasting = True
-        return sorted(self.episodes, key=lambda episode: episode.start)
+        episodes, begin = sorted(self.episodes, key=lambda episode: episode.start), _when(since)
+        return [one for one in episodes if one.lasting or (one.end or one.start) >= begin]
 
     # --- events ---------------------------------------------------------------------------------------------------
 

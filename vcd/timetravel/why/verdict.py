@@ -12,7 +12,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.timetravel.history import History, shown
+from vcd.timetravel.history import WHOLE, History, Window, shown
 from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.diagnosis import diagnose, pods_missing
@@ -62,16 +62,17 @@ class Verdict(msgspec.Struct, frozen=True):
             yield f"  nodes: {'; '.join(map(str, self.funnel))}"
 
 
-def _without_pods(history: History, group: str) -> Verdict:
+def _without_pods(history: History, group: str, window: Window) -> Verdict:
     """The verdict on a job of which no session says that it waits: it does where pods of it are missing."""
-    number = history.reader.last_session()
+    number = window.last_session(history.reader)
     if number:
         record, session = history.rerun(number)
         index = session.jobs.index(group)
         found = None if index is None else pods_missing(session.job(index))
         if found is not None:
             since = next(logged.time for logged in history.reader.object_history("PodGroup", group))
-            waited = max(history.reader.last_time() - since, 0)
+            since = max(since, window.since)
+            waited = max(window.end(history.reader) - since, 0)
             return _made(group, found, since, waited, 1.0, record.session, "waits")
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
 
@@ -85,11 +86,11 @@ def with_fix(verdict: Verdict, found: Counterfactual) -> Verdict:
     return msgspec.structs.replace(verdict, fix=fix, verified=True, text=text)
 
 
-def verdict_on(history: History, group: str, spans: list[WaitSpan]) -> Verdict:
-    """The verdict on a job by its group's key, of which ``spans`` are the waits. Raises NotFound where it never waited,
-    and LogError for what the log does not hold."""
+def verdict_on(history: History, group: str, spans: list[WaitSpan], window: Window = WHOLE) -> Verdict:
+    """The verdict on a job by its group's key, of which ``spans`` are the waits in the window. Raises NotFound where it
+    never waited, and LogError for what the log does not hold."""
     if not spans:
-        return _without_pods(history, group)
+        return _without_pods(history, group, window)
     waited = sum(span.weight for span in spans)
     held: dict[str, int] = {}
     found: dict[str, tuple[Diagnosis, WaitSpan]] = {}
@@ -102,7 +103,7 @@ def verdict_on(history: History, group: str, spans: list[WaitSpan]) -> Verdict:
     if "ahead" in diagnosis.subject:
         diagnosis = _with_key(history, diagnosis, group, spans[0].first, spans[-1].last)
     length = sum(span.end - span.start for span in spans)
-    verb = "waits" if spans[-1].last == history.reader.last_session() else "waited"
+    verb = "waits" if spans[-1].last == window.last_session(history.reader) else "waited"
     return _made(group, diagnosis, spans[0].start, length, round(held[cause] / waited, 3), span.last, verb)
 
 

@@ -190,7 +190,7 @@ async function showSession() {
   if (overview === null) return;
   state.overview = overview;
   draw();
-  if (state.detail?.kind === "session") await openDetail("session", overview.session, null);
+  if (state.detail) await openDetail(state.detail.kind, state.detail.kind === "job" ? state.detail.id : overview.session, null);
 }
 
 function drawStrips() {
@@ -275,7 +275,7 @@ async function openDetail(kind, id, opener) {
   if (kind === "job") drawJobTable();
   if (opener !== null) $("detail-heading").focus();
   try {
-    const path = kind === "job" ? `job?key=${encodeURIComponent(id)}` : `session?number=${id}`;
+    const path = kind === "job" ? `job?key=${encodeURIComponent(id)}&session=${state.selected}` : `session?number=${id}`;
     const answer = await ask("detail", path);
     if (answer === null) return;
     const [[, title], ...lines] = answer.lines;

@@ -1,0 +1,83 @@
+"""Times of a log as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from vcd.eventlog import LogReader
+from vcd.scheduling.framework.arguments import parse_duration
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.words import moment
+
+_MILLISECOND = 1_000_000
+_SECOND = 1_000_000_000
+_DAY = 86_400 * _SECOND
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?")
+_CLOCK = re.compile(r"(\d\d?):(\d\d)(?::(\d\d)(\.\d{1,9})?)?")
+_SPAN = re.compile(r"(?:(\d{1,6})d)?((?:\d+\.?\d*(?:ms|s|m|h))*)")
+
+UNDERSTOOD = "2026-01-31T05:12:00Z, 05:12 (in UTC, the last one in the log), or 2h (before its end)"
+
+
+class BadTime(ValueError):
+    """A time that cannot be read; the message says what is understood."""
+
+
+def time_of(reader: LogReader, text: str) -> int:
+    """A time in ns since the epoch: as RFC 3339, as a clock's in UTC (the last such moment in the log), or as a span
+    back from the log's last event. Raises BadTime."""
+    end = reader.last_time()
+    try:
+        found = _moment(text.strip(), end)
+    except (ValueError, OverflowError):  # the digits are there, and mean no time
+        found = None
+    if found is None:
+        raise BadTime(f"{text!r} is no time; write one such as {UNDERSTOOD}")
+    return found
+
+
+def _moment(text: str, end: int) -> int | None:
+    if match := _RFC3339.fullmatch(text):
+        day, clock, fraction, zone = match.groups()
+        when = datetime.fromisoformat(f"{day}T{clock}{(zone or 'Z').upper()}")
+        return _nanoseconds(when) + _fraction(fraction)
+    if match := _CLOCK.fullmatch(text):
+        hour, minute, second = (int(part or 0) for part in match.group(1, 2, 3))
+        day_of_end = _EPOCH + timedelta(days=end // _DAY)
+        found = _nanoseconds(day_of_end.replace(hour=hour, minute=minute, second=second)) + _fraction(match[4])
+        return found if found <= end else found - _DAY
+    if text and (match := _SPAN.fullmatch(text)):
+        return end - int(match[1] or 0) * _DAY - (parse_duration(match[2]) if match[2] else 0)
+    return None
+
+
+def _nanoseconds(when: datetime) -> int:
+    return (when - _EPOCH) // timedelta(seconds=1) * _SECOND
+
+
+def _fraction(digits: str | None) -> int:
+    """Nanoseconds of ``.25``."""
+    return int(f"{digits[1:]:0<9}") if digits else 0
+
+
+def session_at(reader: LogReader, time: int) -> int:
+    """The number of the last session that was decided at or before a time (ns), to the millisecond as times are shown.
+    Raises NotFound where there is none."""
+    last = (time // _MILLISECOND + 1) * _MILLISECOND - 1
+    ((number,),) = reader.rows("session_at", now=last)
+    if number is not None:
+        return int(number)
+    first = next(reader.sessions(limit=1), None)
+    there = "it has no sessions" if first is None else f"its first is of {moment(first.now)}"
+    raise NotFound(f"event log {reader.path}: no session is at or before {moment(time)}; {there}")
+
+
+def session_after(reader: LogReader, time: int) -> int:
+    """The number of the first session that was decided at or after a time (ns). Raises NotFound where there is none."""
+    ((number,),) = reader.rows("session_after", now=time)
+    if number is not None:
+        return int(number)
+    end = moment(reader.last_time())
+    raise NotFound(f"event log {reader.path}: no session is at or after {moment(time)}; it ends at {end}")
