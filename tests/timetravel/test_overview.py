@@ -33,6 +33,7 @@ async def log(tmp_path: Path) -> Path:
             dsl.group("lonely", queue="nowhere", created=40),
             dsl.pod("alone"),
         )
+        made.clock.now += 60 * SECOND
         await made.carry_out(await made.cycle())
         await made.finish("default/first-0")
         await made.cycle()
@@ -50,7 +51,7 @@ def shown(path: Path, session: int = 2) -> Overview:
 
 
 def test_the_session_that_is_asked_for_is_shown(log: Path) -> None:
-    assert [(one.session, one.time) for one in (shown(log), shown(log, 1))] == [(2, START + SECOND), (1, START)]
+    assert [(one.session, one.time) for one in (shown(log), shown(log, 1))] == [(2, START + 61 * SECOND), (1, START + 60 * SECOND)]
 
 
 def test_what_a_session_decides_counts_as_done(log: Path) -> None:
@@ -82,6 +83,15 @@ def test_a_group_whose_queue_is_not_there_is_shown(log: Path) -> None:
     lonely = job(shown(log), "lonely")
     assert (lonely.queue, lonely.pods, lonely.since) == ("nowhere", 0, CREATED + 40 * SECOND)
     assert lonely.waiting == "queue: queue nowhere does not exist"
+
+
+async def test_nothing_waits_since_later_than_the_session(tmp_path: Path) -> None:
+    """The API server's clock may be ahead of the scheduler's."""
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.queue("default"), dsl.gang("a", 1, created=7), dsl.group("b", created=7))
+        await made.cycle()
+    found = shown(tmp_path / "log", 1)
+    assert [one.since for one in found.jobs] == [found.time, found.time]
 
 
 async def test_one_history_gives_many_sessions_as_fresh_ones_do(tmp_path: Path) -> None:
