@@ -173,6 +173,23 @@ class LogReader:
         """What the log knows of one object: its puts, deletions and errors, in order."""
         return map(self._logged, self.cursor("object", kind=kind, key=key))
 
+    def objects_naming(self, kind: str, namespace: str, word: bytes, after: int, until: int) -> set[str]:
+        """The keys of the objects of a namespace that had a word in them in some events; others are not decoded."""
+        rows = self.cursor("puts_in", kind=kind, namespace=namespace, after=after, until=until)
+        return {key for sequence, key, packed in rows if word in self._unpacked(sequence, packed)}
+
+    def sessions_naming(self, word: bytes, after: int, until: int | None) -> Iterator[Logged]:
+        """The sessions whose records have a word in them, in order; others are not decoded. In an imported log, only
+        those of its history."""
+        for row in self._paged("session_events", after, until=LAST if until is None else until):
+            if word in self._unpacked(row[0], row[6]):
+                yield self._logged(row)
+
+    def decided_of(self, pod_key: str) -> Iterator[Logged]:
+        """The sessions that decided on a pod and what became of it, in order."""
+        for (sequence,) in self.rows("decided_of", key=pod_key):
+            yield from self.read(sequence - 1, sequence)
+
     def sessions(
         self, first: int | None = None, last: int | None = None, limit: int | None = None
     ) -> Iterator[SessionInfo]:
@@ -309,6 +326,12 @@ class LogReader:
 
     def _logged(self, row: Row) -> Logged:
         return self.parsed(row)[1]
+
+    def _unpacked(self, sequence: int, packed: bytes | None) -> bytes:
+        try:
+            return b"" if packed is None else self._packer.unpack(packed)
+        except PackError as error:
+            raise LogError(f"event log {self.path}: event {sequence} cannot be read: {error}") from error
 
     def _value(self, name: str, **values: Any) -> Any:
         return self.rows(name, **values)[0][0]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
 from vcd.eventlog import LogError, Logged, LogReader, SessionInfo
-from vcd.eventlog.reader import is_decision
+from vcd.eventlog.reader import LAST, is_decision
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
@@ -75,6 +75,23 @@ class Listener(Protocol):
         """Listen to one event."""
 
 
+def concerning(reader: LogReader, group: str, pod: str | None, until: int) -> list[Logged]:
+    """The events up to a number that concern a group and its pods, or one pod and its group, and configurations, in
+    order. A pod is a group's that named it in some event."""
+    found: dict[int, Logged] = {}
+    namespace, _, name = group.partition("/")
+    pods = [pod] if pod is not None else sorted(reader.objects_naming("Pod", namespace, name.encode(), 0, until))
+    for events in (
+        reader.object_history("PodGroup", group),
+        reader.sessions_naming(group.encode(), 0, until) if group else (),
+        reader.find(type="policy", until=until),
+        *(reader.object_history("Pod", key) for key in pods),
+        *(reader.decided_of(key) for key in pods),
+    ):
+        found.update((logged.sequence, logged) for logged in events if logged.sequence <= until)
+    return [found[sequence] for sequence in sorted(found)]
+
+
 class History:
     """The state of a log at one event after the other; a context manager, which closes the file.
 
@@ -115,20 +132,33 @@ class History:
     def tell(self, listener: Listener, after: int, until: int | None) -> None:
         """Tell the events after one number and up to another (None: all), less those by which an imported log rebuilds
         a state."""
-        segments, behind = self.reader.segments(), True
-        for logged in self.reader.read(after, until):
-            if not is_decision(segments, logged.sequence):
-                behind = True
-                continue
-            if behind:
-                listener.catch_up(self.state(logged.sequence - 1, jump=True), logged.time)
-                behind = False
-            try:
-                listener.see(logged)
-            except msgspec.MsgspecError as error:
-                raise LogError(
-                    f"event log {self.reader.path}: this version cannot read event {logged.sequence}: {error}"
-                ) from error
+        self._tell(listener, self.reader.read(after, until), after, until)
+
+    def tell_of(self, listener: Listener, group: str, pod: str | None, until: int) -> None:
+        """The same of the events that concern a group and its pods (None), or one pod, from the log's beginning on."""
+        self._tell(listener, concerning(self.reader, group, pod, until), self.reader.oldest(), until)
+
+    def _tell(self, listener: Listener, events: Iterable[Logged], after: int, until: int | None) -> None:
+        segments = self.reader.segments()
+        lives = [one.live for one in segments if after < one.live < (until or LAST)]
+        behind = [after, *lives] if is_decision(segments, after + 1) else lives
+        for logged in events:
+            while behind and behind[0] < logged.sequence:
+                self._catch_up(listener, behind.pop(0))
+            if is_decision(segments, logged.sequence):
+                try:
+                    listener.see(logged)
+                except msgspec.MsgspecError as error:
+                    raise LogError(
+                        f"event log {self.reader.path}: this version cannot read event {logged.sequence}: {error}"
+                    ) from error
+        for sequence in behind:
+            self._catch_up(listener, sequence)
+
+    def _catch_up(self, listener: Listener, sequence: int) -> None:
+        following = next(self.reader.find(after=sequence, limit=1), None)
+        time = self.reader.last_time() if following is None else following.time
+        listener.catch_up(self.state(sequence, jump=True) if sequence else ClusterState(), time)
 
     def decided(self, type: str, after: int = 0, until: int | None = None) -> Iterator[Logged]:
         """The sessions or outcomes of this history, less those by which an imported log rebuilds a state."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from vcd.timetravel.history import Window, opened
+from vcd.timetravel.history import WHOLE, Window, opened
 from vcd.timetravel.times import session_after, session_at, time_of
 from vcd.timetravel.why.causes import FirstCauses, first_causes
 from vcd.timetravel.why.changes import What
@@ -145,10 +145,10 @@ class LoggedJob:
         in at most so many decisions."""
         return smallest_change(self._history, self.key, self._asked(session), kinds, most_decisions)
 
-    def _asked(self, session: int | None) -> int:
-        """The session that is asked about."""
+    def _asked(self, session: int | None) -> int | None:
+        """The session that is asked about; None where it waits in none of all."""
         number = self.last_wait if session is None else session
-        if number is None:
+        if number is None and self._window != WHOLE:
             where = f"event log {self._history.reader.path}: job {self.key}"
             raise NotFound(f"{where} waits in none of the sessions that are asked about")
         return number

@@ -74,6 +74,28 @@ WHERE s.number > :after AND s.number <= :last ORDER BY s.number LIMIT :limit
 -- name: session
 SELECT sequence FROM session WHERE number = :number
 
+-- name: session_events
+SELECT e.sequence, e.time, e.type, e.kind, e.key, e.resource_version, e.payload
+FROM session AS s JOIN event AS e ON e.sequence = s.sequence
+WHERE s.sequence > :after AND s.sequence <= :until ORDER BY s.sequence LIMIT :limit
+
+-- name: puts_in
+SELECT sequence, key, payload FROM event
+WHERE kind = :kind AND key >= :namespace || '/' AND key < :namespace || '0' AND type = 'put'
+    AND sequence > :after AND sequence <= :until
+
+-- name: decided_of
+SELECT s.sequence FROM operation AS o JOIN session AS s ON s.number = o.session WHERE o.key = :key
+UNION
+SELECT u.sequence FROM operation AS o
+    JOIN outcome AS u ON u.session = o.session AND u.statement = o.statement AND u.operation = o.operation
+WHERE o.key = :key
+ORDER BY 1
+
+-- name: session_times
+SELECT s.number, s.sequence, e.time FROM session AS s JOIN event AS e ON e.sequence = s.sequence
+WHERE s.sequence <= :until ORDER BY s.number
+
 -- name: session_at
 SELECT max(number) FROM session WHERE now <= :now
 

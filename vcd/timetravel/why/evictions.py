@@ -440,7 +440,7 @@ def _aftermath(history: History, group: str, found: list[OperationInfo], window:
     """Follow the group from the first eviction on."""
     later = _Later(group, found)
     if found and group:
-        history.tell(later, history.reader.session(found[0].session).head, window.until)
+        history.tell_of(later, group, None, window.until or history.reader.head())
     for after in later.evictions:
         if after.came and not after.bound and after.key in later.pods:
             after.waiting = waits_in_words(later.waits_for)

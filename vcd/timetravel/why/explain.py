@@ -77,7 +77,7 @@ def explain(history: History, kind: Kind, name: str, namespace: str = "default",
     if window.session is not None and first >= window.session.sequence:
         number = window.session.number
         raise NotFound(f"event log {history.reader.path}: session {number}: {kind} {key} is not there yet")
-    return _told(history, kind, key, group, (first, min(last, window.until or last)), window.since)
+    return _told(history, kind, key, group, min(last, window.until or last), window.since)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -151,11 +151,10 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
     return first, last
 
 
-def _told(history: History, kind: Kind, key: str, group: str, life: tuple[int, int], since: int) -> Explanation:
+def _told(history: History, kind: Kind, key: str, group: str, last: int, since: int) -> Explanation:
     story = Story(group, only=key if kind == "pod" else None)
-    first, last = life
-    history.tell(story, first, last)
-    time = story.time or next((logged.time for logged in history.reader.read(first, first + 1)), 0)
+    history.tell_of(story, group, story.only, last)
+    time = next((logged.time for logged in history.reader.read(last - 1, last)), story.time) if last else 0
     episodes = story.finish(since)
     for episode in episodes:
         episode.text = sentence(episode, story)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from vcd.eventlog.reader import LAST
 from vcd.model import events as ev
 from vcd.timetravel.history import WHOLE, History, Window
 
@@ -39,21 +40,21 @@ def _spans(history: History, group: str, window: Window) -> list[WaitSpan]:
     word, found = group.encode(), list[WaitSpan]()
     kind = kind_of(history.oldest().waiting.get(group, ()))
     start, first, last = 0, 0, 0
-    for logged in history.decided("session", until=window.until):
-        record = logged.event
-        assert isinstance(record, ev.SessionDecided)
-        start, first = start or logged.time, first or record.session
-        said, end = kind, logged.time
-        while gone and gone[0][0] < logged.sequence:
+    naming = {logged.sequence: logged.event for logged in history.reader.sessions_naming(word, 0, window.until)}
+    for number, sequence, time in history.reader.rows("session_times", until=window.until or LAST):
+        start, first = start or time, first or number
+        said, end = kind, time
+        while gone and gone[0][0] < sequence:
             said, end = Kind(), gone.pop(0)[1]
-        if word in record.plan:  # most plans say nothing of the group, and need not be decoded
+        record = naming.get(sequence)
+        if isinstance(record, ev.SessionDecided):
             waits = ev.waits_by_group(ev.decode_plan(record.plan).waiting)
             said = kind_of(waits[group]) if group in waits else said
         if said != kind:
             if kind and last:
                 found.append(WaitSpan(kind, start, end, first, last))
-            kind, start, first = said, logged.time, record.session
-        last = record.session
+            kind, start, first = said, time, number
+        last = number
     if kind and last:
         found.append(WaitSpan(kind, start, max(window.end(history.reader), start), first, last))
     return found

@@ -209,7 +209,7 @@ class Story:
         before, self.phase = self.phase, phase
         if phase == before or (not before and phase == "Pending"):
             return
-        if before == "Pending" and phase == "Inqueue":
+        if before == "Pending" and phase == "Inqueue" and (self.only is None or self.only in self.pods):
             self._add("admitted", time, session=session)
         elif self.only is None and before:
             self._add("phase", time, session=session, detail=phase)
