@@ -37,7 +37,7 @@ Steps = dict[Path, tuple[Any, Any]]
 """What a field had before and has after, by its path; None where it was not there."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class AlterationStep(msgspec.Struct, frozen=True):
     """A field that was changed, with its values as text; empty where there was none."""
 
     field: str
@@ -59,7 +59,7 @@ class Alteration(msgspec.Struct, frozen=True):
     kind: str
     key: str
     what: str
-    steps: list[Step]
+    steps: list[AlterationStep]
 
     @property
     def text(self) -> str:
@@ -160,12 +160,12 @@ def _told(
     after: Object | ev.PolicyLoaded | None,
 ) -> Alteration | None:
     """A change as plain values; None where nothing that matters is another."""
-    what, steps = "changed", list[Step]()
+    what, steps = "changed", list[AlterationStep]()
     if isinstance(before, ev.PolicyLoaded) and isinstance(after, ev.PolicyLoaded):
         steps = list(_lines(before.text, after.text))
     elif isinstance(before, Object) and isinstance(after, Object):
         changed = _steps(before, after)
-        steps = [Step(".".join(path), _text(old), _text(new)) for path, (old, new) in changed.items()]
+        steps = [AlterationStep(".".join(path), _text(old), _text(new)) for path, (old, new) in changed.items()]
     elif before is not after:
         what = "created" if before is None else "gone"
     if what == "changed" and not steps:
@@ -173,12 +173,12 @@ def _told(
     return Alteration(logged.sequence, rfc3339(logged.time, 3), session, *name, what, steps)
 
 
-def _lines(before: str, after: str) -> Iterator[Step]:
+def _lines(before: str, after: str) -> Iterator[AlterationStep]:
     """Lines of a configuration that are others."""
     old, new = ([line.strip(" -") for line in text.splitlines() if line.strip()] for text in (before, after))
     for what, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if what != "equal":
-            yield Step("", " ".join(old[i:j]), " ".join(new[k:m]))
+            yield AlterationStep("", " ".join(old[i:j]), " ".join(new[k:m]))
 
 
 def _text(value: Any) -> str:

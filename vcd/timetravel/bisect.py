@@ -194,7 +194,7 @@ def _spaced(count: int, most: int) -> list[int]:
 # --- waits ------------------------------------------------------------------------------------------------------------
 
 
-class Effect(msgspec.Struct, frozen=True):
+class WaitEffect(msgspec.Struct, frozen=True):
     """What one change did to waits: the 95th percentile and the mean with it and without it, in seconds, and how many
     jobs never start without it."""
 
@@ -215,8 +215,8 @@ class WaitsBisection(msgspec.Struct, frozen=True):
     p95: float
     mean: float
     never: int
-    found: Effect | None
-    effects: list[Effect]
+    found: WaitEffect | None
+    effects: list[WaitEffect]
     set_aside: list[Alteration]
     runs: int
 
@@ -308,7 +308,7 @@ class _WaitsSearch:
             self._queue, base.jobs, base.p95, base.mean, base.never, found, effects, self._set_aside, self._runs
         )
 
-    def _effects(self, changes: Sequence[Taken]) -> Iterator[Effect]:
+    def _effects(self, changes: Sequence[Taken]) -> Iterator[WaitEffect]:
         if len(changes) > ONE_BY_ONE:
             waits = self._waits(changes)
             if (waits.p95, waits.mean) < (self.base.p95, self.base.mean):
@@ -320,7 +320,7 @@ class _WaitsSearch:
             return
         for change in changes:
             waits = self._waits((change,))
-            yield Effect(change.told, waits.p95, waits.mean, waits.never)
+            yield WaitEffect(change.told, waits.p95, waits.mean, waits.never)
 
     def _waits(self, without: Sequence[Taken]) -> _Waits:
         self._runs += 1

@@ -41,7 +41,7 @@ def shown(event: ev.Event) -> Object | None:
         return None
 
 
-class Window(NamedTuple):
+class LogWindow(NamedTuple):
     """What of a log is asked about: what was after a time (ns), as it was at a session (None: at the log's end)."""
 
     since: int = 0
@@ -61,7 +61,7 @@ class Window(NamedTuple):
         return None if self.session is None else self.session.sequence
 
 
-WHOLE = Window()
+WHOLE = LogWindow()
 """The whole log."""
 
 

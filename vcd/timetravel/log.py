@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from vcd.timetravel.history import WHOLE, Window, opened
+from vcd.timetravel.history import WHOLE, LogWindow, opened
 from vcd.timetravel.times import session_after, session_at, time_of
 from vcd.timetravel.why.causes import FirstCauses, first_causes
 from vcd.timetravel.why.changes import What
@@ -102,14 +102,14 @@ class Log:
         """Who is served before whom, in one queue or in all."""
         return explain_order(self.history, queue, session)
 
-    def _window(self, session: int | None, since: int) -> Window:
-        return Window(since, None if session is None else self.history.reader.info(session))
+    def _window(self, session: int | None, since: int) -> LogWindow:
+        return LogWindow(since, None if session is None else self.history.reader.info(session))
 
 
 class LoggedJob:
     """A job of an open log, in a window of it. ``key`` is its PodGroup's, ``namespace/name``."""
 
-    def __init__(self, log: Log, key: str, window: Window) -> None:
+    def __init__(self, log: Log, key: str, window: LogWindow) -> None:
         self._history = log.history
         self._window = window
         self.key = key

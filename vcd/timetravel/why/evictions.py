@@ -19,7 +19,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of
 from vcd.timetravel.figures import QueueFigures
-from vcd.timetravel.history import WHOLE, History, Window
+from vcd.timetravel.history import WHOLE, History, LogWindow
 from vcd.timetravel.why.explain import group_of, named
 from vcd.timetravel.why.funnel import FunnelLine
 from vcd.timetravel.why.orders import table
@@ -142,7 +142,7 @@ class EvictionExplanation(msgspec.Struct):
 
 
 def explain_eviction(
-    history: History, name: str, namespace: str = "default", window: Window = WHOLE
+    history: History, name: str, namespace: str = "default", window: LogWindow = WHOLE
 ) -> EvictionExplanation:
     """Explain from a log why a pod, or pods of a job, were evicted.
 
@@ -436,7 +436,7 @@ class _Later(Story):
                 after.bound, after.node = time, pod.spec.node_name
 
 
-def _aftermath(history: History, group: str, found: list[OperationInfo], window: Window) -> list[_After]:
+def _aftermath(history: History, group: str, found: list[OperationInfo], window: LogWindow) -> list[_After]:
     """Follow the group from the first eviction on."""
     later = _Later(group, found)
     if found and group:

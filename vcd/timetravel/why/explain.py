@@ -11,7 +11,7 @@ from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod
 from vcd.model.words import some
-from vcd.timetravel.history import WHOLE, History, Window, shown
+from vcd.timetravel.history import WHOLE, History, LogWindow, shown
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import present, reasons, sentence
 from vcd.timetravel.why.story import Episode, Story
@@ -63,7 +63,9 @@ def _span(episode: Episode) -> str:
     return f"{start} - {episode.end:%H:%M:%S}" if same_day else f"{start} - {episode.end:%Y-%m-%d %H:%M:%S}"
 
 
-def explain(history: History, kind: Kind, name: str, namespace: str = "default", window: Window = WHOLE) -> Explanation:
+def explain(
+    history: History, kind: Kind, name: str, namespace: str = "default", window: LogWindow = WHOLE
+) -> Explanation:
     """Explain a job or pod from a log.
 
     ``name`` may be ``namespace/name``. A job is named by its PodGroup, by the beginning of the PodGroup's name, or

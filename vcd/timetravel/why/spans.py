@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from vcd.eventlog.reader import LAST
 from vcd.model import events as ev
-from vcd.timetravel.history import WHOLE, History, Window
+from vcd.timetravel.history import WHOLE, History, LogWindow
 
 Kind = frozenset[tuple[str, str]]
 """Gates and codes of a wait's reasons: what makes two waits alike, whatever their figures."""
@@ -28,13 +28,13 @@ class WaitSpan(NamedTuple):
         return max(self.end - self.start, 1)
 
 
-def spans_of(history: History, group: str, window: Window = WHOLE) -> list[WaitSpan]:
+def spans_of(history: History, group: str, window: LogWindow = WHOLE) -> list[WaitSpan]:
     """The spans in which a group waited, in the order of time. Raises LogError."""
     spans, since = _spans(history, group, window), window.since
     return [span._replace(start=max(span.start, since)) for span in spans if span.end >= since]
 
 
-def _spans(history: History, group: str, window: Window) -> list[WaitSpan]:
+def _spans(history: History, group: str, window: LogWindow) -> list[WaitSpan]:
     events = history.reader.object_history("PodGroup", group)
     gone = [(logged.sequence, logged.time) for logged in events if isinstance(logged.event, ev.ObjectGone)]
     word, found = group.encode(), list[WaitSpan]()

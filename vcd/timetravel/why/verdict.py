@@ -12,7 +12,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.timetravel.history import WHOLE, History, Window, shown
+from vcd.timetravel.history import WHOLE, History, LogWindow, shown
 from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.diagnosis import diagnose, pods_missing
@@ -62,7 +62,7 @@ class Verdict(msgspec.Struct, frozen=True):
             yield f"  nodes: {'; '.join(map(str, self.funnel))}"
 
 
-def _without_pods(history: History, group: str, window: Window) -> Verdict:
+def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
     """The verdict on a job of which no session says that it waits: it does where pods of it are missing."""
     number = window.last_session(history.reader)
     if number:
@@ -86,7 +86,7 @@ def with_fix(verdict: Verdict, found: Counterfactual) -> Verdict:
     return msgspec.structs.replace(verdict, fix=fix, verified=True, text=text)
 
 
-def verdict_on(history: History, group: str, spans: list[WaitSpan], window: Window = WHOLE) -> Verdict:
+def verdict_on(history: History, group: str, spans: list[WaitSpan], window: LogWindow = WHOLE) -> Verdict:
     """The verdict on a job by its group's key, of which ``spans`` are the waits in the window. Raises NotFound where it
     never waited, and LogError for what the log does not hold."""
     if not spans:
