@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
+from vcd.state.records import seconds_of
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
 from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import Counterfactual
@@ -181,8 +183,9 @@ def _came_later(history: History, session: Session, job: Job, first: int, last: 
     placed = reader.rows("served_there", first=first, last=last)
     groups = sorted({key for key, node in placed if node in usable})[:_MOST_JOBS]
 
-    def created(key: str) -> str:
+    def created(key: str) -> int:
         seen = (shown(logged.event) for logged in reader.object_history("PodGroup", key))
-        return next((group.metadata.creation_timestamp or "" for group in seen if group is not None), "")
+        texts = [group.metadata.creation_timestamp or "" for group in islice(filter(None, seen), 1)]
+        return seconds_of(texts[0]) if texts and texts[0] else 0
 
-    return sum(created(key) > created(job.key) for key in groups)
+    return sum(created(key) > job.created + 1 for key in groups)  # these times are whole seconds
