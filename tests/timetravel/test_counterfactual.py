@@ -94,7 +94,7 @@ async def test_lines_tell_the_change_and_what_was_tried(tmp_path: Path) -> None:
     _, *lines = smallest_change(await short_queue(tmp_path), "train").lines()
     assert lines == [
         "smallest change: queue team-a's capability of cpu 40 -> 42: all 4 pods are bound, to n1, n2",
-        "tried: quotas of queue team-a (3 decisions)",
+        "tried: quotas of queue team-a up to what all jobs ask for (3 decisions)",
     ]
 
 

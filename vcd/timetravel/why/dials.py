@@ -15,7 +15,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.quotas import Amounts, Quota
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 from vcd.timetravel.why.changes import Change, What, with_queue, with_room
@@ -187,12 +187,16 @@ def _quota_dials(session: Session, job: Job, queue: Queue, needs: _Needs) -> Ite
         yield Dial("quota", queue.name, quota.name, now, unit, likely, steps, turned)
 
 
-def room_dial(session: Session, job: Job, row: int) -> Dial:
-    """A node's room, by no more than the largest node has: beyond that it is no longer about one node."""
+def room_dial(session: Session, job: Job, task: Task, row: int) -> Dial:
+    """A node's room, by no more than the largest node has or one pod asks for: beyond that it is no longer about one
+    node."""
     facts, needs, column_of = session.nodes.facts, _Needs.of(session, job), session.nodes.column_of
     now = {name: int(facts.allocatable[row, column_of[name]]) for name in needs.own}
     unit = {name: _unit_of(name) for name in now}
-    most = {name: int(facts.largest[column_of[name]]) // unit[name] for name in now}
+    most = {
+        name: -(-max(int(facts.largest[column_of[name]]), int(task.request[column_of[name]])) // unit[name])
+        for name in now
+    }
     name = facts.names[row]
 
     def turned(amounts: Amounts) -> Snapshot:

@@ -444,7 +444,9 @@ def _now(name: str, spans: Sequence[QueueSpan], waits: _Waits) -> list[str]:
         told.append(f"queue {name} is not there")
     elif figures is not None:
         share = "" if figures.share is None else f", share {figures.share:.3g}"
-        overused = "; it is overused: it has all it deserves, and gets nothing more" if figures.overused else ""
+        overused = (
+            "; it is overused: while it has all it deserves, none of its jobs is tried" if figures.overused else ""
+        )
         told.append(f"queue {name} is {_state(figures)}{share}{overused}")
         told += _amounts(figures) or ["it has nothing, and nobody asks for anything"]
     still = sorted(((job.total, group) for group, job in waits.jobs.items() if job.waits), reverse=True)
@@ -467,6 +469,8 @@ def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str
     pairs = Counter((one.action, one.queue or "none", one.for_queue or "none") for one in evictions)
     for (action, loser, winner), count in pairs.most_common():
         yield f"  {counted(count, 'pod')} of queue {loser} by {action} for queue {winner}"
+    if len(evictions) > _LONGEST:
+        yield f"  the last {_LONGEST} of them:"
     for one in evictions[-_LONGEST:]:
         reason = f" ({one.reason})" if one.reason else ""
         yield f"  {one.time}  session {one.session}: {one.pod} on {one.node} for {one.for_group}{reason}"

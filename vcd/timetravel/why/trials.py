@@ -178,7 +178,7 @@ class Search:
         found = (self._smallest(dial) for dial in dials)
         first = next((one for one in found if one is not None), None)
         if dials:
-            self._note(kind, counted(len(dials), kind), since)
+            self._note(kind, _bounded(kind, dials), since)
         return first
 
     def _dials(self, job: Job) -> list[Dial]:
@@ -199,7 +199,7 @@ class Search:
                 if found is not None:
                     break
             if dials:
-                self._note("quota", f"quotas of queue {queue}", since)
+                self._note("quota", f"quotas of queue {queue} up to what all jobs ask for", since)
             if found is not None:
                 return found
         return None
@@ -214,12 +214,13 @@ class Search:
         since, best = self.trials.decisions, None
         rows = nearness(self._session, task).rows[:NODES_TRIED]
         for row in rows:
-            dial = room_dial(self._session, job, row)
+            dial = room_dial(self._session, job, task, row)
             if best is None:
                 best = self._smallest(dial)
             elif best.counts is not None and len(best.counts) == 1:
                 best = self._with_less(dial, best.counts) or best
-        self._note("room", f"room of {counted(len(rows), 'node')}", since)
+        bound = "each with as much more as the largest node has or a pod asks for"
+        self._note("room", f"room of {counted(len(rows), 'node')}, {bound}", since)
         return best
 
     def _with_less(self, dial: Dial, counts: Mapping[str, int]) -> FoundChange | None:
@@ -328,6 +329,18 @@ class Search:
             else:
                 low = middle
         return high
+
+
+def _bounded(kind: What, dials: list[Dial]) -> str:
+    """Some dials of a kind with how far they were turned: ``labels of up to 8 nodes``."""
+    most = max(dial.steps.get("", 0) for dial in dials)
+    if kind in ("cordon", "label"):
+        return f"{kind}s of up to {counted(most, 'node')}"
+    if kind == "node":
+        return f"up to {most} more of {counted(len(dials), 'type')} of nodes"
+    if kind == "minimum":
+        return "its minimum down to 1"
+    return counted(len(dials), kind)
 
 
 def _turned(dial: Dial, counts: Mapping[str, int], name: str, steps: int) -> Snapshot:
