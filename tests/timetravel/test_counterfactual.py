@@ -232,6 +232,14 @@ async def test_a_node_that_is_short_by_one_gpu_gets_one_more(tmp_path: Path) -> 
     assert found.sentence() == "node n2's room of nvidia.com/gpu 8 -> 9: the pod is bound, to n2"
 
 
+async def test_a_node_may_grow_to_what_one_pod_asks_for(tmp_path: Path) -> None:
+    """Six more than the largest node of the cluster has."""
+    path = await log_of(tmp_path, PLAIN, dsl.node("n1", cpu=32, gpu=4), list(dsl.gang("train", 1, gpu=10, cpu=1)))
+    found = smallest_change(path, "train", kinds=("room",))
+    assert changed(found) == Change("room", "n1", "room", {"nvidia.com/gpu": "4"}, {"nvidia.com/gpu": "10"})
+    assert found.tried[0].of == "room of 1 node, each with as much more as the largest node has or a pod asks for"
+
+
 async def test_of_several_nodes_the_one_that_needs_least(tmp_path: Path) -> None:
     """A gang of 3 x 4 cpu: n1 (7 left) takes one, n2 (6 left) takes one; a third needs 1 more on n1, 2 more on n2."""
     path = await log_of(
