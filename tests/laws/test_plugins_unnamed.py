@@ -49,6 +49,7 @@ PLACES = {
         "timetravel/planning.py",
         "timetravel/whatif/submitted.py",
         "timetravel/why/changes.py",
+        "timetravel/why/compare.py",
         "timetravel/why/counterfactual.py",
         "timetravel/why/evictions.py",
         "timetravel/why/trials.py",
