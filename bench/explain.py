@@ -1,4 +1,6 @@
-"""What explaining costs the live cycle: ``python -m bench explain``, or ``python -m bench.explain [--seconds N]``.
+"""What explaining costs: ``python -m bench explain``, or of the live cycle ``python -m bench.explain [--seconds N]``.
+
+What single questions cost is bench/asking.py's; this is what they cost the live cycle.
 
 A daemon schedules 1,000 nodes of an embedded cluster, to which gangs come and go steadily. It does so alone, while
 another process asks all the time what people ask (``vcd explain`` of jobs, sessions, queues and the order, and the
@@ -38,6 +40,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from bench import asking
 from bench.clusters import Manifest, gang, nodes, queues
 from bench.table import Row, row, show
 
@@ -277,7 +280,7 @@ def run(seconds: float = SECONDS) -> list[Row]:
     """The rows, from so many seconds of measuring."""
     with tempfile.TemporaryDirectory() as folder:
         slices, spent = measured(Path(folder), seconds / (3 * ROUNDS))
-    return rows_of(slices, spent)
+    return [*asking.run(), *rows_of(slices, spent)]
 
 
 def measured(folder: Path, seconds: float) -> tuple[list[Slice], Spent]:

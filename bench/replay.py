@@ -47,8 +47,9 @@ START = 1_767_225_600 * SECOND
 class History:
     """A log that grows session by session, as the daemon of a busy cluster would write it."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, node_count: int = NODES) -> None:
         self._log = log
+        self._node_count = node_count
         self._state = ClusterState()
         self._maker = SnapshotMaker(self._state)
         self._memory = Memory()
@@ -62,11 +63,14 @@ class History:
         """A full cluster: gangs that run, spread over the nodes."""
         policy = self._policy
         await self._tell([ev.PolicyLoaded(policy.digest, policy.text), ev.LeadershipChanged(1, "bench", leading=True)])
-        await self._tell([_put(one) for one in (*nodes(NODES, cpu=CPU), *queues(QUEUES))])
+        await self._tell([_put(one) for one in (*nodes(self._node_count, cpu=CPU), *queues(QUEUES))])
         placed = 0
         while placed < PODS:
             first = placed
-            placed += await self._come(lambda i, first=first: {"nodeName": f"node-{(first + i) % NODES:05}"}, "Running")
+            placed += await self._come(lambda i, first=first: {"nodeName": self._node(first + i)}, "Running")
+
+    def _node(self, number: int) -> str:
+        return f"node-{number % self._node_count:05}"
 
     async def session(self) -> None:
         """The oldest gang ends, another comes; they are decided on, and what was decided is done and shown."""
@@ -134,10 +138,10 @@ def _put(manifest: Manifest) -> ev.ObjectPut:
     return ev.ObjectPut(kind, obj.key, version, encode_payload(obj))
 
 
-async def write(path: Path, sessions: int) -> None:
-    """Write a history of so many sessions."""
+async def write(path: Path, sessions: int, node_count: int = NODES) -> None:
+    """Write a history of so many sessions on so many nodes."""
     async with EventLog.open(path, clock=lambda: history.now) as log:
-        history = History(log)
+        history = History(log, node_count)
         await history.begin()
         for _ in range(sessions):
             await history.session()

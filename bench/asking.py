@@ -1,0 +1,67 @@
+"""What questions to a long log cost: ``python -m bench.asking [--keep FILE]``; part of ``python -m bench explain``.
+
+1,500 nodes with 20,000 pods at any time, and 6,500 sessions, as ``bench.replay`` makes them. The job that is asked
+about waits from the first minute to the end; the pod is one that was placed in the middle. Each question is a command
+of its own, so that the start of Python counts. The goals are of wall time, which says more of the machine where that
+has other work; CPU is that of all the command's processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.replay import LARGE, timed, write
+from bench.table import Row, row, show
+from vcd.eventlog import LogReader
+
+NODES, SESSIONS, REPLAYED = 1500, 6500, 5600
+
+
+def run(keep: Path | None = None) -> list[Row]:
+    """A row for each question with its wall time and goal in seconds, and one with its CPU time."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "history.sqlite" if keep is None else keep
+        if not log.exists():
+            asyncio.run(write(log, SESSIONS, NODES))
+        return [row(f"questions to a log of {SESSIONS:,} sessions, {NODES:,} nodes", None, ""), *_rows(log)]
+
+
+def _rows(log: Path) -> Iterator[Row]:
+    job, pod = _asked(log)
+    for name, goal, *arguments in (
+        ("explain job", 0.5, "explain", "job", job),
+        ("explain job --change", 3.0, "explain", "job", job, "--change"),
+        ("explain pod", 0.5, "explain", "pod", pod),
+        ("explain order", 0.5, "explain", "order"),
+        ("explain queue", 1.0, "explain", "queue", "q0"),
+        ("log verify", 5.0, "log", "verify", str(log)),
+        (f"replay of {REPLAYED:,} sessions", 20.0, "replay", "--to", str(REPLAYED)),
+    ):
+        named = () if name == "log verify" else ("--event-log", str(log))
+        _, wall, cpu = timed(*arguments, *named, "-o", "json")
+        yield row(f"  {name}", wall, "s", goal=goal)
+        yield row("    CPU", cpu, "s")
+
+
+def _asked(log: Path) -> tuple[str, str]:
+    """The first job that waits to the end, and a pod that was placed in the middle."""
+    with LogReader(log) as reader:
+        groups = {key for (key,) in reader.rows("served", first=1, last=SESSIONS)}
+        middle = sorted(key for (key,) in reader.rows("served", first=SESSIONS // 2, last=SESSIONS // 2))
+    numbers = sorted(int(key.split("-")[1]) for key in groups)
+    return f"bench/gang-{-(-numbers[0] // LARGE) * LARGE:05}", middle[0]
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, help="write the history here, or take the one that is there")
+    show(run(parser.parse_args().keep))
+
+
+if __name__ == "__main__":
+    main()
