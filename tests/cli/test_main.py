@@ -112,3 +112,20 @@ def test_a_shell_is_given_the_commands_that_begin_so() -> None:
         [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=False
     )
     assert done.stdout.split() == ["plain,replay"]
+
+
+@pytest.mark.parametrize("command", ["run", "sim", "view"])
+def test_what_a_command_logs_goes_to_standard_error(command: str) -> None:
+    """Their loggers are set up when they are imported; a command that has none does without the import."""
+    code = (
+        f"import sys; from vcd.cli import main; main(['{command}', '--help'], standalone_mode=False);"
+        "sys.modules['structlog'].get_logger().warning('said')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ("said" in done.stderr, "said" in done.stdout) == (True, False)
+
+
+def test_an_explanation_needs_neither_loggers_nor_tables() -> None:
+    code = "import sys, vcd.cli.explain; print({'structlog', 'rich', 'aiohttp'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+if TYPE_CHECKING:  # most commands draw no tables, and importing it takes longer than they do
+    from rich.console import Console
+    from rich.table import Table
 
 
 def print_json(data: Any) -> None:
@@ -30,6 +31,8 @@ def print_told(found: Any, lines: Iterable[str], output: str) -> None:
 
 def filled(table: Table, rows: Iterable[Sequence[Any]], limit: int, count: int) -> Table:
     """The table with the first of so many rows."""
+    from rich.text import Text
+
     for cells in islice(rows, limit):
         table.add_row(*cells)
     if count > limit:
@@ -39,4 +42,6 @@ def filled(table: Table, rows: Iterable[Sequence[Any]], limit: int, count: int) 
 
 def console(width: int = 160) -> Console:
     """Standard output; of so many columns where it is no terminal."""
+    from rich.console import Console
+
     return Console(width=None if sys.stdout.isatty() else width, highlight=False)
