@@ -16,6 +16,7 @@ from tests.timetravel.test_evictions import gone_and_back
 from vcd import api
 from vcd.cli import main
 from vcd.eventlog import LogReader
+from vcd.scheduling.decide import run
 
 
 @pytest.fixture
@@ -132,3 +133,18 @@ async def test_what_came_of_an_eviction_is_told_as_of_the_session(tmp_path: Path
     with vcd.open(tmp_path / "log") as log:
         (then,), (now,) = log.eviction("x", session=1).evictions, log.eviction("x").evictions
     assert (then.came_back, now.came_back) == ("", "default/x-1")
+
+
+def test_a_session_is_decided_once_for_those_that_only_look(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided: list[bool] = []
+
+    def counted(*given: Any, **options: Any) -> Any:
+        decided.append(bool(options["observers"]))
+        return run(*given, **options)
+
+    monkeypatch.setattr("vcd.timetravel.history.run", counted)
+    with vcd.open(busy) as log:
+        first = log.job("large", session=7).verdict()
+        before = len(decided)
+        assert log.job("large", session=7).verdict() == first
+        assert len(decided) == before > 0

@@ -61,6 +61,9 @@ class LogWindow(NamedTuple):
         return None if self.session is None else self.session.sequence
 
 
+KEPT = 3
+"""How many sessions that were decided again are kept for the next question."""
+
 WHOLE = LogWindow()
 """The whole log."""
 
@@ -106,6 +109,7 @@ class History:
         self._policies: dict[str, Policy] = {}
         self._state: ClusterState | None = None
         self._maker: SnapshotMaker | None = None
+        self._decided: dict[tuple[int, bool], tuple[ev.SessionDecided, Session]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -178,8 +182,12 @@ class History:
         """A session decided again, as it stands after its last action; ``trace`` is told how it is decided.
 
         What the world outside answered is answered from the record, whatever is asked of it beside. Without
-        ``actions`` it stands as it began, and plugins that failed later in it are left out already.
+        ``actions`` it stands as it began, and plugins that failed later in it are left out already. Who is given it
+        looks at it only: without a trace, the next who asks is given the same.
         """
+        known = None if trace is not None else self._decided.get((number, actions))
+        if known is not None:
+            return known
         record = self.reader.session(number)
         (info,) = self.reader.sessions(number, number)
         snapshot, policy = self.snapshot(info, jump=jump), self.policy(record)
@@ -192,6 +200,10 @@ class History:
             outside=Remembered(record.asked),
             interrupted=record.interrupted if actions else ev.decode_plan(record.plan).faults,
         )
+        if trace is None:
+            while len(self._decided) >= KEPT:
+                del self._decided[next(iter(self._decided))]
+            self._decided[number, actions] = record, session
         return record, session
 
     def policy(self, record: ev.SessionDecided) -> Policy:
