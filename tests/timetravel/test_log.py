@@ -139,7 +139,7 @@ def test_a_session_is_decided_once_for_those_that_only_look(busy: Path, monkeypa
     decided: list[bool] = []
 
     def counted(*given: Any, **options: Any) -> Any:
-        decided.append(bool(options["observers"]))
+        decided.append(options["trace"] is not None)
         return run(*given, **options)
 
     monkeypatch.setattr("vcd.timetravel.history.run", counted)
