@@ -27,6 +27,7 @@ BENCHES = (
     "explain",
     "why",
     "whatif",
+    "forecast",
 )
 """Modules of this package with a ``run()`` that gives rows."""
 

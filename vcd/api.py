@@ -14,6 +14,7 @@ from vcd.model.jsontext import shallow
 from vcd.model.version import __version__
 from vcd.model.words import span_in_words
 from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.arguments import parse_duration
 from vcd.scheduling.framework.permissions import roles_for
 from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
 from vcd.scheduling.framework.reasons import in_words as reason_in_words
@@ -35,8 +36,9 @@ from vcd.timetravel.times import BadTime
 from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
 from vcd.timetravel.whatif.edits import EditError, read_edits
 from vcd.timetravel.whatif.fill import Filling, fill
+from vcd.timetravel.whatif.forecasts import Submission
 from vcd.timetravel.whatif.report import html_report
-from vcd.timetravel.whatif.submit import Submission, submit
+from vcd.timetravel.whatif.submit import SAMPLES, eta, eta_in_words, submit
 from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
 from vcd.timetravel.why.causes import FirstCauses
 from vcd.timetravel.why.changes import Change, What

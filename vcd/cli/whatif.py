@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -19,6 +20,17 @@ from vcd.cli.runs import print_comparison, refused
 SECOND = 1_000_000_000
 
 
+def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
+    """Nanoseconds. Raises BadParameter."""
+    try:
+        found = None if text is None else api.parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; write it like 90s, 30m or 1h30m") from error
+    if found is not None and found <= 0:
+        raise click.BadParameter("it must be more than nothing")
+    return found
+
+
 @click.command()
 @event_log_option
 @click.option("--scheduler-conf", "conf", help="Another configuration file.")
@@ -28,7 +40,14 @@ SECOND = 1_000_000_000
 @click.option("--submit", multiple=True, metavar="FILE", help="Ask what becomes of these manifests, and when.")
 @click.option("--fill", metavar="FILE", help="Ask how many more of this job fit now, and what runs out first.")
 @click.option("--session", type=click.IntRange(min=1), help="With --submit, --fill: as of this session, not the last.")
-@click.option("--samples", type=click.IntRange(min=1), default=20, show_default=True, help="Runs of --submit.")
+@click.option("--samples", type=click.IntRange(min=1), help="Runs of --submit; 20 unless all of it goes at once.")
+@click.option(
+    "--run",
+    "runs_for",
+    callback=_duration,
+    metavar="DURATION",
+    help="With --submit: how long its pods run, such as 30m.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Orders equal nodes.")
 @click.option("--period", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
@@ -44,7 +63,8 @@ def whatif(
     submit: tuple[str, ...],
     fill: str | None,
     session: int | None,
-    samples: int,
+    samples: int | None,
+    runs_for: int | None,
     seed: int,
     period: float,
     gpu: str,
@@ -56,8 +76,9 @@ def whatif(
     What users submitted, when, and how long it ran is taken from the log; the scheduler decides anew, under another
     configuration or on a changed cluster. Waits, use, evictions and fairness are compared.
 
-    With --submit: what would become of manifests that are submitted at the log's end, and when, with the uncertainty of
-    the run times. With --fill: how many more of a job fit.
+    With --submit: what would become of manifests that are submitted at the log's end, and when. Where all of it can be
+    placed at once, that is the answer; else, or with --samples or --run, when it starts and ends, and who fares worse
+    for it, as far as run times and what will come can be told. With --fill: how many more of a job fit.
 
     Exits with 0, or with 2 where a file, a configuration or a change cannot be used.
     """
@@ -71,21 +92,11 @@ def whatif(
         )
     if not asks_of_present and session is not None:
         raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
+    if not submit and (samples is not None or runs_for is not None):
+        raise click.UsageError("--samples and --run are for --submit")
     with refused(conf), api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
         if submit:
-            manifests = read_manifests(submit)
-            with progress_bars() as told:
-                submission = api.submit(
-                    log,
-                    manifests,
-                    conf=text,
-                    session=session,
-                    samples=samples,
-                    seed=seed,
-                    period=round(period * SECOND),
-                    progress=lambda done: told(f"{samples} runs", done / samples),
-                )
-            print_told(submission, submission.lines(), output)
+            _submit(log, read_manifests(submit), text, session, samples, seed, round(period * SECOND), runs_for, output)
         elif fill is not None:
             filling = api.fill(log, read_manifests([fill]), conf=text, session=session)
             print_told(filling, filling.lines(), output)
@@ -100,6 +111,36 @@ def whatif(
             with progress_bars() as told:
                 comparison = api.whatif(log, [variant], period=round(period * SECOND), gpu=gpu, progress=told)
             print_comparison(comparison, output, report)
+
+
+def _submit(
+    log: Path,
+    manifests: list[Any],
+    conf: str | None,
+    session: int | None,
+    samples: int | None,
+    seed: int,
+    period: int,
+    runs_for: int | None,
+    output: str,
+) -> None:
+    """Print the forecast; before it, as text, what the first session does, where that is not all that is asked."""
+    runs = samples or api.SAMPLES
+    with progress_bars() as told:
+        submission = api.submit(
+            log,
+            manifests,
+            conf=conf,
+            session=session,
+            samples=samples,
+            seed=seed,
+            period=period,
+            runs_for=runs_for,
+            jobs=api.processors(),
+            first=lambda found: None if output == "json" else click.echo("\n".join(found.lines())),
+            progress=lambda done: told(f"{runs} runs", done / runs),
+        )
+    print_told(submission, submission.lines(), output)
 
 
 @contextmanager

@@ -39,9 +39,9 @@ Length = Callable[[Unit, int], int]
 
 
 @dataclass(slots=True)
-class _Piece:
+class Piece:
     """A unit in the simulation. ``attempt`` counts its binds and evictions, so that what was due for an earlier one is
-    passed over."""
+    passed over; ``due`` is when it ends unless it is evicted (None: it was never bound)."""
 
     unit: Unit
     attempt: int = 0
@@ -49,6 +49,7 @@ class _Piece:
     present: bool = False
     node: str = ""
     over: bool = False
+    due: int | None = None
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ class _Gang:
     """A group in the simulation."""
 
     life: GroupLife
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
     admitted: bool = False
 
 
@@ -96,12 +97,10 @@ class SimulatedCluster:
         self._order = 0
         self._dirty = True
         self._timed = is_timed(policy)
-        self._pieces = [_Piece(unit) for unit in work.units]
-        self._of_key: dict[str, _Piece] = {}
-        self._gangs = {key: _Gang(life) for key, life in work.groups.items()}
-        for piece in self._pieces:
-            if piece.unit.group in self._gangs:
-                self._gangs[piece.unit.group].pieces.append(piece)
+        self._of_key: dict[str, Piece] = {}
+        self._waiting: dict[str, Piece] = {}
+        """Those that are there and have no node, by key."""
+        self._gangs: dict[str, _Gang] = {}
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -109,7 +108,7 @@ class SimulatedCluster:
         """Let time pass until nothing is left to happen."""
         self._begin()
         idle = 0
-        while True:
+        while not self._settled():
             if self._dirty and (not self._agenda or self._agenda[0][0] > self.now):
                 idle = 0 if self._decide() else idle
                 continue
@@ -124,7 +123,8 @@ class SimulatedCluster:
                     self.now, self._dirty = self.now + _WAKE, True
                 else:
                     # what happens within a period is seen together, at its end
-                    self.now = max(self.now, -(-due // self._period) * self._period)
+                    step = self._step()
+                    self.now = max(self.now, -(-due // step) * step)
             while self._agenda and self._agenda[0][0] <= self.now:
                 heapq.heappop(self._agenda)[2]()
             self._progress(self.now)
@@ -137,22 +137,41 @@ class SimulatedCluster:
             self._change(event)
         for time, event in work.changes:
             self._at(time, partial(self._change, event))
-        for gang in self._gangs.values():
-            self._at(gang.life.arrived, partial(self._group_comes, gang))
-        for piece in self._pieces:
-            if piece.unit.delay is None or piece.unit.group not in self._gangs:
-                self._at(piece.unit.arrived, partial(self._comes, piece))
+        self._expect(work.groups.values(), work.units)
+
+    def _expect(self, groups: Iterable[GroupLife], units: Iterable[Unit]) -> None:
+        """Groups and pods that come at their times, or pods once their group is admitted."""
+        for life in groups:
+            gang = self._gangs[life.key] = _Gang(life)
+            self._at(life.arrived, partial(self._group_comes, gang))
+        for unit in units:
+            piece = Piece(unit)
+            if unit.group in self._gangs:
+                self._gangs[unit.group].pieces.append(piece)
+            if unit.delay is None or unit.group not in self._gangs:
+                self._at(unit.arrived, partial(self._comes, piece))
+
+    def _settled(self) -> bool:
+        """Whether all that is asked for is known before everything has happened."""
+        return False
+
+    def _step(self) -> int:
+        """What happens within this time (ns) is decided on together."""
+        return self._period
 
     def _at(self, time: int, do: Do) -> None:
         self._order += 1
         heapq.heappush(self._agenda, (time, self._order, do))
 
     def _happen(self, event: ev.Event) -> None:
-        self.state.apply(self.state.sequence + 1, event)
+        self._fold(event)
         self._dirty = True
 
+    def _fold(self, event: ev.Event) -> None:
+        self.state.apply(self.state.sequence + 1, event)
+
     def _waits(self) -> bool:
-        return any(piece.present and not piece.node and not piece.over for piece in self._pieces)
+        return bool(self._waiting)
 
     # --- what comes and goes ------------------------------------------------------------------------------------------
 
@@ -172,7 +191,7 @@ class SimulatedCluster:
         self._happen(ev.ObjectPut("PodGroup", gang.life.key, "", encode_payload(gang.life.group)))
         self.measure.group(self.now, gang.life, self._work.queue_of(gang.life.key))
 
-    def _comes(self, piece: _Piece) -> None:
+    def _comes(self, piece: Piece) -> None:
         unit = piece.unit
         if unit.node and not piece.attempt and unit.node not in self.state.nodes:
             piece.over = True  # it was on a node that was gone already
@@ -183,16 +202,17 @@ class SimulatedCluster:
         if unit.node and not piece.attempt:
             self._starts(piece, unit.node, self.now - (unit.bound or self.now))
             return
+        self._waiting[unit.key] = piece
         self._show(piece, "", "Pending")
         if unit.bound is None and unit.ended is not None:
             self._at(unit.ended, partial(self._withdrawn, piece))
 
-    def _withdrawn(self, piece: _Piece) -> None:
+    def _withdrawn(self, piece: Piece) -> None:
         """Its owner gave up waiting, then as now."""
         if piece.present and not piece.node:
             self._ends(piece, "Failed")
 
-    def _show(self, piece: _Piece, node: str, phase: str) -> None:
+    def _show(self, piece: Piece, node: str, phase: str) -> None:
         pod, unit = piece.unit.pod, piece.unit
         created = pod.metadata.creation_timestamp
         if piece.attempt or unit.delay is not None:
@@ -205,16 +225,18 @@ class SimulatedCluster:
         )
         self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(shown)))
 
-    def _starts(self, piece: _Piece, node: str, elapsed: int) -> None:
+    def _starts(self, piece: Piece, node: str, elapsed: int) -> None:
         piece.node = node
         piece.attempt += 1
+        self._waiting.pop(piece.unit.key, None)
         self._show(piece, node, "Running")
         self.measure.starts(self.now, piece.unit, node)
         rest = max(0, self._length(piece.unit, elapsed) - elapsed)
+        piece.due = self.now + rest
         phase = "Failed" if piece.unit.ending == "failed" else "Succeeded"
         self._unless_moved(piece, rest, partial(self._ends, piece, phase))
 
-    def _unless_moved(self, piece: _Piece, after: int, do: Do) -> None:
+    def _unless_moved(self, piece: Piece, after: int, do: Do) -> None:
         """Do something after a time to a piece that was not bound or evicted meanwhile."""
         attempt = piece.attempt
         self._at(self.now + after, lambda: do() if piece.attempt == attempt else None)
@@ -226,11 +248,12 @@ class SimulatedCluster:
         estimate = self._run_times.estimate(unit.pod, known)
         return max(2 * known, UNKNOWN_RUN) if estimate is None else estimate.median
 
-    def _ends(self, piece: _Piece, phase: str) -> None:
+    def _ends(self, piece: Piece, phase: str) -> None:
         self.measure.ends(self.now, piece.unit, piece.node)
         self._show(piece, piece.node, phase)
         piece.over, piece.node = True, ""
         piece.attempt += 1
+        self._waiting.pop(piece.unit.key, None)
         gang = self._gangs.get(piece.unit.group)
         if gang is None:
             self._removed(piece)
@@ -239,13 +262,13 @@ class SimulatedCluster:
                 self._removed(one)
             self._happen(ev.ObjectGone("PodGroup", gang.life.key))
 
-    def _removed(self, piece: _Piece) -> None:
+    def _removed(self, piece: Piece) -> None:
         if piece.present:
             piece.present = False
             del self._of_key[piece.unit.key]
             self._happen(ev.ObjectGone("Pod", piece.unit.key))
 
-    def _leaves(self, piece: _Piece) -> None:
+    def _leaves(self, piece: Piece) -> None:
         """An evicted pod is gone, and its controller makes another one."""
         self.measure.leaves(self.now, piece.unit, piece.node)
         piece.node = ""
@@ -264,8 +287,7 @@ class SimulatedCluster:
         self.measure.session(self.now, {name: record.queue.spec.weight for name, record in self.state.queues.items()})
         if plan == ev.Plan():
             return False
-        self.state.apply(
-            self.state.sequence + 1,
+        self._fold(
             ev.SessionDecided(
                 self.state.session + 1,
                 snapshot.sequence,

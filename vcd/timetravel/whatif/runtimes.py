@@ -29,6 +29,9 @@ _MOST = 0.99
 
 _NUMBER = re.compile(r"[-._]([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]+)(?=[-._]|$)")
 _TEMPLATE_HASH = "pod-template-hash"
+_ALL = ("all",)
+_OWN = 3
+"""So many classes of a pod are of its own kind."""
 _IMPLIED_GROUP = "podgroup-"
 
 
@@ -124,6 +127,17 @@ class RunTimes:
         """Learnt from all that a log shows."""
         return cls(_known_at(work.end, work))
 
+    @property
+    def usual(self) -> int | None:
+        """What half of all work runs for at most (ns); None where nothing ever ended."""
+        found = self._curves.get(_ALL)
+        return found.quantile(0.5, 0) if found is not None and found.count else None
+
+    def is_vague(self, pod: Pod) -> bool:
+        """Whether too little of its own kind ended (of that name, or of its namespace that asks for the same)."""
+        own = (self._curves.get(key) for key, _ in _classes(pod)[:_OWN])
+        return not any(curve is not None and curve.count >= ENOUGH for curve in own)
+
     def estimate(self, pod: Pod, elapsed: int = 0) -> Estimate | None:
         """How long a pod will run that has run for ``elapsed`` (ns); None where nothing ever ended."""
         found = self._curve_of(pod)
@@ -203,7 +217,7 @@ def _classes(pod: Pod) -> list[tuple[Hashable, str]]:
         (("named", named), f"work named {named}"),
         (("asks", space, requests), f"work of namespace {space} that asks for the same"),
         (("namespace", space), f"work of namespace {space}"),
-        (("all",), "all work"),
+        (_ALL, "all work"),
     ]
 
 

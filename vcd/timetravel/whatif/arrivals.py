@@ -1,0 +1,136 @@
+"""Work that will come, drawn from what came: stretches of the log's last while, one after the other, with their gaps.
+
+A stretch is taken whole (a moving-block bootstrap, around the end to the beginning), so that what came together comes
+together, and some draws are of busy times and some of quiet ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass, field
+
+from vcd.model.controllers import GROUP_NAME
+from vcd.model.objects import Pod, PodGroup, altered
+from vcd.model.words import rfc3339
+from vcd.state.records import seconds_of
+from vcd.timetravel.whatif.present import meant_units
+from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
+
+RECENT = 400
+"""So many jobs are drawn from: the last that came."""
+FEWEST = 3
+"""Of fewer it cannot be said how often they come."""
+_BLOCKS = 8
+"""Into so many stretches the last while is cut."""
+
+Uniform = Callable[[str], float]
+"""A number from 0 to 1 for a name, which differs from run to run."""
+
+
+@dataclass
+class Came:
+    """A job that came, with its pods; as drawn anew, ``of`` is the group that it is a copy of, and ``lengths``
+    (ns) say how long the pods that its pods are copies of ran in all, by key, where that is known."""
+
+    life: GroupLife
+    units: list[Unit]
+    of: str = ""
+    lengths: dict[str, int] = field(default_factory=dict)
+
+
+class Arrivals:
+    """What came to a log between ``begin`` and ``end`` (ns), to be drawn from."""
+
+    def __init__(self, came: list[Came], begin: int, end: int) -> None:
+        """``came`` is in order of time."""
+        self.came = came if len(came) >= FEWEST and end > begin else []
+        self.span = end - begin
+        """The time (ns) in which they came."""
+        self._begin = begin
+        self._times = [one.life.arrived - begin for one in self.came]
+
+    @classmethod
+    def of(cls, past: Workload) -> Arrivals:
+        """The last that a log shows, less what was there when it began."""
+        units = defaultdict[str, list[Unit]](list)
+        for unit in past.units:
+            units[unit.group].append(unit)
+        lives = [life for life in past.groups.values() if life.arrived > past.begin and not _older(life, past.begin)]
+        lives.sort(key=lambda life: (life.arrived, life.key))
+        before = lives[-RECENT - 1].arrived if len(lives) > RECENT else past.begin
+        came = [
+            Came(life, units[life.key] or meant_units(life.group, past.settings, life.arrived))
+            for life in lives[-RECENT:]
+        ]
+        return cls([one for one in came if one.units], before, past.end)
+
+    def drawn(self, begin: int, uniform: Uniform) -> Iterator[Came]:
+        """Jobs that come from ``begin`` (ns) on, in order of time and without end, under names of their own."""
+        number, length = 0, -(-self.span // _BLOCKS)
+        block = 0
+        while self.came:
+            offset = int(uniform(f"stretch {block}") * self.span)
+            for time, one in self._between(offset, length):
+                number += 1
+                yield _again(one, begin + block * length + time, number)
+            block += 1
+
+    def _between(self, offset: int, length: int) -> Iterator[tuple[int, Came]]:
+        """What came in a stretch, with the time from its beginning."""
+        first = bisect_left(self._times, offset)
+        for turn in range(len(self.came)):
+            around, place = divmod(first + turn, len(self.came))
+            time = self._times[place] + around * self.span - offset
+            if time >= length:
+                return
+            yield time, self.came[place]
+
+
+def _older(life: GroupLife, begin: int) -> bool:
+    """Whether it was there before the log began, and is only shown later."""
+    try:
+        created = seconds_of(life.group.metadata.creation_timestamp)
+    except ValueError:
+        return False  # it does not say when it was made
+    return bool(created) and (created + 1) * SECOND <= begin
+
+
+def _again(one: Came, time: int, number: int) -> Came:
+    """The same job under another name, at another time in whole seconds."""
+    came = -(-time // SECOND) * SECOND
+    mark, created = f"~{number}", rfc3339(came)
+    meta = one.life.group.metadata
+    named = {"name": meta.name + mark, "uid": meta.uid + mark, "creation_timestamp": created}
+    group: PodGroup = altered(one.life.group, metadata=named)
+    # all jobs that come ask to be admitted, whatever the log saw of it
+    group = altered(group, status=type(group.status)())
+    life = GroupLife(group.key, group, came, waited=True)
+    units, lengths = [], {}
+    for unit in one.units:
+        pod = _pod_again(unit.pod, group.metadata.name, mark, created)
+        new = copy(unit)
+        new.key, new.uid, new.group, new.pod = pod.key, pod.metadata.uid, group.key, pod
+        new.arrived = came + max(0, unit.arrived - one.life.arrived)
+        new.node, new.place, new.bound, new.ended, new.ending, new.earlier = "", "", None, None, "", []
+        units.append(new)
+        if unit.run is not None:
+            lengths[new.key] = unit.run
+    return Came(life, units, one.life.key, lengths)
+
+
+def _pod_again(pod: Pod, group: str, mark: str, created: str) -> Pod:
+    meta = pod.metadata
+    return altered(
+        pod,
+        metadata={
+            "name": meta.name + mark,
+            "uid": meta.uid + mark,
+            "creation_timestamp": created,
+            "annotations": {**meta.annotations, GROUP_NAME: group},
+        },
+        # the claims of what came before are its own, and mostly gone with it
+        spec={"volumes": (), "resource_claims": ()},
+    )

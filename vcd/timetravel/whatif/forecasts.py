@@ -1,0 +1,221 @@
+"""Forecasts: what they are, and their words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from vcd.model.words import counted, some, span_in_words
+from vcd.scheduling.framework.reasons import Told
+from vcd.timetravel.whatif.runtimes import HIGH, LOW, Estimate
+from vcd.timetravel.whatif.workload import SECOND
+from vcd.timetravel.why.sentences import waits_in_words
+from vcd.timetravel.words import clock
+
+LONGER = 60 * SECOND
+"""By how much (ns) a job's start must move to be told."""
+_NAMED = 10
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A time (ns since the epoch) that is not certain: its median, and the bounds between which it lies in four of five
+    cases; it came in ``runs`` of the runs. ``median`` and ``high`` are None where it came in too few of them."""
+
+    median: int | None
+    low: int
+    high: int | None
+    runs: int
+
+
+class Forecast(msgspec.Struct):
+    """What becomes of a job (a PodGroup and its pods): ``key`` is the group's, ``name`` what users call it.
+
+    ``placed`` is where its pods go in the first session, ``waits`` why those that do not must wait. ``starts`` is when
+    it has its minimum of pods on nodes, ``ends`` when its last pod has ended (None: in no run, or not asked); ``never``
+    is what it waits for at the end of runs in which it does not start. ``runs_for`` is how long a pod is taken to run;
+    of none that ended where nothing is known and it is assumed, or its user said so.
+    """
+
+    key: str
+    name: str
+    queue: str
+    pods: int
+    minimum: int
+    placed: dict[str, str]
+    waits: list[Told]
+    runs_for: Estimate | None
+    starts: Span | None
+    ends: Span | None
+    never: list[Told]
+
+
+class ForecastVictim(msgspec.Struct, frozen=True):
+    """A pod that is evicted in ``runs`` of the runs and is not when nothing is submitted; ``reason`` where the first
+    session does it."""
+
+    pod: str
+    job: str
+    runs: int
+    reason: str = ""
+
+
+class Delay(msgspec.Struct, frozen=True):
+    """Another job that starts later because of what is submitted: by so much (ns) in the median, None: it still waits
+    long after that has ended."""
+
+    job: str
+    queue: str
+    by: int | None
+
+
+class Submission(msgspec.Struct):
+    """What becomes of jobs at ``now`` (ns), after ``session`` of the log, in ``samples`` runs; 0: the first session
+    places all of them, and nothing more was asked.
+
+    ``caveats`` say what the forecast rests on, ``notes`` what was assumed or passed over beside. How others fare
+    (``evicted``, ``delayed``) is looked at in ``compared`` of the runs.
+    """
+
+    now: int
+    session: int
+    samples: int
+    compared: int
+    jobs: list[Forecast]
+    evicted: list[ForecastVictim]
+    delayed: list[Delay]
+    caveats: list[str]
+    notes: list[str]
+
+    def lines(self) -> Iterator[str]:
+        """The answer in sentences, with times in UTC: when, what that rests on, then the details. Before any run, only
+        what goes at once."""
+        for job in self.jobs:
+            yield _answer(job, self.now, self.samples)
+        if not self.samples and any(job.starts is None for job in self.jobs):
+            return
+        if self.caveats and any(job.starts is not None for job in self.jobs):
+            yield f"provided that {'; '.join(self.caveats)}"
+        after = f", after session {self.session}" if self.session else ""
+        runs = f"; {counted(self.samples, 'run')} of what follows" if self.samples else ""
+        yield f"as of {clock(self.now)}{after}{runs}"
+        for job in self.jobs:
+            yield from _details(job, self.now, self.samples)
+        yield from self._others()
+        for note in self.notes:
+            yield f"note: {note}"
+
+    def _others(self) -> Iterator[str]:
+        for victim in self.evicted[:_NAMED]:
+            reason = f": {victim.reason}" if victim.reason else ""
+            yield f"evicted for it in {_of(victim.runs, self.compared)}: {victim.pod} of job {victim.job}{reason}"
+        yield from _more(len(self.evicted), "evicted for it")
+        for delay in self.delayed[:_NAMED]:
+            by = "and still waits long after it has ended" if delay.by is None else f"{_span(delay.by)} longer"
+            yield f"waits because of it: job {delay.job} in queue {delay.queue}, {by}"
+        yield from _more(len(self.delayed), "waiting because of it")
+        if self.compared and not self.evicted and not self.delayed:
+            yield f"nobody is evicted for it, and no job that waits starts more than {_span(LONGER)} later"
+
+
+def span_of(times: Sequence[int | None]) -> Span | None:
+    """The span of a time that came so in runs (None: later than any); None where it came in none.
+
+    Of n runs the k-th is taken for the quantile k/(n+1), so that the bounds hold four in five of what may come, and not
+    only of these runs.
+    """
+    known = sorted(time for time in times if time is not None)
+    if not known:
+        return None
+    middle, low, high = (_quantile(known, len(times), share) for share in (0.5, LOW, HIGH))
+    return Span(middle, known[-1] if low is None else low, high, len(known))
+
+
+def _quantile(known: Sequence[int], count: int, share: float) -> int | None:
+    """Of ``count`` times of which the earliest are ``known``; None beyond these."""
+    position = min(max(share * (count + 1) - 1, 0), count - 1)
+    place, part = int(position), position - int(position)
+    if place + (part > 0) >= len(known):
+        return None
+    return known[place] if not part else round(known[place] + part * (known[place + 1] - known[place]))
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def start_in_words(starts: Span | None, now: int) -> str:
+    """When a job starts that waits, in a few words: ``in 6 min (4 min to 12 min in four of five cases)``."""
+    return "never" if starts is None else f"in {_after(starts, now)}"
+
+
+def _answer(job: Forecast, now: int, samples: int) -> str:
+    who = f"job {job.name}"
+    if job.starts is None and not samples:
+        count = f"{len(job.placed)} of {counted(job.pods, 'pod')}" if job.placed else "no pod"
+        return f"{who}: {count} can be placed at once{_why(job.waits)}"
+    if job.starts is None:
+        return f"{who} never starts{_why(job.never)}"
+    if len(job.placed) == job.pods and not samples:
+        return f"{who} starts at once: {_places(job.placed)}"
+    if job.starts.median is None:
+        found = f"starts in {_of(job.starts.runs, samples)}, after {_span(job.starts.low - now)} or more"
+        return f"{who} {found}; in the others it still waits{_why(job.never)}"
+    return f"{who} starts {clock(job.starts.median)}, after {_after(job.starts, now)}"
+
+
+def _details(job: Forecast, now: int, samples: int) -> Iterator[str]:
+    length = "" if job.runs_for is None else f"; each {_length(job.runs_for)}"
+    yield f"job {job.name} in queue {job.queue}: {counted(job.pods, 'pod')}, at least {job.minimum} together{length}"
+    if job.placed and samples:
+        yield f"  at once: {_places(job.placed)}"
+    if job.waits and len(job.placed) < job.pods:
+        yield f"  waits at first {waits_in_words(job.waits)}"
+    if job.ends is not None and job.ends.median is not None:
+        runs = "" if job.ends.runs == samples else f"; in {_of(job.ends.runs, samples)}"
+        yield f"  ends {clock(job.ends.median)}, after {_after(job.ends, now)}{runs}"
+    missed = 0 if job.starts is None else samples - job.starts.runs
+    if missed > 0:
+        yield f"  still waits in {_of(missed, samples)}{_why(job.never)}"
+
+
+def _why(waits: Sequence[Told]) -> str:
+    return f": it waits {waits_in_words(waits)}" if waits else ""
+
+
+def _places(placed: dict[str, str]) -> str:
+    return some([f"{pod.partition('/')[2]} to {node}" for pod, node in placed.items()], _NAMED)
+
+
+def _length(run: Estimate) -> str:
+    bounds = "" if run.low == run.high else f" ({_span(run.low)} to {_span(run.high)} in four of five cases)"
+    known = f"runs {_span(run.median)}{bounds}, as {run.of} ({run.count} ended)"
+    return known if run.count else f"is taken to run {_span(run.median)}"
+
+
+def _after(span: Span, now: int) -> str:
+    low = _span(span.low - now)
+    if span.median is None:
+        return f"{low} or more"
+    words = _span(span.median - now)
+    if span.low == span.high:
+        return words
+    bounds = f"{low} or more" if span.high is None else f"{low} to {_span(span.high - now)}"
+    return f"{words} ({bounds} in four of five cases)"
+
+
+def _of(runs: int, samples: int) -> str:
+    return f"{runs} of {counted(samples, 'run')}"
+
+
+def _more(count: int, what: str) -> Iterator[str]:
+    if count > _NAMED:
+        yield f"and {count - _NAMED:,} more {what}"
+
+
+def _span(nanoseconds: int) -> str:
+    return span_in_words(nanoseconds / SECOND)
+
+
+def assumed(groups: Sequence[str]) -> str:
+    """Groups by name, for a note."""
+    return f"{counted(len(groups), 'group')} ({some(groups, 3)})"

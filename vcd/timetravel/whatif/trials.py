@@ -1,0 +1,313 @@
+"""The present going on in simulated time, many times over, as far as it matters to some jobs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from vcd.model import events as ev
+from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.policy import Policy
+from vcd.timetravel.parallel import Part, in_order
+from vcd.timetravel.whatif.arrivals import Arrivals, Came
+from vcd.timetravel.whatif.cluster import UNKNOWN_RUN, Piece, SimulatedCluster
+from vcd.timetravel.whatif.measure import Measure
+from vcd.timetravel.whatif.runtimes import RunTimes
+from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
+
+PAIRED = 5
+"""In so many runs it is looked at how others fare without what is submitted."""
+EXACT = 60
+"""So many sessions of a run are each of one period; then what happens within a part of the time gone by is decided on
+together."""
+_COARSE, _SHORT = 0.03, 0.1
+"""That part of the time gone by; and no more than this part of what work runs for."""
+LIMIT = 1500
+"""So many sessions a run has at most."""
+_PEACEFUL = ("enqueue", "allocate", "backfill")
+"""Actions that evict nobody."""
+_MOVES = "shuffle"
+"""The action that may evict though nobody waits."""
+
+
+@dataclass
+class Outcome:
+    """What one run came to.
+
+    ``started`` and ``ended`` of each watched group, ns since the epoch: None is "not until ``until``", when the run
+    stopped; ``reasons`` say what such a group waited for then. ``moved`` is by how much (ns) others start later because
+    of what is submitted (infinite: they still wait when it ends), ``victims`` who is evicted only with it; both are
+    empty where that was not looked at.
+    """
+
+    until: int
+    started: dict[str, int | None]
+    ended: dict[str, int | None]
+    reasons: dict[str, tuple[ev.Waiting, ...]]
+    moved: dict[str, float] = field(default_factory=dict)
+    victims: frozenset[str] = frozenset()
+
+
+@dataclass
+class Trials:
+    """The present (``work``) as it goes on for the groups ``watched``, under ``policy``; everything is drawn by
+    ``seed``, run ``sample`` of ``samples`` always in the same way.
+
+    ``known`` says how long (ns) units run, by key, of which that is known. ``hopeless`` are keys of units that nothing
+    will ever place. ``without`` is the present without what is submitted, where others are to be compared.
+    """
+
+    work: Workload
+    policy: Policy
+    model: RunTimes
+    arrivals: Arrivals
+    watched: tuple[str, ...]
+    samples: int
+    seed: int
+    period: int
+    known: Mapping[str, int] = field(default_factory=dict)
+    hopeless: frozenset[str] = frozenset()
+    without: Workload | None = None
+
+    def run(self, jobs: int, progress: Callable[[int], None]) -> list[Outcome]:
+        """All runs, done by up to ``jobs`` processes; ``progress`` is told how many are done."""
+        found: list[Outcome] = []
+        size = -(-self.samples // (4 * jobs))
+        parts = [(at, min(at + size, self.samples) - 1) for at in range(0, self.samples, size)]
+        outcomes = self.outcomes((0, self.samples - 1)) if jobs < 2 else in_order(self.outcomes, parts, jobs)
+        for outcome in outcomes:
+            found.append(outcome)
+            progress(len(found))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which reads the configuration anew."""
+        return {**self.__dict__, "policy": self.policy.text}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = {**state, "policy": read_policy(state["policy"], logged=True)}
+
+    def outcomes(self, part: Part) -> Iterator[Outcome]:
+        """The runs with these numbers."""
+        return (self._outcome(sample) for sample in range(part[0], part[1] + 1))
+
+    def _outcome(self, sample: int) -> Outcome:
+        compared = self.without is not None and sample < PAIRED
+        others = self._others() if compared else ()
+        run = Continued(self, self.work, sample, others)
+        run.run()
+        outcome = run.outcome()
+        if compared and self.without is not None:
+            without = Continued(self, self.without, sample, others, until=run.now)
+            without.run()
+            outcome.moved = {key: _later(without.started(key), run.started(key)) for key in others}
+            there = {unit.key for unit in self.without.units}
+            outcome.victims = frozenset((run.measure.victims - without.measure.victims) & there)
+        return outcome
+
+    @property
+    def evicts(self) -> bool:
+        """Whether somebody may be evicted."""
+        return any(action not in _PEACEFUL for action in self.policy.actions)
+
+    def _others(self) -> tuple[str, ...]:
+        """Groups that wait now, and may start some time."""
+        assert self.without is not None
+        waiting = {unit.group for unit in self.without.units if not unit.node and unit.key not in self.hopeless}
+        running = {unit.group for unit in self.without.units if unit.node}
+        return tuple(sorted(waiting - running - set(self.watched)))
+
+    def uniform(self, sample: int, name: str) -> float:
+        """A number from 0 to 1, without 1, for a name; over the runs, one in each of as many equal strata."""
+        digest = hashlib.blake2b(f"{self.seed}/{name}".encode(), digest_size=8).digest()
+        random = Random(int.from_bytes(digest, "big"))
+        strata = list(range(self.samples))
+        random.shuffle(strata)
+        within = [random.random() for _ in strata]
+        return (strata[sample] + within[sample]) / self.samples
+
+
+def _later(before: int | None, after: int | None) -> float:
+    """By how much a start moved (ns)."""
+    if before is None:
+        return 0.0
+    return float("inf") if after is None else float(after - before)
+
+
+class Continued(SimulatedCluster):
+    """One run: it goes on until every pod of the watched groups has had its node, and then until the ``others`` have
+    started, at most as long again as the watched work took to end; in any case to ``until`` at most.
+
+    It decides only while somebody waits for whom there is hope.
+    """
+
+    def __init__(
+        self, trials: Trials, work: Workload, sample: int, others: Collection[str] = (), until: int | None = None
+    ) -> None:
+        work = copy(work)
+        work.groups = dict(work.groups)
+        super().__init__(
+            work,
+            trials.policy,
+            Measure(work.begin),
+            trials.model,
+            seed=trials.seed,
+            period=trials.period,
+            length=self._drawn_length,
+        )
+        self._trials, self._sample, self._until = trials, sample, until
+        self._known = dict(trials.known)
+        self._uniform = partial(trials.uniform, sample)
+        self._luck: dict[str, float] = {}
+        self._others = list(others)
+        self._open = {
+            unit.key
+            for unit in work.units
+            if unit.group in trials.watched and not unit.node and unit.key not in trials.hopeless
+        }
+        self._usual = trials.model.usual or UNKNOWN_RUN
+        self._never = {unit.group for unit in work.units if unit.key in trials.hopeless}
+
+    # --- what it comes to ---------------------------------------------------------------------------------------------
+
+    def started(self, key: str) -> int | None:
+        """When a group first had its minimum on nodes."""
+        job = self.measure.jobs.get(key)
+        return None if job is None else job.started
+
+    def outcome(self) -> Outcome:
+        """Of the watched groups."""
+        watched = self._trials.watched
+        started = {key: self.started(key) for key in watched}
+        return Outcome(
+            until=self.now,
+            started=started,
+            ended={key: self._end(key) for key in watched},
+            reasons={key: self.state.waiting.get(key, ()) for key in watched if started[key] is None},
+        )
+
+    def _end(self, key: str) -> int | None:
+        """When the last pod of a group ends, unless it is evicted meanwhile; None where one was never bound."""
+        ends = [piece.due for piece in self._gangs[key].pieces]
+        return None if not ends or None in ends else max(end for end in ends if end is not None)
+
+    # --- when to stop, and how finely to look -------------------------------------------------------------------------
+
+    def _settled(self) -> bool:
+        if self.measure.sessions >= LIMIT or (self._until is not None and self.now > self._until):
+            return True
+        if self._open or (self._until is not None and self._trials.evicts):
+            return False
+        while self._others and self.started(self._others[-1]) is not None:
+            self._others.pop()
+        return not self._others or self.now > self._last()
+
+    def _last(self) -> int:
+        """Until when the others are watched: until the watched work has ended, and as long again."""
+        ends = [self._end(key) or self.now for key in self._trials.watched if key in self._gangs]
+        end = max(ends, default=self.now)
+        return 2 * end - self._work.begin if self._until is None else self._until
+
+    def _starts(self, piece: Piece, node: str, elapsed: int) -> None:
+        super()._starts(piece, node, elapsed)
+        self._open.discard(piece.unit.key)
+
+    def _ends(self, piece: Piece, phase: str) -> None:
+        super()._ends(piece, phase)
+        self._open.discard(piece.unit.key)
+
+    def _step(self) -> int:
+        if self.measure.sessions < EXACT:
+            return self._period
+        coarse = min(_COARSE * (self.now - self._work.begin), _SHORT * self._usual)
+        return max(self._period, int(coarse) // SECOND * SECOND)
+
+    def _waits(self) -> bool:
+        return any(key not in self._trials.hopeless for key in self._waiting)
+
+    def _decide(self) -> bool:
+        if self._waits() or _MOVES in self._policy.actions:
+            return super()._decide()
+        self._dirty = False
+        return False
+
+    # --- what is drawn ------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        super()._begin()
+        coming = self._trials.arrivals.drawn(self._work.begin, self._uniform)
+        self._next(one for one in coming if one.of not in self._never)
+
+    def _next(self, coming: Iterator[Came]) -> None:
+        """Let the next job come, and the one after it when it has."""
+        came = next(coming, None)
+        if came is None:
+            return
+        self._work.groups[came.life.key] = came.life
+        self._known |= came.lengths
+        self._expect([came.life], came.units)
+        self._at(came.life.arrived, partial(self._next, coming))
+
+    def _drawn_length(self, unit: Unit, elapsed: int) -> int:
+        known = self._known.get(unit.key)
+        if known is not None:
+            return known
+        # the pods of a job share their luck: they mostly end together
+        name = unit.group or unit.key
+        if name not in self._luck:
+            self._luck[name] = self._uniform(name)
+        drawn = self._trials.model.draw(unit.pod, elapsed, self._luck[name])
+        return max(2 * elapsed, UNKNOWN_RUN) if drawn is None else drawn
+
+
+# --- hope -------------------------------------------------------------------------------------------------------------
+
+
+class _Emptied(SimulatedCluster):
+    """Everything that waits, on a cluster on which nothing else runs, each for a moment."""
+
+    def __init__(self, work: Workload, policy: Policy, seed: int, period: int) -> None:
+        super().__init__(
+            work, policy, Measure(work.begin), RunTimes([]), seed=seed, period=period, length=lambda *_: period
+        )
+        self.placed: set[str] = set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it came to no end, so that it says nothing of what is not placed."""
+        return self.measure.sessions >= LIMIT
+
+    def _settled(self) -> bool:
+        return self.stopped
+
+    def _starts(self, piece: Piece, node: str, elapsed: int) -> None:
+        super()._starts(piece, node, elapsed)
+        self.placed.add(piece.unit.key)
+
+
+def hopeless(work: Workload, policy: Policy, seed: int, period: int) -> dict[str, tuple[ev.Waiting, ...]]:
+    """Units that wait and would not be placed though nothing else ran, by key, with what their group waits for then."""
+    waiting = {unit.group for unit in work.units if not unit.node}
+    emptied = copy(work)
+    emptied.units = [_bare(unit) for unit in work.units if unit.group in waiting]
+    run = _Emptied(emptied, policy, seed, period)
+    run.run()
+    unplaced = [unit for unit in work.units if not unit.node and unit.key not in run.placed and not _follows(unit)]
+    return {} if run.stopped else {unit.key: run.state.waiting.get(unit.group, ()) for unit in unplaced}
+
+
+def _bare(unit: Unit) -> Unit:
+    bare = copy(unit)
+    bare.node, bare.place, bare.bound = "", "", None
+    return bare
+
+
+def _follows(unit: Unit) -> bool:
+    """Whether it goes only where others are, so that an empty cluster says nothing of it."""
+    affinity = unit.pod.spec.affinity
+    return affinity is not None and affinity.pod_affinity is not None
