@@ -18,8 +18,8 @@ from vcd.model.objects import PodGroup
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.planning import state_of
-from vcd.timetravel.whatif.present import GoingOn, present
 from vcd.timetravel.whatif.forecasts import Forecast, Span, Submission
+from vcd.timetravel.whatif.present import GoingOn, present
 from vcd.timetravel.whatif.submit import submit
 from vcd.timetravel.whatif.submitted import submitted
 from vcd.timetravel.whatif.workload import SECOND, Workload, workload_of
@@ -468,6 +468,17 @@ def test_what_an_api_server_fills_in_is_filled_in() -> None:
 def test_what_cannot_be_submitted_is_named(manifest: Manifest, message: str) -> None:
     with pytest.raises(BadObject, match=message):
         made(manifest, state=state_of([dsl.pod("there")]))
+
+
+def test_a_job_of_a_name_that_is_taken_is_refused_though_its_pods_are_not_made_yet() -> None:
+    group = dsl.group("train-8c1f2a3b-0000-1111-2222-333344445555", members=1)
+    owner = {"kind": "Job", "apiVersion": "batch.volcano.sh/v1alpha1", "name": "train", "uid": "u", "controller": True}
+    group["metadata"]["ownerReferences"] = [owner]
+    job = volcano_job({"name": "a", "replicas": 1})
+    with pytest.raises(BadObject, match="Job default/train: the cluster has one of that name already; submit it under"):
+        made(job, state=state_of([group]))
+    job["metadata"]["name"] = "train-2"
+    assert len(made(job, state=state_of([group])).pods) == 1
 
 
 def test_nothing_is_submitted_twice() -> None:

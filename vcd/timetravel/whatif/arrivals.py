@@ -16,7 +16,7 @@ from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup, altered
 from vcd.model.words import rfc3339
 from vcd.state.records import seconds_of
-from vcd.timetravel.whatif.present import meant_units
+from vcd.timetravel.whatif.meant import Meant
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
 
 RECENT = 400
@@ -53,18 +53,15 @@ class Arrivals:
         self._times = [one.life.arrived - begin for one in self.came]
 
     @classmethod
-    def of(cls, past: Workload) -> Arrivals:
-        """The last that a log shows, less what was there when it began."""
+    def of(cls, past: Workload, meant: Meant) -> Arrivals:
+        """The last that a log shows, less what was there when it began; of jobs without pods, those that are meant."""
         units = defaultdict[str, list[Unit]](list)
         for unit in past.units:
             units[unit.group].append(unit)
         lives = [life for life in past.groups.values() if life.arrived > past.begin and not _older(life, past.begin)]
         lives.sort(key=lambda life: (life.arrived, life.key))
         before = lives[-RECENT - 1].arrived if len(lives) > RECENT else past.begin
-        came = [
-            Came(life, units[life.key] or meant_units(life.group, past.settings, life.arrived))
-            for life in lives[-RECENT:]
-        ]
+        came = [Came(life, units[life.key] or meant.units(life.group, life.arrived)) for life in lives[-RECENT:]]
         return cls([one for one in came if one.units], before, past.end)
 
     def drawn(self, begin: int, uniform: Uniform) -> Iterator[Came]:

@@ -118,8 +118,9 @@ class Submission(msgspec.Struct):
             yield f"nobody is evicted for it, and no job that waits starts more than {_span(LONGER)} later"
 
 
-def span_of(times: Sequence[int | None]) -> Span | None:
-    """The span of a time that came so in runs (None: later than any); None where it came in none.
+def span_of(times: Sequence[int | None], grains: Sequence[int] = ()) -> Span | None:
+    """The span of a time that came so in runs (None: later than any); None where it came in none. Each may have been
+    earlier by up to its grain (ns), which the lower bound allows for.
 
     Of n runs the k-th is taken for the quantile k/(n+1), so that the bounds hold four in five of what may come, and not
     only of these runs.
@@ -127,8 +128,12 @@ def span_of(times: Sequence[int | None]) -> Span | None:
     known = sorted(time for time in times if time is not None)
     if not known:
         return None
-    middle, low, high = (_quantile(known, len(times), share) for share in (0.5, LOW, HIGH))
-    return Span(middle, known[-1] if low is None else low, high, len(known))
+    earliest = sorted(
+        time - grain for time, grain in zip(times, grains or [0] * len(times), strict=True) if time is not None
+    )
+    low = _quantile(earliest, len(times), LOW)
+    middle, high = (_quantile(known, len(times), share) for share in (0.5, HIGH))
+    return Span(middle, earliest[-1] if low is None else low, high, len(known))
 
 
 def _quantile(known: Sequence[int], count: int, share: float) -> int | None:

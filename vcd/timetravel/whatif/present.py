@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, encode_payload
-from vcd.model.controllers import GROUP_NAME
-from vcd.model.objects import Container, ObjectMeta, Pod, PodGroup, PodSpec, ResourceRequirements
-from vcd.model.quantity import format_resource
-from vcd.model.requests import PODS, pod_requests
+from vcd.model.codec import encode_payload
+from vcd.model.objects import Pod
+from vcd.model.requests import pod_requests
 from vcd.model.status import Phase
 from vcd.state.cluster import ClusterState
-from vcd.state.records import GroupRecord, Settings
 from vcd.timetravel.history import History
+from vcd.timetravel.whatif.meant import Meant
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, bare_pod, fixed_objects, started
 
 _STAYS = ("DaemonSet", "Node")
@@ -65,8 +63,10 @@ class GoingOn:
         self._begin = here.whole_second
         self._bound = {unit.key: unit.bound for unit in past.units if unit.ended is None}
         self._past = past
+        self.meant = Meant(past, here.state)
+        """Makes the pods of groups that have none yet."""
         self.without_pods: list[str] = []
-        """Groups that have no pods yet: their minimum is taken for them."""
+        """Groups that have no pods yet, and are taken to get those that are meant."""
 
     def workload(self) -> Workload:
         """Everything comes at the beginning, and nothing after it."""
@@ -90,7 +90,7 @@ class GoingOn:
             waits = record.phase is Phase.PENDING
             work.groups[key] = GroupLife(key, record.group, begin, waits, None if waits else begin)
             if key not in peopled and record.phase in (Phase.PENDING, Phase.INQUEUE):
-                meant = meant_units(record.group, state.settings, begin)
+                meant = self.meant.units(record.group, begin)
                 self.without_pods += [key] * bool(meant)
                 work.units.extend(meant)
         return work
@@ -133,37 +133,3 @@ class GoingOn:
             bound = max((time for time in binds if time <= self._begin), default=None)
         bound = started(pod) if bound is None else bound
         return self._begin if bound is None else min(bound, self._begin)
-
-
-def meant_units(group: PodGroup, settings: Settings, arrived: int) -> list[Unit]:
-    """The pods that a group's minimum speaks of, alike: its controller makes them once it is admitted. None where it
-    says nothing of them."""
-    members = group.spec.min_member
-    try:
-        asked = GroupRecord.of(group).min_resources
-    except BadObject:
-        return []  # set aside by the state, too: it is never admitted
-    if not asked or members < 1:
-        return []
-    names = settings.scheduler_names
-    requests: dict[str, str | int | float] = {
-        name: format_resource(name, -(-amount // members)) for name, amount in asked.items() if name != PODS
-    }
-    spec = PodSpec(
-        scheduler_name=names[0] if names else "",
-        containers=(Container(resources=ResourceRequirements(requests)),),
-        priority_class_name=group.spec.priority_class_name,
-    )
-    return [_meant(group, index, spec, arrived) for index in range(members)]
-
-
-def _meant(group: PodGroup, index: int, spec: PodSpec, arrived: int) -> Unit:
-    meta = ObjectMeta(
-        f"{group.metadata.name}-{index}",
-        group.metadata.namespace,
-        f"{group.metadata.uid}-{index}",
-        creation_timestamp=group.metadata.creation_timestamp,
-        annotations={GROUP_NAME: group.metadata.name},
-    )
-    pod = Pod(meta, spec)
-    return Unit(pod.key, meta.uid, group.key, pod, pod_requests(spec), arrived)

@@ -38,6 +38,7 @@ from vcd.timetravel.whatif.forecasts import (
     span_of,
     start_in_words,
 )
+from vcd.timetravel.whatif.meant import Meant
 from vcd.timetravel.whatif.present import GoingOn, Present, present
 from vcd.timetravel.whatif.runtimes import ENOUGH, Estimate, RunTimes
 from vcd.timetravel.whatif.submitted import job_name, submitted
@@ -196,6 +197,7 @@ class _Asked:
     period: int
     work: Workload
     past: Workload
+    meant: Meant
     without_pods: list[str]
     without: Workload | None = None
     known: dict[str, int] = field(default_factory=dict)
@@ -206,7 +208,7 @@ class _Asked:
         """As a log shows it."""
         past = workload_of(reader, until=here.sequence)
         going_on = GoingOn(reader, here, past)
-        return cls(policy, seed, period, going_on.workload(), past, going_on.without_pods)
+        return cls(policy, seed, period, going_on.workload(), past, going_on.meant, going_on.without_pods)
 
     def submit(self, new: Work, runs_for: int | None) -> None:
         """Let more come now."""
@@ -218,7 +220,7 @@ class _Asked:
         """What is known at once, and what comes of ``samples`` runs."""
         model, watched = RunTimes.of(self.past), tuple(job.key for job in at_once.jobs)
         never = hopeless(self.work, self.policy, self.seed, self.period)
-        arrivals = Arrivals.of(self.past)
+        arrivals = Arrivals.of(self.past, self.meant)
         trials = Trials(self.work, self.policy, model, arrivals, watched, samples, self.seed, self.period, self.known)
         trials.hopeless = frozenset(never)
         if self.without is not None and (trials.evicts or any(not unit.node for unit in self.without.units)):
@@ -244,7 +246,7 @@ class _Asked:
         return msgspec.structs.replace(
             job,
             runs_for=self._runs_for(units, model),
-            starts=span_of([outcome.started[job.key] for outcome in outcomes]),
+            starts=span_of([outcome.started[job.key] for outcome in outcomes], [outcome.grain for outcome in outcomes]),
             ends=span_of([outcome.ended[job.key] for outcome in outcomes]),
             never=list(all_told(waits)),
         )
@@ -308,7 +310,10 @@ class _Asked:
     def _notes(self) -> Iterator[str]:
         """What was assumed beside."""
         if self.without_pods:
-            yield f"{assumed(self.without_pods)} without pods yet: what their minimum asks for is taken for them"
+            yield (
+                f"{assumed(self.without_pods)} without pods yet: taken are such as the last group had that asked the"
+                " same, else what their minimum asks for"
+            )
 
 
 def _joined(work: Workload, new: Work) -> Workload:

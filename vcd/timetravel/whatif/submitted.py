@@ -24,8 +24,15 @@ from vcd.timetravel.workloads import (
     identity,
     in_group,
     is_workload,
+    kind_of,
     named,
     owners_in,
+)
+
+_HASH = "pod-template-hash"
+TAKEN = (
+    "the cluster has one of that name already; submit it under another name, or ask when that one starts"
+    " (`vcd explain job`)"
 )
 
 
@@ -36,13 +43,15 @@ def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Wo
     names what is not there.
     """
     found = Work()
-    given = list(flatten(manifests))
+    given, there = list(flatten(manifests)), _workloads_in(state)
     owners = owners_in(given)
     for manifest in given:
         found.notes.extend(f"{called(manifest)}: {words}" for words in unknown_fields(manifest))
         new = _named(manifest)
         if not is_workload(new):
             _object(new, found)
+        elif (*kind_of(new), *identity(new)[1:]) in there:
+            raise BadObject(new["kind"], "/".join(identity(new)[1:]), TAKEN)
         elif identity(new) not in owners:
             expand(new, found)
     if not found.pods:
@@ -68,6 +77,21 @@ def _named(manifest: Manifest) -> Manifest:
     same = f"{manifest.get('kind')}/{meta['namespace']}/{meta['name']}"
     meta["uid"] = meta["uid"] or str(uuid.uuid5(uuid.NAMESPACE_URL, same))
     return defaulted(new)
+
+
+def _workloads_in(state: ClusterState) -> frozenset[tuple[str, str, str, str]]:
+    """Kind, API group, namespace and name of what owns groups and pods that are there."""
+    found = set()
+    groups = (record.group for record in state.groups.values())
+    pods = (pod for key in state.tasks.row_of if (pod := state.pod(key)) is not None)
+    for obj in (*groups, *pods):
+        meta = obj.metadata
+        for owner in meta.owner_references:
+            group = owner.api_version.rpartition("/")[0]
+            found.add((owner.kind, group, meta.namespace, owner.name))
+            if owner.kind == "ReplicaSet" and _HASH in meta.labels:
+                found.add(("Deployment", group, meta.namespace, owner.name.removesuffix(f"-{meta.labels[_HASH]}")))
+    return frozenset(found)
 
 
 def _object(manifest: Manifest, found: Work) -> None:
@@ -109,7 +133,7 @@ def _admit(found: Work, state: ClusterState, created: str) -> None:
 def _new(obj: Any, there: bool, created: str) -> Any:
     if there:
         kind = type(obj).__name__
-        raise BadObject(kind, obj.key, "the cluster has one of that name already; submit it under another name")
+        raise BadObject(kind, obj.key, TAKEN)
     status = type(obj.status)() if isinstance(obj, PodGroup) else obj.status
     return altered(obj, metadata={"creation_timestamp": created}, status=status)
 

@@ -40,15 +40,16 @@ class Outcome:
     """What one run came to.
 
     ``started`` and ``ended`` of each watched group, ns since the epoch: None is "not until ``until``", when the run
-    stopped; ``reasons`` say what such a group waited for then. ``moved`` is by how much (ns) others start later because
-    of what is submitted (infinite: they still wait when it ends), ``victims`` who is evicted only with it; both are
-    empty where that was not looked at.
+    stopped; times may be too late by up to ``grain`` (ns). ``reasons`` say what such a group waited for then. ``moved``
+    is by how much (ns) others start later because of what is submitted (infinite: they still wait long after it has
+    ended), ``victims`` who is evicted only with it; both are empty where that was not looked at.
     """
 
     until: int
     started: dict[str, int | None]
     ended: dict[str, int | None]
     reasons: dict[str, tuple[ev.Waiting, ...]]
+    grain: int
     moved: dict[str, float] = field(default_factory=dict)
     victims: frozenset[str] = frozenset()
 
@@ -189,6 +190,7 @@ class Continued(SimulatedCluster):
             started=started,
             ended={key: self._end(key) for key in watched},
             reasons={key: self.state.waiting.get(key, ()) for key in watched if started[key] is None},
+            grain=0 if self.measure.sessions < EXACT else self._step(),
         )
 
     def _end(self, key: str) -> int | None:

@@ -1,0 +1,119 @@
+"""The pods of groups that have none yet: their controllers make them once the groups are admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from vcd.model.codec import BadObject
+from vcd.model.controllers import GROUP_NAME, TASK_SPEC
+from vcd.model.objects import (
+    Container,
+    ObjectMeta,
+    Pod,
+    PodGroup,
+    PodSpec,
+    PriorityClass,
+    ResourceRequirements,
+    altered,
+)
+from vcd.model.quantity import format_resource
+from vcd.model.requests import PODS, pod_requests
+from vcd.state.cluster import ClusterState
+from vcd.state.records import GroupRecord, task_role
+from vcd.timetravel.whatif.workload import Unit, Workload
+
+
+class Meant:
+    """Says which pods a group will get: such as the last group had that asked for the same, else those that its minimum
+    speaks of, alike."""
+
+    def __init__(self, past: Workload, state: ClusterState) -> None:
+        self._names = state.settings.scheduler_names
+        classes = state.others.get("PriorityClass", {}).values()
+        self._priorities = {one.metadata.name: one.value for one in classes if isinstance(one, PriorityClass)}
+        self._had: dict[Hashable, tuple[PodGroup, dict[str, Pod]]] = {}
+        for unit in past.units:
+            life = past.groups.get(unit.group)
+            if life is None:
+                continue
+            asked = _asked(life.group)
+            if asked not in self._had or self._had[asked][0].key != unit.group:
+                self._had[asked] = life.group, {}
+            self._had[asked][1][unit.key] = unit.pod
+
+    def units(self, group: PodGroup, arrived: int) -> list[Unit]:
+        """The pods of a group that has none, which come at ``arrived`` (ns); none where it says nothing of them."""
+        like, had = self._had.get(_asked(group), (group, {}))
+        if len(had) < group.spec.min_member:
+            like, had = group, self._alike(group)
+        tasks = dict(zip(_tasks(like), _tasks(group), strict=True))
+        made = [self._made(pod, group, tasks, index) for index, pod in enumerate(had.values())]
+        return [Unit(pod.key, pod.metadata.uid, group.key, pod, pod_requests(pod.spec), arrived) for pod in made]
+
+    def _made(self, pod: Pod, group: PodGroup, tasks: Mapping[str, str], index: int) -> Pod:
+        meta, task = group.metadata, task_role(pod)
+        marks = {TASK_SPEC: tasks.get(task, task)} if task else {}
+        return altered(
+            pod,
+            metadata={
+                "name": f"{meta.name}-{index}",
+                "namespace": meta.namespace,
+                "uid": f"{meta.uid}-{index}",
+                "creation_timestamp": meta.creation_timestamp,
+                "annotations": {**pod.metadata.annotations, **marks, GROUP_NAME: meta.name},
+                "owner_references": meta.owner_references,
+            },
+            # the claims of others are their own
+            spec={"volumes": (), "resource_claims": ()},
+        )
+
+    def _alike(self, group: PodGroup) -> dict[str, Pod]:
+        """Pods that are all the same but for their tasks."""
+        try:
+            asked = GroupRecord.of(group).min_resources
+        except BadObject:
+            return {}  # set aside by the state, too: it is never admitted
+        if not asked or group.spec.min_member < 1:
+            return {}
+        spec, marks = self._spec(group, asked), group.metadata.annotations
+        minima = group.spec.min_task_member
+        tasks = [task for task in _tasks(group) for _ in range(minima[task])]
+        tasks += [""] * (group.spec.min_member - len(tasks))
+        return {
+            str(place): Pod(ObjectMeta(annotations={**marks, TASK_SPEC: task} if task else marks), spec)
+            for place, task in enumerate(tasks)
+        }
+
+    def _spec(self, group: PodGroup, asked: Mapping[str, int]) -> PodSpec:
+        requests: dict[str, str | int | float] = {
+            name: format_resource(name, -(-amount // group.spec.min_member))
+            for name, amount in asked.items()
+            if name != PODS
+        }
+        name = group.spec.priority_class_name
+        return PodSpec(
+            scheduler_name=self._names[0] if self._names else "",
+            containers=(Container(resources=ResourceRequirements(requests)),),
+            priority=self._priorities.get(name),
+            priority_class_name=name,
+        )
+
+
+def _tasks(group: PodGroup) -> list[str]:
+    """Its tasks that have a minimum, the smallest first."""
+    minima = group.spec.min_task_member
+    return sorted(minima, key=lambda task: (minima[task], task))
+
+
+def _asked(group: PodGroup) -> Hashable:
+    """What a group says of its pods; the same for those whose pods are alike, as far as groups tell."""
+    spec, marks = group.spec, group.metadata.annotations
+    return (
+        group.metadata.namespace,
+        spec.queue,
+        spec.min_member,
+        tuple(sorted((spec.min_resources or {}).items())),
+        tuple(sorted(spec.min_task_member.values())),
+        tuple(sorted(marks.items())),
+        spec.priority_class_name,
+    )
