@@ -1,0 +1,178 @@
+"""Forecasts: what will come is drawn from what came, intervals hold what they say, and what waits has an ETA."""
+
+from __future__ import annotations
+
+from itertools import islice, takewhile
+from pathlib import Path
+
+import pytest
+
+from tests import dsl
+from tests.dsl import Manifest
+from tests.eventlog.samples import SECOND
+from tests.timetravel.histories import START, scheduler
+from tests.timetravel.plays import CONF, Work, play
+from tests.timetravel.test_submit import PLAIN, after, begin, learn, one_node, only
+from vcd.eventlog import LogError, LogReader
+from vcd.model.codec import from_manifest
+from vcd.model.objects import PodGroup
+from vcd.timetravel.whatif.arrivals import Arrivals, Came
+from vcd.timetravel.whatif.forecasts import Span, span_of
+from vcd.timetravel.whatif.meant import Meant
+from vcd.timetravel.whatif.present import present
+from vcd.timetravel.whatif.submit import eta, eta_in_words, submit
+from vcd.timetravel.whatif.workload import GroupLife, workload_of
+
+MINUTE = 60 * SECOND
+ORDERED = CONF.replace("  - name: proportion\n", "")
+
+
+def arrivals(path: Path) -> Arrivals:
+    with LogReader(path) as reader:
+        past = workload_of(reader)
+        return Arrivals.of(past, Meant(past, present(reader, None).state))
+
+
+async def busy(path: Path) -> None:
+    """A job of 8 s every 5 s on one node for two of them: one or two always run, and no more ever wait."""
+    work = [Work(f"short-{n}", 5 * n + 1, 8) for n in range(24)]
+    await play(path, [dsl.node("n", cpu=2)], work, seconds=121, conf=ORDERED)
+
+
+# --- what will come ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_comes_is_a_copy_of_what_came_under_a_name_of_its_own(tmp_path: Path) -> None:
+    await busy(tmp_path / "log")
+    found = arrivals(tmp_path / "log")
+    assert (len(found.came), found.span) == (24, 120 * SECOND)
+    drawn = list(islice(found.drawn(START, lambda _: 0.0), 3))
+    assert [one.life.key for one in drawn] == [f"default/short-{n}~{n + 1}" for n in range(3)]
+    assert [(one.life.arrived - START) / SECOND for one in drawn] == [1, 6, 11]
+    (unit,) = drawn[0].units
+    assert (unit.key, unit.group, unit.node, unit.bound) == ("default/short-0-0~1", "default/short-0~1", "", None)
+    assert (unit.pod.metadata.name, drawn[0].of, drawn[0].lengths) == (
+        "short-0-0~1",
+        "default/short-0",
+        {unit.key: 8 * SECOND},
+    )
+
+
+async def test_as_many_come_in_a_time_as_came(tmp_path: Path) -> None:
+    await busy(tmp_path / "log")
+    stretches = iter([n * 0.37 % 1 for n in range(1000)])
+    drawn = arrivals(tmp_path / "log").drawn(START, lambda _: next(stretches))
+    hour = list(takewhile(lambda one: one.life.arrived < START + 3600 * SECOND, drawn))
+    assert 690 <= len(hour) <= 750  # 720 of one every 5 s
+    times = [one.life.arrived for one in hour]
+    assert times == sorted(times)
+
+
+def test_of_too_few_nothing_is_said() -> None:
+    life = GroupLife("default/a", a_group("a"), 10, waited=True)
+    assert list(Arrivals([Came(life, [])] * 2, 0, 100).drawn(0, lambda _: 0.0)) == []
+
+
+async def test_who_wants_the_whole_node_waits_for_a_gap_in_what_comes(tmp_path: Path) -> None:
+    # what runs has ended in 8 s at most: it is what comes that it waits for
+    await busy(tmp_path / "log")
+    found = submit(tmp_path / "log", dsl.flat([dsl.gang("large", 1, cpu=2)]), samples=4)
+    starts = only(found).starts
+    assert starts is not None
+    assert starts.high is None or starts.high > found.now + 8 * SECOND
+    assert "jobs go on coming like the last 24, which came in 2 min" in found.caveats
+    assert list(found.lines())[1].startswith("provided that jobs go on coming")
+
+
+# --- what the bounds say ----------------------------------------------------------------------------------------------
+
+
+def test_bounds_hold_four_in_five_of_what_may_come() -> None:
+    # of 19 runs the k-th stands for k/20
+    assert span_of(range(1, 20)) == Span(10, 2, 18, 19)
+    assert span_of([5]) == Span(5, 5, 5, 1)
+
+
+def test_runs_in_which_it_does_not_start_are_later_than_all_others() -> None:
+    assert span_of([*range(1, 13), *[None] * 7]) == Span(10, 2, None, 12)
+    assert span_of([*range(1, 5), *[None] * 15]) == Span(None, 2, None, 4)
+    assert span_of([None, None]) is None
+
+
+def test_what_may_have_been_earlier_is_in_the_lower_bound() -> None:
+    assert span_of(range(11, 30), [5] * 19) == Span(20, 7, 28, 19)
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+async def test_how_long_it_runs_may_be_said(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10, 10, 10, 10, 10)
+    found = submit(tmp_path / "log", [dsl.pod("work-9", cpu=1)], samples=2, runs_for=3 * MINUTE)
+    assert after(found, only(found).ends) == (3, 3, 3, 2)
+    assert "each is taken to run 3 min" in list(found.lines())[3]
+
+
+async def test_where_all_goes_at_once_nothing_is_run_unless_asked(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10)
+    told: list[object] = []
+    found = submit(tmp_path / "log", [dsl.pod("new", cpu=1)], first=told.append)
+    assert (found.samples, told, next(found.lines())) == (0, [], "job default/new starts at once: new to n")
+
+
+async def test_what_goes_at_once_is_told_before_the_runs(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10)
+    told: list[str] = []
+    submit(
+        tmp_path / "log",
+        dsl.flat([dsl.gang("new", 1, cpu=9)]),
+        samples=1,
+        first=lambda found: told.extend(found.lines()),
+    )
+    (line,) = told
+    assert line.startswith("job default/new: no pod can be placed at once: it waits at predicate for new-0: a pod of")
+
+
+async def test_what_waits_has_an_eta(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10, 10, 10, 10, 10)  # sessions 1 and 2
+        await begin(made, dsl.gang("work-8", 1, cpu=8), minutes=4)  # sessions 3 and 4
+        await begin(made, dsl.gang("waits", 1, cpu=8), minutes=2)  # 5 and 6
+    found = eta(tmp_path / "log", "default/waits", samples=3)
+    assert (after(found, only(found).starts), found.session, found.compared) == ((4, 4, 4, 3), 6, 0)
+    assert eta_in_words(found)[0] == "it starts in 4 min, as far as can be told"
+    assert after(earlier := eta(tmp_path / "log", "default/waits", session=5, samples=1), only(earlier).starts)[0] == 6
+    with pytest.raises(LogError, match="nothing of group default/work-8 waits after session 6"):
+        eta(tmp_path / "log", "default/work-8")
+    with pytest.raises(LogError, match="there is no group default/none after session 6"):
+        eta(tmp_path / "log", "default/none")
+
+
+async def test_what_never_fits_is_said_not_to_start(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await begin(made, dsl.gang("huge", 1, cpu=9))
+    assert eta_in_words(eta(tmp_path / "log", "default/huge", samples=1))[0].startswith("it never starts")
+
+
+async def test_runs_are_the_same_in_several_processes(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 1, 2, 3, 5, 8, 13)
+        await begin(made, dsl.gang("work-8", 1, cpu=8))
+    job = dsl.flat([dsl.gang("new", 1, cpu=8)])
+    assert submit(tmp_path / "log", job, samples=4, jobs=2) == submit(tmp_path / "log", job, samples=4)
+
+
+def a_group(name: str, **spec: object) -> PodGroup:
+    manifest: Manifest = {"kind": "PodGroup", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    group = from_manifest(manifest)[1]
+    assert isinstance(group, PodGroup)
+    return group
