@@ -47,8 +47,8 @@ from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, wo
 
 LOADS = (0.85, 1.0, 1.15)
 """The work that comes, as a part of what the cluster can do."""
-MADE = 9
-COUNT = 12
+MADE = 6
+COUNT = 8
 """Forecasts of a history."""
 NODES, CPU, JOBS = 8, 16, 300
 _BEGIN = 1_767_225_600 * SECOND

@@ -67,6 +67,9 @@ def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
         (("--session", "3", "--without", "node/n"), "--session is for --submit and --fill"),
         (("--submit", "-", "--fill", "-"), "either with --submit or with --fill"),
         (("--fill", "-", "--without", "node/n"), "leave out --submit and --fill"),
+        (("--fill", "-", "--run", "30m"), "--samples and --run are for --submit"),
+        (("--submit", "-", "--run", "soon"), "write it like 90s, 30m or 1h30m"),
+        (("--submit", "-", "--run", "0s"), "it must be more than nothing"),
         (("--scheduler-conf", "nowhere.conf"), "nowhere.conf: No such file"),
         (("--seed", "1", "--html", "nowhere/report.html"), "nowhere/report.html: No such file"),
     ],
@@ -75,6 +78,18 @@ def test_what_cannot_be_asked_is_refused_in_a_line(log: Path, arguments: tuple[s
     result = run("whatif", "--event-log", log, *arguments)
     assert result.exit_code == 2
     assert words in " ".join(result.stderr.split())
+
+
+def test_what_goes_at_once_is_the_first_line(log: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(yaml.safe_dump(dsl.pod("new", cpu=1)))
+    result = run("whatif", "--event-log", log, "--submit", job)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("job default/new starts at once: new to n\nas of ")
+    found = json.loads(run("whatif", "--event-log", log, "--submit", job, "--run", "90s", "-o", "json").stdout)
+    (job_found,) = found["jobs"]
+    assert (found["samples"], job_found["runs_for"]["median"]) == (20, 90_000_000_000)
+    assert job_found["ends"]["median"] - found["now"] == 90_000_000_000
 
 
 def test_a_bad_configuration_is_told_line_by_line(log: Path, tmp_path: Path) -> None:
