@@ -27,7 +27,7 @@ EXACT = 60
 together."""
 _COARSE, _SHORT = 0.03, 0.1
 """That part of the time gone by; and no more than this part of what work runs for."""
-LIMIT = 1500
+LIMIT = 600
 """So many sessions a run has at most."""
 _PEACEFUL = ("enqueue", "allocate", "backfill")
 """Actions that evict nobody."""
