@@ -38,7 +38,7 @@ from vcd.timetravel.whatif.edits import EditError, read_edits
 from vcd.timetravel.whatif.fill import Filling, fill
 from vcd.timetravel.whatif.forecasts import Submission
 from vcd.timetravel.whatif.report import html_report
-from vcd.timetravel.whatif.submit import SAMPLES, eta, eta_in_words, submit
+from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
 from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
 from vcd.timetravel.why.causes import FirstCauses
 from vcd.timetravel.why.changes import Change, What

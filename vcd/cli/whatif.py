@@ -125,7 +125,7 @@ def _submit(
     output: str,
 ) -> None:
     """Print the forecast; before it, as text, what the first session does, where that is not all that is asked."""
-    runs = samples or api.SAMPLES
+    runs = samples or api.RUNS
     with progress_bars() as told:
         submission = api.submit(
             log,

@@ -39,7 +39,7 @@ Length = Callable[[Unit, int], int]
 
 
 @dataclass(slots=True)
-class Piece:
+class SimulatedUnit:
     """A unit in the simulation. ``attempt`` counts its binds and evictions, so that what was due for an earlier one is
     passed over; ``due`` is when it ends unless it is evicted (None: it was never bound)."""
 
@@ -57,7 +57,7 @@ class _Gang:
     """A group in the simulation."""
 
     life: GroupLife
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[SimulatedUnit] = field(default_factory=list)
     admitted: bool = False
 
 
@@ -97,8 +97,8 @@ class SimulatedCluster:
         self._order = 0
         self._dirty = True
         self._timed = is_timed(policy)
-        self._of_key: dict[str, Piece] = {}
-        self._waiting: dict[str, Piece] = {}
+        self._of_key: dict[str, SimulatedUnit] = {}
+        self._waiting: dict[str, SimulatedUnit] = {}
         """Those that are there and have no node, by key."""
         self._gangs: dict[str, _Gang] = {}
 
@@ -145,7 +145,7 @@ class SimulatedCluster:
             gang = self._gangs[life.key] = _Gang(life)
             self._at(life.arrived, partial(self._group_comes, gang))
         for unit in units:
-            piece = Piece(unit)
+            piece = SimulatedUnit(unit)
             if unit.group in self._gangs:
                 self._gangs[unit.group].pieces.append(piece)
             if unit.delay is None or unit.group not in self._gangs:
@@ -191,7 +191,7 @@ class SimulatedCluster:
         self._happen(ev.ObjectPut("PodGroup", gang.life.key, "", encode_payload(gang.life.group)))
         self.measure.group(self.now, gang.life, self._work.queue_of(gang.life.key))
 
-    def _comes(self, piece: Piece) -> None:
+    def _comes(self, piece: SimulatedUnit) -> None:
         unit = piece.unit
         if unit.node and not piece.attempt and unit.node not in self.state.nodes:
             piece.over = True  # it was on a node that was gone already
@@ -207,12 +207,12 @@ class SimulatedCluster:
         if unit.bound is None and unit.ended is not None:
             self._at(unit.ended, partial(self._withdrawn, piece))
 
-    def _withdrawn(self, piece: Piece) -> None:
+    def _withdrawn(self, piece: SimulatedUnit) -> None:
         """Its owner gave up waiting, then as now."""
         if piece.present and not piece.node:
             self._ends(piece, "Failed")
 
-    def _show(self, piece: Piece, node: str, phase: str) -> None:
+    def _show(self, piece: SimulatedUnit, node: str, phase: str) -> None:
         pod, unit = piece.unit.pod, piece.unit
         created = pod.metadata.creation_timestamp
         if piece.attempt or unit.delay is not None:
@@ -225,7 +225,7 @@ class SimulatedCluster:
         )
         self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(shown)))
 
-    def _starts(self, piece: Piece, node: str, elapsed: int) -> None:
+    def _starts(self, piece: SimulatedUnit, node: str, elapsed: int) -> None:
         piece.node = node
         piece.attempt += 1
         self._waiting.pop(piece.unit.key, None)
@@ -236,7 +236,7 @@ class SimulatedCluster:
         phase = "Failed" if piece.unit.ending == "failed" else "Succeeded"
         self._unless_moved(piece, rest, partial(self._ends, piece, phase))
 
-    def _unless_moved(self, piece: Piece, after: int, do: Do) -> None:
+    def _unless_moved(self, piece: SimulatedUnit, after: int, do: Do) -> None:
         """Do something after a time to a piece that was not bound or evicted meanwhile."""
         attempt = piece.attempt
         self._at(self.now + after, lambda: do() if piece.attempt == attempt else None)
@@ -248,7 +248,7 @@ class SimulatedCluster:
         estimate = self._run_times.estimate(unit.pod, known)
         return max(2 * known, UNKNOWN_RUN) if estimate is None else estimate.median
 
-    def _ends(self, piece: Piece, phase: str) -> None:
+    def _ends(self, piece: SimulatedUnit, phase: str) -> None:
         self.measure.ends(self.now, piece.unit, piece.node)
         self._show(piece, piece.node, phase)
         piece.over, piece.node = True, ""
@@ -262,13 +262,13 @@ class SimulatedCluster:
                 self._removed(one)
             self._happen(ev.ObjectGone("PodGroup", gang.life.key))
 
-    def _removed(self, piece: Piece) -> None:
+    def _removed(self, piece: SimulatedUnit) -> None:
         if piece.present:
             piece.present = False
             del self._of_key[piece.unit.key]
             self._happen(ev.ObjectGone("Pod", piece.unit.key))
 
-    def _leaves(self, piece: Piece) -> None:
+    def _leaves(self, piece: SimulatedUnit) -> None:
         """An evicted pod is gone, and its controller makes another one."""
         self.measure.leaves(self.now, piece.unit, piece.node)
         piece.node = ""

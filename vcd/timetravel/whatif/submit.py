@@ -42,11 +42,11 @@ from vcd.timetravel.whatif.meant import Meant
 from vcd.timetravel.whatif.present import GoingOn, Present, present
 from vcd.timetravel.whatif.runtimes import ENOUGH, Estimate, RunTimes
 from vcd.timetravel.whatif.submitted import job_name, submitted
-from vcd.timetravel.whatif.trials import PAIRED, Outcome, Trials, hopeless
+from vcd.timetravel.whatif.trials import PAIRED, SampledRun, SampledRuns, hopeless
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
 from vcd.timetravel.workloads import Work
 
-SAMPLES = 20
+RUNS = 20
 """Runs, unless another number is asked for."""
 
 
@@ -87,7 +87,7 @@ def submit(
         first(at_once)
         asked = _Asked.of(reader, here, policy, seed, period)
     asked.submit(new, runs_for)
-    return asked.answer(at_once, samples or SAMPLES, jobs, progress)
+    return asked.answer(at_once, samples or RUNS, jobs, progress)
 
 
 def eta(
@@ -95,7 +95,7 @@ def eta(
     group: str,
     *,
     session: int | None = None,
-    samples: int = SAMPLES,
+    samples: int = RUNS,
     seed: int = 0,
     period: int = PERIOD,
     jobs: int = 1,
@@ -221,7 +221,9 @@ class _Asked:
         model, watched = RunTimes.of(self.past), tuple(job.key for job in at_once.jobs)
         never = hopeless(self.work, self.policy, self.seed, self.period)
         arrivals = Arrivals.of(self.past, self.meant)
-        trials = Trials(self.work, self.policy, model, arrivals, watched, samples, self.seed, self.period, self.known)
+        trials = SampledRuns(
+            self.work, self.policy, model, arrivals, watched, samples, self.seed, self.period, self.known
+        )
         trials.hopeless = frozenset(never)
         if self.without is not None and (trials.evicts or any(not unit.node for unit in self.without.units)):
             trials.without = self.without
@@ -238,7 +240,7 @@ class _Asked:
         )
 
     def _forecast(
-        self, job: Forecast, outcomes: list[Outcome], model: RunTimes, never: Mapping[str, tuple[ev.Waiting, ...]]
+        self, job: Forecast, outcomes: list[SampledRun], model: RunTimes, never: Mapping[str, tuple[ev.Waiting, ...]]
     ) -> Forecast:
         units = [unit for unit in self.work.units if unit.group == job.key]
         alone = next((never[unit.key] for unit in units if unit.key in never), ())
@@ -260,7 +262,7 @@ class _Asked:
         unknown = Estimate(UNKNOWN_RUN, UNKNOWN_RUN, UNKNOWN_RUN, "", 0)
         return max(estimates, key=lambda estimate: estimate.median, default=unknown)
 
-    def _victims(self, at_once: Submission, outcomes: list[Outcome]) -> list[ForecastVictim]:
+    def _victims(self, at_once: Submission, outcomes: list[SampledRun]) -> list[ForecastVictim]:
         """Who is evicted for it, in most runs first."""
         reasons = {victim.pod: victim.reason for victim in at_once.evicted}
         groups = {unit.key: unit.group for unit in self.work.units}
@@ -270,7 +272,7 @@ class _Asked:
         ]
         return sorted(found, key=lambda victim: (-victim.runs, victim.pod))
 
-    def _delays(self, outcomes: list[Outcome]) -> list[Delay]:
+    def _delays(self, outcomes: list[SampledRun]) -> list[Delay]:
         """Whose start moves, the longest first."""
         moved = defaultdict[str, list[float]](list)
         for outcome in outcomes:

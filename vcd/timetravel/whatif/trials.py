@@ -15,7 +15,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.timetravel.parallel import Part, in_order
 from vcd.timetravel.whatif.arrivals import Arrivals, Came
-from vcd.timetravel.whatif.cluster import UNKNOWN_RUN, Piece, SimulatedCluster
+from vcd.timetravel.whatif.cluster import UNKNOWN_RUN, SimulatedCluster, SimulatedUnit
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
@@ -36,7 +36,7 @@ _MOVES = "shuffle"
 
 
 @dataclass
-class Outcome:
+class SampledRun:
     """What one run came to.
 
     ``started`` and ``ended`` of each watched group, ns since the epoch: None is "not until ``until``", when the run
@@ -55,7 +55,7 @@ class Outcome:
 
 
 @dataclass
-class Trials:
+class SampledRuns:
     """The present (``work``) as it goes on for the groups ``watched``, under ``policy``; everything is drawn by
     ``seed``, run ``sample`` of ``samples`` always in the same way.
 
@@ -75,9 +75,9 @@ class Trials:
     hopeless: frozenset[str] = frozenset()
     without: Workload | None = None
 
-    def run(self, jobs: int, progress: Callable[[int], None]) -> list[Outcome]:
+    def run(self, jobs: int, progress: Callable[[int], None]) -> list[SampledRun]:
         """All runs, done by up to ``jobs`` processes; ``progress`` is told how many are done."""
-        found: list[Outcome] = []
+        found: list[SampledRun] = []
         size = -(-self.samples // (4 * jobs))
         parts = [(at, min(at + size, self.samples) - 1) for at in range(0, self.samples, size)]
         outcomes = self.outcomes((0, self.samples - 1)) if jobs < 2 else in_order(self.outcomes, parts, jobs)
@@ -93,11 +93,11 @@ class Trials:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = {**state, "policy": read_policy(state["policy"], logged=True)}
 
-    def outcomes(self, part: Part) -> Iterator[Outcome]:
+    def outcomes(self, part: Part) -> Iterator[SampledRun]:
         """The runs with these numbers."""
         return (self._outcome(sample) for sample in range(part[0], part[1] + 1))
 
-    def _outcome(self, sample: int) -> Outcome:
+    def _outcome(self, sample: int) -> SampledRun:
         compared = self.without is not None and sample < PAIRED
         others = self._others() if compared else ()
         run = Continued(self, self.work, sample, others)
@@ -148,7 +148,7 @@ class Continued(SimulatedCluster):
     """
 
     def __init__(
-        self, trials: Trials, work: Workload, sample: int, others: Collection[str] = (), until: int | None = None
+        self, trials: SampledRuns, work: Workload, sample: int, others: Collection[str] = (), until: int | None = None
     ) -> None:
         work = copy(work)
         work.groups = dict(work.groups)
@@ -181,11 +181,11 @@ class Continued(SimulatedCluster):
         job = self.measure.jobs.get(key)
         return None if job is None else job.started
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SampledRun:
         """Of the watched groups."""
         watched = self._trials.watched
         started = {key: self.started(key) for key in watched}
-        return Outcome(
+        return SampledRun(
             until=self.now,
             started=started,
             ended={key: self._end(key) for key in watched},
@@ -215,11 +215,11 @@ class Continued(SimulatedCluster):
         end = max(ends, default=self.now)
         return 2 * end - self._work.begin if self._until is None else self._until
 
-    def _starts(self, piece: Piece, node: str, elapsed: int) -> None:
+    def _starts(self, piece: SimulatedUnit, node: str, elapsed: int) -> None:
         super()._starts(piece, node, elapsed)
         self._open.discard(piece.unit.key)
 
-    def _ends(self, piece: Piece, phase: str) -> None:
+    def _ends(self, piece: SimulatedUnit, phase: str) -> None:
         super()._ends(piece, phase)
         self._open.discard(piece.unit.key)
 
@@ -287,7 +287,7 @@ class _Emptied(SimulatedCluster):
     def _settled(self) -> bool:
         return self.stopped
 
-    def _starts(self, piece: Piece, node: str, elapsed: int) -> None:
+    def _starts(self, piece: SimulatedUnit, node: str, elapsed: int) -> None:
         super()._starts(piece, node, elapsed)
         self.placed.add(piece.unit.key)
 
