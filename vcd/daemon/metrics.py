@@ -545,7 +545,7 @@ def _job_series(view: _View, progress: Mapping[str, _Progress] | None) -> Series
 
 def _checked(gauges: Iterable[Gauge]) -> list[Gauge]:
     """The gauges of a plugin. Raises what it raises, and ValueError or TypeError for what is no gauge."""
-    result = [Gauge(name, labels, float(value)) for name, labels, value in gauges]
+    result = [Gauge(name, labels, float(value)) for name, labels, value, *_ in gauges]
     for name in {gauge.name for gauge in result}:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a metric")
@@ -558,7 +558,7 @@ def _guarantees(session: Session) -> Iterator[Gauge]:
         if guarantee:
             names = names_in_order(guarantee)
             amounts = [guarantee[name] for name in names]
-            yield from resource_gauges("vcd_queue_guarantee", queue.name, names, amounts)
+            yield from resource_gauges("guarantee", queue.name, names, amounts)
 
 
 def _in_units(session: Session, amounts: npt.NDArray[np.int64]) -> dict[LabelValues, float]:

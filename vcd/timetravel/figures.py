@@ -7,24 +7,12 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from vcd.model.quantity import to_volcanos_unit
-from vcd.model.requests import CPU, MEMORY, format_sum
+from vcd.model.requests import format_sum
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.state.sums import sums_by
-
-_SERIES_OF = {
-    "vcd_queue_guarantee": "guarantee",
-    "volcano_queue_deserved": "deserved",
-    "volcano_queue_capacity": "capability",
-    "volcano_queue_real_capacity": "real_capability",
-    "volcano_queue_allocated": "allocated",
-    "volcano_queue_request": "request",
-    "volcano_queue_inqueue": "inqueue",
-}
-_RESOURCE_OF = {"_milli_cpu": CPU, "_memory_bytes": MEMORY, "_scalar_resources": ""}
 
 
 class QueueFigures(msgspec.Struct, omit_defaults=True):
@@ -86,19 +74,15 @@ def held_by_queue(session: Session, held: Ints) -> dict[str, dict[str, int]]:
 
 def _take(gauges: Iterable[Gauge], found: dict[str, QueueFigures]) -> None:
     counted: dict[tuple[str, str], dict[str, int]] = {}
-    for gauge in gauges:
-        labels = dict(gauge.labels)
-        figures = found.get(labels.get("queue_name", ""))
+    for figure in [gauge.figure for gauge in gauges if gauge.figure is not None]:
+        figures = found.get(figure.queue)
         if figures is None:
             continue
-        if gauge.name == "volcano_queue_share":
-            figures.share = gauge.value
-        elif gauge.name == "volcano_queue_overused":
-            figures.overused = bool(gauge.value)
-        for ending, resource in _RESOURCE_OF.items():
-            series = _SERIES_OF.get(gauge.name.removesuffix(ending)) if gauge.name.endswith(ending) else None
-            if series is not None:
-                name = resource or labels["resource"]
-                counted.setdefault((figures.name, series), {})[name] = round(gauge.value / to_volcanos_unit(name))
+        if figure.resource:
+            counted.setdefault((figures.name, figure.series), {})[figure.resource] = round(figure.value)
+        elif figure.series == "share":
+            figures.share = figure.value
+        elif figure.series == "overused":
+            figures.overused = bool(figure.value)
     for (queue, series), amounts in counted.items():
         found[queue].amounts[series] = amounts

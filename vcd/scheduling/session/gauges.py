@@ -4,31 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from vcd.model.quantity import to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY
 
 
+class QueueFigure(NamedTuple):
+    """A figure of a queue, as explanations tell it: one of SERIES of a resource in its base unit, or a plain number
+    such as its ``share`` (no resource)."""
+
+    series: str
+    queue: str
+    resource: str
+    value: float
+
+
 class Gauge(NamedTuple):
-    """A value under a metric's full name; series not given again in the next session vanish."""
+    """A value under a metric's full name; series not given again in the next session vanish. ``figure`` is what it is
+    of a queue, if it is that."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
     value: float
+    figure: QueueFigure | None = None
 
 
-def resource_gauges(prefix: str, queue: str, resources: Sequence[str], values: Iterable[float]) -> Iterator[Gauge]:
-    """Amounts of a queue under Volcano's three series: ``..._milli_cpu``, ``..._memory_bytes``,
-    ``..._scalar_resources`` with a label per resource (Volcano ``pkg/scheduler/metrics/queue.go``). An infinite amount
-    is no limit, and not shown."""
-    label = ("queue_name", queue)
+SERIES: Final = {
+    "guarantee": "vcd_queue_guarantee",
+    "deserved": "volcano_queue_deserved",
+    "capability": "volcano_queue_capacity",
+    "real_capability": "volcano_queue_real_capacity",
+    "allocated": "volcano_queue_allocated",
+    "request": "volcano_queue_request",
+    "inqueue": "volcano_queue_inqueue",
+}
+"""What plugins count of queues by resource, each with the beginning of the metric's name that shows it."""
+
+
+def resource_gauges(series: str, queue: str, resources: Sequence[str], values: Iterable[float]) -> Iterator[Gauge]:
+    """Amounts of a queue, one of SERIES, in base units: under Volcano's three names, ``..._milli_cpu``,
+    ``..._memory_bytes`` and ``..._scalar_resources`` with a label per resource (Volcano
+    ``pkg/scheduler/metrics/queue.go``). An infinite amount is no limit, and not shown."""
+    label, prefix = ("queue_name", queue), SERIES[series]
     for name, value in zip(resources, values, strict=True):
         if value == inf:
             continue
+        figure = QueueFigure(series, queue, name, value)
         if name == CPU:
-            yield Gauge(f"{prefix}_milli_cpu", (label,), value)
+            yield Gauge(f"{prefix}_milli_cpu", (label,), value, figure)
         elif name == MEMORY:
-            yield Gauge(f"{prefix}_memory_bytes", (label,), value)
+            yield Gauge(f"{prefix}_memory_bytes", (label,), value, figure)
         else:
-            yield Gauge(f"{prefix}_scalar_resources", (label, ("resource", name)), value * to_volcanos_unit(name))
+            labels = (label, ("resource", name))
+            yield Gauge(f"{prefix}_scalar_resources", labels, value * to_volcanos_unit(name), figure)
+
+
+def queue_gauge(series: str, queue: str, value: float) -> Gauge:
+    """A plain number of a queue: its ``share``, ``weight``, or whether it is ``overused``."""
+    return Gauge(f"volcano_queue_{series}", (("queue_name", queue),), value, QueueFigure(series, queue, "", value))

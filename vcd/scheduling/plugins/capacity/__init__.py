@@ -26,7 +26,7 @@ from vcd.scheduling.plugins.capacity.accounts import (
 )
 from vcd.scheduling.plugins.capacity.reclaim import Reclaim
 from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, link, set_limits
-from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
@@ -383,22 +383,21 @@ class CapacityPlugin(KeepsAccounts):
         for account in self._accounts:
             queue = account.name
             for series, values in (
-                ("volcano_queue_allocated", account.allocated),
-                ("volcano_queue_request", account.request),
-                ("volcano_queue_inqueue", account.inqueue_sum()),
-                ("volcano_queue_deserved", account.deserved),
-                ("vcd_queue_guarantee", account.guarantee),
+                ("allocated", account.allocated),
+                ("request", account.request),
+                ("inqueue", account.inqueue_sum()),
+                ("deserved", account.deserved),
+                ("guarantee", account.guarantee),
             ):
                 yield from resource_gauges(series, queue, names, values)
             for series, limits in (
-                ("volcano_queue_capacity", account.capability),
-                ("volcano_queue_real_capacity", account.real_capability),
+                ("capability", account.capability),
+                ("real_capability", account.real_capability),
             ):
                 shown = [inf if limit >= UNLIMITED else limit for limit in limits]
                 yield from resource_gauges(series, queue, names, shown)
-            label = (("queue_name", queue),)
-            yield Gauge("volcano_queue_share", label, account.share)
-            yield Gauge("volcano_queue_overused", label, float(account.share > 1))
+            yield queue_gauge("share", queue, account.share)
+            yield queue_gauge("overused", queue, float(account.share > 1))
 
 
 def _rank(account: Account) -> Rank:

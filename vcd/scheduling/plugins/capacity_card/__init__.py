@@ -27,7 +27,7 @@ from vcd.scheduling.plugins.capacity_card.releasing import QuotaFreed
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.parts import Predicate, Score
-from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
@@ -305,10 +305,10 @@ def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
     for series, basic, amounts in (
         ("allocated", account.basic_allocated, used),
         ("deserved", account.deserved, quota),
-        ("capacity", [inf if may is None else may for may in account.capability], quota),  # no limit is not shown
-        ("real_capacity", account.limit, quota),
+        ("capability", [inf if may is None else may for may in account.capability], quota),  # no limit is not shown
+        ("real_capability", account.limit, quota),
     ):
-        yield from resource_gauges(f"volcano_queue_{series}", queue.name, (*BASIC, *cards), (*basic, *amounts))
+        yield from resource_gauges(series, queue.name, (*BASIC, *cards), (*basic, *amounts))
     for series, basic, sums in (
         ("request", account.basic_request, account.request),
         ("inqueue", account.basic_inqueue, account.inqueue),
@@ -316,8 +316,8 @@ def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
         names = sorted({*((card,) for card in cards), *sums})
         texts = ["|".join(parts) for parts in names]
         amounts = [sums.get(parts, 0) for parts in names]
-        yield from resource_gauges(f"volcano_queue_{series}", queue.name, (*BASIC, *texts), (*basic, *amounts))
-    yield Gauge("volcano_queue_share", (label,), account.share())
+        yield from resource_gauges(series, queue.name, (*BASIC, *texts), (*basic, *amounts))
+    yield queue_gauge("share", queue.name, account.share())
     for card, may, have in zip(cards, quota, used, strict=True):
         labels = (label, ("card", card))
         yield Gauge("vcd_queue_card_quota", labels, may / MILLI)

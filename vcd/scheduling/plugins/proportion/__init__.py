@@ -16,7 +16,7 @@ from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges
 from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -369,21 +369,23 @@ class ProportionPlugin(KeepsAccounts):
         for queue in self._session.queue_list:
             account = self._shares.get(queue.index)
             none: Sequence[float] = [0.0] * self._width
-            label = (("queue_name", queue.name),)
             for series, values in (
                 ("allocated", none if account is None else account.allocated),
                 ("request", none if account is None else account.request.tolist()),
                 ("inqueue", none if account is None else account.inqueue.sum(axis=0).tolist()),
                 ("deserved", none if account is None else account.deserved_list),
             ):
-                yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, values)
-            yield Gauge("volcano_queue_weight", label, queue.weight)
-            yield Gauge("volcano_queue_share", label, 0.0 if account is None else account.share)
+                yield from resource_gauges(series, queue.name, resources, values)
+            yield queue_gauge("weight", queue.name, queue.weight)
+            yield queue_gauge("share", queue.name, 0.0 if account is None else account.share)
             overused = account is not None and self.overused(queue) is not None
-            yield Gauge("volcano_queue_overused", label, float(overused))
+            yield queue_gauge("overused", queue.name, float(overused))
             if account is not None:
-                for series, limits in (("capacity", account.capability), ("real_capacity", account.real_capability)):
-                    yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, limits.tolist())
+                for series, limits in (
+                    ("capability", account.capability),
+                    ("real_capability", account.real_capability),
+                ):
+                    yield from resource_gauges(series, queue.name, resources, limits.tolist())
 
 
 class _AbovePart(Allowance):
