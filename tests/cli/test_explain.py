@@ -154,6 +154,12 @@ def test_what_cannot_be_told_is_said_in_a_line(busy: Path, arguments: tuple[str,
 # --- the cluster ------------------------------------------------------------------------------------------------------
 
 
+def test_a_pod_that_waits_is_told_with_the_verdict_on_its_job(busy: Path) -> None:
+    verdict = run("job", "large", "--event-log", busy).stdout.splitlines()[0]
+    assert verdict.startswith("large wait")
+    assert run("pod", "large-0", "--event-log", busy).stdout.splitlines()[0] == verdict
+
+
 def test_without_a_kind_the_clusters_first_causes_are_told(busy: Path) -> None:
     lines = run("--event-log", busy).stdout.splitlines()
     assert lines[0].startswith("1.3 pod-hours lost by 2 jobs in the log's last 24 h, 2026-01-01T00:00:00.000Z to ")

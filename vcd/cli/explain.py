@@ -88,10 +88,20 @@ def _job(asked: _Asked) -> _Told:
     return _Job(story, api.with_fix(verdict, change), obstacles, change, at_session)
 
 
+def _pod(asked: _Asked) -> _Told:
+    story = asked.log.pod(asked.name, asked.namespace, asked.session, asked.since)
+    if not story.group or not any(episode.what == "waited" for episode in story.episodes):
+        return _Job(story)
+    try:  # a pod waits for what its job waits for
+        return _Job(story, asked.log.job(story.group, "", asked.session, asked.since).verdict())
+    except api.NotFound:
+        return _Job(story)
+
+
 KINDS: dict[str, Callable[[_Asked], _Told]] = {
     "cluster": lambda asked: asked.log.causes(asked.first, asked.session, change=asked.change),
     "job": _job,
-    "pod": lambda asked: asked.log.pod(asked.name, asked.namespace, asked.session, asked.since),
+    "pod": _pod,
     "queue": lambda asked: asked.log.queue(asked.name, asked.first, asked.session),
     "session": lambda asked: asked.log.session(asked.session or asked.name or "last"),
     "eviction": lambda asked: asked.log.eviction(asked.name, asked.namespace, asked.session, asked.since),
