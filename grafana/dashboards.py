@@ -275,7 +275,13 @@ def _reasons() -> list[AnyPanel]:
     columns = {"pods": Query(f"max by (queue, gate, reason) ({pods})")}
     listed = Text("Now", "Pods that wait, by queue, gate and cause.", runbook="queue-starving")
     lacking = Text("Jobs below their minimum", "Jobs that do not have the pods that they need to start.")
+    why = Text("Why pods wait", "Pods that wait, each by the cause that held longest of its group's wait.")
+    lost = Text("Lost to waiting", "Pod-hours that pods waited in the last hour, by the same cause.", "h")
+    verdicts, waited = (of_queue(name, label="queue") for name in ("vcd_verdict_pods", "vcd_lost_pod_seconds_total"))
+    hours = f"sum by (cause) (increase({waited}[1h])) / 3600"
     return [
+        lines(why, Query(f"sum by (cause) ({verdicts})", "{{cause}}"), width=12, stacked=True),
+        lines(lost, Query(hours, "{{cause}}"), width=12, stacked=True),
         lines(reason, Query(f"sum by (reason) ({pods})", "{{reason}}"), width=12, stacked=True),
         lines(gate, Query(f"sum by (gate) ({groups})", "{{gate}}"), width=12, stacked=True),
         rows(listed, columns, {"queue": "queue", "gate": "gate", "reason": "reason"}),

@@ -13,15 +13,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("model", "state", "scheduling", "eventlog", "kube", "timetravel", "daemon", "embedded", "api", "view", "cli")
+PARTS = (
+    *("model", "state", "scheduling", "eventlog", "kube", "diagnosis", "timetravel", "daemon", "embedded"),
+    *("api", "view", "cli"),
+)
 
 # The arrows of the design, and of what lies below an arrow's end: state and model under scheduling, model under kube.
 ARROWS = {
     "cli": {"api", "view", "daemon", "embedded"},
     "view": {"api"},
     "api": {"timetravel", "scheduling", "state", "model"},
-    "daemon": {"kube", "eventlog", "scheduling", "state", "model"},
-    "timetravel": {"eventlog", "scheduling", "state", "model"},
+    "daemon": {"kube", "diagnosis", "eventlog", "scheduling", "state", "model"},
+    "timetravel": {"diagnosis", "eventlog", "scheduling", "state", "model"},
+    "diagnosis": {"eventlog", "scheduling", "state", "model"},
     "scheduling": {"state", "model"},
     "state": {"model"},
     "eventlog": {"model"},

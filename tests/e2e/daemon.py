@@ -7,6 +7,7 @@ with the part of it in which the process wanted to go on and other processes had
 ``E2E_SILENCE`` (seconds) is after how long a silent watch is begun anew.
 ``E2E_WALL_AHEAD`` (a path) holds the seconds that the wall clock is ahead of the machine's, at each look.
 ``E2E_LOOKUP`` (seconds) is for how long a call that was done may not show in the watch.
+``E2E_ASKED`` (seconds) is after how long a waiting group is asked about again, and told other figures.
 ``E2E_FILE_LIMIT`` (bytes) is the size beyond which no file can grow, as a full disk.
 """
 
@@ -24,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from vcd.cli import main
-from vcd.daemon import lookups
+from vcd.daemon import lookups, verdicts
 from vcd.daemon.metrics import Metrics
 from vcd.kube.clock import SystemClock
 from vcd.kube.watcher import Watcher
@@ -93,6 +94,10 @@ def _look_again_after(seconds: float) -> None:
     lookups.PATIENCE = seconds
 
 
+def _ask_again_after(seconds: float) -> None:
+    verdicts.AGAIN = verdicts.FIGURES = seconds
+
+
 def _keep_house_each(seconds: float) -> None:
     module = importlib.import_module("vcd.cli.run")
     parse = module.parse_options
@@ -112,6 +117,8 @@ if __name__ == "__main__":
         _wall_ahead(Path(os.environ["E2E_WALL_AHEAD"]))
     if "E2E_LOOKUP" in os.environ:
         _look_again_after(float(os.environ["E2E_LOOKUP"]))
+    if "E2E_ASKED" in os.environ:
+        _ask_again_after(float(os.environ["E2E_ASKED"]))
     if "E2E_FILE_LIMIT" in os.environ:
         limit = int(os.environ["E2E_FILE_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

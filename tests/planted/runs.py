@@ -79,8 +79,17 @@ QUIET = 0.4
 """Seconds in which nothing is logged once a stage is over."""
 
 
-async def under_a_daemon(plant: Plant, folder: Path) -> Path:
-    """The log of a daemon that was ended after it had seen the last stage."""
+class Served(NamedTuple):
+    """What a daemon left of a plant: its log, the conditions of the group that is asked for by type, and its metrics
+    by name and labels."""
+
+    log: Path
+    conditions: dict[str, dict[str, str]]
+    metrics: dict[str, float]
+
+
+async def under_a_daemon(plant: Plant, folder: Path) -> Served:
+    """What is left of a daemon that was ended after it had seen the last stage."""
     async with Cluster(folder) as cluster:
         for name in plant.namespaces:
             if cluster.store.find("namespaces", None, name) is None:
@@ -90,8 +99,7 @@ async def under_a_daemon(plant: Plant, folder: Path) -> Path:
         _put(cluster.store, plant.stages[0].put)
         await until(lambda: _at_rest(cluster.store), what="nodes are ready, and what runs has its status")
         _let_go(cluster.store, plant.stages[0].put)
-        free = (f"--{name}-address=127.0.0.1:0" for name in ("listen", "healthz"))
-        daemon = await cluster.started("planted", f"--scheduler-conf={conf}", *free)
+        daemon = await cluster.started("planted", f"--scheduler-conf={conf}", E2E_ASKED="0")
         began = time.monotonic()
         await _settled(cluster, daemon, plant.stages[0], 0)
         for stage in plant.stages[1:]:
@@ -105,9 +113,12 @@ async def under_a_daemon(plant: Plant, folder: Path) -> Path:
         logged = _logged(daemon)
         cluster.store.patch("queues.scheduling.volcano.sh", None, "root", {"metadata": {"labels": {"seen": "yes"}}})
         await until(lambda: _logged(daemon) > logged, what="the log's end is now")
+        metrics = await daemon.metrics()
         daemon.process.terminate()
         await daemon.ended()
-        return daemon.log
+        group = cluster.store.get("podgroups.scheduling.volcano.sh", *plant.asked.split("/"))
+        shown = {one["type"]: one for one in group.get("status", {}).get("conditions", ())}
+        return Served(daemon.log, shown, metrics)
 
 
 async def _settled(cluster: Cluster, daemon: Daemon, stage: Stage, told: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from tests.planted.asking import malformed, misnamed, verdict_of
 from tests.planted.causes import CAUSES, planted
 from tests.planted.census import room_cause
 from tests.planted.plant import Plant
-from tests.planted.runs import CYCLES, by_hand, under_a_daemon
+from tests.planted.runs import CYCLES, Served, by_hand, under_a_daemon
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.reasons import Reason
@@ -80,16 +81,16 @@ def test_a_seed_gives_the_same_cluster_again() -> None:
 
 
 @pytest.fixture(scope="module")
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plant, Path]:
-    """A plant of the code that is asked for, and the log that a daemon wrote of it."""
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plant, Served]:
+    """A plant of the code that is asked for, and what a daemon left of it."""
     plant = planted(request.param, 1)
     return plant, asyncio.run(under_a_daemon(plant, tmp_path_factory.mktemp(plant.code)))
 
 
 @pytest.mark.parametrize("served", CAUSES, indirect=True)
-def test_the_job_waits_under_a_daemon(served: tuple[Plant, Path]) -> None:
-    plant, log = served
-    with LogReader(log) as reader:
+def test_the_job_waits_under_a_daemon(served: tuple[Plant, Served]) -> None:
+    plant, left = served
+    with LogReader(left.log) as reader:
         plans = _plans(reader)
     groups = {
         statement.group
@@ -135,10 +136,31 @@ async def test_the_verdict_names_what_was_planted(plant: Plant, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("served", EXPLAINED, indirect=True)
-def test_the_verdict_of_a_daemons_log_names_what_was_planted(served: tuple[Plant, Path]) -> None:
-    plant, log = served
-    verdict = verdict_of(log, plant)
+def test_the_verdict_of_a_daemons_log_names_what_was_planted(served: tuple[Plant, Served]) -> None:
+    plant, left = served
+    verdict = verdict_of(left.log, plant)
     assert [*misnamed(plant, verdict), *malformed(plant, verdict)] == []
+
+
+NOT_TOLD = ("pods-missing", "queue-missing")
+"""Codes at which no session looks at the group: it gets no condition, and has no pods that are counted."""
+CLOCK = re.compile(r"\S+ waits [^:]+: ")
+KEY = re.compile(r" \([^()]*\)(?=( and \d+ other jobs?)? first)")
+"""What put another job first: only the log has the session in which it did, as that began."""
+
+
+@pytest.mark.parametrize("served", EXPLAINED, indirect=True)
+def test_the_condition_and_the_metric_say_what_the_verdict_says(served: tuple[Plant, Served]) -> None:
+    plant, left = served
+    verdict = verdict_of(left.log, plant)
+    text = KEY.sub("", CLOCK.sub("", verdict.text, count=1))
+    if plant.code in NOT_TOLD:
+        assert left.conditions == {}
+        return
+    assert left.conditions["Unschedulable"]["message"].partition(" tasks in gang unschedulable: ")[2] == text
+    for name in ("vcd_verdict_pods", "vcd_lost_pod_seconds_total"):
+        series = {one: value for one, value in left.metrics.items() if one.startswith(f"{name}{{") and value}
+        assert any(f'cause="{plant.code}"' in one for one in series), series
 
 
 @pytest.mark.parametrize("code", [code for code in SHORT_BEFORE if code in EXPLAINED])

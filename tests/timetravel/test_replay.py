@@ -190,6 +190,40 @@ def _swap_nodes(plan: ev.Plan) -> ev.Plan:
     return msgspec.structs.replace(plan, statements=(msgspec.structs.replace(statement, operations=operations),))
 
 
+def _with_words(plan: ev.Plan) -> ev.Plan:
+    """A plan as version 2 had it: with the words of conditions, and groups that only have other words now."""
+    groups = [
+        msgspec.structs.replace(one, condition=(*one.condition[:3], "1/1 tasks in gang unschedulable: no room"))
+        for one in plan.groups
+        if one.condition is not None
+    ]
+    only_words = ev.GroupStatus("default/old", "Inqueue", ("Unschedulable", "True", "NotEnoughResources", "x"))
+    return msgspec.structs.replace(plan, groups=(*groups, only_words))
+
+
+@pytest.mark.parametrize(("version", "where"), [("2", None), ("3", "group status 0")])
+async def test_words_of_conditions_in_older_plans_are_not_compared(
+    tmp_path: Path, version: str, where: str | None
+) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=100, phase="Inqueue"))
+        await made.cycle(forge=_with_words, made_by={"plan": version})
+    (one,) = replay(tmp_path / "log")
+    assert (one.difference and one.difference.where) == where
+
+
+async def test_a_status_beside_its_condition_is_compared_in_older_plans(tmp_path: Path) -> None:
+    def otherwise(plan: ev.Plan) -> ev.Plan:
+        (status,) = plan.groups
+        return msgspec.structs.replace(plan, groups=(msgspec.structs.replace(status, running=7),))
+
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=100, phase="Inqueue"))
+        await made.cycle(forge=otherwise, made_by={"plan": "2"})
+    (one,) = replay(tmp_path / "log")
+    assert one.difference is not None and one.difference.where == "group status 0"
+
+
 async def test_a_plugin_that_fails_today_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with scheduler(tmp_path / "log") as made:
         await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import KW_ONLY, InitVar, dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 
 import structlog
 
@@ -21,7 +21,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import is_timed, kinds
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.session.outside import NOBODY, Outside, Recorder
+from vcd.scheduling.session.outside import NOBODY, Outside, Recorder, Remembered
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.verify import stale_statements
 from vcd.state.snapshot import Snapshot, SnapshotMaker
@@ -63,6 +63,8 @@ class Cycle:
     outside: Outside = NOBODY
     watchdog: InitVar[Watchdog | None] = None
     check: SelfCheck | None = None
+    deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while plugins are asked."""
 
     def __post_init__(self, watchdog: Watchdog | None) -> None:
         self._watchdog = watchdog or Watchdog(self.keeper)
@@ -104,12 +106,15 @@ class Cycle:
         policy, seed, now = self.policy(), self.seed, self.clock()
         durations: dict[str, float] = {}
         stopwatch = _Stopwatch(durations)
-        snapshot = self._maker.snapshot()
-        stopwatch("snapshot")
-        recorder = Recorder(self.outside, time.monotonic_ns)
-        late = self._watchdog.begin(now)
-        deciding = in_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder, late)
-        session, plan, encoded = await self._watchdog.attend(deciding)
+        async with self.deciding:
+            stopwatch.restart()
+            snapshot = self._maker.snapshot()
+            stopwatch("snapshot")
+            recorder = Recorder(self.outside, time.monotonic_ns)
+            late = self._watchdog.begin(now)
+            deciding = in_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder, late)
+            session, plan, encoded = await self._watchdog.attend(deciding)
+        session.outside = Remembered(recorder.asked)  # who asks it again gets what was answered then
         if self.may_decide() != epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
             return False

@@ -21,6 +21,7 @@ _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 _WAITS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 10800.0, 21600.0, 43200.0, 86400.0, 259200.0, 604800.0)
 _JOB_LABELS = ("job_name", "queue", "job_namespace")
 _WHY = ("queue", "gate", "reason")
+_VERDICT = ("queue", "cause")
 _KIND = ("kind",)
 
 WATCH = {
@@ -124,6 +125,8 @@ LEADER = (
         "Pods that were chosen to go, by action, the queue that gets the room and the queue that they are of.",
         ("action", "queue", "victim_queue"),
     ),
+    _gauge("vcd_verdict_pods", "Pods that wait, by the cause that held longest of their group's wait.", _VERDICT),
+    _counter("vcd_lost_pod_seconds_total", "Time that pods waited, by the same cause.", _VERDICT),
     _gauge("vcd_misconfigured", "Problems that plugins see in an object's configuration.", ("kind", "name")),
     _gauge("vcd_jobs_without_series", "Jobs that have no series of their own, since they are more than --job-series."),
 )

@@ -131,6 +131,7 @@ class SessionSummary:
     evicted: Counter[LabelValues]
     placed: _Placed
     silent: list[tuple[str, Exception]]
+    verdicts: dict[LabelValues, int]
 
 
 class Metrics:
@@ -166,6 +167,9 @@ class Metrics:
         self._jobs = _Jobs()
         self._leader = SeriesStore(fam.LEADER)
         self._decided: OrderedDict[int, _Decided] = OrderedDict()
+        self._verdicts: Mapping[LabelValues, int] = {}
+        self._judged = self._clock()
+        """Pods that wait, by verdict, and since when their time is to be counted."""
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -212,6 +216,7 @@ class Metrics:
             for queue, created in placed.by_queue.items():
                 self._leader.distribution("vcd_wait_seconds", queue).observe_many(_ages(created, placed.now) / 1000)
             self._view = summary.view
+            self.observe_verdicts(summary.verdicts)
             self._tell_series(len(summary.view.jobs))
         self._take_early(summary.session, placed.left)
 
@@ -288,6 +293,34 @@ class Metrics:
             age = _age(decided.now, created) + waited
             self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Bound").observe(age)
 
+    def judge(self, causes: Mapping[str, str]) -> Callable[[], dict[LabelValues, int]]:
+        """Note the causes that held longest, by group; what comes of it is for ``observe_verdicts``, and made where
+        sessions' summaries are made, one after the other."""
+        waiting = self._jobs.waiting
+
+        def judged() -> dict[LabelValues, int]:
+            waiting.judge(causes)
+            return dict(waiting.verdicts)
+
+        return judged
+
+    def observe_verdicts(self, verdicts: Mapping[LabelValues, int]) -> None:
+        """Note how many pods wait, by queue and the cause of their group's wait."""
+        self._count_lost()
+        self._verdicts = verdicts
+        self._leader.show("vcd_verdict_pods", dict(sorted(verdicts.items())))
+
+    def _count_lost(self) -> None:
+        """Count the time that pods waited since this was done last."""
+        now, before = self._clock(), self._judged
+        self._judged = now
+        for labels, pods in self._verdicts.items():
+            self._leader.add("vcd_lost_pod_seconds_total", *labels, by=pods * max(0.0, now - before))
+
+    def observe_silent(self, name: str, what: str, error: Exception) -> None:
+        """Note that a plugin decided well and cannot tell something else."""
+        self._count_silent(name, what, error)
+
     def observe_misconfigured(self, counts: Mapping[LabelValues, int]) -> None:
         """Note how many problems plugins see in which objects, by kind and key, as of the last session."""
         self._leader.show("vcd_misconfigured", counts)
@@ -322,6 +355,7 @@ class Metrics:
         kinds = Counter(kind for kind, _ in self.set_aside())
         self.series.show("vcd_objects_set_aside", {(kind,): kinds[kind] for kind in sorted(kinds)})
         self._show_watches(self.watches(), self._clock())
+        self._count_lost()
         stores = (self.series.copy(), self._leader.copy())
         page = _Page(stores, self._view, dict(self._jobs.progress), self._series_left_out, self._process)
         return lambda: generate_latest(page)
@@ -395,7 +429,8 @@ def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided 
     counts["volcano_schedule_attempts_total", "unschedulable"] = failed
     counts["vcd_session_statements_total", "stale"] = len(stale)
     number = 0 if record is None else record.session
-    return SessionSummary(known, view, number, counts, _evictions(session, evicting), placed, silent)
+    verdicts = dict(known.waiting.verdicts)
+    return SessionSummary(known, view, number, counts, _evictions(session, evicting), placed, silent, verdicts)
 
 
 def _evicted_by(statement: Statement) -> list[str]:

@@ -11,6 +11,7 @@ from vcd.daemon.cycle import Cycle
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.telling import Telling
 from vcd.daemon.terms import Terms
+from vcd.daemon.verdicts import Verdicts
 from vcd.daemon.watches import Watches
 from vcd.model import events as ev
 
@@ -27,6 +28,7 @@ class Rest:
     terms: Terms
     cycle: Cycle
     telling: Telling
+    verdicts: Verdicts
     commits: Collection[asyncio.Task[Any]]
 
     def __post_init__(self) -> None:
@@ -47,6 +49,7 @@ class Rest:
         telling, commits = self.telling, self.commits
         while True:
             await telling.followup.idle.wait()
+            await self.verdicts.idle.wait()
             await telling.statuses.idle()
             if commits:
                 await asyncio.wait(set(commits))
@@ -74,6 +77,7 @@ class Rest:
             and self.cycle.idle.is_set()
             and not self.keeper.changed.is_set()
             and telling.followup.idle.is_set()
+            and self.verdicts.idle.is_set()
             and not self.commits
             and not telling.statuses.waiting
             and not telling.recorder.waiting

@@ -29,6 +29,7 @@ from vcd.daemon.selfcheck import SelfCheck
 from vcd.daemon.telling import Telling
 from vcd.daemon.terms import Terms
 from vcd.daemon.usage import UsagePoller
+from vcd.daemon.verdicts import Verdicts
 from vcd.daemon.watchdog import Watchdog
 from vcd.daemon.watches import Watches
 from vcd.eventlog.errors import LogError
@@ -99,6 +100,17 @@ class SchedulerService:
         self.asking = Asking(self.watchdog.check)
         self.cycle = self._made_cycle(gather)
         usage_polled = partial(self.metrics.series.add, "vcd_usage_polls_total")
+        self.verdicts = Verdicts(
+            options.event_log,
+            state,
+            self.cycle.deciding,
+            self.watchdog,
+            self.telling.verdict,
+            self.telling.judged,
+            lambda name, error: self.metrics.observe_silent(name, "verdict", error),
+            clock,
+        )
+        self.telling.told = self.verdicts.session
         self.usage = UsagePoller(client, state, keeper.put, lambda: policy.policy.metrics, usage_polled, clock)
         self.first_queues = FirstQueues(
             client,
@@ -108,12 +120,13 @@ class SchedulerService:
             partial(self.telling.at_configuration, "QueueMissing"),
             clock=clock,
         )
-        self.rest = Rest(keeper, self.watches, self.terms, self.cycle, self.telling, self.commits)
+        self.rest = Rest(keeper, self.watches, self.terms, self.cycle, self.telling, self.verdicts, self.commits)
         self.metrics.watches = self.watches.statuses
         self.metrics.set_aside = lambda: state.bad
         keeper.minded = policy.minds
         keeper.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
-        keeper.observers += [self._observe, self.telling.observe, self.lookups.observe, self.rest.observe]
+        keeper.observers += [self._observe, self.telling.observe, self.verdicts.observe]
+        keeper.observers += [self.lookups.observe, self.rest.observe]
 
     def _made_cycle(self, gather: Gather) -> Cycle:
         return Cycle(
@@ -136,6 +149,7 @@ class SchedulerService:
         return self.policy.policy if loaded is None else self.policy.named(loaded.digest)
 
     def _begin_to_lead(self) -> None:
+        self.verdicts.begin()
         self.telling.begin()
         self.first_queues.due.set()
 
@@ -217,6 +231,7 @@ class SchedulerService:
             telling.recorder.run(),
             telling.statuses.run(),
             telling.followup.run(),
+            self.verdicts.run(),
             *self.terms.parts(),
             keep_house(self.options, keeper, metrics, self.clock, telling.write_groups_again),
             self.policy.follow(self._policy_changed, self._policy_refused),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 
+import msgspec
 import structlog
 
 from vcd.daemon.followup import FollowUp
@@ -13,7 +14,9 @@ from vcd.daemon.metrics import Metrics, SessionSummary
 from vcd.daemon.news import FaultNews, Misconfigured, uid_of
 from vcd.daemon.nodeshelp import UNSCHEDULABLE, PodReasons
 from vcd.daemon.options import Options
+from vcd.daemon.series import LabelValues
 from vcd.daemon.setaside import SetAside
+from vcd.daemon.verdicts import unschedulable
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import Clock
 from vcd.kube.recorder import Recorder
@@ -21,6 +24,7 @@ from vcd.kube.status import StatusWriter
 from vcd.model import events as ev
 from vcd.model.codec import group_status
 from vcd.model.objects import Condition, Pod, PodGroupStatus
+from vcd.model.status import UNSCHEDULABLE as NOT_READY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.guard import name_in
 from vcd.scheduling.framework.reasons import in_words
@@ -29,6 +33,10 @@ from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 
 _log = structlog.get_logger(__name__)
+
+
+def _let_go(record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
+    session.release()
 
 
 @dataclass(eq=False)
@@ -52,6 +60,11 @@ class Telling:
         self._misconfigured = Misconfigured()
         self._latecomers = Latecomers(self.state)
         self._set_aside = SetAside(self.state, self.recorder, self.statuses)
+        self._clock = clock
+        self._messages: dict[str, str] = {}
+        """Of groups that have not their minimum, why, as last told."""
+        self.told: Callable[[ev.SessionDecided | None, ev.Plan, Session, int], None] = _let_go
+        """Called with every session that was told, and when it was decided (ns); it has to release it."""
 
     def begin(self) -> None:
         """This replica leads: tell what only the log was told."""
@@ -66,22 +79,24 @@ class Telling:
         summary = self.metrics.begin_session(session, plan, record, durations)
         self._tell_faults(plan, session)
         self._tell_misconfigured(session)
-        self.followup.add(summary, lambda found: self._tell(found, record, plan, session))
+        at = self._clock.wall()
+        self.followup.add(summary, lambda found: self._tell(found, record, plan, session, at))
 
     def _tell(
-        self, summary: SessionSummary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session
+        self, summary: SessionSummary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int
     ) -> Iterator[None]:
         """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
         self.metrics.end_session(summary)
         yield
         if record is not None:
+            yield from self._note_messages(plan, session)
             yield from self._write_groups(plan.groups, f"session-{record.session}")
             self.statuses.submit_queues(plan.queues)
             yield from self._tell_waiting(plan, session)
         yield from self._tell_latecomers(session, frozenset(waiting.group for waiting in plan.waiting))
         if record is not None:
             self._tell_nominated(record, plan)
-        session.release()
+        self.told(record, plan, session, at)
 
     def write_groups_again(self) -> None:
         """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
@@ -90,8 +105,43 @@ class Telling:
 
     def _write_groups(self, groups: Sequence[ev.GroupStatus], transition: str = "") -> Iterator[None]:
         for group in groups:
-            self.statuses.submit_groups((group,), transition)
+            self.statuses.submit_groups((self._in_words(group),), transition)
             yield
+
+    # --- why groups have not their minimum --------------------------------------------------------------------------
+
+    def _note_messages(self, plan: ev.Plan, session: Session) -> Iterator[None]:
+        """What the reasons say by themselves, of groups that get the condition; verdicts take its place."""
+        for status in plan.groups:
+            reasons, index = self.state.waiting.get(status.key), session.jobs.index(status.key)
+            if reasons and index is not None and status.condition is not None and status.condition[0] == NOT_READY:
+                job = session.job(index)
+                words = "; ".join(map(in_words, [one for one in reasons if one.gate != "gang"] or reasons))
+                message = unschedulable(job.min_available - job.ready_count, job.task_count, words)
+                self._messages[status.key] = message
+                yield
+
+    def _in_words(self, status: ev.GroupStatus) -> ev.GroupStatus:
+        """A status with the message of its condition; without the condition where that is not known yet: a verdict
+        brings it."""
+        if status.condition is None or status.condition[0] != NOT_READY:
+            return status
+        message = self._messages.get(status.key)
+        condition = None if message is None else (*status.condition[:3], message)
+        return msgspec.structs.replace(status, condition=condition)
+
+    def verdict(self, group: str, message: str) -> None:
+        """Why a group has not its minimum, by the cause that held longest: write it where the group is told so."""
+        record = self.state.groups.get(group)
+        shown = () if record is None else record.group.status.conditions
+        condition = next((one for one in shown if one.type == NOT_READY and one.status == "True"), None)
+        if record is None or condition is None or not self.leads():
+            return
+        self._messages[group] = message
+        if condition.message != message:
+            told, status = (condition.type, condition.status, condition.reason, message), record.group.status
+            figures = (status.running, status.succeeded, status.failed)
+            self.statuses.submit_groups((ev.GroupStatus(group, status.phase, told, *figures),))
 
     # --- plugins ----------------------------------------------------------------------------------------------------
 
@@ -176,6 +226,14 @@ class Telling:
                     condition = Condition("PodScheduled", "False", UNSCHEDULABLE, words)
                     self.statuses.submit_pod_condition(operation.key, operation.uid, condition, operation.node)
 
+    def judged(self, causes: Mapping[str, str]) -> None:
+        """The causes that held longest, by group."""
+        self.followup.add(self.metrics.judge(causes), self._show_verdicts)
+
+    def _show_verdicts(self, verdicts: Mapping[LabelValues, int]) -> Iterator[None]:
+        self.metrics.observe_verdicts(verdicts)
+        yield
+
     # --- events -----------------------------------------------------------------------------------------------------
 
     def observe(self, event: ev.Event) -> None:
@@ -185,6 +243,8 @@ class Telling:
         if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)):
             if event.kind == "PodGroup":
                 self._note_group(event)
+                if isinstance(event, ev.ObjectGone):
+                    self._messages.pop(event.key, None)
             if isinstance(event, ev.ObjectGone):
                 self.statuses.forget(event.kind, event.key)
             self._set_aside.observe(event)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from vcd.diagnosis.case import in_order
 from vcd.model.events import Plan, Waiting, waits_after
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.reasons import cause_of
@@ -21,19 +23,35 @@ _NEVER = int(np.iinfo(np.int64).max)
 Labels = tuple[str, str, str]
 """Queue, gate, cause."""
 
-_Known = tuple[tuple[Waiting, ...], GroupRecord | None, int, dict[Labels, int]]
+Verdict = tuple[str, ...]
+"""Queue, cause."""
+
+
+@dataclass
+class _Known:
+    """What is known of a group that waits: why, its record, how many of its pods are pending, these by label, and its
+    verdict."""
+
+    reasons: tuple[Waiting, ...]
+    record: GroupRecord | None
+    pending: int
+    share: dict[Labels, int]
+    verdict: Verdict
 
 
 class WaitingCounts:
     """Groups and pods that wait, kept up from session to session: only groups whose reasons changed are looked at.
 
-    A pod that several kinds of reasons keep waiting counts once for each kind.
+    A pod that several kinds of reasons keep waiting counts once for each kind; once in ``verdicts``, by the cause of
+    its group's wait: that which held longest where it is known, else the first that is given.
     """
 
     def __init__(self) -> None:
         self.groups: Counter[Labels] = Counter()
         self.pods: Counter[Labels] = Counter()
+        self.verdicts: Counter[Verdict] = Counter()
         self._known: dict[str, _Known] = {}
+        self._causes: dict[str, str] = {}
 
     def update(self, session: Session, plan: Plan) -> None:
         """Count as of the end of a session."""
@@ -46,17 +64,35 @@ class WaitingCounts:
             count = 0 if index is None else pending[index]
             record = records.get(key)
             before = known.get(key)
-            if before is not None and before[0] is reasons and before[1] is record and before[2] == count:
+            if before and before.reasons is reasons and before.record is record and before.pending == count:
                 continue
             self._forget(key)
             queue = NO_QUEUE if index is None or record is None else session.queue_name_of(record)
             share = _pods_by_label(queue, reasons, count)
-            known[key] = (reasons, record, count, share)
+            cause = self._causes.get(key) or cause_of(in_order(reasons)[0])
+            known[key] = _Known(reasons, record, count, share, (queue, cause))
+            self._count_verdict(known[key], count)
             for labels, pods in share.items():
                 self.groups[labels] += 1
                 self.pods[labels] += pods
         for key in known.keys() - waiting.keys():
             self._forget(key)
+            self._causes.pop(key, None)
+
+    def judge(self, causes: Mapping[str, str]) -> None:
+        """Note the causes that held longest, by group."""
+        for key, cause in causes.items():
+            known = self._known.get(key)
+            if known is not None:
+                self._causes[key] = cause
+                self._count_verdict(known, -known.pending)
+                known.verdict = (known.verdict[0], cause)
+                self._count_verdict(known, known.pending)
+
+    def _count_verdict(self, known: _Known, pods: int) -> None:
+        self.verdicts[known.verdict] += pods
+        if not self.verdicts[known.verdict]:
+            del self.verdicts[known.verdict]
 
     def oldest(self, session: Session) -> dict[tuple[str], int]:
         """By queue, when the oldest pod that waits was created, or the group where it has no pods; Unix seconds."""
@@ -65,7 +101,8 @@ class WaitingCounts:
         rows = np.flatnonzero((session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING) & (tasks.created > 0))
         np.minimum.at(times, session.job_of_row[rows], tasks.created[rows])
         found: dict[tuple[str], int] = {}
-        for key, (_, record, pending, share) in self._known.items():
+        for key, one in self._known.items():
+            record, pending, share = one.record, one.pending, one.share
             index = jobs.index(key)
             since = int(times[-1 if index is None else index])
             if since == _NEVER and not pending and record is not None:
@@ -79,7 +116,8 @@ class WaitingCounts:
         known = self._known.pop(key, None)
         if known is None:
             return
-        for labels, pods in known[3].items():
+        self._count_verdict(known, -known.pending)
+        for labels, pods in known.share.items():
             self.groups[labels] -= 1
             self.pods[labels] -= pods
             if not self.groups[labels]:

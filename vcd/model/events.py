@@ -146,7 +146,9 @@ class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     key: str
     phase: str
     condition: tuple[str, str, str, str] | None = None
-    """type, status, reason, message; None leaves the conditions alone."""
+    """type, status, reason, message; None leaves the conditions alone. The message is empty: why a group waits the
+    plan's ``waiting`` says, and words are made of it where the condition is written. Plans before version 3 have them
+    here."""
     running: int = 0
     succeeded: int = 0
     failed: int = 0

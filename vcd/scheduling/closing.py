@@ -15,10 +15,7 @@ from vcd.model.requests import resource_values
 from vcd.model.status import STATUSES, UNSCHEDULABLE, Phase, TaskStatus
 from vcd.scheduling.session.alike import (
     Condition,
-    ConditionShown,
-    condition_of,
     number_of,
-    open_condition,
     open_reasons,
     pods_of,
     reasons_of,
@@ -99,19 +96,20 @@ def _places(indices: Rows, jobs: list[Job]) -> Rows:
     return np.searchsorted(indices, [job.index for job in jobs])
 
 
-def _conditions(session: Session) -> tuple[Ints, list[Condition | None]]:
-    """Of each job the number of the condition that its group does not show yet, and those by number; 0 is none."""
+def _conditions(session: Session) -> tuple[Ints, list[tuple[str, str, str, str] | None]]:
+    """Of each job the number of the condition that its group does not show yet, and those by number, with the empty
+    message of a plan; 0 is none."""
     columns = session.jobs
-    said, conditions = np.zeros(len(columns), np.int64), list[Condition | None]([None])
+    said, conditions = np.zeros(len(columns), np.int64), list[tuple[str, str, str, str] | None]([None])
     unsettled = np.ones(len(columns), np.bool_)
     for jobs, settled in session.settled:
         said[unsettled & jobs & ~columns.derived(_Shows(settled))] = len(conditions)
-        conditions.append(settled)
+        conditions.append((*settled, ""))
         unsettled &= ~jobs
     for index, condition in (*session.conditions.items(), *_conditions_of_followers(session)):
         new = _new_condition(condition, columns.records[index].group.status.conditions)
         said[index] = len(conditions) if new else 0
-        conditions.append(new)
+        conditions.append(None if new is None else (*new, ""))
     return said, conditions
 
 
@@ -121,10 +119,8 @@ def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]
     for lead, others in session.classes.followers():
         condition = session.conditions.get(lead)
         if condition is not None:
-            said = open_condition(condition, pods_of(columns, lead))
-            shown = columns.derived(ConditionShown(condition[0]))[others]
-            for index in others[shown != number_of(said)].tolist():
-                yield index, condition_of(said, pods_of(columns, index))
+            for index in others[~columns.derived(_Shows(condition))[others]].tolist():
+                yield index, condition
 
 
 def _phases_at_end(phase: Phases, counts: Counts, releasing: Counts, min_member: Ints) -> Phases:
@@ -174,10 +170,10 @@ class _Shows:
 
 def _new_condition(wanted: Condition, shown: Iterable[ShownCondition]) -> Condition | None:
     """The condition set in this session, None where the group shows it already."""
-    kind, status, reason, message = wanted
+    kind, status, reason = wanted
     for each in shown:
         if each.type == kind:
-            return None if each.status == status and each.reason == reason and each.message == message else wanted
+            return None if each.status == status and each.reason == reason else wanted
     return wanted
 
 

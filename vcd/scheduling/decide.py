@@ -144,9 +144,11 @@ def _stays(name: str) -> bool:
 
 
 PLAN = "plan"
-"""The version of what plans hold: since 2 codes of reasons, words before."""
+"""How ``versions`` names the version of what plans hold."""
+PLAN_VERSION = "3"
+"""Since 2 reasons are codes, words before; since 3 conditions have no words."""
 
 
 def versions() -> dict[str, str]:
     """What a session was decided by: the code, and each plugin that is not ours."""
-    return {"vcd": __version__, "projection": "2", PLAN: "2", **registry.distributions()}
+    return {"vcd": __version__, "projection": "2", PLAN: PLAN_VERSION, **registry.distributions()}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from vcd.model import events as ev
-from vcd.scheduling.decide import PLAN
+from vcd.scheduling.decide import PLAN, PLAN_VERSION
 from vcd.timetravel.words import operation_in_words, status_in_words, usage_in_words, waiting_in_words
 
 _Pair = tuple[str, Any, Any]
@@ -36,7 +36,7 @@ def difference_from(record: ev.SessionDecided, plan: ev.Plan, rated: _Rated = la
     """Where a plan departs from the one that was recorded; ``rated`` as for ``first_difference``."""
     if ev.encode_plan(plan) == record.plan:
         return None
-    return first_difference(record.plan, plan, rated, coded=PLAN in record.versions)
+    return first_difference(record.plan, plan, rated, version=int(record.versions.get(PLAN, "1")))
 
 
 def first_difference(
@@ -44,13 +44,13 @@ def first_difference(
     plan: ev.Plan,
     rated: _Rated = lambda *_: (),
     *,
-    coded: bool = True,
+    version: int = int(PLAN_VERSION),
 ) -> Difference | None:
     """Where a plan first departs from a recorded one: statements operation by operation, then the rest in order.
 
-    ``rated`` is asked for the reason where it is a bind to another node: of a pod, the node then, the node now. Not
-    ``coded``: a vcd 0.1 recorded it, whose reasons to wait are words, and are not compared. None where nothing differs
-    beside them.
+    ``rated`` is asked for the reason where it is a bind to another node: of a pod, the node then, the node now.
+    ``version`` is that of what the recorded one holds: reasons to wait that are words (1), and conditions that are in
+    words (1 and 2), are not compared. None where nothing differs beside them.
     """
     try:
         before = ev.decode_plan(recorded)
@@ -58,10 +58,12 @@ def first_difference(
         return Difference(
             "the recorded plan", f"{len(recorded)} bytes that this version cannot read: {error}", "a plan"
         )
-    found = next(_differing(before, plan, coded), None)
+    found = next(_differing(before, plan, version), None)
     if found is None:
         encoded = f"{len(ev.encode_plan(plan))} bytes that say the same"
-        return Difference("the encoded plan", f"{len(recorded)} bytes", encoded) if coded else None
+        return (
+            Difference("the encoded plan", f"{len(recorded)} bytes", encoded) if version == int(PLAN_VERSION) else None
+        )
     where, then, now = found
     why: tuple[str, ...] = ()
     if isinstance(then, ev.Operation) and isinstance(now, ev.Operation):
@@ -70,7 +72,7 @@ def first_difference(
     return Difference(where, _in_words(then), _in_words(now), why)
 
 
-def _differing(recorded: ev.Plan, replayed: ev.Plan, coded: bool) -> Iterator[_Pair]:
+def _differing(recorded: ev.Plan, replayed: ev.Plan, version: int) -> Iterator[_Pair]:
     """What differs, in order."""
     for number, (before, after) in enumerate(zip_longest(recorded.statements, replayed.statements)):
         where = f"statement {number}"
@@ -79,12 +81,21 @@ def _differing(recorded: ev.Plan, replayed: ev.Plan, coded: bool) -> Iterator[_P
         else:
             name = f"{where} ({before.action} for {before.group}), operation"
             yield from _in_lists(name, before.operations, after.operations)
-    yield from _in_lists("group status", recorded.groups, replayed.groups)
+    groups = (recorded.groups, replayed.groups) if version >= 3 else _without_conditions(recorded, replayed)
+    yield from _in_lists("group status", *groups)
     yield from _in_lists("queue usage", recorded.queues, replayed.queues)
-    if coded:
+    if version >= 2:
         yield from _in_lists("reason to wait", recorded.waiting, replayed.waiting)
     yield from _in_lists("fault", recorded.faults, replayed.faults)
     yield from _in_lists("work left", (recorded.more,), (replayed.more,))
+
+
+def _without_conditions(recorded: ev.Plan, replayed: ev.Plan) -> tuple[list[ev.GroupStatus], list[ev.GroupStatus]]:
+    """The statuses that two plans give groups, less the conditions, and less what one gives only for its words."""
+    now = {status.key for status in replayed.groups}
+    before = [status for status in recorded.groups if status.condition is None or status.key in now]
+    bare = msgspec.structs.replace
+    return [bare(one, condition=None) for one in before], [bare(one, condition=None) for one in replayed.groups]
 
 
 def _in_lists(name: str, recorded: Sequence[Any], replayed: Sequence[Any]) -> Iterator[_Pair]:

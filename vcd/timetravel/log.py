@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+from vcd.diagnosis.spans import WaitSpan
 from vcd.timetravel.history import WHOLE, LogWindow, opened
 from vcd.timetravel.times import session_after, session_at, time_of
 from vcd.timetravel.why.causes import FirstCauses, first_causes
@@ -19,7 +20,7 @@ from vcd.timetravel.why.obstacles import Obstacles, obstacles
 from vcd.timetravel.why.orders import OrderExplanation, explain_order
 from vcd.timetravel.why.queues import SAMPLES, QueueExplanation, explain_queue
 from vcd.timetravel.why.sessions import SessionExplanation, explain_session
-from vcd.timetravel.why.spans import WaitSpan, spans_of
+from vcd.timetravel.why.spans import spans_of
 from vcd.timetravel.why.verdict import Verdict, verdict_on, with_fix
 
 

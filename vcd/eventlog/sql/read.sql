@@ -115,6 +115,11 @@ WHERE o.key = :key ORDER BY o.session, o.statement, o.operation
 SELECT DISTINCT o.key FROM statement AS t JOIN operation AS o ON o.session = t.session AND o.statement = t.statement
 WHERE t.session >= :first AND t.session <= :last AND t.verdict = 'accepted' AND o.verb = 'bind'
 
+-- name: served_at
+SELECT o.key, max(t.session) FROM statement AS t
+    JOIN operation AS o ON o.session = t.session AND o.statement = t.statement
+WHERE t.session >= :first AND t.session < :before AND t.verdict = 'accepted' AND o.verb = 'bind' GROUP BY o.key
+
 -- name: served_in
 SELECT min(t.session) FROM statement AS t JOIN operation AS o ON o.session = t.session AND o.statement = t.statement
 WHERE t.group_key = :group AND t.session >= :first AND t.verdict = 'accepted' AND o.verb = 'bind'

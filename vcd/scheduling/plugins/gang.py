@@ -11,7 +11,6 @@ from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
-from vcd.scheduling.session.alike import ORIGIN
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.subgroups import SubGroups
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
@@ -37,7 +36,7 @@ class GangPlugin(Plugin):
 
     A job whose pods cannot reach the minimum is not tried. Victims are taken from a job only above its minimum. A
     gang that lost some of its tasks comes before one that has none (docs/differences.md). At the end, groups that
-    are not ready get the condition Unschedulable with the reason their tasks wait for, ready ones Scheduled.
+    are not ready get the condition Unschedulable, ready ones Scheduled.
     Task minima bind only while ``minMember`` is at least their sum. A group with a ``subGroupPolicy`` also needs
     ``minSubGroups`` sub-groups of each policy, each with ``subGroupSize`` tasks, be they there at all (valid), with
     room (ready), or with room that is being freed (pipelined). Source: Volcano ``plugins/gang``.
@@ -135,7 +134,7 @@ class GangPlugin(Plugin):
     def close(self, session: Session) -> None:
         """Set the conditions of the groups."""
         releasing = session.releasing_on_nodes()
-        scheduled = (SCHEDULED, "True", "tasks in gang are ready to be scheduled", "")
+        scheduled = (SCHEDULED, "True", "tasks in gang are ready to be scheduled")
         for job in session.settle(scheduled):
             if not job.task_count:
                 continue
@@ -146,9 +145,7 @@ class GangPlugin(Plugin):
             if job.is_ready() and not job.is_broken:
                 session.conditions[job.index] = scheduled
             elif not _only_waits_for_releasing(job, int(releasing[job.index])):
-                missing = job.min_available - job.ready_count
-                message = f"{missing}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
-                session.conditions[job.index] = (UNSCHEDULABLE, "True", "NotEnoughResources", message)
+                session.conditions[job.index] = (UNSCHEDULABLE, "True", "NotEnoughResources")
                 counts = [("have", "", job.ready_count), ("min", "", job.min_available)]
                 job.note("gang", self.name, _SHORT(amounts=counts))
 
@@ -217,21 +214,3 @@ def _only_waits_for_releasing(job: Job, releasing: int) -> bool:
     if job.counts[TaskStatus.PENDING] or job.counts[TaskStatus.PIPELINED]:
         return False
     return releasing > 0 and sum(job.counts[status] for status in _SCHEDULED) + releasing >= job.min_available
-
-
-def fit_error(job: Job) -> str:
-    """Why a job is not ready, in Volcano's words, ending with the reason its tasks wait for (Volcano #2285)."""
-    histogram = Counter({status.name.capitalize(): job.counts[status] for status in TaskStatus if job.counts[status]})
-    histogram["minAvailable"] = job.min_available
-    text = "pod group is not ready, " + ", ".join(sorted(f"{count} {name}" for name, count in histogram.items()))
-    origins = [waiting for waiting in job.why if waiting.gate != "gang"]
-    if origins:
-        first = origins[0]
-        same = [waiting for waiting in origins if waiting.pods[:1] == first.pods[:1] and waiting.gate == first.gate]
-        said = [waiting.reason.words if isinstance(waiting.reason, Reason) else waiting.reason for waiting in same]
-        reasons = ", ".join(
-            f"{waiting.nodes} {words}" if waiting.nodes else words for waiting, words in zip(same, said, strict=True)
-        )
-        who = f"{first.pods[0].partition('/')[2]}: " if first.pods else ""
-        text += f"{ORIGIN}{who}{reasons}"
-    return text

@@ -1,4 +1,4 @@
-"""What is told of one job, said of others like it: reasons and conditions with the names of pods left open.
+"""What is told of one job, said of others like it: reasons with the names of pods left open.
 
 A name is its position among the job's pods, in the order in which alike ones are tried. What a group shows is reduced
 to a number in the same way, so that of thousands of jobs alike only those are looked at that show something else.
@@ -7,7 +7,6 @@ to a number in the same way, so that of thousands of jobs alike only those are l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
@@ -18,14 +17,12 @@ from vcd.state.groups import GroupColumns, Rows
 from vcd.state.records import alike_in_order
 from vcd.state.sums import Ints
 
-Condition = tuple[str, str, str, str]
-"""Type, status, reason, message."""
+Condition = tuple[str, str, str]
+"""Type, status, reason."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _OPEN = "\0"
 """Stands for "pod number", and cannot be in a text that comes from outside."""
-ORIGIN = ". Origin reason is "
-"""What a condition says before the reason for which a group's tasks wait, and the pod that the reason is about."""
 
 
 def shown_reasons(jobs: GroupColumns, rows: Rows) -> Ints:
@@ -38,25 +35,6 @@ def shown_reasons(jobs: GroupColumns, rows: Rows) -> Ints:
         reasons = jobs.waiting[jobs.keys[rows[place]]]
         found[place] = number_of(open_reasons(reasons, _keys(jobs, members)))
     return found
-
-
-@dataclass(frozen=True)
-class ConditionShown:
-    """The numbers of the conditions of a type that groups show, 0 where they show none."""
-
-    kind: str
-
-    def __call__(self, jobs: GroupColumns, rows: Rows) -> Ints:
-        shown = {
-            place: (each.type, each.status, each.reason, each.message)
-            for place, index in enumerate(rows.tolist())
-            for each in reversed(jobs.records[index].group.status.conditions)  # of several the first is shown
-            if each.type == self.kind
-        }
-        found = np.zeros(len(rows), np.int64)
-        for place, members in zip(shown, jobs.members(rows[list(shown)]), strict=True):
-            found[place] = number_of(open_condition(shown[place], _keys(jobs, members)))
-        return found
 
 
 def pods_of(jobs: GroupColumns, index: int) -> list[str]:
@@ -98,24 +76,3 @@ def reasons_of(said: Sequence[Waiting], group: str, pods: Sequence[str]) -> tupl
             for reason in said
         ]
     )
-
-
-def open_condition(condition: Condition, pods: Sequence[str]) -> Condition:
-    """A condition of any group: a pod is named right after ``ORIGIN``, before a colon."""
-    kind, status, reason, message = condition
-    before, origin, after = message.partition(ORIGIN)
-    name, colon, rest = after.partition(": ")
-    place = {key.partition("/")[2]: place for place, key in enumerate(pods)}.get(name) if colon else None
-    if place is not None:
-        message = f"{before}{origin}{_OPEN}{place}{colon}{rest}"
-    return kind, status, reason, message
-
-
-def condition_of(said: Condition, pods: Sequence[str]) -> Condition:
-    """The same of one group."""
-    kind, status, reason, message = said
-    before, mark, after = message.partition(f"{ORIGIN}{_OPEN}")
-    if mark:
-        place, colon, rest = after.partition(": ")
-        message = f"{before}{ORIGIN}{pods[int(place)].partition('/')[2]}{colon}{rest}"
-    return kind, status, reason, message

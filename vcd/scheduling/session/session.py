@@ -87,7 +87,7 @@ class Session:
         self.rounds: dict[str, None] = {}
         """Plugins that held a round in this session (``Plan.rounds``), to be set when it closes."""
         self.conditions: dict[int, Condition] = {}
-        """Conditions of groups by the job's index: type, status, reason, message."""
+        """Conditions of groups by the job's index: type, status, reason."""
         self.settled: list[tuple[npt.NDArray[np.bool_], Condition]] = []
         """Conditions of many groups, by the jobs' indices; those of ``conditions`` come before them."""
         self._provided: dict[type, Any] = {}

@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from vcd.diagnosis.case import Diagnosis, as_given, in_order
+from vcd.diagnosis.diagnosis import diagnosed
+from vcd.diagnosis.spans import Kind, kind_of
+from vcd.diagnosis.verdictwords import said, shortened
 from vcd.eventlog import LogError, Logged, SessionInfo
 from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
@@ -17,13 +21,10 @@ from vcd.model.reasons import Cause
 from vcd.model.words import counted, span_in_words
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History, shown
-from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import smallest_change
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.mends import mend_of
-from vcd.timetravel.why.spans import Kind, kind_of
-from vcd.timetravel.why.verdict import diagnosed, served_between, shortened
-from vcd.timetravel.why.verdictwords import said
+from vcd.timetravel.why.verdict import served_between
 from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import moment
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from vcd.diagnosis.funnel import FunnelLine
 from vcd.eventlog import LogError, Logged
 from vcd.eventlog.reader import OperationInfo
 from vcd.model import events as ev
@@ -21,7 +22,6 @@ from vcd.state.records import seconds_of
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import WHOLE, History, LogWindow
 from vcd.timetravel.why.explain import group_of, named
-from vcd.timetravel.why.funnel import FunnelLine
 from vcd.timetravel.why.orders import table
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.story import Story

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from vcd.diagnosis.case import Diagnosis
 from vcd.model import events as ev
 from vcd.model.reasons import Cause, shown
 from vcd.model.words import counted
 from vcd.scheduling.framework.reasons import mending
-from vcd.timetravel.why.case import Diagnosis
 
 
 def mend_of(diagnosis: Diagnosis, reasons: Iterable[ev.Waiting]) -> str:

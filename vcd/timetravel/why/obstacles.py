@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -10,10 +9,12 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from vcd.diagnosis.holders import KEPT, Holder, amount_of, held_in, holders_of
+from vcd.diagnosis.waiting import pending_task, task_without_node
 from vcd.model import events as ev
 from vcd.model.quantity import format_resource
 from vcd.model.requests import format_sum
-from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
+from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words, some
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
@@ -35,21 +36,8 @@ from vcd.timetravel.words import moment
 SHOWN = 3
 """How many nodes, jobs ahead and holders of each resource sentences name."""
 
-_KEPT = 20
-"""How many of each are kept for who reads the data."""
-
 _UNASKED = int(np.iinfo(np.int64).min)
 """What ``room_needed`` says of a resource that is not asked for."""
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """A job that holds some of what lacks: ``pods`` pods, ``amounts`` by resource as quantities."""
-
-    job: str
-    queue: str
-    priority: int
-    pods: int
-    amounts: dict[str, str]
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -193,7 +181,7 @@ def _told(wait: Wait, turns: _Turns) -> Obstacles:
     record = session.snapshot.groups[wait.group]
     task = None if job is None else task_without_node(job, wait)
     near = None if task is None else nearness(session, task)
-    nodes = [] if near is None else [_near_node(session, near, row) for row in near.rows[:_KEPT]]
+    nodes = [] if near is None else [_near_node(session, near, row) for row in near.rows[:KEPT]]
     limits = [] if job is None else [limit for reason in wait.reasons for limit in _limits(session, job, reason, turns)]
     lacking = {one.resource: session.queues.get(one.queue) for one in limits}
     lacking |= dict.fromkeys(name for node in nodes for name in node.lacks)
@@ -215,24 +203,6 @@ def _told(wait: Wait, turns: _Turns) -> Obstacles:
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
-
-
-def task_without_node(job: Job, wait: Wait) -> Task | None:
-    """The pod of a job that found no node, as the reasons name it; None where nodes are not the matter."""
-    named = [key for reason in wait.reasons if reason.gate == "predicate" for key in reason.pods]
-    pending = {task.key: task for task in job.pending() if task.status == TaskStatus.PENDING}
-    return next((pending[key] for key in named if key in pending), None)
-
-
-def pending_task(session: Session, job: Job) -> Task | None:
-    """The first pod of a job that has no place at the end of a session."""
-    pending = [task for task in job.pending() if task.status == TaskStatus.PENDING]
-    return framework_of(session).in_task_order(pending)[0] if pending else None
-
-
-def waiting_task(wait: Wait, job: Job) -> Task | None:
-    """The pod of a job that nodes are asked about: the one that found none, else the first that has no place."""
-    return task_without_node(job, wait) or pending_task(wait.session, job)
 
 
 @dataclass(frozen=True)
@@ -278,61 +248,6 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
 
 
 # --- who holds --------------------------------------------------------------------------------------------------------
-
-
-def _amount(session: Session, resource: str, task: Task, row: int | None = None) -> int:
-    """How much of a resource, or of what a plugin counts, a task takes where it is, or on another node."""
-    column = session.nodes.column_of.get(resource)
-    if column is not None:
-        return int(task.amounts[column])
-    quotas = [quota for plugin in framework_of(session).plugins for quota in plugin.quotas]
-    return sum(quota.used(session, task, resource, task.node if row is None else row) for quota in quotas)
-
-
-def holders_of(session: Session, tasks: Iterable[Task], names: list[str]) -> list[Holder]:
-    """The jobs of tasks by what they hold of resources, the largest first."""
-    sums: dict[int, Counter[str]] = {}
-    pods: Counter[int] = Counter()
-    for task in tasks:
-        amounts = {name: amount for name in names if (amount := _amount(session, name, task))}
-        if amounts:
-            pods[task.job.index] += 1
-            sums.setdefault(task.job.index, Counter()).update(amounts)
-    first = names[0] if names else ""
-    order = sorted(sums, key=lambda index: (-sums[index].get(first, 0), session.job(index).key))
-    return [_holder(session.job(index), pods[index], sums[index]) for index in order[:_KEPT]]
-
-
-def _holder(job: Job, pods: int, amounts: Mapping[str, int]) -> Holder:
-    texts = {name: format_sum(name, amount) for name, amount in amounts.items()}
-    return Holder(job.key, job.queue.name, job.priority, pods, texts)
-
-
-def held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder]:
-    """The jobs of a queue and the queues below it (None: of all) that hold most of a resource."""
-    column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
-    if column is not None:  # spares a view of every task
-        jobs = sorted((job for job in jobs if job.allocated[column]), key=lambda job: (-job.allocated[column], job.key))
-        return [_holder(job, _pods_with(job, column), {resource: job.allocated[column]}) for job in jobs[:_KEPT]]
-    placed = (task for job in jobs for task in job.tasks() if task.status in ALLOCATED_STATUSES)
-    return holders_of(session, placed, [resource])
-
-
-def amount_in(session: Session, queue: Queue | None, resource: str) -> int:
-    """How much of a resource, or of what a plugin counts, the jobs of a queue and the queues below it hold."""
-    placed = (task for job in _jobs_in(session, queue) for task in job.tasks() if task.status in ALLOCATED_STATUSES)
-    return sum(_amount(session, resource, task) for task in placed)
-
-
-def _jobs_in(session: Session, queue: Queue | None) -> list[Job]:
-    inside = {
-        one.index for one in session.queue_list if queue is None or one is queue or queue in session.lineage(one)[1:]
-    }
-    return [job for job in session.all_jobs() if job.queue.index in inside]
-
-
-def _pods_with(job: Job, column: int) -> int:
-    return sum(task.status in ALLOCATED_STATUSES and task.amounts[column] > 0 for task in job.tasks())
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -405,7 +320,7 @@ class _Turns:
         back = [
             (task, row) for task, row in placed if task.job.key == reason.group and task.status == TaskStatus.PENDING
         ]
-        amount = sum(_amount(self.session, resource, task, row) for task, row in back)
+        amount = sum(amount_of(self.session, resource, task, row) for task, row in back)
         return format_resource(resource, amount) if amount else ""
 
     def _placed_before(self, question: int | None) -> Iterable[tuple[Task, int]]:
@@ -432,7 +347,7 @@ def _admitted(session: Session, job: Job, lacking: Mapping[str, Queue | None]) -
 def _placed(session: Session, tasks: list[Task], lacking: Mapping[str, Queue | None]) -> Ahead:
     job = tasks[0].job
     names = [name for name, queue in lacking.items() if _is_in(session, job, queue)]
-    sums = {name: sum(_amount(session, name, task) for task in tasks) for name in names}
+    sums = {name: sum(amount_of(session, name, task) for task in tasks) for name in names}
     amounts = {name: format_sum(name, amount) for name, amount in sums.items() if amount}
     return Ahead(job.key, job.queue.name, job.priority, "placed", len(tasks), amounts)
 

@@ -9,6 +9,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
+from vcd.diagnosis.funnel import Funnel
 from vcd.model.objects import PodSpec
 from vcd.model.selectors import EXISTS, IN, Toleration, tolerates
 from vcd.scheduling.search.parts import Mask
@@ -19,7 +20,6 @@ from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import What, with_labels, with_minimum, with_more_nodes, with_pods, without_cordons
 from vcd.timetravel.why.dials import Dial
-from vcd.timetravel.why.funnel import Funnel
 
 _TYPES = 3
 """How many types of nodes are tried for a node more."""

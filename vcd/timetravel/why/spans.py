@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
-
+from vcd.diagnosis.spans import Kind, WaitSpan, kind_of
 from vcd.eventlog.reader import LAST
 from vcd.model import events as ev
 from vcd.timetravel.history import WHOLE, History, LogWindow
-
-Kind = frozenset[tuple[str, str]]
-"""Gates and codes of a wait's reasons: what makes two waits alike, whatever their figures."""
-
-
-class WaitSpan(NamedTuple):
-    """A time (ns) in which a group waited for the same kinds of reasons, and the first and last session in it."""
-
-    kind: Kind
-    start: int
-    end: int
-    first: int
-    last: int
-
-    @property
-    def weight(self) -> int:
-        """Its length in ns; at least one, so that a wait of a moment counts."""
-        return max(self.end - self.start, 1)
 
 
 def spans_of(history: History, group: str, window: LogWindow = WHOLE) -> list[WaitSpan]:
@@ -58,9 +38,3 @@ def _spans(history: History, group: str, window: LogWindow) -> list[WaitSpan]:
     if kind and last:
         found.append(WaitSpan(kind, start, max(window.end(history.reader), start), first, last))
     return found
-
-
-def kind_of(reasons: Iterable[ev.Waiting]) -> Kind:
-    """What makes a wait like another one."""
-    found = [(one.gate, one.reason) for one in reasons if one.gate]
-    return Kind((gate, reason if isinstance(reason, str) else reason.code) for gate, reason in found)

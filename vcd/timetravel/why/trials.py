@@ -8,6 +8,8 @@ from functools import partial
 
 import msgspec
 
+from vcd.diagnosis.funnel import Funnel
+from vcd.diagnosis.waiting import waiting_task
 from vcd.model import events as ev
 from vcd.model.objects import PriorityClass
 from vcd.model.status import READY_STATUSES
@@ -21,8 +23,7 @@ from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
 from vcd.timetravel.why.dials import Dial, quota_dials, room_dial
-from vcd.timetravel.why.funnel import Funnel
-from vcd.timetravel.why.obstacles import nearness, waiting_task
+from vcd.timetravel.why.obstacles import nearness
 from vcd.timetravel.why.poddials import pod_dials
 from vcd.timetravel.why.waits import Wait
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import msgspec
 import numpy as np
 
+from vcd.diagnosis.case import Diagnosis
+from vcd.diagnosis.diagnosis import diagnosed, pods_missing
+from vcd.diagnosis.funnel import Funnel, FunnelLine
+from vcd.diagnosis.spans import WaitSpan, dominant, held_of, longest
+from vcd.diagnosis.verdictwords import said, shortened
+from vcd.diagnosis.waiting import pending_task
 from vcd.model.words import span_in_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
@@ -15,26 +21,14 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
-from vcd.timetravel.why.case import Diagnosis, as_given, in_order
 from vcd.timetravel.why.counterfactual import Counterfactual
-from vcd.timetravel.why.diagnosis import diagnose, pods_missing
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.funnel import Funnel, FunnelLine
-from vcd.timetravel.why.obstacles import pending_task
-from vcd.timetravel.why.spans import WaitSpan
-from vcd.timetravel.why.verdictwords import said
-from vcd.timetravel.why.waits import Wait, wait_at
+from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import moment
 
-LONGEST = 200
-"""Characters that a verdict has at most."""
 _SECOND = 1_000_000_000
-_ENOUGH = 0.9
-"""Of a wait so much is looked into."""
 _MOST_JOBS = 500
 """How many jobs are looked at for whether they came later."""
-_MOST = 3
-"""Kinds of spans that are looked into at most: each costs a session decided again."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -93,25 +87,24 @@ def verdict_on(history: History, group: str, spans: list[WaitSpan], window: LogW
     never waited, and LogError for what the log does not hold."""
     if not spans:
         return _without_pods(history, group, window)
-    waited = sum(span.weight for span in spans)
-    held: dict[str, int] = {}
-    found: dict[str, tuple[Diagnosis, WaitSpan]] = {}
-    for length, span in _longest(spans, waited):
-        diagnosis = diagnosed(wait_at(history, group, span.last), served_between(history, spans[0].first, span.last))
-        held[diagnosis.cause] = held.get(diagnosis.cause, 0) + length
-        found.setdefault(diagnosis.cause, (diagnosis, span))
-    cause = max(held, key=held.__getitem__)
-    diagnosis, span = found[cause]
+    first, held = spans[0].first, held_of(spans)
+    looked = longest(held)
+    found = [
+        diagnosed(wait_at(history, group, one.span.last), served_between(history, first, one.span.last))
+        for one in looked
+    ]
+    place, length = dominant((one.length, diagnosis) for one, diagnosis in zip(looked, found, strict=True))
+    diagnosis, session = found[place], looked[place].span.last
     if "ahead" in diagnosis.subject:
-        diagnosis = _with_key(history, diagnosis, group, spans[0].first, spans[-1].last)
-    length = sum(span.end - span.start for span in spans)
+        diagnosis = _with_key(history, diagnosis, group, first, spans[-1].last)
+    waited = sum(one.length for one in held.values())
     verb = "waits" if spans[-1].last == window.last_session(history.reader) else "waited"
-    return _made(group, diagnosis, spans[0].start, length, round(held[cause] / waited, 3), span.last, verb)
+    return _made(group, diagnosis, spans[0].start, waited, round(length / waited, 3), session, verb)
 
 
 def _made(group: str, found: Diagnosis, since: int, waited: int, share: float, session: int, verb: str) -> Verdict:
     """A diagnosis as a verdict without a change; times in ns."""
-    seconds = waited / _SECOND
+    seconds = round(waited / _SECOND, 6)  # a moment counts as a ns
     text = shortened(f"{group.partition('/')[2]} {verb} {span_in_words(seconds)}: {said(found)}")
     return Verdict(
         group, found.cause, found.subject, found.amounts, moment(since), seconds, share, session, "", False, text,
@@ -119,42 +112,9 @@ def _made(group: str, found: Diagnosis, since: int, waited: int, share: float, s
     )  # fmt: skip
 
 
-def shortened(text: str, end: str = "") -> str:
-    """A sentence of LONGEST characters at most; its end stays, and as many of its first parts as there is room for."""
-    left = LONGEST - len(end)
-    if len(text) > left:
-        parts = max(text.rfind(mark, 0, left) for mark in ("; ", ", "))
-        text = text[:parts] if parts > left // 2 else f"{text[: max(left - 4, 0)].rstrip()} ..."
-    return text + end[:LONGEST]
-
-
-def _longest(spans: list[WaitSpan], waited: int) -> list[tuple[int, WaitSpan]]:
-    """Of each kind of reasons how long it held, and its longest span; the longest kinds, until they are most of it."""
-    lengths: dict[frozenset[tuple[str, str]], int] = {}
-    for span in spans:
-        lengths[span.kind] = lengths.get(span.kind, 0) + span.weight
-    chosen, covered = [], 0
-    for kind in sorted(lengths, key=lambda kind: (-lengths[kind], sorted(kind)))[:_MOST]:
-        chosen.append((lengths[kind], max((span for span in spans if span.kind == kind), key=lambda one: one.weight)))
-        covered += lengths[kind]
-        if covered >= waited * _ENOUGH:
-            break
-    return chosen
-
-
 def served_between(history: History, first: int, last: int) -> frozenset[str]:
     """The pods that were given nodes in some sessions."""
     return frozenset(key for (key,) in history.reader.rows("served", first=first, last=last))
-
-
-def diagnosed(wait: Wait, served: Collection[str]) -> Diagnosis:
-    """Why a job waits; what the log says where a plugin fails at being asked again."""
-    try:
-        return diagnose(wait, served)
-    except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
-        given = as_given(in_order(wait.reasons)[0])
-        words = f"{given.words} (asking the nodes again fails with {type(error).__name__}: {error})"
-        return msgspec.structs.replace(given, words=words)
 
 
 def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int, last: int) -> Diagnosis:

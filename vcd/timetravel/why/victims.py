@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vcd.diagnosis.funnel import Funnel, FunnelLine
 from vcd.model.status import TaskStatus
 from vcd.model.words import counted, quantities_in_words
 from vcd.scheduling.framework.framework import framework_of
@@ -19,7 +20,6 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History
-from vcd.timetravel.why.funnel import Funnel, FunnelLine
 
 
 @dataclass(slots=True)

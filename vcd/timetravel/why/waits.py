@@ -4,31 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vcd.diagnosis.waiting import WaitingJob
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.framework.trace import Trace
-from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, named
 from vcd.timetravel.why.spans import spans_of
 
 
 @dataclass(frozen=True)
-class Wait:
-    """A job that waits at a session: the session's record, the session decided again with its plan, and the reasons."""
+class Wait(WaitingJob):
+    """A job that waits at a session of a log: the session's record, and its plan as it is decided again."""
 
-    group: str
     record: ev.SessionDecided
-    session: Session
     plan: ev.Plan
-    reasons: tuple[ev.Waiting, ...]
-
-    @property
-    def job(self) -> Job | None:
-        """The job in the session; None where its queue does not exist."""
-        index = self.session.jobs.index(self.group)
-        return None if index is None else self.session.job(index)
 
 
 def wait_of(history: History, name: str, number: int | None, trace: Trace | None = None) -> Wait:
@@ -47,7 +37,7 @@ def wait_at(history: History, group: str, number: int, trace: Trace | None = Non
     if not reasons:
         what = "waits for nothing there" if there else "is not there yet, or not any more"
         raise NotFound(f"event log {history.reader.path}: session {number}: job {group} {what}")
-    return Wait(group, record, session, plan, reasons)
+    return Wait(group, session, reasons, record, plan)
 
 
 def _last_wait(history: History, group: str) -> int:

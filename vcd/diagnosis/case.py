@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from functools import cached_property
 
 import msgspec
 import numpy as np
 
+from vcd.diagnosis.funnel import Funnel, FunnelLine
+from vcd.diagnosis.waiting import WaitingJob, waiting_task
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.reasons import cause_of, declared, told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.views import Job, Task
-from vcd.timetravel.why.funnel import Funnel, FunnelLine
-from vcd.timetravel.why.obstacles import waiting_task
-from vcd.timetravel.why.waits import Wait
 
 Amounts = dict[str, dict[str, int]]
 """By resource (empty for plain counts) and role, in base units."""
@@ -38,7 +37,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 class Case:
     """A job in a session that has ended. ``served`` are the pods that were given nodes while it waited."""
 
-    def __init__(self, wait: Wait, job: Job, served: Collection[str]) -> None:
+    def __init__(self, wait: WaitingJob, job: Job, served: Container[str]) -> None:
         self.wait, self.job, self.session = wait, job, wait.session
         self._served = served
 
@@ -89,7 +88,7 @@ class Case:
     def placed_meanwhile(self) -> Iterator[Task]:
         """Tasks of other jobs that were given nodes while this one waited, and are there."""
         of_job, keys = self.session.job_of_row, self.session.snapshot.tasks.keys
-        rows = [row for row, key in enumerate(keys) if key in self._served and of_job[row] >= 0] if self._served else []
+        rows = [row for row, key in enumerate(keys) if of_job[row] >= 0 and key in self._served]
         for task in self.session.views.tasks_at(rows):
             if task.job is not self.job and task.status in ALLOCATED_STATUSES and task.node >= 0:
                 yield task

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vcd.diagnosis.case import Diagnosis
 from vcd.model.reasons import Cause, shown
 from vcd.model.words import counted
-from vcd.timetravel.why.case import Diagnosis
+
+LONGEST = 200
+"""Characters that a verdict has at most."""
 
 
 def said(diagnosis: Diagnosis) -> str:
@@ -16,6 +19,15 @@ def said(diagnosis: Diagnosis) -> str:
     if diagnosis.words:
         return _of_namespace(diagnosis) if diagnosis.cause == Cause.NAMESPACE_QUOTA else _as_given(diagnosis)
     return _SENTENCES.get(diagnosis.cause, _as_given)(diagnosis)
+
+
+def shortened(text: str, end: str = "") -> str:
+    """A sentence of LONGEST characters at most; its end stays, and as many of its first parts as there is room for."""
+    left = LONGEST - len(end)
+    if len(text) > left:
+        parts = max(text.rfind(mark, 0, left) for mark in ("; ", ", "))
+        text = text[:parts] if parts > left // 2 else f"{text[: max(left - 4, 0)].rstrip()} ..."
+    return text + end[:LONGEST]
 
 
 class _Figures:

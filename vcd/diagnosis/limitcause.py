@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from vcd.diagnosis.case import Case, Diagnosis
+from vcd.diagnosis.holders import amount_in, held_in
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER, QueueLimit
@@ -11,8 +13,6 @@ from vcd.scheduling.framework.reasons import cause_of, declared
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.state.sums import sum_of
-from vcd.timetravel.why.case import Case, Diagnosis
-from vcd.timetravel.why.obstacles import amount_in, held_in
 
 
 def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Container
 
 import msgspec
 
+from vcd.diagnosis.case import Case, Diagnosis, as_given, in_order
+from vcd.diagnosis.limitcause import of_limit
+from vcd.diagnosis.nodecause import is_of_nodes, of_nodes, of_shape
+from vcd.diagnosis.waiting import WaitingJob
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.scheduling.framework.reasons import cause_of
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.session.views import Job
-from vcd.timetravel.why.case import Case, Diagnosis, as_given, in_order
-from vcd.timetravel.why.limitcause import of_limit
-from vcd.timetravel.why.nodecause import is_of_nodes, of_nodes, of_shape
-from vcd.timetravel.why.waits import Wait
 
 OF_THE_CASE = (Cause.FRAGMENTATION, Cause.CLUSTER_FULL, Cause.ORDER)
 """Causes that no reason has by itself: they are found by looking at all nodes and all who were served."""
 
 
-def diagnose(wait: Wait, served: Collection[str]) -> Diagnosis:
+def diagnose(wait: WaitingJob, served: Container[str]) -> Diagnosis:
     """Why a job waits at a session; ``served`` are the pods that were given nodes while it waited."""
     if wait.job is None:  # its queue is not there
-        return as_given(in_order(wait.reasons)[0])
+        return by_itself(wait.reasons)
     case = Case(wait, wait.job, served)
     found = _of_case(case)
     return found if case.funnel is None else msgspec.structs.replace(found, funnel=case.funnel.lines())
+
+
+def diagnosed(
+    wait: WaitingJob, served: Container[str], failed: Callable[[Exception], None] = lambda _: None
+) -> Diagnosis:
+    """The same; what the reasons say by themselves where a plugin fails at being asked again, as ``failed`` is told."""
+    try:
+        return diagnose(wait, served)
+    except Exception as error:  # noqa: BLE001 - a plugin may fail when it is asked again; what it said is told
+        failed(error)
+        given = by_itself(wait.reasons)
+        words = f"{given.words} (asking the nodes again fails with {type(error).__name__}: {error})"
+        return msgspec.structs.replace(given, words=words)
+
+
+def by_itself(reasons: Collection[ev.Waiting]) -> Diagnosis:
+    """What reasons say without anybody asked again."""
+    return as_given(in_order(reasons)[0])
 
 
 def pods_missing(job: Job) -> Diagnosis | None:

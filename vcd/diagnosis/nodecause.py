@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from vcd.diagnosis.case import Amounts, Case, Diagnosis, as_given
+from vcd.diagnosis.funnel import Clause, Funnel
+from vcd.diagnosis.holders import held_in, holders_of
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.scheduling.framework.reasons import cause_of
@@ -11,9 +14,6 @@ from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.nodeview import NodeView
 from vcd.state.sums import sum_of
-from vcd.timetravel.why.case import Amounts, Case, Diagnosis, as_given
-from vcd.timetravel.why.funnel import Clause, Funnel
-from vcd.timetravel.why.obstacles import held_in, holders_of
 
 _OF_NODES = (Cause.NODE_ROOM, Cause.SHAPE, Cause.SELECTOR, Cause.TAINT, Cause.UNSCHEDULABLE_NODE, Cause.NODE_POLICY)
 

@@ -1,0 +1,366 @@
+"""Why groups wait, by the cause that held longest: counted from session to session, asked for between sessions.
+
+The same as `vcd explain job` says on the daemon's log, of reasons that this process saw: it asks the session at hand
+again, and the log only for how long which reasons held before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from vcd.daemon.threads import in_thread
+from vcd.daemon.watchdog import Watchdog
+from vcd.diagnosis.case import Diagnosis
+from vcd.diagnosis.diagnosis import by_itself, diagnosed
+from vcd.diagnosis.spans import Course, Courses, Kind, courses_of, dominant, kind_of, longest, tell
+from vcd.diagnosis.verdictwords import said, shortened
+from vcd.diagnosis.waiting import WaitingJob
+from vcd.eventlog import LogError, LogReader
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.model import events as ev
+from vcd.scheduling.framework.guard import Interrupted, at_fault
+from vcd.scheduling.session.session import Session
+from vcd.state.cluster import ClusterState
+
+_log = structlog.get_logger(__name__)
+
+MOST = 200
+"""Groups that are asked about in a row, at most."""
+SECONDS = 0.1
+"""After so long no other group is asked about in a row."""
+PAUSE = 1.0
+"""Seconds until it goes on after that."""
+AGAIN = 5.0
+"""Seconds after which a group is asked about again whose kinds of reasons are as they were."""
+FIGURES = 60.0
+"""Seconds after which other figures are told where cause and subject are as they were."""
+OURS = "vcd"
+"""Who failed, where it was no plugin."""
+
+
+class Told(NamedTuple):
+    """A session that was decided and told; ``number`` is that of the first record after it, ``at`` its time (ns)."""
+
+    record: ev.SessionDecided | None
+    number: int
+    at: int
+    session: Session
+    changes: dict[str, tuple[ev.Waiting, ...]]
+    binds: list[str]
+
+    def reasons(self, group: str) -> tuple[ev.Waiting, ...]:
+        """Why a group waits at its end."""
+        return self.changes.get(group) or self.session.snapshot.waiting.get(group, ())
+
+
+class _Said(NamedTuple):
+    """What a group's condition tells."""
+
+    cause: str
+    subject: dict[str, str]
+    message: str
+
+
+@dataclass
+class _Known:
+    """What is known of a group: how it waited, what each kind of reasons came to when it was last asked about, and
+    when that was (s); what was told, and when."""
+
+    course: Course
+    diagnoses: dict[Kind, Diagnosis] = field(default_factory=dict)
+    asked: float = 0.0
+    said: _Said | None = None
+    since: float = 0.0
+
+
+@dataclass(eq=False)
+class Verdicts:
+    """Asks groups' sessions why they wait, one group at a time, while nobody holds ``deciding``.
+
+    ``show`` is told the message of a group's condition where another one is due, ``count`` the causes of groups,
+    ``failed`` who failed at being asked. ``clock`` paces it.
+    """
+
+    path: Path
+    state: ClusterState
+    deciding: asyncio.Lock
+    watchdog: Watchdog
+    show: Callable[[str, str], None]
+    count: Callable[[Mapping[str, str]], None]
+    failed: Callable[[str, Exception], None]
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self.idle = asyncio.Event()
+        """Set while there is nothing to be done, or it pauses."""
+        self.idle.set()
+        self._wake = asyncio.Event()
+        self._items: deque[Told] = deque()
+        self._session: Told | None = None
+        self._since = 0.0
+        """The session at hand, and since when it is (s)."""
+        self._restored = False
+        """Whether what is known is of this term."""
+        self._reset()
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A term begins: what was known is of another one."""
+        self._restored = False
+
+    def _reset(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._served: dict[str, int] = {}
+        """The pods that were given nodes, and the last session that did."""
+        self._last, self._at = 0, 0
+        """The last session that was logged, and the time (ns) of the last one."""
+        self._due: dict[str, None] = {}
+        """Groups that wait for other reasons than when they were last asked about, in order."""
+        self._asked: dict[str, None] = {}
+        """The others that wait; who was asked about first is first."""
+        self._held: dict[str, _Said] = {}
+        """What is told later."""
+
+    def session(self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
+        """A session was decided at a time (ns) and told; it may be asked from now on, and is released in the end."""
+        waits = ev.waits_by_group(plan.waiting)
+        if not (self._items or self.state.waiting or waits):
+            session.release()
+            if not self._restored:  # there is nothing to ask the log for
+                self._restored = True
+                self._reset()
+            return
+        number = self.state.session + 1 if record is None else record.session
+        self._items.append(Told(record, number, at, session, waits, _binds(record, plan)))
+        self.idle.clear()
+        self._wake.set()
+
+    def observe(self, event: ev.Event) -> None:
+        """An event was folded."""
+        if isinstance(event, ev.ObjectGone):
+            if event.kind == "Pod":
+                self._served.pop(event.key, None)
+            elif event.kind == "PodGroup" and self._known.pop(event.key, None) is not None:
+                self._forget(event.key)
+
+    def _forget(self, group: str) -> None:
+        self._due.pop(group, None)
+        self._asked.pop(group, None)
+        self._held.pop(group, None)
+
+    def _let_go(self) -> None:
+        if self._session is not None:
+            self._session.session.release()
+            self._session = None
+
+    # --- its work ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await self._ask_some()
+            self._show_held()
+            if not self._items:
+                self.idle.set()
+                await self._wait(self._pause())
+                self._wake.clear()
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Until there is a new session, or for so long."""
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._wake.wait())]
+        if seconds is not None:
+            waits.append(asyncio.create_task(self.clock.sleep(seconds)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+
+    async def _ask_some(self) -> None:
+        """Ask about some groups."""
+        until, causes = self.clock.monotonic() + SECONDS, dict[str, str]()
+        for _ in range(MOST):
+            while self._items:
+                await self._take(self._items.popleft())
+            group = self._next()
+            if group is None:
+                break
+            async with self.deciding:
+                if (cause := await self._ask(group)) is not None:
+                    causes[group] = cause
+            if self.clock.monotonic() > until:
+                break
+        if causes:
+            self.count(causes)
+
+    async def _take(self, told: Told) -> None:
+        """Count what a session says of who waits, and have it at hand."""
+        if not self._restored:
+            await self._restore(told)
+        self._let_go()
+        self._session, self._since, self._at = told, self.clock.monotonic(), told.at
+        record = told.record
+        if record is not None and record.session > self._last:
+            self._count_kinds(told, record)
+            self._served.update(dict.fromkeys(told.binds, record.session))
+            self._last = record.session
+
+    def _count_kinds(self, told: Told, record: ev.SessionDecided) -> None:
+        for group in told.changes:
+            if group not in self._known and group in self.state.groups:
+                self._known[group] = _Known(Course())
+        courses = {group: self._known[group].course for group in told.changes if group in self._known}
+        for group in tell(courses, told.changes, told.at, record.session, self._last):
+            self._forget(group)
+            if courses[group].kind:
+                self._due[group] = None
+
+    async def _restore(self, told: Told) -> None:
+        """Read from the log how those waited who wait now."""
+        self._restored = True
+        self._reset()
+        groups = list(self.state.waiting)
+        try:
+            courses, served = await in_thread(_read, self.path, groups, told.number)
+        except LogError as error:
+            _log.error("the log does not say how long groups waited for what", error=str(error))
+            return
+        self._last = courses.last
+        self._known = {group: _Known(course) for group, course in courses.of.items() if group in self.state.groups}
+        self._due = dict.fromkeys(group for group, known in self._known.items() if known.course.kind)
+        self._served = {key: at for key, at in served.items() if key in self.state.tasks.row_of}
+
+    def _next(self) -> str | None:
+        """The group to ask about: one that was not asked about since its kinds of reasons changed, else the one that
+        was asked about longest ago, by an earlier session; None where no time has come."""
+        if self._session is None:
+            return None
+        for group in self._due:
+            return group
+        for group in self._asked:
+            asked = self._known[group].asked
+            return group if asked < self._since and asked <= self.clock.monotonic() - AGAIN else None
+        return None
+
+    def _pause(self) -> float | None:
+        """Seconds until it goes on where no session comes; None where there is nothing to go on with."""
+        if self._due or self._held:
+            return PAUSE
+        for group in self._asked:
+            asked = self._known[group].asked
+            return max(PAUSE, asked + AGAIN - self.clock.monotonic()) if asked < self._since else None
+        return None
+
+    async def _ask(self, group: str) -> str | None:
+        """Ask the session at hand why a group waits; the cause that held longest, None where that is not known."""
+        told, known = self._session, self._known[group]
+        self._due.pop(group, None)
+        self._asked.pop(group, None)
+        reasons = () if told is None else told.reasons(group)
+        if told is None or not reasons:
+            return None
+        self._asked[group], known.asked = None, self.clock.monotonic()
+        self.watchdog.begin(told.at)
+        first = known.course.since(self._at, self._last)
+        served = _ServedSince(self._served, told.number if first is None else first.first)
+        asking = in_thread(self._answer, WaitingJob(group, told.session, reasons), served)
+        answer = await self.watchdog.attend(asking)
+        if answer.error is not None:
+            self.failed(at_fault(answer.error) or OURS, answer.error)
+        known.diagnoses[kind_of(reasons)] = answer.diagnosis
+        diagnosis = self._dominant(known)
+        if diagnosis is None:
+            return None
+        if any(reason.gate == "gang" for reason in reasons):
+            self._tell(group, known, diagnosis, unschedulable(answer.missing, answer.tasks, shortened(said(diagnosis))))
+        return diagnosis.cause
+
+    def _answer(self, wait: WaitingJob, served: _ServedSince) -> _Answer:
+        job, errors = wait.job, list[Exception]()
+        missing, tasks = (0, 0) if job is None else (job.min_available - job.ready_count, job.task_count)
+        try:
+            diagnosis = diagnosed(wait, served, errors.append)
+        except Interrupted:
+            self.watchdog.verdict()
+            diagnosis = by_itself(wait.reasons)
+        error = errors[0] if errors else None
+        return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error)
+
+    def _dominant(self, known: _Known) -> Diagnosis | None:
+        """What held longest; None where that is nothing that this process was told."""
+        looked = longest(known.course.held(self._at, self._last))
+        found = [(one.length, known.diagnoses[kind]) for one in looked if (kind := one.span.kind) in known.diagnoses]
+        if not found or looked[0].span.kind not in known.diagnoses:
+            return None
+        place, _ = dominant(found)
+        return found[place][1]
+
+    def _tell(self, group: str, known: _Known, diagnosis: Diagnosis, message: str) -> None:
+        """Show a message where it is about something else; one that has other figures some time after the last one."""
+        new, before = _Said(diagnosis.cause, diagnosis.subject, message), known.said
+        self._held.pop(group, None)
+        if before is None or new[:2] != before[:2]:
+            self._show(group, known, new)
+        elif new != before:
+            self._held[group] = new
+
+    def _show_held(self) -> None:
+        """Show messages that had to wait, once it is time."""
+        for group, new in list(self._held.items()):
+            known = self._known[group]
+            if self.clock.monotonic() >= known.since + FIGURES:
+                del self._held[group]
+                self._show(group, known, new)
+
+    def _show(self, group: str, known: _Known, said: _Said) -> None:
+        known.said, known.since = said, self.clock.monotonic()
+        self.show(group, said.message)
+
+
+class _Answer(NamedTuple):
+    """What a group's wait comes to, how many of its tasks are missing of how many, and what went wrong."""
+
+    diagnosis: Diagnosis
+    missing: int
+    tasks: int
+    error: Exception | None
+
+
+class _ServedSince:
+    """The pods that were given nodes since a session."""
+
+    def __init__(self, served: Mapping[str, int], first: int) -> None:
+        self._served, self._first = served, first
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._served.get(key, 0) >= self._first
+
+
+def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:
+    """The pods that a session gives nodes."""
+    stale = () if record is None else dict(record.stale)
+    statements = [statement for number, statement in enumerate(plan.statements) if number not in stale]
+    return [one.key for statement in statements for one in statement.operations if one.verb == "bind"]
+
+
+def unschedulable(missing: int, tasks: int, words: str) -> str:
+    """The message of the condition Unschedulable, which begins as Volcano's."""
+    return f"{missing}/{tasks} tasks in gang unschedulable: {words}"
+
+
+def _read(path: Path, groups: Collection[str], before: int) -> tuple[Courses, dict[str, int]]:
+    """How groups waited before a session, by the log, and the pods that were given nodes since the first began to."""
+    with LogReader(path) as reader:
+        courses = courses_of(reader, groups, before)
+        begun = [span.first for course in courses.of.values() if (span := course.since(0, courses.last))]
+        rows = reader.rows("served_at", first=min(begun), before=before) if begun else []
+        return courses, dict(rows)

@@ -1,0 +1,83 @@
+"""Who holds what others wait for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from vcd.model.requests import format_sum
+from vcd.model.status import ALLOCATED_STATUSES
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
+
+KEPT = 20
+"""How many are kept for who reads the data."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A job that holds some of what lacks: ``pods`` pods, ``amounts`` by resource as quantities."""
+
+    job: str
+    queue: str
+    priority: int
+    pods: int
+    amounts: dict[str, str]
+
+
+def amount_of(session: Session, resource: str, task: Task, row: int | None = None) -> int:
+    """How much of a resource, or of what a plugin counts, a task takes where it is, or on another node."""
+    column = session.nodes.column_of.get(resource)
+    if column is not None:
+        return int(task.amounts[column])
+    quotas = [quota for plugin in framework_of(session).plugins for quota in plugin.quotas]
+    return sum(quota.used(session, task, resource, task.node if row is None else row) for quota in quotas)
+
+
+def holders_of(session: Session, tasks: Iterable[Task], names: list[str]) -> list[Holder]:
+    """The jobs of tasks by what they hold of resources, the largest first."""
+    sums: dict[int, Counter[str]] = {}
+    pods: Counter[int] = Counter()
+    for task in tasks:
+        amounts = {name: amount for name in names if (amount := amount_of(session, name, task))}
+        if amounts:
+            pods[task.job.index] += 1
+            sums.setdefault(task.job.index, Counter()).update(amounts)
+    first = names[0] if names else ""
+    order = sorted(sums, key=lambda index: (-sums[index].get(first, 0), session.job(index).key))
+    return [_holder(session.job(index), pods[index], sums[index]) for index in order[:KEPT]]
+
+
+def _holder(job: Job, pods: int, amounts: Mapping[str, int]) -> Holder:
+    texts = {name: format_sum(name, amount) for name, amount in amounts.items()}
+    return Holder(job.key, job.queue.name, job.priority, pods, texts)
+
+
+def held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder]:
+    """The jobs of a queue and the queues below it (None: of all) that hold most of a resource."""
+    column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
+    if column is not None:  # spares a view of every task
+        jobs = sorted((job for job in jobs if job.allocated[column]), key=lambda job: (-job.allocated[column], job.key))
+        return [_holder(job, _pods_with(job, column), {resource: job.allocated[column]}) for job in jobs[:KEPT]]
+    placed = (task for job in jobs for task in job.tasks() if task.status in ALLOCATED_STATUSES)
+    return holders_of(session, placed, [resource])
+
+
+def amount_in(session: Session, queue: Queue | None, resource: str) -> int:
+    """How much of a resource, or of what a plugin counts, the jobs of a queue and the queues below it hold."""
+    placed = (task for job in _jobs_in(session, queue) for task in job.tasks() if task.status in ALLOCATED_STATUSES)
+    return sum(amount_of(session, resource, task) for task in placed)
+
+
+def _jobs_in(session: Session, queue: Queue | None) -> list[Job]:
+    inside = {
+        one.index for one in session.queue_list if queue is None or one is queue or queue in session.lineage(one)[1:]
+    }
+    return [job for job in session.all_jobs() if job.queue.index in inside]
+
+
+def _pods_with(job: Job, column: int) -> int:
+    return sum(task.status in ALLOCATED_STATUSES and task.amounts[column] > 0 for task in job.tasks())

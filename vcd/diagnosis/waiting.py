@@ -1,0 +1,44 @@
+"""A job that waits at the end of a session, and the pod of it that nodes are asked about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vcd.model import events as ev
+from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
+
+
+@dataclass(frozen=True)
+class WaitingJob:
+    """A group that waits at the end of a session, and the reasons."""
+
+    group: str
+    session: Session
+    reasons: tuple[ev.Waiting, ...]
+
+    @property
+    def job(self) -> Job | None:
+        """The job in the session; None where its queue does not exist."""
+        index = self.session.jobs.index(self.group)
+        return None if index is None else self.session.job(index)
+
+
+def task_without_node(job: Job, wait: WaitingJob) -> Task | None:
+    """The pod of a job that found no node, as the reasons name it; None where nodes are not the matter."""
+    named = [key for reason in wait.reasons if reason.gate == "predicate" for key in reason.pods]
+    pending = {task.key: task for task in job.pending() if task.status == TaskStatus.PENDING}
+    return next((pending[key] for key in named if key in pending), None)
+
+
+def pending_task(session: Session, job: Job) -> Task | None:
+    """The first pod of a job that has no place at the end of a session."""
+    pending = [task for task in job.pending() if task.status == TaskStatus.PENDING]
+    return framework_of(session).in_task_order(pending)[0] if pending else None
+
+
+def waiting_task(wait: WaitingJob, job: Job) -> Task | None:
+    """The pod of a job that nodes are asked about: the one that found none, else the first that has no place."""
+    return task_without_node(job, wait) or pending_task(wait.session, job)
