@@ -20,9 +20,9 @@ from vcd.daemon.threads import in_thread
 from vcd.daemon.watchdog import Watchdog
 from vcd.diagnosis.case import Diagnosis
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
-from vcd.diagnosis.spans import Course, Courses, Kind, courses_of, dominant, kind_of, longest, tell
+from vcd.diagnosis.spans import Kind, WaitCourse, WaitCourses, courses_of, dominant, kind_of, longest, tell
 from vcd.diagnosis.verdictwords import said, shortened
-from vcd.diagnosis.waiting import WaitingJob
+from vcd.diagnosis.waiting import GroupWait
 from vcd.eventlog import LogError, LogReader
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model import events as ev
@@ -46,7 +46,7 @@ OURS = "vcd"
 """Who failed, where it was no plugin."""
 
 
-class Told(NamedTuple):
+class ToldSession(NamedTuple):
     """A session that was decided and told; ``number`` is that of the first record after it, ``at`` its time (ns)."""
 
     record: ev.SessionDecided | None
@@ -74,7 +74,7 @@ class _Known:
     """What is known of a group: how it waited, what each kind of reasons came to when it was last asked about, and
     when that was (s); what was told, and when."""
 
-    course: Course
+    course: WaitCourse
     diagnoses: dict[Kind, Diagnosis] = field(default_factory=dict)
     asked: float = 0.0
     said: _Said | None = None
@@ -103,8 +103,8 @@ class Verdicts:
         """Set while there is nothing to be done, or it pauses."""
         self.idle.set()
         self._wake = asyncio.Event()
-        self._items: deque[Told] = deque()
-        self._session: Told | None = None
+        self._items: deque[ToldSession] = deque()
+        self._session: ToldSession | None = None
         self._since = 0.0
         """The session at hand, and since when it is (s)."""
         self._restored = False
@@ -140,7 +140,7 @@ class Verdicts:
                 self._reset()
             return
         number = self.state.session + 1 if record is None else record.session
-        self._items.append(Told(record, number, at, session, waits, _binds(record, plan)))
+        self._items.append(ToldSession(record, number, at, session, waits, _binds(record, plan)))
         self.idle.clear()
         self._wake.set()
 
@@ -202,7 +202,7 @@ class Verdicts:
         if causes:
             self.count(causes)
 
-    async def _take(self, told: Told) -> None:
+    async def _take(self, told: ToldSession) -> None:
         """Count what a session says of who waits, and have it at hand."""
         if not self._restored:
             await self._restore(told)
@@ -214,17 +214,17 @@ class Verdicts:
             self._served.update(dict.fromkeys(told.binds, record.session))
             self._last = record.session
 
-    def _count_kinds(self, told: Told, record: ev.SessionDecided) -> None:
+    def _count_kinds(self, told: ToldSession, record: ev.SessionDecided) -> None:
         for group in told.changes:
             if group not in self._known and group in self.state.groups:
-                self._known[group] = _Known(Course())
+                self._known[group] = _Known(WaitCourse())
         courses = {group: self._known[group].course for group in told.changes if group in self._known}
         for group in tell(courses, told.changes, told.at, record.session, self._last):
             self._forget(group)
             if courses[group].kind:
                 self._due[group] = None
 
-    async def _restore(self, told: Told) -> None:
+    async def _restore(self, told: ToldSession) -> None:
         """Read from the log how those waited who wait now."""
         self._restored = True
         self._reset()
@@ -272,7 +272,7 @@ class Verdicts:
         self.watchdog.begin(told.at)
         first = known.course.since(self._at, self._last)
         served = _ServedSince(self._served, told.number if first is None else first.first)
-        asking = in_thread(self._answer, WaitingJob(group, told.session, reasons), served)
+        asking = in_thread(self._answer, GroupWait(group, told.session, reasons), served)
         answer = await self.watchdog.attend(asking)
         if answer.error is not None:
             self.failed(at_fault(answer.error) or OURS, answer.error)
@@ -284,7 +284,7 @@ class Verdicts:
             self._tell(group, known, diagnosis, unschedulable(answer.missing, answer.tasks, shortened(said(diagnosis))))
         return diagnosis.cause
 
-    def _answer(self, wait: WaitingJob, served: _ServedSince) -> _Answer:
+    def _answer(self, wait: GroupWait, served: _ServedSince) -> _Answer:
         job, errors = wait.job, list[Exception]()
         missing, tasks = (0, 0) if job is None else (job.min_available - job.ready_count, job.task_count)
         try:
@@ -357,7 +357,7 @@ def unschedulable(missing: int, tasks: int, words: str) -> str:
     return f"{missing}/{tasks} tasks in gang unschedulable: {words}"
 
 
-def _read(path: Path, groups: Collection[str], before: int) -> tuple[Courses, dict[str, int]]:
+def _read(path: Path, groups: Collection[str], before: int) -> tuple[WaitCourses, dict[str, int]]:
     """How groups waited before a session, by the log, and the pods that were given nodes since the first began to."""
     with LogReader(path) as reader:
         courses = courses_of(reader, groups, before)

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from vcd.diagnosis.funnel import Funnel, FunnelLine
-from vcd.diagnosis.waiting import WaitingJob, waiting_task
+from vcd.diagnosis.waiting import GroupWait, waiting_task
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
@@ -37,7 +37,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 class Case:
     """A job in a session that has ended. ``served`` are the pods that were given nodes while it waited."""
 
-    def __init__(self, wait: WaitingJob, job: Job, served: Container[str]) -> None:
+    def __init__(self, wait: GroupWait, job: Job, served: Container[str]) -> None:
         self.wait, self.job, self.session = wait, job, wait.session
         self._served = served
 

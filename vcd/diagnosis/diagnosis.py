@@ -9,7 +9,7 @@ import msgspec
 from vcd.diagnosis.case import Case, Diagnosis, as_given, in_order
 from vcd.diagnosis.limitcause import of_limit
 from vcd.diagnosis.nodecause import is_of_nodes, of_nodes, of_shape
-from vcd.diagnosis.waiting import WaitingJob
+from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.scheduling.framework.reasons import cause_of
@@ -20,7 +20,7 @@ OF_THE_CASE = (Cause.FRAGMENTATION, Cause.CLUSTER_FULL, Cause.ORDER)
 """Causes that no reason has by itself: they are found by looking at all nodes and all who were served."""
 
 
-def diagnose(wait: WaitingJob, served: Container[str]) -> Diagnosis:
+def diagnose(wait: GroupWait, served: Container[str]) -> Diagnosis:
     """Why a job waits at a session; ``served`` are the pods that were given nodes while it waited."""
     if wait.job is None:  # its queue is not there
         return by_itself(wait.reasons)
@@ -30,7 +30,7 @@ def diagnose(wait: WaitingJob, served: Container[str]) -> Diagnosis:
 
 
 def diagnosed(
-    wait: WaitingJob, served: Container[str], failed: Callable[[Exception], None] = lambda _: None
+    wait: GroupWait, served: Container[str], failed: Callable[[Exception], None] = lambda _: None
 ) -> Diagnosis:
     """The same; what the reasons say by themselves where a plugin fails at being asked again, as ``failed`` is told."""
     try:

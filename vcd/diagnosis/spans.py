@@ -40,24 +40,24 @@ class WaitSpan(NamedTuple):
         return max(self.end - self.start, 1)
 
 
-class Held(NamedTuple):
+class HeldFor(NamedTuple):
     """For how long (ns) a group waited for reasons of a kind, and the longest span of that."""
 
     length: int
     span: WaitSpan
 
 
-def held_of(spans: Iterable[WaitSpan]) -> dict[Kind, Held]:
+def held_of(spans: Iterable[WaitSpan]) -> dict[Kind, HeldFor]:
     """By kind of reasons how long it held in some spans, and the longest of them."""
-    found: dict[Kind, Held] = {}
+    found: dict[Kind, HeldFor] = {}
     for span in spans:
         before = found.get(span.kind)
         longer = span if before is None or span.weight > before.span.weight else before.span
-        found[span.kind] = Held(span.weight + (0 if before is None else before.length), longer)
+        found[span.kind] = HeldFor(span.weight + (0 if before is None else before.length), longer)
     return found
 
 
-class Course:
+class WaitCourse:
     """A group's wait, told from session to session: how long which kinds of reasons held."""
 
     def __init__(self, kind: Kind = frozenset()) -> None:
@@ -67,7 +67,7 @@ class Course:
         """The first span that ended."""
         self.ended = 0
         """The last session of the last span that ended."""
-        self._held: dict[Kind, Held] = {}
+        self._held: dict[Kind, HeldFor] = {}
         self._start, self._first = 0, 0
 
     def turn(self, kind: Kind, time: int, session: int, last: int) -> None:
@@ -77,13 +77,13 @@ class Course:
             self._held, self.first, self.ended = self.held(time, last), self.since(time, last), last
         self.kind, self._start, self._first = kind, time, session
 
-    def held(self, time: int, last: int) -> dict[Kind, Held]:
+    def held(self, time: int, last: int) -> dict[Kind, HeldFor]:
         """By kind, how long it held, as of a time and the last session until then."""
         if not self.kind or not last:
             return self._held
         span, before = self._span(time, last), self._held.get(self.kind)
         longest = span if before is None or span.weight > before.span.weight else before.span
-        return {**self._held, self.kind: Held(span.weight + (0 if before is None else before.length), longest)}
+        return {**self._held, self.kind: HeldFor(span.weight + (0 if before is None else before.length), longest)}
 
     def since(self, time: int, last: int) -> WaitSpan | None:
         """The first span, as of a time and the last session until then; None where it never waited."""
@@ -93,17 +93,17 @@ class Course:
         return WaitSpan(self.kind, self._start, max(end, self._start), self._first, last)
 
 
-class Courses(NamedTuple):
+class WaitCourses(NamedTuple):
     """How groups waited, by key, as of the last session (0: none)."""
 
-    of: dict[str, Course]
+    of: dict[str, WaitCourse]
     last: int
 
 
-def courses_of(reader: LogReader, groups: Collection[str], before: int | None = None) -> Courses:
+def courses_of(reader: LogReader, groups: Collection[str], before: int | None = None) -> WaitCourses:
     """How groups waited by a log, in one pass: up to its end, or before a session. Raises LogError."""
     oldest = _oldest(reader)
-    courses = {group: Course(kind_of(oldest.get(group, ()))) for group in groups}
+    courses = {group: WaitCourse(kind_of(oldest.get(group, ()))) for group in groups}
     words = [group.encode() for group in groups] if len(groups) <= _FEW else []
     gone, segments, last = _gone(reader, groups), reader.segments(), 0
     for logged in reader.find(type="session"):
@@ -122,11 +122,11 @@ def courses_of(reader: LogReader, groups: Collection[str], before: int | None = 
         if not words or any(word in record.plan for word in words):  # else it need not be decoded
             tell(courses, ev.waits_by_group(ev.decode_plan(record.plan).waiting), logged.time, record.session, last)
         last = record.session
-    return Courses(courses, last)
+    return WaitCourses(courses, last)
 
 
 def tell(
-    courses: Mapping[str, Course], changes: Mapping[str, tuple[ev.Waiting, ...]], time: int, session: int, last: int
+    courses: Mapping[str, WaitCourse], changes: Mapping[str, tuple[ev.Waiting, ...]], time: int, session: int, last: int
 ) -> list[str]:
     """Tell courses what a session says of who waits; the groups that wait for something else since."""
     turned = []
@@ -166,9 +166,9 @@ def kind_of(reasons: Iterable[ev.Waiting]) -> Kind:
     return Kind((gate, reason if isinstance(reason, str) else reason.code) for gate, reason in found)
 
 
-def longest(held: Mapping[Kind, Held]) -> list[Held]:
+def longest(held: Mapping[Kind, HeldFor]) -> list[HeldFor]:
     """The kinds of reasons that held longest, until they are most of the wait."""
-    waited, covered, chosen = sum(one.length for one in held.values()), 0, list[Held]()
+    waited, covered, chosen = sum(one.length for one in held.values()), 0, list[HeldFor]()
     for kind in sorted(held, key=lambda kind: (-held[kind].length, sorted(kind)))[:_MOST]:
         chosen.append(held[kind])
         covered += held[kind].length

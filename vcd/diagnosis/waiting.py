@@ -12,7 +12,7 @@ from vcd.scheduling.session.views import Job, Task
 
 
 @dataclass(frozen=True)
-class WaitingJob:
+class GroupWait:
     """A group that waits at the end of a session, and the reasons."""
 
     group: str
@@ -26,7 +26,7 @@ class WaitingJob:
         return None if index is None else self.session.job(index)
 
 
-def task_without_node(job: Job, wait: WaitingJob) -> Task | None:
+def task_without_node(job: Job, wait: GroupWait) -> Task | None:
     """The pod of a job that found no node, as the reasons name it; None where nodes are not the matter."""
     named = [key for reason in wait.reasons if reason.gate == "predicate" for key in reason.pods]
     pending = {task.key: task for task in job.pending() if task.status == TaskStatus.PENDING}
@@ -39,6 +39,6 @@ def pending_task(session: Session, job: Job) -> Task | None:
     return framework_of(session).in_task_order(pending)[0] if pending else None
 
 
-def waiting_task(wait: WaitingJob, job: Job) -> Task | None:
+def waiting_task(wait: GroupWait, job: Job) -> Task | None:
     """The pod of a job that nodes are asked about: the one that found none, else the first that has no place."""
     return task_without_node(job, wait) or pending_task(wait.session, job)

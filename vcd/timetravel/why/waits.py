@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vcd.diagnosis.waiting import WaitingJob
+from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.framework.trace import Trace
@@ -14,7 +14,7 @@ from vcd.timetravel.why.spans import spans_of
 
 
 @dataclass(frozen=True)
-class Wait(WaitingJob):
+class Wait(GroupWait):
     """A job that waits at a session of a log: the session's record, and its plan as it is decided again."""
 
     record: ev.SessionDecided
