@@ -10,15 +10,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import structlog
 
 from vcd.daemon.threads import in_thread
 from vcd.daemon.watchdog import Watchdog
-from vcd.diagnosis.case import Diagnosis
+from vcd.diagnosis.case import Diagnosis, Served
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
 from vcd.diagnosis.spans import Kind, WaitCourse, WaitCourses, courses_of, dominant, kind_of, longest, tell
 from vcd.diagnosis.verdictwords import said, shortened
@@ -27,6 +29,7 @@ from vcd.eventlog import LogError, LogReader
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model import events as ev
 from vcd.scheduling.framework.guard import Interrupted, at_fault
+from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 
@@ -213,6 +216,7 @@ class Verdicts:
             self._count_kinds(told, record)
             self._served.update(dict.fromkeys(told.binds, record.session))
             self._last = record.session
+        self._served_in = _ServedIn(self._served, told.session)
 
     def _count_kinds(self, told: ToldSession, record: ev.SessionDecided) -> None:
         for group in told.changes:
@@ -271,7 +275,7 @@ class Verdicts:
         self._asked[group], known.asked = None, self.clock.monotonic()
         self.watchdog.begin(told.at)
         first = known.course.since(self._at, self._last)
-        served = _ServedSince(self._served, told.number if first is None else first.first)
+        served = self._served_in.since(told.number if first is None else first.first)
         asking = in_thread(self._answer, GroupWait(group, told.session, reasons), served)
         answer = await self.watchdog.attend(asking)
         if answer.error is not None:
@@ -284,7 +288,7 @@ class Verdicts:
             self._tell(group, known, diagnosis, unschedulable(answer.missing, answer.tasks, shortened(said(diagnosis))))
         return diagnosis.cause
 
-    def _answer(self, wait: GroupWait, served: _ServedSince) -> _Answer:
+    def _answer(self, wait: GroupWait, served: Served) -> _Answer:
         job, errors = wait.job, list[Exception]()
         missing, tasks = (0, 0) if job is None else (job.min_available - job.ready_count, job.task_count)
         try:
@@ -335,14 +339,19 @@ class _Answer(NamedTuple):
     error: Exception | None
 
 
-class _ServedSince:
-    """The pods that were given nodes since a session."""
+class _ServedIn:
+    """The pods of a session that were given nodes, by the last session that did so."""
 
-    def __init__(self, served: Mapping[str, int], first: int) -> None:
-        self._served, self._first = served, first
+    def __init__(self, served: Mapping[str, int], session: Session) -> None:
+        self._served, self._session = served, session
 
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self._served.get(key, 0) >= self._first
+    @cached_property
+    def _at(self) -> Ints:
+        return np.array([self._served.get(key or "", 0) for key in self._session.snapshot.tasks.keys], np.int64)
+
+    def since(self, first: int) -> Served:
+        """Those that were since a session."""
+        return lambda _: np.flatnonzero(self._at >= first)
 
 
 def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:

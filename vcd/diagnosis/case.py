@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 
 import msgspec
@@ -15,12 +15,27 @@ from vcd.model.reasons import Cause
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.reasons import cause_of, declared, told
 from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 
 Amounts = dict[str, dict[str, int]]
 """By resource (empty for plain counts) and role, in base units."""
 _GATES = ("enqueue", "invalid", "unsupported", "gated", "queue", "predicate")
 """The gates in the order in which a job comes to them; those of other plugins come next."""
+
+
+Served = Callable[[Session], Ints]
+"""Gives the rows of the pods that were given nodes while a job waited."""
+
+
+def served(pods: frozenset[str]) -> Served:
+    """Those of some pods that are there."""
+
+    def rows(session: Session) -> Ints:
+        keys = session.snapshot.tasks.keys if pods else ()
+        return np.array([row for row, key in enumerate(keys) if key in pods], np.int64)
+
+    return rows
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -37,7 +52,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 class Case:
     """A job in a session that has ended. ``served`` are the pods that were given nodes while it waited."""
 
-    def __init__(self, wait: GroupWait, job: Job, served: Container[str]) -> None:
+    def __init__(self, wait: GroupWait, job: Job, served: Served) -> None:
         self.wait, self.job, self.session = wait, job, wait.session
         self._served = served
 
@@ -74,7 +89,9 @@ class Case:
         """That pods are leaving, on the nodes where room is held for the job, else anywhere; and whose they are."""
         rows = {task.node for task in self.job.tasks() if task.status == TaskStatus.PIPELINED}
         going: dict[str, int] = {}
-        for other in self.session.all_jobs():
+        viewed = {job.index for job in self.session.views.jobs()}  # those that the session may have evicted from
+        for index in sorted(viewed.union(np.flatnonzero(self.session.jobs.counts[:, TaskStatus.RELEASING]).tolist())):
+            other = self.session.job(index)
             tasks = other.tasks() if other.counts[TaskStatus.RELEASING] else ()
             count = sum(task.status == TaskStatus.RELEASING and (not rows or task.node in rows) for task in tasks)
             if count:
@@ -87,9 +104,8 @@ class Case:
 
     def placed_meanwhile(self) -> Iterator[Task]:
         """Tasks of other jobs that were given nodes while this one waited, and are there."""
-        of_job, keys = self.session.job_of_row, self.session.snapshot.tasks.keys
-        rows = [row for row, key in enumerate(keys) if of_job[row] >= 0 and key in self._served]
-        for task in self.session.views.tasks_at(rows):
+        rows = self._served(self.session)
+        for task in self.session.views.tasks_at(rows[self.session.job_of_row[rows] >= 0].tolist()):
             if task.job is not self.job and task.status in ALLOCATED_STATUSES and task.node >= 0:
                 yield task
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection
 
 import msgspec
 
-from vcd.diagnosis.case import Case, Diagnosis, as_given, in_order
+from vcd.diagnosis.case import Case, Diagnosis, Served, as_given, in_order
 from vcd.diagnosis.limitcause import of_limit
 from vcd.diagnosis.nodecause import is_of_nodes, of_nodes, of_shape
 from vcd.diagnosis.waiting import GroupWait
@@ -20,7 +20,7 @@ OF_THE_CASE = (Cause.FRAGMENTATION, Cause.CLUSTER_FULL, Cause.ORDER)
 """Causes that no reason has by itself: they are found by looking at all nodes and all who were served."""
 
 
-def diagnose(wait: GroupWait, served: Container[str]) -> Diagnosis:
+def diagnose(wait: GroupWait, served: Served) -> Diagnosis:
     """Why a job waits at a session; ``served`` are the pods that were given nodes while it waited."""
     if wait.job is None:  # its queue is not there
         return by_itself(wait.reasons)
@@ -29,9 +29,7 @@ def diagnose(wait: GroupWait, served: Container[str]) -> Diagnosis:
     return found if case.funnel is None else msgspec.structs.replace(found, funnel=case.funnel.lines())
 
 
-def diagnosed(
-    wait: GroupWait, served: Container[str], failed: Callable[[Exception], None] = lambda _: None
-) -> Diagnosis:
+def diagnosed(wait: GroupWait, served: Served, failed: Callable[[Exception], None] = lambda _: None) -> Diagnosis:
     """The same; what the reasons say by themselves where a plugin fails at being asked again, as ``failed`` is told."""
     try:
         return diagnose(wait, served)

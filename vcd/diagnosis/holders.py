@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+import numpy as np
 
 from vcd.model.requests import format_sum
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
@@ -59,24 +61,42 @@ def _holder(job: Job, pods: int, amounts: Mapping[str, int]) -> Holder:
 def held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder]:
     """The jobs of a queue and the queues below it (None: of all) that hold most of a resource."""
     column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
-    if column is not None:  # spares a view of every task
-        jobs = sorted((job for job in jobs if job.allocated[column]), key=lambda job: (-job.allocated[column], job.key))
-        return [_holder(job, _pods_with(job, column), {resource: job.allocated[column]}) for job in jobs[:KEPT]]
-    placed = (task for job in jobs for task in job.tasks() if task.status in ALLOCATED_STATUSES)
-    return holders_of(session, placed, [resource])
+    if column is None:
+        return holders_of(session, _placed(session, jobs), [resource])
+    held = _held(session, column)[jobs]
+    most = jobs[np.argsort(-held, kind="stable")[: min(KEPT, np.count_nonzero(held))]]  # they are in order of key
+    found = [session.job(index) for index in most.tolist()]
+    return [_holder(job, _pods_with(job, column), {resource: job.allocated[column]}) for job in found]
 
 
 def amount_in(session: Session, queue: Queue | None, resource: str) -> int:
     """How much of a resource, or of what a plugin counts, the jobs of a queue and the queues below it hold."""
-    placed = (task for job in _jobs_in(session, queue) for task in job.tasks() if task.status in ALLOCATED_STATUSES)
-    return sum(amount_of(session, resource, task) for task in placed)
+    column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
+    if column is not None:
+        return sum(_held(session, column)[jobs].tolist())
+    return sum(amount_of(session, resource, task) for task in _placed(session, jobs))
 
 
-def _jobs_in(session: Session, queue: Queue | None) -> list[Job]:
-    inside = {
+def _jobs_in(session: Session, queue: Queue | None) -> Ints:
+    """The indices of the jobs of a queue and the queues below it; it spares a view of each."""
+    inside = [
         one.index for one in session.queue_list if queue is None or one is queue or queue in session.lineage(one)[1:]
-    }
-    return [job for job in session.all_jobs() if job.queue.index in inside]
+    ]
+    return np.flatnonzero(np.isin(session.jobs.queue, inside))
+
+
+def _held(session: Session, column: int) -> Ints:
+    """How much of a resource each job holds."""
+    held = session.jobs.allocated[:, column].copy()
+    for job in session.views.jobs():
+        held[job.index] = job.allocated[column]
+    return held
+
+
+def _placed(session: Session, jobs: Ints) -> Iterator[Task]:
+    """The tasks of jobs that have nodes."""
+    for index in jobs.tolist():
+        yield from (task for task in session.job(index).tasks() if task.status in ALLOCATED_STATUSES)
 
 
 def _pods_with(job: Job, column: int) -> int:

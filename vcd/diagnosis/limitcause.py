@@ -8,6 +8,7 @@ from vcd.diagnosis.case import Case, Diagnosis
 from vcd.diagnosis.holders import amount_in, held_in
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
+from vcd.model.status import Phase
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER, QueueLimit
 from vcd.scheduling.framework.reasons import cause_of, declared
 from vcd.scheduling.session.queues import Queue
@@ -95,7 +96,10 @@ def _reserver(session: Session, resource: str) -> dict[str, str]:
     """Who reserved most of a resource by being admitted."""
     jobs, column = session.jobs, session.nodes.column_of[resource]
     reserved = jobs.missing(np.arange(len(jobs)))[:, column].copy()
-    reserved[[one.index for one in session.all_jobs() if one.is_pending()]] = 0
+    phases = session.views.phases.copy()
+    for job in session.views.jobs():
+        phases[job.index] = job.phase
+    reserved[phases == Phase.PENDING] = 0
     row = int(reserved.argmax()) if len(reserved) else 0
     return {"holder": jobs.keys[row]} if len(reserved) and reserved[row] else {}
 

@@ -8,7 +8,7 @@ from itertools import islice
 import msgspec
 import numpy as np
 
-from vcd.diagnosis.case import Diagnosis
+from vcd.diagnosis.case import Diagnosis, Served, served
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
 from vcd.diagnosis.funnel import Funnel, FunnelLine
 from vcd.diagnosis.spans import WaitSpan, dominant, held_of, longest
@@ -112,9 +112,9 @@ def _made(group: str, found: Diagnosis, since: int, waited: int, share: float, s
     )  # fmt: skip
 
 
-def served_between(history: History, first: int, last: int) -> frozenset[str]:
+def served_between(history: History, first: int, last: int) -> Served:
     """The pods that were given nodes in some sessions."""
-    return frozenset(key for (key,) in history.reader.rows("served", first=first, last=last))
+    return served(frozenset(key for (key,) in history.reader.rows("served", first=first, last=last)))
 
 
 def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int, last: int) -> Diagnosis:

@@ -1,0 +1,232 @@
+"""Verdicts in the daemon: what is asked when, what is shown of it, and what a next session waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon.test_cycle import puts
+from tests.dsl import gang, node, queue
+from tests.kube.scripted import FakeClock, running, until
+from vcd.api import read_policy, verdict
+from vcd.daemon import verdicts
+from vcd.daemon.cycle import Cycle
+from vcd.daemon.keeper import Keeper, restore
+from vcd.daemon.verdicts import FIGURES, Verdicts
+from vcd.daemon.watchdog import Watchdog
+from vcd.eventlog.log import EventLog
+from vcd.model import events as ev
+from vcd.model.manifests import default_queues
+from vcd.scheduling.search.predicates.node import NodeAffinity
+from vcd.scheduling.session.session import Session
+
+CONF = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: proportion
+  - name: predicates
+"""
+FULL = "1/1 tasks in gang unschedulable: the cluster is full: "
+
+
+class Replica:
+    """A cycle and its verdicts on a log; sessions are told at once."""
+
+    def __init__(self, path: Path, log: EventLog, clock: FakeClock) -> None:
+        self.path, self.clock = path, clock
+        self.shown: list[tuple[str, str]] = []
+        self.causes: dict[str, str] = {}
+        self.failed: list[tuple[str, str]] = []
+        self.keeper = Keeper(log, restore(path))
+        dog = Watchdog(self.keeper, 5.0, clock.monotonic, clock.wall)
+        policy = read_policy(CONF)
+        self.cycle = Cycle(self.keeper, lambda: policy, lambda: 1, self._handover, clock=clock.wall, watchdog=dog)
+        self.verdicts = Verdicts(
+            path,
+            self.keeper.state,
+            self.cycle.deciding,
+            dog,
+            lambda group, message: self.shown.append((group, message)),
+            self._count,
+            lambda name, error: self.failed.append((name, str(error))),
+            clock,
+        )
+        self.keeper.observers.append(self.verdicts.observe)
+
+    def _count(self, causes: Mapping[str, str]) -> None:
+        self.causes.update(causes)
+
+    def _handover(
+        self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
+    ) -> None:
+        self.verdicts.session(record, plan, session, self.clock.wall())
+
+    async def happen(self, *objects: Any) -> None:
+        await self.keeper.put(puts(*objects))
+
+    async def session(self, *objects: Any, seconds: float = 10.0) -> None:
+        """Something happens, a session is decided on it and asked; then time passes."""
+        await self.happen(*objects)
+        await self.cycle.once(1)
+        await self.verdicts.idle.wait()
+        self.clock.advance(seconds)
+
+
+@asynccontextmanager
+async def replica_on(path: Path, clock: FakeClock) -> AsyncIterator[Replica]:
+    async with AsyncExitStack() as stack:
+        log = await stack.enter_async_context(EventLog.open(path, clock=clock.wall))
+        made = Replica(path, log, clock)
+        await stack.enter_async_context(running(made.verdicts.run()))
+        yield made
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def replica(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Replica]:
+    async with replica_on(tmp_path / "log", clock) as made:
+        policy = read_policy(CONF)
+        await made.keeper.put([ev.PolicyLoaded(policy.digest, policy.text, {})])
+        await made.happen(*default_queues([]), node("n", cpu=4), gang("x", 1, on=["n"], cpu=3))
+        yield made
+
+
+async def test_the_message_is_what_explain_says_and_the_cause_is_counted(replica: Replica) -> None:
+    await replica.session(gang("g", 1, cpu=2))
+    ((group, message),) = replica.shown
+    assert group == "default/g"
+    assert message == f"{FULL}1 of 4 cpu are free, and it needs 2; default/x holds most"
+    assert verdict(replica.path, "g").text.endswith(message.partition("unschedulable: ")[2])
+    assert replica.causes == {"default/g": "cluster-full"}
+
+
+async def test_the_same_is_not_shown_again_and_other_figures_after_a_while(replica: Replica) -> None:
+    await replica.session(gang("g", 1, cpu=2))
+    await replica.session(node("n", cpu=4, labels={"a": "b"}))
+    assert len(replica.shown) == 1
+    await replica.session(gang("g", 1, cpu=3), seconds=0)
+    assert len(replica.shown) == 1
+    replica.clock.advance(FIGURES)
+    await until(lambda: len(replica.shown) == 2)
+    assert replica.shown[1] == ("default/g", f"{FULL}1 of 4 cpu are free, and it needs 3; default/x holds most")
+
+
+async def test_another_cause_is_shown_once_it_held_longest(replica: Replica) -> None:
+    closed = queue("q", state="Closed")
+    await replica.session(closed, gang("g", 1, cpu=2, queue="q"), seconds=30)
+    assert replica.causes == {"default/g": "queue-closed"}
+    await replica.session(queue("q"), seconds=20)
+    assert replica.causes == {"default/g": "queue-closed"}
+    assert verdict(replica.path, "g").cause == "queue-closed"
+    await replica.session(node("n", cpu=4, labels={"a": "b"}), seconds=20)
+    await replica.session(node("n", cpu=4, labels={"a": "c"}))
+    assert replica.causes == {"default/g": "cluster-full"}
+    assert verdict(replica.path, "g").cause == "cluster-full"
+    assert [message.partition("unschedulable: ")[2][:15] for _, message in replica.shown] == [
+        "queue is Closed", "the cluster is ",
+    ]  # fmt: skip
+
+
+async def test_how_long_it_waited_before_a_start_is_read_from_the_log(
+    replica: Replica, tmp_path: Path, clock: FakeClock
+) -> None:
+    await replica.session(queue("q", state="Closed"), gang("g", 1, cpu=2, queue="q"), seconds=1000)
+    await replica.session(queue("q"), gang("h", 1, cpu=3), seconds=10)
+    (tmp_path / "again").write_bytes((tmp_path / "log").read_bytes())
+    again = Replica(tmp_path / "log", replica.keeper.log, clock)
+    async with running(again.verdicts.run()):
+        await again.session(node("n", cpu=4, labels={"a": "b"}))
+        assert again.causes == {"default/h": "cluster-full"}  # why g waited longest nobody told this process
+        await again.session(queue("q", state="Closed"))
+        assert again.causes["default/g"] == "queue-closed"
+
+
+async def test_a_term_begins_with_what_the_log_says(replica: Replica) -> None:
+    await replica.session(gang("g", 1, cpu=2))
+    replica.verdicts.begin()
+    await replica.session(node("n", cpu=4, labels={"a": "b"}))
+    assert [group for group, _ in replica.shown] == ["default/g", "default/g"]
+    assert replica.shown[0] == replica.shown[1]  # who shows it compares
+
+
+async def test_a_group_that_is_gone_is_not_asked_about(replica: Replica) -> None:
+    await replica.session(gang("g", 1, cpu=2))
+    await replica.keeper.put([ev.ObjectGone("Pod", "default/g-0"), ev.ObjectGone("PodGroup", "default/g")])
+    await replica.session(node("n", cpu=4, labels={"a": "b"}))
+    assert len(replica.shown) == 1
+
+
+async def test_who_fails_at_being_asked_again_is_told_of(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("no such luck")
+
+    monkeypatch.setattr(NodeAffinity, "clauses", broken)
+    await replica.session(gang("g", 1, cpu=2, spec={"nodeSelector": {"a": "b"}}))
+    assert replica.failed == [("vcd", "no such luck")]
+    ((_, message),) = replica.shown
+    assert "asking the nodes again fails with ZeroDivisionError: no such luck" in message
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_next_session_waits_for_one_group_at_most(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, go_on, asked = threading.Event(), threading.Event(), list[str]()
+    diagnosed = verdicts.diagnosed
+
+    def slowly(wait: Any, *more: Any) -> Any:
+        asked.append(wait.group)
+        entered.set()
+        assert go_on.wait(10)
+        return diagnosed(wait, *more)
+
+    monkeypatch.setattr(verdicts, "diagnosed", slowly)
+    await replica.happen(*[list(gang(name, 1, cpu=2)) for name in "abc"])
+    await replica.cycle.once(1)
+    await until(entered.is_set)
+    await replica.happen(gang("d", 1, cpu=2))
+    following = asyncio.ensure_future(replica.cycle.once(1))
+    await until(lambda: bool(replica.cycle.deciding._waiters))
+    asked_then = list[str]()
+    following.add_done_callback(lambda _: asked_then.extend(asked))
+    go_on.set()
+    await following
+    await replica.verdicts.idle.wait()
+    assert len(asked_then) <= 2  # the one under way, and one that began while the session was being logged
+    assert sorted(set(asked)) == [f"default/{name}" for name in "abcd"]
+
+
+async def test_many_groups_are_asked_about_some_at_a_time(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "MOST", 2)
+    paused, go_on = asyncio.Event(), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        paused.set()
+        await go_on.wait()
+        go_on.clear()
+
+    monkeypatch.setattr(replica.clock, "sleep", sleep)
+    await replica.session(*[list(gang(name, 1, cpu=2)) for name in "abc"], seconds=0)
+    await paused.wait()
+    assert len(replica.causes) == 2
+    go_on.set()
+    await until(lambda: len(replica.causes) == 3)
+
+
+async def test_where_nobody_waits_nothing_is_kept(replica: Replica) -> None:
+    await replica.session(gang("g", 1, cpu=1))
+    assert replica.verdicts.idle.is_set()
+    assert (replica.shown, replica.causes, replica.verdicts._session) == ([], {}, None)
