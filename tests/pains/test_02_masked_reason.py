@@ -6,6 +6,10 @@ import pytest
 
 from tests.dsl import gang, group, node, pod
 from tests.laws.answering import Answering
+from vcd.diagnosis.case import served
+from vcd.diagnosis.diagnosis import diagnosed
+from vcd.diagnosis.verdictwords import said
+from vcd.diagnosis.waiting import WaitingJob
 
 LOST = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "lost"}}]}
 
@@ -20,13 +24,15 @@ def test_a_missing_claim_is_named_in_the_reasons_of_its_pod() -> None:
 
 
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_missing_claim_is_named_in_the_groups_condition(members: int) -> None:
+def test_a_missing_claim_is_named_in_what_the_groups_condition_says(members: int) -> None:
     good = [pod(f"g-{i}", group="g", cpu=1) for i in range(1, members)]
     world = Answering(node("n"), group("g", members=members), pod("g-0", group="g", cpu=1, spec=LOST), *good)
     world.rest()
     condition = world.state.groups["default/g"].group.status.conditions[0]
     assert (condition.type, condition.status) == ("Unschedulable", "True")
-    assert 'persistentvolumeclaim "lost" not found' in condition.message
+    assert world.session is not None
+    waits = WaitingJob("default/g", world.session, world.state.waiting["default/g"])
+    assert 'persistentvolumeclaim "lost" not found' in said(diagnosed(waits, served(frozenset())))
 
 
 def test_the_reason_goes_once_the_claim_is_there() -> None:

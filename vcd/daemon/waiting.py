@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcd.diagnosis.case import in_order
+from vcd.diagnosis.case import rank
 from vcd.model.events import Plan, Waiting, waits_after
+from vcd.model.reasons import Cause
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.reasons import cause_of
 from vcd.scheduling.session.session import Session
@@ -69,9 +70,9 @@ class WaitingCounts:
             self._forget(key)
             queue = NO_QUEUE if index is None or record is None else session.queue_name_of(record)
             share = _pods_by_label(queue, reasons, count)
-            cause = self._causes.get(key) or cause_of(in_order(reasons)[0])
+            cause = self._causes.get(key) or _first_cause(share)
             known[key] = _Known(reasons, record, count, share, (queue, cause))
-            self._count_verdict(known[key], count)
+            self.verdicts[queue, cause] += count
             for labels, pods in share.items():
                 self.groups[labels] += 1
                 self.pods[labels] += pods
@@ -122,6 +123,12 @@ class WaitingCounts:
             self.pods[labels] -= pods
             if not self.groups[labels]:
                 del self.groups[labels], self.pods[labels]
+
+
+def _first_cause(share: Mapping[Labels, int]) -> str:
+    """The cause of a group's first reason."""
+    found = [labels for labels in share if labels[2] != Cause.GANG_INCOMPLETE]
+    return found[0][2] if len(found) == 1 else min(share, key=lambda labels: rank(labels[1], labels[2]))[2]
 
 
 def _pods_by_label(queue: str, reasons: Iterable[Waiting], pending: int) -> dict[Labels, int]:

@@ -122,9 +122,14 @@ def in_order(reasons: Collection[ev.Waiting]) -> list[ev.Waiting]:
 
 
 def _rank(reason: ev.Waiting) -> int:
-    if cause_of(reason) == Cause.GANG_INCOMPLETE:
+    return rank(reason.gate, cause_of(reason))
+
+
+def rank(gate: str, cause: str) -> int:
+    """The place of reasons of a gate and a cause among a job's."""
+    if cause == Cause.GANG_INCOMPLETE:
         return len(_GATES) + 1
-    return _GATES.index(reason.gate) if reason.gate in _GATES else len(_GATES)
+    return _GATES.index(gate) if gate in _GATES else len(_GATES)
 
 
 def as_given(reason: ev.Waiting) -> Diagnosis:
