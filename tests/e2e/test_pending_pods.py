@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.dsl import BY_QUEUE
-from tests.e2e.cluster import QUEUES, Cluster, Obj, node, pod, until
+from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, node, pod, until
 
 
 def scheduled(cluster: Cluster, name: str) -> Obj:
@@ -71,3 +71,41 @@ async def test_writing_the_statuses_of_waiting_groups_reads_none_of_them(tmp_pat
         written = [made for made in cluster.calls(daemon, "patch") if made.call.resource.startswith("podgroups")]
         assert len(written) >= 20
         assert len(read) < 5
+
+
+MINE = {"type": "Mine", "status": "True", "reason": "Because", "message": "mine", "lastTransitionTime": None}
+
+
+async def test_a_verdict_is_not_written_again_after_a_restart_or_by_a_new_leader(tmp_path: Path) -> None:
+    series = 'vcd_verdict_pods{cause="cluster-full",queue="default"}'  # the reason itself says node-room
+
+    def group() -> Obj:
+        return cluster.store.get(GROUPS, "default", "g")
+
+    def condition() -> Obj:
+        shown = group().get("status", {}).get("conditions", [])
+        return next((one for one in shown if one["type"] == "Unschedulable"), {})
+
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, 3)
+        daemon = await cluster.started("a")
+        await cluster.until_bound(cluster.submit("x", 1, cpu=2))
+        cluster.submit("g", 1, cpu=2)
+        await until(lambda: "the cluster is full" in condition().get("message", ""), what="the verdict")
+        message = condition()["message"]
+        assert message == (
+            "1/1 tasks in gang unschedulable: the cluster is full: 1 of 3 cpu are free, and it needs 2;"
+            " default/x holds most"
+        )
+        both = {"status": {"conditions": [MINE, *group()["status"]["conditions"]]}}
+        cluster.store.patch(GROUPS, "default", "g", both)
+        version = group()["metadata"]["resourceVersion"]
+        daemon.process.terminate()
+        await daemon.ended()
+        again = await cluster.started("a", log=daemon.log)
+        await again.until_metric(series, 1)
+        await again.kill()
+        other = await cluster.started("b")
+        await other.until_metric(series, 1)
+        assert group()["metadata"]["resourceVersion"] == version
+        assert [one["message"] for one in group()["status"]["conditions"]] == ["mine", message]
