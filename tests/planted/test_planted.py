@@ -145,8 +145,8 @@ def test_the_verdict_of_a_daemons_log_names_what_was_planted(served: tuple[Plant
 NOT_TOLD = ("pods-missing", "queue-missing")
 """Codes at which no session looks at the group: it gets no condition, and has no pods that are counted."""
 CLOCK = re.compile(r"\S+ waits [^:]+: ")
-KEY = re.compile(r" \([^()]*\)(?=( and \d+ other jobs?)? first)")
-"""What put another job first: only the log has the session in which it did, as that began."""
+KEY = re.compile(r" \([^()]*\)(?=( and \d+ other jobs?)? first)|; \d+ later jobs? overtook it$")
+"""What put another job first, and how many others overtook it: only the log has the sessions in which they did."""
 
 
 @pytest.mark.parametrize("served", EXPLAINED, indirect=True)
