@@ -1,0 +1,115 @@
+"""What groups' conditions say: the reasons at once, then the verdict; never what is shown already."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tests.daemon.test_cycle import puts
+from tests.dsl import BARE, gang, group, node
+from tests.kube.scripted import FakeClock, running
+from vcd.api import read_policy
+from vcd.daemon.metrics import Metrics
+from vcd.daemon.options import parse_options
+from vcd.daemon.telling import Telling
+from vcd.kube.client import KubeClient
+from vcd.model import events as ev
+from vcd.model.manifests import default_queues
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.decide import run
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import SnapshotMaker
+
+
+class Told:
+    """A cluster whose sessions are told to nobody; what would be written of groups is kept."""
+
+    def __init__(self, *objects: Any, leads: bool = True, state: ClusterState | None = None) -> None:
+        self.state = state or ClusterState()
+        self.clock = FakeClock()
+        options = parse_options({})
+        self.telling = Telling(options, cast(KubeClient, None), self.state, Metrics(), lambda: leads, self.clock)
+        self.written: list[ev.GroupStatus] = []
+        self.telling.statuses.submit_groups = lambda groups, *_: self.written.extend(groups)  # type: ignore[method-assign]
+        self._maker = SnapshotMaker(self.state)
+        if state is None:
+            self.happen(*puts(*default_queues([]), *objects))
+
+    def happen(self, *events: ev.Event) -> None:
+        for event in events:
+            self.state.apply(self.state.sequence + 1, event)
+            self.telling.observe(event)
+
+    async def session(self) -> ev.Plan:
+        """A session is decided, logged and told."""
+        policy = read_policy(BARE)
+        session = run(self._maker.snapshot(), policy, self.clock.wall(), 0)
+        plan = plan_of(session)
+        record = ev.SessionDecided(
+            self.state.session + 1, self.state.sequence, policy.digest, self.clock.wall(), 0, 1, {},
+            ev.encode_plan(plan),
+        )  # fmt: skip
+        self.happen(record)
+        self.telling.session(record, plan, session, {})
+        async with running(self.telling.followup.run()):
+            await self.telling.followup.idle.wait()
+        return plan
+
+    @property
+    def messages(self) -> list[str | None]:
+        return [None if one.condition is None else one.condition[3] for one in self.written if one.key == "default/g"]
+
+
+async def test_the_plan_has_no_words_and_the_condition_the_reasons() -> None:
+    told = Told(node("n", cpu=1), gang("g", 1, cpu=2))
+    plan = await told.session()
+    assert [one.condition for one in plan.groups] == [("Unschedulable", "True", "NotEnoughResources", "")]
+    (message,) = told.messages
+    assert message is not None and message.startswith("1/1 tasks in gang unschedulable: ")
+    assert "Insufficient cpu" in message
+    assert "fewer tasks than the minimum" not in message
+
+
+async def test_a_verdict_takes_its_place_and_stays_when_statuses_are_written_again() -> None:
+    told = Told(node("n", cpu=1), gang("g", 1, cpu=2))
+    await told.session()
+    told.telling.verdict("default/g", "because")
+    assert told.written[-1].condition == ("Unschedulable", "True", "NotEnoughResources", "because")
+    assert told.written[-1].phase == told.written[0].phase
+    told.telling.write_groups_again()
+    async with running(told.telling.followup.run()):
+        await told.telling.followup.idle.wait()
+    assert told.messages[1:] == ["because", "because"]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_what_is_shown_is_not_written(shown: bool) -> None:
+    condition = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "because"}
+    there = group("g", members=1)
+    there = {**there, "status": {**there.get("status", {}), "conditions": [condition] if shown else []}}
+    told = Told(there)
+    told.telling.verdict("default/g", "because")
+    assert told.written == []  # nobody who has no such condition gets one
+    told.telling.verdict("default/g", "for another cause")
+    assert told.messages == (["for another cause"] if shown else [])
+
+
+async def test_who_does_not_lead_writes_no_verdict() -> None:
+    condition = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "because"}
+    there = group("g", members=1)
+    told = Told({**there, "status": {**there.get("status", {}), "conditions": [condition]}}, leads=False)
+    told.telling.verdict("default/g", "for another cause")
+    assert told.written == []
+
+
+async def test_after_a_crash_a_status_is_written_without_the_condition_until_there_is_a_verdict() -> None:
+    told = Told(node("n", cpu=1), gang("g", 1, cpu=2))
+    await told.session()
+    again = Told(state=ClusterState.load(told.state.dump()))
+    again.telling.write_groups_again()
+    async with running(again.telling.followup.run()):
+        await again.telling.followup.idle.wait()
+    intended = told.state.intended_status["default/g"]
+    assert again.written == [msgspec.structs.replace(intended, condition=None)]
