@@ -23,6 +23,7 @@ from vcd.daemon.watchdog import Watchdog
 from vcd.eventlog.log import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
+from vcd.scheduling.framework.guard import Gate
 from vcd.scheduling.search.predicates.node import NodeAffinity
 from vcd.scheduling.session.session import Session
 
@@ -35,6 +36,7 @@ tiers:
   - name: proportion
   - name: predicates
 """
+LIMIT = 5.0
 FULL = "1/1 tasks in gang unschedulable: the cluster is full: "
 
 
@@ -47,14 +49,14 @@ class Replica:
         self.causes: dict[str, str] = {}
         self.failed: list[tuple[str, str]] = []
         self.keeper = Keeper(log, restore(path))
-        dog = Watchdog(self.keeper, 5.0, clock.monotonic, clock.wall)
+        self.dog = Watchdog(self.keeper, LIMIT, clock.monotonic, clock.wall)
         policy = read_policy(CONF)
-        self.cycle = Cycle(self.keeper, lambda: policy, lambda: 1, self._handover, clock=clock.wall, watchdog=dog)
+        self.cycle = Cycle(self.keeper, lambda: policy, lambda: 1, self._handover, clock=clock.wall, watchdog=self.dog)
         self.verdicts = Verdicts(
             path,
             self.keeper.state,
             self.cycle.deciding,
-            dog,
+            self.dog,
             lambda group, message: self.shown.append((group, message)),
             self._count,
             lambda name, error: self.failed.append((name, str(error))),
@@ -231,3 +233,20 @@ async def test_where_nobody_waits_nothing_is_kept(replica: Replica) -> None:
     await replica.session(gang("g", 1, cpu=1))
     assert replica.verdicts.idle.is_set()
     assert (replica.shown, replica.causes, replica.verdicts._session) == ([], {}, None)
+
+
+async def test_who_takes_too_long_at_being_asked_again_is_late_and_the_reasons_are_told(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object) -> None:
+        replica.clock.now += LIMIT + 1
+
+    gate = Gate("slow", replica.dog)
+    monkeypatch.setattr(NodeAffinity, "clauses", lambda *_: gate.ask("predicates", None, (), late))
+    await replica.session(gang("g", 1, cpu=1, spec={"nodeSelector": {"a": "b"}}))
+    assert [late.name for late in replica.keeper.state.late.values()] == ["slow"]
+    ((_, message),) = replica.shown
+    assert message.startswith("1/1 tasks in gang unschedulable: 1 node ")
+    monkeypatch.undo()
+    await replica.session(gang("h", 1, cpu=3))
+    assert replica.causes["default/h"] == "cluster-full"
