@@ -13,10 +13,12 @@ from vcd.diagnosis.waiting import GroupWait, waiting_task
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import cause_of, declared, told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.sums import sum_of
 
 Amounts = dict[str, dict[str, int]]
 """By resource (empty for plain counts) and role, in base units."""
@@ -68,6 +70,26 @@ class Case:
         return max(1, min(self.job.min_available - self.job.ready_count, pending))
 
     @cached_property
+    def _missing_tasks(self) -> list[Task]:
+        """The pods that are missing, those first that are placed first; of a job of one shape just any."""
+        pending = [task for task in self.job.pending() if task.status == TaskStatus.PENDING]
+        return framework_of(self.session).in_task_order(pending)[: self.missing] if pending else []
+
+    @cached_property
+    def missing_alike(self) -> int:
+        """How many of the missing pods ask for the same as the one that nodes are asked about."""
+        if self.funnel is None:
+            return self.missing
+        request = self.funnel.task.request
+        return max(1, sum(np.array_equal(task.request, request) for task in self._missing_tasks))
+
+    @cached_property
+    def is_short(self) -> bool:
+        """Whether less is free in sum, on all nodes, than the missing pods ask for together."""
+        free = sum_of(np.maximum(self.session.nodes.usage.idle, 0), axis=1)
+        return bool(((self.needed > 0) & (free < self.needed)).any())
+
+    @cached_property
     def funnel(self) -> Funnel | None:
         """The nodes for the pod that found none; None where no pod waits for one, or there is no node."""
         task = waiting_task(self.wait, self.job)
@@ -78,7 +100,7 @@ class Case:
         """What the pods that are missing ask for together, by resource; nothing where none waits for a node."""
         if self.funnel is None:
             return np.zeros(len(self.session.nodes.resources), np.int64)
-        return self.funnel.task.request * self.missing
+        return sum_of(np.array([task.request for task in self._missing_tasks]), axis=0)
 
     def told(self, columns: list[int], **amounts: Ints) -> Amounts:
         """Amounts of some resources, by the role that they play."""

@@ -12,6 +12,7 @@ from vcd.diagnosis.nodecause import is_of_nodes, of_nodes, of_shape
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
+from vcd.model.status import Phase
 from vcd.scheduling.framework.reasons import cause_of
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.session.views import Job
@@ -47,7 +48,7 @@ def by_itself(reasons: Collection[ev.Waiting]) -> Diagnosis:
 
 def pods_missing(job: Job) -> Diagnosis | None:
     """That fewer pods exist than a job's minimum, and whose task it is to create them; None where enough do."""
-    if job.task_count >= job.min_available:
+    if job.task_count >= job.min_available or job.record.group.status.phase == Phase.COMPLETED.text:
         return None
     owners = [one for one in job.record.group.metadata.owner_references if one.controller]
     owner = f"{owners[0].kind} {owners[0].name}" if owners else "whoever made the group"

@@ -81,9 +81,15 @@ class Funnel:
 
     @property
     def never(self) -> bool:
-        """Whether no node takes the pod even when empty: none at all, or none of those that the clauses allow."""
+        """Whether no node takes the pod even when empty: none at all, or none of those that its own terms allow."""
         takes = self.empty > 0
-        return not takes.any() or bool(self.allowed.any() and not takes[self.allowed].any())
+        return not takes.any() or bool(self.wanted.any() and not takes[self.wanted].any())
+
+    @cached_property
+    def wanted(self) -> Mask:
+        """The nodes that pass all lasting clauses but those that nodes themselves put up: taints and cordons."""
+        own = (one for one in self.lasting if one.cause not in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE))
+        return _all(own, len(self.now))
 
     def without(self, clause: Clause) -> Mask:
         """The nodes that pass all lasting clauses but one."""

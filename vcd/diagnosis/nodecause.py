@@ -31,29 +31,32 @@ def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
         return of_shape(case, funnel)
     if not funnel.allowed.any():  # though no room is there beyond them, either
         return _excluded(case, funnel, min(funnel.lasting, key=lambda one: int(one.passes.sum())))
-    if funnel.fits < case.missing:
+    if funnel.fits < case.missing_alike or case.is_short:
         clause = _decisive(case, funnel)
         if clause is not None:
             return _excluded(case, funnel, clause)
         return _overtaken(case, funnel) or _of_room(case, funnel)
     takes = [(int(funnel.now[funnel.allowed & one.passes].sum()), one) for one in funnel.moving]
-    count, clause = min(takes, key=lambda each: each[0], default=(case.missing, None))
-    if clause is not None and count < case.missing:
+    count, clause = min(takes, key=lambda each: each[0], default=(case.missing_alike, None))
+    if clause is not None and count < case.missing_alike:
         return _excluded(case, funnel, clause)
     others = [one for one in case.reasons if cause_of(one) not in (*_OF_NODES, Cause.GANG_INCOMPLETE)]
     if others:
         return _in_turn(case, funnel, others[0])
+    if case.missing_alike < case.missing or case.job.partition is not None:  # each fits, and not all together
+        return _overtaken(case, funnel) or as_given(case.reasons[0])
     return _overtaken(case, funnel) or Diagnosis(Cause.ORDER, {}, _counts(case, funnel))
 
 
 def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
     """That no node takes a pod, however empty: the allowed node that comes nearest, and what it lacks."""
-    allowed = funnel.allowed if funnel.allowed.any() else np.ones_like(funnel.allowed)
+    allowed = funnel.wanted if funnel.wanted.any() else np.ones_like(funnel.wanted)
     room, request = case.session.nodes.usage.allocatable, funnel.task.request
     row = _nearest(allowed, room, request)
     lacks: list[int] = np.flatnonzero(room[:, row] < request).tolist()
     subject = {"node": case.session.nodes.facts.names[row]}
-    clauses = [one.text for one in funnel.lasting if not one.passes.all()]
+    kept_out = (Cause.TAINT, Cause.UNSCHEDULABLE_NODE)
+    clauses = [one.text for one in funnel.lasting if not one.passes.all() and one.cause not in kept_out]
     if clauses:
         subject["clause"] = "; ".join(clauses)
     return Diagnosis(Cause.SHAPE, subject, case.told(lacks, asks=request, largest=room[:, row]))
@@ -64,7 +67,7 @@ def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
 
 def _decisive(case: Case, funnel: Funnel) -> Clause | None:
     """Of the lasting clauses that keep the job from nodes with room for it, the one whose removal gives most."""
-    if funnel.now.sum() < case.missing:
+    if funnel.now.sum() < case.missing_alike:
         return None
     gains = [(int(funnel.now[funnel.without(one)].sum()), one) for one in funnel.lasting]
     best = max(gains, key=lambda each: each[0], default=None)
@@ -97,7 +100,7 @@ def _named(clause: Clause) -> dict[str, str]:
 
 
 def _counts(case: Case, funnel: Funnel) -> Amounts:
-    return {"": {"nodes": len(funnel.now), "needs": case.missing, "fits": funnel.fits}}
+    return {"": {"nodes": len(funnel.now), "needs": case.missing_alike, "fits": funnel.fits}}
 
 
 # --- room -------------------------------------------------------------------------------------------------------------
@@ -106,7 +109,7 @@ def _counts(case: Case, funnel: Funnel) -> Amounts:
 def _of_room(case: Case, funnel: Funnel) -> Diagnosis:
     """Nodes that may take the job have no room: too little in sum, in pieces too small, or held by others."""
     usage, names = case.session.nodes.usage, case.session.nodes.resources
-    if funnel.freed[funnel.allowed].sum() >= case.missing:
+    if funnel.freed[funnel.allowed].sum() >= case.missing_alike and not case.is_short:
         return case.leaving()
     idle, asked = np.maximum(usage.idle, 0), case.needed > 0
     free, allowed = sum_of(idle, axis=1), sum_of(idle[:, funnel.allowed], axis=1)
@@ -116,7 +119,9 @@ def _of_room(case: Case, funnel: Funnel) -> Diagnosis:
     near = _nearest(funnel.allowed, idle, funnel.task.request)
     lacking = _lacking(funnel.task.request, idle[:, near])
     if (allowed[asked] >= case.needed[asked]).all():
-        amounts = case.told(lacking, asks=case.needed, free=allowed, largest=idle[:, funnel.allowed].max(axis=1))
+        largest, request = idle[:, funnel.allowed].max(axis=1), funnel.task.request
+        lacking = [column for column in lacking if largest[column] < request[column]] or lacking
+        amounts = case.told(lacking, asks=case.needed, pod=request, free=allowed, largest=largest)
         return Diagnosis(Cause.FRAGMENTATION, {}, amounts | _counts(case, funnel))
     held = holders_of(case.session, NodeView(case.session, near).tasks, [names[column] for column in lacking])
     subject = {"node": case.session.nodes.facts.names[near], **({"holder": held[0].job} if held else {})}
@@ -154,7 +159,7 @@ def _overtaken(case: Case, funnel: Funnel) -> Diagnosis | None:
         room[:, task.node] += task.request
         back = by_job.setdefault(task.job.key, {})
         back[task.node] = back.get(task.node, 0) + task.request
-    if not by_job or funnel.with_room(room)[funnel.allowed].sum() < case.missing:
+    if not by_job or funnel.with_room(room)[funnel.allowed].sum() < case.missing_alike:
         return None
     given = {}
     for key, back in by_job.items():

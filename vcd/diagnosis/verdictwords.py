@@ -92,7 +92,9 @@ def _node_room(diagnosis: Diagnosis) -> str:
 
 
 def _fragmentation(diagnosis: Diagnosis) -> str:
-    figures = _Figures(diagnosis)
+    figures, amounts = _Figures(diagnosis), diagnosis.amounts
+    if all(of["largest"] >= of["pod"] for name, of in amounts.items() if name and "pod" in of):
+        return f"enough is free in sum, and no node has all that a pod asks for at once: {figures.needs}"
     return (
         f"{figures.of('free')} are free in sum, {figures['largest']} on a node at most; it asks for {figures['asks']}:"
         f" {figures.needs}"

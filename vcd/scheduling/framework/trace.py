@@ -204,7 +204,8 @@ class Trace:
         assert self._session is not None, "a trace is opened before anything is asked"
         point = next(each.point for each in reversed(self.questions) if each.point in VICTIM_POINTS)
         gone = {task.row for task in going}
-        beside = [task for task in victims.tasks if task.row not in gone and victims.take(task)] if going else []
+        left = [task for task in victims.tasks if task.row not in gone] if going else []
+        beside = [task for task in left if victims.protector(task) is None and victims.take(task)]
         gone.update(task.row for task in beside)
         spared = {
             task.row: name

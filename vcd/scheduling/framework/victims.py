@@ -32,6 +32,9 @@ class Allowance:
     def spend(self, task: Task) -> None:
         """A task goes that it permits."""
 
+    def keeps(self, task: Task) -> None:
+        """A task that it does not permit stays; told where it ``tells``."""
+
     def among(self, tasks: Sequence[Task]) -> list[Task]:
         """Those of ``tasks`` that may go together, if nobody else is asked; they spend."""
         going = []
@@ -122,8 +125,10 @@ class Victims:
         return self
 
     def _is_permitted(self, task: Task) -> bool:
-        for allowance in self._shared:  # noqa: SIM110 - called for every task of a node
+        for allowance in self._shared:
             if not allowance.permits(task):
+                if allowance.tells:
+                    allowance.keeps(task)
                 return False
         return True
 

@@ -206,7 +206,7 @@ class _Tally:
                 for group, reasons in ev.waits_by_group(ev.decode_plan(event.plan).waiting).items():
                     self._waits(group, reasons, max(logged.time, self.stretch.begin), number)
             elif isinstance(event, ev.ObjectGone):
-                self._waits(event.key, (), max(logged.time, self.stretch.begin), number)
+                self._waits(event.key, (), max(logged.time, self.stretch.begin), number + 1)
                 self._groups.pop(event.key, None)
             elif isinstance(group_shown := shown(event), PodGroup):
                 self._groups[group_shown.key] = group_shown
@@ -251,7 +251,7 @@ class _Tally:
         if length > loss.longest and not goes_on:
             still = number == self.stretch.last.number and time == self.stretch.end
             loss.longest, loss.reasons = length, wait.reasons
-            loss.session = number if still else number - 1
+            loss.session = number if still else max(number - 1, self.stretch.first.number)
 
     def _pods(self, group: str, reasons: tuple[ev.Waiting, ...]) -> int:
         """How many pods wait: those that are named, a pod having several reasons; of a group that waits as a whole,

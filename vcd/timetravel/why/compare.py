@@ -22,7 +22,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
-from vcd.timetravel.history import History
+from vcd.timetravel.history import History, LogWindow
 from vcd.timetravel.why.changes import with_minimum, with_pods, with_priority
 from vcd.timetravel.why.explain import NotFound, named
 from vcd.timetravel.why.news import leaves
@@ -255,7 +255,8 @@ def _side(at: _At, wait: Wait | None) -> Side:
     started = _started(at.history, at.group)
     time = "" if started is None else moment(at.history.reader.session(started).now)
     try:
-        told = verdict_on(at.history, at.group, spans_of(at.history, at.group)).text
+        window = LogWindow(session=at.history.reader.info(at.number))
+        told = verdict_on(at.history, at.group, spans_of(at.history, at.group, window), window).text
     except NotFound:
         told = ""
     waits = "" if wait is None else waits_in_words(all_told(wait.reasons))
@@ -349,7 +350,8 @@ def _alike(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot] | 
     }
     if job.queue.name in wait.session.queues:
         makes["queue"] = partial(_in_queue, key=key, queue=job.queue.name)
-    if task is not None:
+    known = set(wait.session.nodes.resources)
+    if task is not None and known.issuperset(one.session.amounts(task.request.tolist())):
         spec = task.pod.spec
         asks = {"containers": spec.containers, "init_containers": spec.init_containers, "overhead": spec.overhead}
         makes["a pod asks for"] = lambda snapshot: with_pods(

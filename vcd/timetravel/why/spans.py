@@ -9,9 +9,23 @@ from vcd.timetravel.history import WHOLE, History, LogWindow
 
 
 def spans_of(history: History, group: str, window: LogWindow = WHOLE) -> list[WaitSpan]:
-    """The spans in which a group waited, in the order of time. Raises LogError."""
-    spans, since = _spans(history, group, window), window.since
+    """The spans in which a group waited, in the order of time; of a name that came again those since. Raises
+    LogError."""
+    spans, since = _spans(history, group, window), max(window.since, _came_again(history, group, window))
     return [span._replace(start=max(span.start, since)) for span in spans if span.end >= since]
+
+
+def _came_again(history: History, group: str, window: LogWindow) -> int:
+    """When a group came that had been deleted before (ns); 0 where none did."""
+    gone, found = False, 0
+    for logged in history.reader.object_history("PodGroup", group):
+        if window.until is not None and logged.sequence > window.until:
+            break
+        if isinstance(logged.event, ev.ObjectGone):
+            gone = True
+        elif gone:
+            gone, found = False, logged.time
+    return found
 
 
 def _spans(history: History, group: str, window: LogWindow) -> list[WaitSpan]:
@@ -26,6 +40,9 @@ def _spans(history: History, group: str, window: LogWindow) -> list[WaitSpan]:
         said, end = kind, time
         while gone and gone[0][0] < sequence:
             said, end = Kind(), gone.pop(0)[1]
+            if kind and last:
+                found.append(WaitSpan(kind, start, end, first, last))
+            kind, start, first = said, time, number
         record = naming.get(sequence)
         if isinstance(record, ev.SessionDecided):
             waits = ev.waits_by_group(ev.decode_plan(record.plan).waiting)
@@ -35,6 +52,8 @@ def _spans(history: History, group: str, window: LogWindow) -> list[WaitSpan]:
                 found.append(WaitSpan(kind, start, end, first, last))
             kind, start, first = said, time, number
         last = number
-    if kind and last:
+    if gone and kind and last:  # no session was decided since
+        found.append(WaitSpan(kind, start, gone[0][1], first, last))
+    elif kind and last:
         found.append(WaitSpan(kind, start, max(window.end(history.reader), start), first, last))
     return found

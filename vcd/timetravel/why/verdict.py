@@ -98,7 +98,8 @@ def verdict_on(history: History, group: str, spans: list[WaitSpan], window: LogW
     if "ahead" in diagnosis.subject:
         diagnosis = _with_key(history, diagnosis, group, first, spans[-1].last)
     waited = sum(one.length for one in held.values())
-    verb = "waits" if spans[-1].last == window.last_session(history.reader) else "waited"
+    still = spans[-1].last == window.last_session(history.reader) and spans[-1].end >= window.end(history.reader)
+    verb = "waits" if still else "waited"
     return _made(group, diagnosis, spans[0].start, waited, round(length / waited, 3), session, verb)
 
 

@@ -107,8 +107,12 @@ def _question(session: Session, trace: Trace, task: Task) -> VictimQuestion | No
     if not isinstance(search.asker, Task):  # bundle after bundle is asked about, for one gang
         same = [each for each in searches[: last + 1] if each.asker is search.asker]
         offers: Offers = {}
-        for each in same:
-            offers |= _offers(session, each, after=offers)
+        for each in same:  # a job may be asked about more than once, for others of its pods
+            new = _offers(session, each, after=offers)
+            offers |= {key: one for key, one in new.items() if one.place or not (key in offers and offers[key].place)}
+        placed = sorted((offer for offer in offers.values() if offer.place), key=lambda offer: offer.place)
+        for place, offer in enumerate(placed, 1):
+            offer.place = place
         asked = session.amounts(search.asker.wanted.tolist())
         first = same[0].noted
         return VictimQuestion(
@@ -153,6 +157,8 @@ class _Moment(NamedTuple):
     def of(cls, session: Session, asker: Any) -> _Moment:
         """At this moment, for a task or the context of several."""
         tasks = (asker,) if isinstance(asker, Task) else asker.tasks
+        if len({task.shape for task in tasks}) > 1:  # one funnel would not speak for all
+            return cls(queue_figures(session), "", [])
         funnel = Funnel(session, tasks[0])
         return cls(queue_figures(session), _why_needed(funnel, len(tasks)), funnel.lines())
 

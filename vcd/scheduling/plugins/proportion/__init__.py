@@ -402,11 +402,13 @@ class _AbovePart(Allowance):
     def permits(self, task: Task) -> bool:
         index = task.job.queue.index
         held = self._left.get(index, self._pool.held[index])
-        for have, part in zip(held, self._pool.parts[index], strict=True):
+        for have, part in zip(held, self._pool.parts[index], strict=True):  # noqa: SIM110 - called for every task
             if have >= part + TOLERANCE:
                 return True
-        self._kept.add(task.job.queue.name)
         return False
+
+    def keeps(self, task: Task) -> None:
+        self._kept.add(task.job.queue.name)
 
     def spend(self, task: Task) -> None:
         index = task.job.queue.index
