@@ -86,7 +86,7 @@ async def test_room_in_pieces(tmp_path: Path) -> None:
     path = await log_of(tmp_path, PLAIN, nodes, *jobs, list(dsl.gang("bert", 1, cpu=8)))
     found = verdict(path, "bert")
     assert found.cause == "fragmentation"
-    assert found.amounts["cpu"] == {"asks": 8000, "free": 9000, "largest": 3000}
+    assert found.amounts["cpu"] == {"asks": 8000, "free": 9000, "pod": 8000, "largest": 3000}
     assert found.text == ("bert waits 0 s: 9 cpu are free in sum, 3 on a node at most; it asks for 8: it needs 1 pod")
 
 
