@@ -201,6 +201,23 @@ def test_where_a_queue_is_closed_the_pods_are_named_that_would_be_tried_first() 
     assert world.why("late")[0].pods == ("default/late3", "default/late2", "default/late1")
 
 
+def test_of_pods_that_are_larger_than_any_node_the_first_by_name_is_told_whichever_would_be_tried_first() -> None:
+    ages = {"early": range(3), "late": range(3, 0, -1), "later": range(3, 0, -1)}
+    jobs = [
+        [group(name, members=3), *[pod(f"{name}-{at}x", group=name, cpu=5, created=age) for at, age in enumerate(born)]]
+        for name, born in ages.items()
+    ]
+    world = _as_if_each(node("n", cpu=4), *jobs)
+    assert [world.why(name)[0].pods for name in ages] == [(f"default/{name}-0x",) for name in ages]
+
+
+def test_many_jobs_alike_that_no_node_could_hold_are_tried_once() -> None:
+    world = _as_if_each(node("n", cpu=4), *[gang(f"j{number}", 2, cpu=5) for number in range(20)], gang("fits", 1))
+    assert world.session is not None
+    assert len([job for job in world.session.views.jobs() if job.why]) == 1
+    assert len({world.reasons(f"j{number}") for number in range(20)}) == 1
+
+
 def test_who_was_tried_in_an_earlier_action_is_told_so_though_his_turn_did_not_come_again() -> None:
     jobs = [gang(f"j{number}", 3, members=1, cpu=2) for number in range(3)]
     nodes = [node(name, cpu=3) for name in ("m", "n")]

@@ -268,7 +268,7 @@ def test_a_pod_that_nobody_can_read_stops_nobody_else() -> None:
 
 def test_a_session_that_is_released_leaves_its_views_to_no_garbage_collector() -> None:
     """Collections of hundreds of thousands of views make the whole program stand still."""
-    waiting = [gang(f"waits-{number}", 2, cpu=100) for number in range(100)]
+    waiting = [gang(f"waits-{number}", 2, cpu=100, minimum={"cpu": number}) for number in range(100)]
     snapshot, policy = snapshot_of(list(flat([node("n"), *waiting]))), read_policy(CONF)
     gc.collect()
     before = _jobs()

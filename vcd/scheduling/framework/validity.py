@@ -53,7 +53,7 @@ def why_invalid(framework: Framework, job: Job) -> tuple[str, Reason] | None:
 def tell_of_large_pods(session: Session) -> None:
     """Note of each group that no node could hold which of its pods is too large, or by what its minimum tells so."""
     facts = session.nodes.facts
-    for index in np.flatnonzero(session.jobs.too_large).tolist():
+    for index in session.classes.leads(np.flatnonzero(session.jobs.too_large)):
         job = session.job(index)
         pod = next((task for task in job.pending() if facts.too_large(task.request[None])[0]), None)
         needed = session.jobs.mean_minimum(index) if pod is None else pod.request

@@ -33,16 +33,17 @@ def shown_reasons(jobs: GroupColumns, rows: Rows) -> Ints:
     wait = [place for place, index in enumerate(rows.tolist()) if jobs.keys[index] in jobs.waiting]
     for place, members in zip(wait, jobs.members(rows[wait]), strict=True):
         reasons = jobs.waiting[jobs.keys[rows[place]]]
-        found[place] = number_of(open_reasons(reasons, _keys(jobs, members)))
+        found[place] = number_of(open_reasons(reasons, keys_as_tried(jobs, members)))
     return found
 
 
 def pods_of(jobs: GroupColumns, index: int) -> list[str]:
     """The keys of a job's pods, the one that is tried first first where they are alike."""
-    return _keys(jobs, jobs.rows_of(index))
+    return keys_as_tried(jobs, jobs.rows_of(index))
 
 
-def _keys(jobs: GroupColumns, rows: Sequence[int]) -> list[str]:
+def keys_as_tried(jobs: GroupColumns, rows: Sequence[int]) -> list[str]:
+    """The keys of pods of one job that are alike, the one that is tried first first."""
     tasks = jobs.tasks
     keys = [tasks.keys[row] or "" for row in rows]
     if len(keys) < 2:

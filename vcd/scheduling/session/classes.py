@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from vcd.model.objects import ObjectMeta, Pod
 from vcd.model.status import TaskStatus
+from vcd.scheduling.session.alike import keys_as_tried
 from vcd.state.groups import GroupColumns, Rows
 from vcd.state.records import PREEMPTABLE, TASK_SPEC, Shape, set_of
 from vcd.state.snapshot import Snapshot
@@ -51,7 +52,7 @@ class _Kinds:
         counts, numbers = jobs.counts[rows], self.numbers
         found = np.full(len(rows), _ALONE, np.int64)
         pending = counts[:, TaskStatus.PENDING]
-        wait = np.flatnonzero((pending > 0) & (pending == counts.sum(axis=1)) & ~jobs.too_large[rows])
+        wait = np.flatnonzero((pending > 0) & (pending == counts.sum(axis=1)))
         members = jobs.members(rows[wait])
         told = _told_by_columns(jobs, members)
         for place, index, pods, columns in zip(wait.tolist(), rows[wait].tolist(), members, told, strict=True):
@@ -77,7 +78,9 @@ class _Kinds:
         numbers = enumerate(jobs.tasks.labels[rows].tolist())
         labels = tuple([first.setdefault(number, place) for place, number in numbers])
         pod_key = (columns, set_of(pods[0]), self._marks_of(pods[0].metadata))
-        return pod_key, labels, stated, self._marks_of(record.group.metadata)
+        # of pods that are too large the first by name is told, wherever it is among those that are tried
+        told = keys_as_tried(jobs, rows).index(cast(str, jobs.tasks.keys[rows[0]])) if jobs.too_large[index] else 0
+        return pod_key, labels, stated, self._marks_of(record.group.metadata), told
 
     def _are_marked_alike(self, pods: list[Pod]) -> bool:
         """Whether pods of one job have the same owner and the same marks."""
