@@ -170,3 +170,10 @@ def test_a_running_pod_that_asks_for_more_than_can_be_counted_gives_no_room_away
 def test_a_pod_on_no_node_that_cannot_be_counted_is_set_aside() -> None:
     result = planned(node("n"), gang("g", 1, cpu="9E"), gang("h", 1, cpu=1))
     assert (result.binds, list(result.set_aside)) == ({"default/h-0": "n"}, ["Pod default/g-0"])
+
+
+def test_a_pod_counts_with_what_it_runs_with_from_the_first_that_is_told_of_it() -> None:
+    world = World(node("n"), group("old"), pod("a", group="old", on="n", cpu=2), gang("new", 1, cpu=4), conf=BY_QUEUE)
+    world.put(resized("a", status_of({"cpu": 6}, {"cpu": 6}), cpu=2))
+    world.cycle()
+    assert world.placed("new") == {}

@@ -96,6 +96,12 @@ def _needed(spec: PodSpec, amounts_of: Callable[[Container], dict[str, int]]) ->
     )
 
 
+def may_be_resized(pod: Pod) -> bool:
+    """Whether its status tells of what its containers run with, so that it may count with more than its spec says."""
+    status = pod.status
+    return bool(status.container_statuses or status.init_container_statuses or status.resources)
+
+
 def counted_spec(pod: Pod) -> PodSpec:
     """A pod's spec with what its containers are counted with while they are resized in place.
 
@@ -104,7 +110,7 @@ def counted_spec(pod: Pod) -> PodSpec:
     Volcano ``api/pod_info.go`` and Kubernetes' ``component-helpers/resource``. Raises QuantityError.
     """
     spec, status = pod.spec, pod.status
-    if not (status.container_statuses or status.init_container_statuses or status.resources):
+    if not may_be_resized(pod):
         return spec
     never = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions)
     running = {each.name: each for each in status.container_statuses}

@@ -14,7 +14,7 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload, payload_digest
 from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
 from vcd.model.quantity import QuantityError
-from vcd.model.requests import countable, counted_spec
+from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
 from vcd.state.interning import Changes, Interner, Pages, Rows
@@ -264,7 +264,21 @@ class ClusterState:
     # --- pods -----------------------------------------------------------------------------------------------------
 
     def _put_pod(self, key: str, pod: Pod) -> None:
+        row = self.tasks.row_of.get(key)
         spec = msgspec.structs.replace(pod.spec, node_name="")
+        if row is not None and self._is_as_it_was(row, pod, spec):
+            shown = cast(Pod, self.pods[row])
+            self._show_pod(key, row, pod, msgspec.structs.replace(pod, metadata=shown.metadata, spec=shown.spec))
+        else:
+            self._put_other_pod(key, pod, spec)
+
+    def _is_as_it_was(self, row: int, pod: Pod, spec: PodSpec) -> bool:
+        """Whether all that columns hold of a pod, status and node aside, is what it was."""
+        if cast(Pod, self.pods[row]).metadata != pod.metadata or may_be_resized(pod):
+            return False
+        return self.shapes.is_known_as(self.tasks.at(row, "shape"), _spec_key.encode(spec))
+
+    def _put_other_pod(self, key: str, pod: Pod, spec: PodSpec) -> None:
         try:
             counted = counted_spec(pod)
             shape = self._shape(spec, None if counted is pod.spec else counted)
@@ -309,10 +323,14 @@ class ClusterState:
         )
         # what many pods have in common is kept once
         meta = msgspec.structs.replace(meta, labels=self.label_sets[labels], namespace=self.namespaces[namespace])
-        self.pods[row] = msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec)
+        self._show_pod(key, row, pod, msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec))
+
+    def _show_pod(self, key: str, row: int, pod: Pod, kept: Pod) -> None:
+        """From now on the API server shows a pod so; ``kept`` is what is kept of it, without its node."""
+        self.pods[row] = kept
         self.shown_nodes[row] = pod.spec.node_name
         self._place(key, row)
-        node = tasks.at(row, "node")
+        node = self.tasks.at(row, "node")
         if node >= 0 and self.node_names[node] == pod.spec.node_name:
             self.shown_nodes[row] = self.node_names[node]
 

@@ -174,6 +174,10 @@ class Interner(Generic[T]):
         """Whether anybody uses the value known as ``key``."""
         return key in self._numbers
 
+    def is_known_as(self, number: int, key: Hashable) -> bool:
+        """Whether a number stands for the value known as ``key``."""
+        return self._keys[number] == key
+
     def __getitem__(self, number: int) -> T:
         value = self.values[number]
         if value is None:

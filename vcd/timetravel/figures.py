@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-import numpy as np
 
 from vcd.model.requests import format_sum
 from vcd.scheduling.framework.framework import framework_of
@@ -58,8 +57,11 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
 
 def allocated_now(session: Session) -> Ints:
     """What each job holds at this moment of the session."""
-    held = [job.allocated for job in session.all_jobs()]
-    return np.array(held, np.int64).reshape(-1, len(session.nodes.resources))
+    held = session.jobs.allocated.copy()
+    moved = [job for job in session.views.jobs() if job.touched]
+    if moved:
+        held[[job.index for job in moved]] = [job.allocated for job in moved]
+    return held
 
 
 def held_by_queue(session: Session, held: Ints) -> dict[str, dict[str, int]]:
