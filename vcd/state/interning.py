@@ -63,12 +63,11 @@ class Pages(Generic[T]):
     """A list that is copied often and changed little: copies share the pages that nobody wrote to since."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
-        self._pages: list[list[T]] = []
-        self._count = 0
+        listed = list(items)
+        self._pages: list[list[T]] = [listed[start : start + _PAGE] for start in range(0, len(listed), _PAGE)]
+        self._count = len(listed)
         self._shared: set[int] = set()
         """The pages that copies have, too."""
-        for item in items:
-            self.append(item)
 
     def copy(self) -> Pages[T]:
         """What is here now; later changes of either are not in the other."""

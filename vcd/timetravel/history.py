@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
@@ -109,7 +109,7 @@ class History:
         self._policies: dict[str, Policy] = {}
         self._state: ClusterState | None = None
         self._maker: SnapshotMaker | None = None
-        self._decided: dict[tuple[int, bool], tuple[ev.SessionDecided, Session]] = {}
+        self._decided: dict[tuple[int, bool, frozenset[str] | None], tuple[ev.SessionDecided, Session]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -177,15 +177,23 @@ class History:
         return self._maker.snapshot()
 
     def rerun(
-        self, number: int, *, jump: bool = True, trace: Trace | None = None, actions: bool = True
+        self,
+        number: int,
+        *,
+        jump: bool = True,
+        about: Collection[str] | None = None,
+        trace: Trace | None = None,
+        actions: bool = True,
     ) -> tuple[ev.SessionDecided, Session]:
-        """A session decided again, as it stands after its last action; ``trace`` is told how it is decided.
+        """A session decided again, as it stands after its last action; a trace ``about`` some jobs and pods, or
+        ``trace``, is told how it is decided.
 
         What the world outside answered is answered from the record, whatever is asked of it beside. Without
         ``actions`` it stands as it began, and plugins that failed later in it are left out already. Who is given it
-        looks at it only: without a trace, the next who asks is given the same.
+        looks at it only: without a trace of one's own, the next who asks about the same is given the same.
         """
-        known = None if trace is not None else self._decided.get((number, actions))
+        asked = (number, actions, None if about is None else frozenset(about))
+        known = None if trace is not None else self._decided.get(asked)
         if known is not None:
             return known
         record = self.reader.session(number)
@@ -196,14 +204,14 @@ class History:
             policy if actions else dataclasses.replace(policy, actions=()),
             record.now,
             record.seed,
-            trace=trace,
+            trace=Trace(about) if trace is None and about is not None else trace,
             outside=Remembered(record.asked),
             interrupted=record.interrupted if actions else ev.decode_plan(record.plan).faults,
         )
         if trace is None:
             while len(self._decided) >= KEPT:
                 del self._decided[next(iter(self._decided))]
-            self._decided[number, actions] = record, session
+            self._decided[asked] = record, session
         return record, session
 
     def policy(self, record: ev.SessionDecided) -> Policy:

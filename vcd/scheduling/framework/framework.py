@@ -186,3 +186,10 @@ def _on(point: Point[..., Any], plugins: Sequence[Sequence[tuple[Any, Plugin]]])
 def framework_of(session: Session) -> Framework:
     """The plugins of a session that has some."""
     return session.provided(Framework)
+
+
+def trace_of(session: Session) -> Trace:
+    """What a session wrote down that was given a trace."""
+    trace = framework_of(session).trace
+    assert trace is not None
+    return trace

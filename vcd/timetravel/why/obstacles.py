@@ -16,7 +16,7 @@ from vcd.model.quantity import format_resource
 from vcd.model.requests import format_sum
 from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words, some
-from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.framework import framework_of, trace_of
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.framework.registry import limits_of
@@ -171,9 +171,8 @@ def obstacles(history: History, name: str, session: int | None = None) -> Obstac
     LogError for what the log does not hold.
     """
     _, group, _ = named(history, "job", name)
-    trace = Trace((group,))
-    wait = wait_of(history, group, session, trace)
-    return _told(wait, _Turns(wait.session, trace))
+    wait = wait_of(history, group, session)
+    return _told(wait, _Turns(wait.session, trace_of(wait.session)))
 
 
 def _told(wait: Wait, turns: _Turns) -> Obstacles:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
-from vcd.scheduling.framework.trace import NodeChoice, Trace
+from vcd.scheduling.framework.framework import trace_of
+from vcd.scheduling.framework.trace import NodeChoice
 from vcd.scheduling.search.static import SCALE
 from vcd.timetravel.history import History
 
@@ -50,8 +51,8 @@ def choices(
     ``beside`` names, by pod, a node that shall be rated in any case.
     """
     about = frozenset(pods)
-    trace = Trace(about)
-    _, decided = history.rerun(session, trace=trace)
+    _, decided = history.rerun(session, about=about)
+    trace = trace_of(decided)
     names, made = decided.nodes.facts.names, {}
     for key, row in trace.places().items():
         if key in about:

@@ -90,7 +90,10 @@ def verdict_on(history: History, group: str, spans: list[WaitSpan], window: LogW
     first, held = spans[0].first, held_of(spans)
     looked = longest(held)
     found = [
-        diagnosed(wait_at(history, group, one.span.last), served_between(history, first, one.span.last))
+        diagnosed(
+            wait_at(history, group, one.span.last, traced=True),  # as who asks next wants it
+            served_between(history, first, one.span.last),
+        )
         for one in looked
     ]
     place, length = dominant((one.length, diagnosis) for one, diagnosis in zip(looked, found, strict=True))

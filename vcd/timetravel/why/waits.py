@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.framework.trace import Trace
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, named
 from vcd.timetravel.why.spans import spans_of
@@ -21,17 +20,17 @@ class Wait(GroupWait):
     plan: ev.Plan
 
 
-def wait_of(history: History, name: str, number: int | None, trace: Trace | None = None) -> Wait:
-    """A job, named as ``explain`` names it, at a session in which it waits: at its last one where ``number`` is None.
-    Raises NotFound where nothing has that name, or it does not wait there; LogError for a session that is not in the
-    file."""
+def wait_of(history: History, name: str, number: int | None) -> Wait:
+    """A job, named as ``explain`` names it, at a session in which it waits, which has a trace about it: at its last one
+    where ``number`` is None. Raises NotFound where nothing has that name, or it does not wait there; LogError for a
+    session that is not in the file."""
     _, group, _ = named(history, "job", name)
-    return wait_at(history, group, _last_wait(history, group) if number is None else number, trace)
+    return wait_at(history, group, _last_wait(history, group) if number is None else number, traced=True)
 
 
-def wait_at(history: History, group: str, number: int, trace: Trace | None = None) -> Wait:
-    """The same of a group by its key, at a session."""
-    record, session = history.rerun(number, trace=trace)
+def wait_at(history: History, group: str, number: int, *, traced: bool = False) -> Wait:
+    """The same of a group by its key, at a session, which has a trace only where it shall be ``traced``."""
+    record, session = history.rerun(number, about=(group,) if traced else None)
     plan, there = plan_of(session), group in session.snapshot.groups
     reasons = ev.waits_after(session.snapshot.waiting, plan.waiting).get(group, ()) if there else ()
     if not reasons:
