@@ -193,13 +193,21 @@ def with_priority(snapshot: Snapshot, group: str, value: int) -> Snapshot:
     )
 
 
+def _less(known: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:
+    """What is known by key, less what is gone."""
+    left = dict(known)
+    for key in gone:
+        left.pop(key, None)
+    return left
+
+
 def without_jobs(snapshot: Snapshot, groups: Collection[str]) -> Snapshot:
     """Without some groups and all of their pods, as if they had been deleted and were gone."""
     tasks = snapshot.tasks
     numbers = [number for number, key in enumerate(snapshot.job_keys) if key in groups]
     gone = np.isin(tasks.job, numbers)
     rows = np.flatnonzero(gone).tolist()
-    keys, pods = list(tasks.keys), list(tasks.pods)
+    keys, pods = tasks.keys.copy(), tasks.pods.copy()
     for row in rows:
         keys[row] = pods[row] = None
     names = frozenset(key for row in rows if (key := tasks.keys[row]) is not None)
@@ -208,11 +216,11 @@ def without_jobs(snapshot: Snapshot, groups: Collection[str]) -> Snapshot:
         status=np.where(gone, TaskStatus.UNKNOWN, tasks.status).astype(tasks.status.dtype),
         node=np.where(gone, -1, tasks.node).astype(tasks.node.dtype),
         job=np.where(gone, -1, tasks.job).astype(tasks.job.dtype),
-        keys=Pages(keys),
-        pods=Pages(pods),
+        keys=keys,
+        pods=pods,
     )
     kept: dict[str, Any] = {
-        name: {key: value for key, value in getattr(snapshot, name).items() if key not in gone_keys}
+        name: _less(getattr(snapshot, name), gone_keys)
         for known, gone_keys in ((_BY_GROUP, groups), (_BY_POD, names))
         for name in known
     }
