@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,12 @@ from tests import dsl
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.test_counterfactual import CAPACITY, H200, PLAIN, log_of, running, short_of_cards, short_queue
 from vcd.api import obstacles
+from vcd.timetravel.history import opened
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles
+from vcd.timetravel.why.obstacles import obstacles as obstacles_of
+from vcd.timetravel.why.spans import spans_of
+from vcd.timetravel.why.verdict import verdict_on
 
 GPU = "nvidia.com/gpu"
 
@@ -225,3 +230,20 @@ async def test_what_a_queue_deserves(tmp_path: Path) -> None:
         "behind what queue team-a deserves (proportion): 4 of 6 cpu taken (4 by its own pods), asks 4"
     ]
     assert found.of_nodes() == ""
+
+
+async def test_what_the_verdict_decided_again_is_not_decided_once_more(tmp_path: Path) -> None:
+    decided = []
+    with opened(await gpus_held(tmp_path)) as history:
+        rerun = history.rerun
+
+        def counting(*asked: Any, **how: Any) -> Any:
+            decided.append(rerun(*asked, **how))
+            return decided[-1]
+
+        history.rerun = counting  # type: ignore[method-assign]
+        verdict_on(history, "default/train", spans_of(history, "default/train"))
+        told = obstacles_of(history, "train")
+    assert told.nodes
+    assert len(decided) > 1
+    assert len({id(session) for _, session in decided}) == 1
