@@ -20,6 +20,7 @@ import random
 import statistics
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +43,7 @@ from vcd.timetravel.whatif.cluster import SimulatedCluster
 from vcd.timetravel.whatif.forecasts import Span
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
-from vcd.timetravel.whatif.submit import eta
+from vcd.timetravel.whatif.submit import etas
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
 
 LOADS = (0.85, 1.0, 1.15)
@@ -174,51 +175,48 @@ async def _write(path: Path, told: list[tuple[int, ev.Event]]) -> None:
 
 
 @dataclass(frozen=True)
-class Case:
-    """A job that waits after a session, and when it started (ns)."""
+class Scored:
+    """A forecast: for which group, made after which session, when (ns), for when, and when it started: where the
+    history ended before, its end, and not ``came``."""
 
     group: str
     session: int
-    started: int
-
-
-@dataclass(frozen=True)
-class Scored:
-    """A forecast: when it was made (ns), for when, what came, and what it took (s)."""
-
-    case: Case
     now: int
     starts: Span | None
-    took: float
+    started: int
+    came: bool
 
     @property
     def side(self) -> int:
         """0: the start lies within the interval; -1: it was earlier, 1: later."""
-        if self.starts is None or self.case.started < self.starts.low:
+        if self.starts is None or (self.came and self.started < self.starts.low):
             return 1 if self.starts is None else -1
-        return int(self.starts.high is not None and self.case.started > self.starts.high)
+        return int(self.starts.high is not None and self.started > self.starts.high)
 
 
-def cases_of(path: Path, count: int) -> list[Case]:
-    """Jobs of the later half that had to wait, at most so many, evenly over it."""
+def cuts_of(path: Path, count: int) -> tuple[list[int], list[int]]:
+    """Sessions at which jobs wait, at most so many of the earlier half of what comes, and of the later."""
     with LogReader(path) as reader:
         work = workload_of(reader)
-        sessions = [(info.sequence, info.time, info.number) for info in reader.sessions()]
+        sessions = [(info.time, info.number) for info in reader.sessions()]
     starts = _starts(work)
-    arrived = sorted(work.groups[key].arrived for key in starts)
-    if not arrived:
-        return []
-    middle = arrived[len(arrived) // 2]
-    found = []
-    for key, started in sorted(starts.items()):
-        since = max(middle, work.groups[key].arrived)
-        number = next((number for _, time, number in sessions if time > since), None)
-        decided = next((time for _, time, number in sessions if time > since), 0)
-        if number is not None and started > decided + SECOND:
-            found.append((since, Case(key, number, started)))
-    found.sort(key=lambda one: (one[0], one[1].group))
-    step = max(1.0, len(found) / count)
-    return [found[int(place * step)][1] for place in range(min(count, len(found)))]
+    lives = sorted((work.groups[key].arrived, starts.get(key, work.end)) for key in starts)
+    times = [time for time, _ in sessions]
+    halves = lives[: len(lives) // 2], lives[len(lives) // 2 :]
+    found: tuple[list[int], list[int]] = [], []
+    for half, cuts in zip(halves, found, strict=True):
+        # just after somebody came who has to wait for more than a moment
+        waits = [
+            place
+            for arrived, started in half
+            if started > arrived + 2 * SECOND
+            for place in [bisect_right(times, arrived)]
+            if place < len(times) and started > times[place] + SECOND
+        ]
+        places = sorted(set(waits))
+        step = max(1.0, len(places) / count)
+        cuts += [sessions[places[int((turn + 0.5) * step)]][1] for turn in range(min(count, len(places)))]
+    return found
 
 
 def _starts(work: Workload) -> dict[str, int]:
@@ -236,77 +234,49 @@ def _starts(work: Workload) -> dict[str, int]:
     return found
 
 
-def scored(part: Part, path: Path, cases: list[Case], samples: int) -> Iterator[Scored]:
-    """Forecasts of the cases with these numbers."""
-    for case in cases[part[0] : part[1] + 1]:
-        began = time.perf_counter()
-        found = eta(path, case.group, session=case.session, samples=samples)
-        yield Scored(case, found.now, found.jobs[0].starts, time.perf_counter() - began)
+def scored(part: Part, path: Path, cuts: list[int], samples: int) -> Iterator[list[Scored]]:
+    """Forecasts of all that waits at the cuts with these numbers."""
+    with LogReader(path) as reader:
+        work = workload_of(reader)
+    starts = _starts(work)
+    for session in cuts[part[0] : part[1] + 1]:
+        found = etas(path, session=session, samples=samples)
+        yield [
+            Scored(job.key, session, found.now, job.starts, starts.get(job.key, work.end), job.key in starts)
+            for job in found.jobs
+            # a pod at least of these had no node yet, but their minimum may have had one
+            if starts.get(job.key, work.end) > found.now
+        ]
 
 
-def score(path: Path, count: int, samples: int) -> list[Scored]:
-    """Forecasts of a history's later half."""
-    cases = cases_of(path, count)
-    if not cases:
+def score(path: Path, cuts: list[int], samples: int) -> list[Scored]:
+    """Forecasts at the cuts of a history."""
+    if not cuts:
         return []
-    parts = [(number, number) for number in range(len(cases))]
-    return list(in_order(partial(scored, path=path, cases=cases, samples=samples), parts, processors()))
+    parts = [(number, number) for number in range(len(cuts))]
+    found = in_order(partial(scored, path=path, cuts=cuts, samples=samples), parts, processors())
+    return list(itertools.chain.from_iterable(found))
 
 
 def rows_of(name: str, found: list[Scored]) -> list[Row]:
     """What forecasts came to."""
     if not found:
-        return [row(f"forecast, {name}: nothing waited in the later half", None, "")]
+        return [row(f"forecast, {name}: nothing waited", None, "")]
     within = sum(one.side == 0 for one in found)
-    ends = [(one.starts.high - one.starts.low) / SECOND for one in found if one.starts and one.starts.high is not None]
+    closed = [one for one in found if one.starts and one.starts.high is not None]
+    widths = [(one.starts.high - one.starts.low) / SECOND for one in closed if one.starts and one.starts.high]
     return [
         row(f"forecast, {name}: jobs that waited", len(found), ""),
         row("  started within the interval, 75 to 85 meant", 100 * within / len(found), "%"),
+        row("  of those whose interval has an end", 100 * sum(one.side == 0 for one in closed) / len(closed), "%")
+        if closed
+        else row("  of those whose interval has an end", None, "%"),
+        row("  intervals without an end", len(found) - len(closed), ""),
         row("  earlier", sum(one.side < 0 for one in found), ""),
         row("  later", sum(one.side > 0 for one in found), ""),
-        row("  wait, median", statistics.median((one.case.started - one.now) / SECOND for one in found), "s"),
-        row("  width of the interval, median", statistics.median(ends) if ends else None, "s"),
-        row("  an answer, median", statistics.median(one.took for one in found), "s"),
+        row("  wait, median", statistics.median((one.started - one.now) / SECOND for one in found), "s"),
+        row("  width of the interval, median", statistics.median(widths) if widths else None, "s"),
     ]
-
-
-def run(
-    logs: Iterable[Path] = (), made: int = MADE, count: int = COUNT, samples: int = 20, told: bool = False
-) -> list[Row]:
-    """The rows."""
-    rows: list[Row] = []
-    everything: list[Scored] = []
-    for path in logs:
-        found = score(path, count, samples)
-        rows += rows_of(path.stem, found)
-        everything += found
-    with tempfile.TemporaryDirectory() as folder:
-        for load in LOADS[: made or 0]:
-            of_load: list[Scored] = []
-            for seed in range(made // len(LOADS)):
-                path = Path(folder) / f"{load}-{seed}.sqlite"
-                write_made(path, seed, load)
-                of_load += score(path, count, samples)
-            rows += rows_of(f"made at {100 * load:.0f} % load", of_load)
-            everything += of_load
-    if told:
-        _tell(everything)
-    return rows + rows_of("all", everything)
-
-
-def _tell(found: list[Scored]) -> None:
-    for one in found:
-        starts = one.starts
-        bounds = (
-            "never"
-            if starts is None
-            else " ".join(
-                "later" if time is None else f"{(time - one.now) / SECOND:.0f}"
-                for time in (starts.low, starts.median, starts.high)
-            )
-        )
-        came = (one.case.started - one.now) / SECOND
-        click.echo(f"{one.case.group} after session {one.case.session}: {bounds}; came: {came:.0f}", err=True)
 
 
 def main() -> None:

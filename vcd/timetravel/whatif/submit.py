@@ -106,15 +106,29 @@ def eta(
     """
     with LogReader(path) as reader:
         here = present(reader, session)
-        record = here.state.groups.get(group)
-        if record is None:
+        if group not in here.state.groups:
             raise LogError(f"event log {path}: there is no group {group} after session {here.session}")
         asked = _Asked.of(reader, here, read_policy(here.conf, logged=True), seed, period)
-    pods = [unit.pod for unit in asked.work.units if unit.group == group]
-    if not any(unit.group == group and not unit.node for unit in asked.work.units):
+    if group not in asked.waiting():
         raise LogError(f"event log {path}: nothing of group {group} waits after session {here.session}")
-    waiting = _asked_of(here, [_one(here, record.group, pods, {}, here.state.waiting.get(group, ()))], [])
-    return asked.answer(waiting, samples, jobs, lambda _: None)
+    return asked.answer(_of_those_there(here, asked, [group]), samples, jobs, lambda _: None)
+
+
+def etas(
+    path: str | Path,
+    *,
+    session: int | None = None,
+    samples: int = RUNS,
+    seed: int = 0,
+    period: int = PERIOD,
+    jobs: int = 1,
+) -> Submission:
+    """When each group that waits after a session of a log (None: at its end) will start: ``eta`` of all, by the same
+    runs. Raises LogError."""
+    with LogReader(path) as reader:
+        here = present(reader, session)
+        asked = _Asked.of(reader, here, read_policy(here.conf, logged=True), seed, period)
+    return asked.answer(_of_those_there(here, asked, asked.waiting()), samples, jobs, lambda _: None)
 
 
 def eta_in_words(found: Submission) -> list[str]:
@@ -158,6 +172,16 @@ def _at_once(here: Present, new: Work, plan: ev.Plan) -> Submission:
         for pod in [here.state.pod(key)]
     ]
     return found
+
+
+def _of_those_there(here: Present, asked: _Asked, groups: Iterable[str]) -> Submission:
+    """What is known before any run of groups that wait already."""
+    pods = defaultdict[str, list[Pod]](list)
+    for unit in asked.work.units:
+        pods[unit.group].append(unit.pod)
+    waits = here.state.waiting
+    jobs = [_one(here, here.state.groups[key].group, pods[key], {}, waits.get(key, ())) for key in groups]
+    return _asked_of(here, jobs, [])
 
 
 def _asked_of(here: Present, jobs: list[Forecast], notes: Sequence[str]) -> Submission:
@@ -209,6 +233,10 @@ class _Asked:
         past = workload_of(reader, until=here.sequence)
         going_on = GoingOn(reader, here, past)
         return cls(policy, seed, period, going_on.workload(), past, going_on.meant, going_on.without_pods)
+
+    def waiting(self) -> list[str]:
+        """The groups of which something waits."""
+        return sorted({unit.group for unit in self.work.units if not unit.node and unit.group in self.work.groups})
 
     def submit(self, new: Work, runs_for: int | None) -> None:
         """Let more come now."""

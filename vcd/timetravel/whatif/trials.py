@@ -22,10 +22,10 @@ from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
 
 PAIRED = 5
 """In so many runs it is looked at how others fare without what is submitted."""
-EXACT = 60
+EXACT = 30
 """So many sessions of a run are each of one period; then what happens within a part of the time gone by is decided on
 together."""
-_COARSE, _SHORT = 0.03, 0.1
+_COARSE, _SHORT = 0.05, 0.1
 """That part of the time gone by; and no more than this part of what work runs for."""
 LIMIT = 600
 """So many sessions a run has at most."""
@@ -233,10 +233,18 @@ class Continued(SimulatedCluster):
         return any(key not in self._trials.hopeless for key in self._waiting)
 
     def _decide(self) -> bool:
-        if self._waits() or _MOVES in self._policy.actions:
-            return super()._decide()
-        self._dirty = False
-        return False
+        if not self._waits() and _MOVES not in self._policy.actions:
+            self._dirty = False
+            return False
+        acted = super()._decide()
+        if self._dirty:
+            # what came of it is seen by the next session, which is a period later, as vc-scheduler's is
+            self._dirty = False
+            self._at(self.now + self._step(), self._look)
+        return acted
+
+    def _look(self) -> None:
+        self._dirty = True
 
     # --- what is drawn ------------------------------------------------------------------------------------------------
 
