@@ -1,14 +1,17 @@
 """How far forecasts of a start can be trusted: ``python -m bench.forecast [--log FILE]... [--made N] [--count N]``.
 
-Histories are cut at the middle. Of the jobs that wait then, or come later and have to wait, the start is forecast from
-what the log shows up to the first session that left them waiting (``vcd.timetravel.whatif.submit.eta``, which is what
-``vcd whatif --submit`` does for jobs that are not there yet), and held against when they started. An interval is meant
-for four in five: printed are how many of the starts lie within theirs, and how wide these are.
+Histories are cut at some sessions after which somebody waits. Of all jobs that wait then the start is forecast from
+what the log shows up to there (``vcd.timetravel.whatif.submit.etas``, which is what ``vcd whatif --submit`` does for
+jobs that are not there yet), and held against when they started; of those that never did, the end of the history
+counts. An interval is meant for four in five: printed is, for the later halves alone, how many of the starts lie within
+theirs, and how wide these are. From the earlier halves it is learnt how much wider the spread of the runs has to be
+taken (``vcd.timetravel.whatif.forecasts.WIDER``): that is printed, too, and uses nothing of the later halves.
 
-``--log`` takes histories of any origin, such as those that ``python -m bench.whatif --keep FOLDER`` and ``python -m
-bench.cardtrace --keep FILE`` leave. Beside them ``--made`` histories are made: work of some families, each with a usual
-size and length, comes at random, and now and then in bursts, to a small cluster at several loads; another part of the
-program than the forecast knows how long it runs.
+Histories are: one in eight of the published GPU trace's tasks, on a part of its nodes, plainly and under card quotas
+(where the trace stands beside the project, or in ``--trace``); and work of some families, each with a usual size and
+length, which comes at random and now and then several at once to a small cluster, at several loads; another part of the
+program than the forecast knows how long it runs. ``--log`` takes histories of any origin, such as those that ``python
+-m bench.cardtrace --keep FILE`` leaves.
 """
 
 from __future__ import annotations
@@ -16,23 +19,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import math
 import random
 import statistics
 import tempfile
-import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import click
 
+from bench import cardtrace
 from bench.clusters import Manifest, nodes, queues
 from bench.table import Row, row, show
+from bench.trace import TRACE
+from vcd.embedded import trace
+from vcd.embedded.kubelet import RUN_SECONDS
+from vcd.embedded.workload import gang, pod, pod_spec
 from vcd.eventlog import EventLog, LogReader
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.requests import pod_requests
 from vcd.model.words import rfc3339
@@ -40,18 +49,21 @@ from vcd.scheduling.configuration import read_policy
 from vcd.state.records import Settings
 from vcd.timetravel.parallel import Part, in_order, processors
 from vcd.timetravel.whatif.cluster import SimulatedCluster
-from vcd.timetravel.whatif.forecasts import Span
+from vcd.timetravel.whatif.forecasts import WIDER, Span
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.submit import etas
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
 
-LOADS = (0.85, 1.0, 1.15)
+KINDS = {"nodes": "Node", "queues": "Queue", "podgroups": "PodGroup", "pods": "Pod"}
+LOADS = (0.7, 0.9, 1.1)
 """The work that comes, as a part of what the cluster can do."""
-MADE = 6
-COUNT = 8
-"""Forecasts of a history."""
-NODES, CPU, JOBS = 8, 16, 300
+MADE = 12
+COUNT = 3
+"""Cuts of each half of a history."""
+NODES, CPU, JOBS = 8, 16, 200
+COMPRESSION, TASKS_OF, NODES_OF = cardtrace.COMPRESSION, 8, 14
+"""Of the trace: by what its arrivals are compressed; one in so many of its tasks, and of its nodes."""
 _BEGIN = 1_767_225_600 * SECOND
 CONF = """\
 actions: "enqueue, allocate, backfill"
@@ -89,65 +101,86 @@ FAMILIES = (
 )
 
 
-def write_made(path: Path, seed: int, load: float) -> None:
-    """Write a log of work that comes at random to a small cluster."""
-    drawn = random.Random(seed)
-    lengths: dict[str, int] = {}
-    work = Workload(_BEGIN, _BEGIN, None, Settings())
-    for manifest in (*nodes(NODES, CPU), *queues(2)):
-        kind, obj, _ = from_manifest(manifest)
-        work.base.append(ev.ObjectPut(kind, obj.key, "", encode_payload(obj)))
-    at = 0.0
+@dataclass
+class History:
+    """What a log is made of: what is there at the beginning, what comes when (ns), how long pods run (ns) by key."""
+
+    conf: str
+    base: list[Manifest]
+    coming: list[tuple[int, list[Manifest]]]
+    lengths: dict[str, int]
+
+    def write(self, path: Path) -> None:
+        """Let it be scheduled in simulated time, and write the log of that."""
+        work = Workload(_BEGIN, _BEGIN, None, Settings())
+        for manifest in self.base:
+            kind, obj, _ = from_manifest(manifest)
+            work.base.append(ev.ObjectPut(kind, obj.key, "", encode_payload(obj)))
+        for at, manifests in self.coming:
+            for obj in (from_manifest(_created(manifest, at))[1] for manifest in manifests):
+                if isinstance(obj, PodGroup):
+                    work.groups[obj.key] = GroupLife(obj.key, obj, at, waited=True)
+                elif isinstance(obj, Pod):
+                    unit = Unit(obj.key, obj.metadata.uid, obj.group_key, obj, pod_requests(obj.spec), at)
+                    work.units.append(unit)
+        policy, measure = read_policy(self.conf), Measure(_BEGIN)
+        recorded = _Recorded(work, policy, measure, RunTimes([]), length=lambda unit, _: self.lengths[unit.key])
+        recorded.run()
+        asyncio.run(_write(path, recorded.told))
+
+
+def _created(manifest: Manifest, at: int) -> Manifest:
+    meta = manifest["metadata"]
+    named = {"namespace": "default", **meta, "uid": meta["name"], "creationTimestamp": rfc3339(at)}
+    return {**manifest, "metadata": named}
+
+
+def made(seed: int, load: float) -> History:
+    """Work that comes at random to a small cluster."""
+    drawn, at = random.Random(seed), 0.0
+    found = History(CONF, [*nodes(NODES, CPU), *queues(2)], [], {})
     usual = statistics.fmean(one.pods * one.cpu * one.run for one in FAMILIES)
     for number in range(JOBS):
         # one time in four a user submits several at once
         at += drawn.choice((0.0, 4 / 3, 4 / 3, 4 / 3)) * drawn.expovariate(1.0) * usual / (load * NODES * CPU)
-        _add(work, drawn.choice(FAMILIES), number, _BEGIN + round(at) * SECOND, f"q{drawn.randrange(2)}")
-    for unit in work.units:
-        if unit.key.endswith("-0"):
-            family = next(one for one in FAMILIES if unit.group.startswith(f"default/{one.name}-"))
-            lengths[unit.group] = round(family.run * family.spread ** drawn.gauss(0, 1)) * SECOND
-    recorded = _Recorded(
-        work,
-        read_policy(CONF),
-        Measure(_BEGIN),
-        RunTimes([]),
-        length=lambda unit, _: lengths[unit.group],
-    )
-    recorded.run()
-    asyncio.run(_write(path, recorded.told))
+        family, queue = drawn.choice(FAMILIES), f"q{drawn.randrange(2)}"
+        name = f"{family.name}-{number}"
+        pods = [pod(f"{name}-{index}", pod_spec({"cpu": str(family.cpu)}), {}) for index in range(family.pods)]
+        found.coming.append((_BEGIN + round(at) * SECOND, [_named(*one) for one in gang(name, queue, pods)]))
+        length = round(family.run * family.spread ** drawn.gauss(0, 1)) * SECOND
+        found.lengths |= {f"default/{one['metadata']['name']}": length for one in pods}
+    return found
 
 
-def _add(work: Workload, family: Family, number: int, at: int, queue: str) -> None:
-    name, created = f"{family.name}-{number}", rfc3339(at)
-    meta: Manifest = {"namespace": "default", "creationTimestamp": created}
-    group = from_manifest(
-        {
-            "kind": "PodGroup",
-            "metadata": {**meta, "name": name, "uid": name},
-            "spec": {
-                "minMember": family.pods,
-                "queue": queue,
-                "minResources": {"cpu": str(family.pods * family.cpu)},
-            },
-        }
-    )[1]
-    assert isinstance(group, PodGroup)
-    work.groups[group.key] = GroupLife(group.key, group, at, waited=True)
-    for index in range(family.pods):
-        marks = {"scheduling.k8s.io/group-name": name}
-        pod = from_manifest(
-            {
-                "kind": "Pod",
-                "metadata": {**meta, "name": f"{name}-{index}", "uid": f"{name}-{index}", "annotations": marks},
-                "spec": {
-                    "schedulerName": "volcano",
-                    "containers": [{"name": "c", "resources": {"requests": {"cpu": str(family.cpu)}}}],
-                },
-            }
-        )[1]
-        assert isinstance(pod, Pod)
-        work.units.append(Unit(pod.key, pod.metadata.uid, group.key, pod, pod_requests(pod.spec), at))
+def of_trace(files: Path, cards: bool) -> History:
+    """One in eight of the published trace's tasks on one in ten of its nodes; with ``cards``, under card quotas."""
+    tasks = trace.read_tasks(files / "pods.csv")[::TASKS_OF]
+    machines = cardtrace.nodes_of(files / "nodes.csv")[::NODES_OF]
+    where = trace.queues_of(tasks)
+    if cards:
+        where = cardtrace.queues_of(cardtrace.shares(tasks, machines, COMPRESSION, cardtrace.SHARE))
+    base = [*(_named("nodes", one) for one in machines), *(_named("queues", one) for one in where)]
+    found = History(cardtrace.CONF if cards else CONF, [*cardtrace.classes(), *base], [], {})
+    classes = {task.name: cardtrace.class_of(task) for task in tasks} if cards else {}
+    for arrival in trace.arrivals(tasks, compression=COMPRESSION):
+        at = _BEGIN + int(arrival.at) * SECOND
+        found.coming.append((at, [_of_class(_named(*one), classes) for one in arrival.objects]))
+    found.lengths = {f"default/{task.name}": (task.deletion - task.creation) * SECOND for task in tasks}
+    return found
+
+
+def _named(resource: str, manifest: Manifest) -> Manifest:
+    return {**manifest, "kind": KINDS[resource.partition(".")[0]]}
+
+
+def _of_class(manifest: Manifest, classes: Mapping[str, str]) -> Manifest:
+    """An object of the trace with the priority class of its gang's first task; how long it runs is not told."""
+    marks = {key: value for key, value in manifest["metadata"].get("annotations", {}).items() if key != RUN_SECONDS}
+    name = classes.get(marks.get(GROUP_NAME, manifest["metadata"]["name"]))
+    spec = manifest["spec"] if name is None else {**manifest["spec"], "priorityClassName": name}
+    if name is not None and manifest["kind"] == "Pod":
+        spec["priority"] = cardtrace.CLASSES[name]
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": marks}, "spec": spec}
 
 
 class _Recorded(SimulatedCluster):
@@ -193,6 +226,22 @@ class Scored:
             return 1 if self.starts is None else -1
         return int(self.starts.high is not None and self.started > self.starts.high)
 
+    @property
+    def off(self) -> float:
+        """How far the start is from the median, in logarithms of the wait, as a part of the interval's width on that
+        side: 1 is its bound."""
+        if self.starts is None:
+            return 0.0 if not self.came else math.inf
+        if self.starts.median is None or (not self.came and self.started < self.starts.median):
+            return 0.0
+        begin = self.now - SECOND  # as vcd.timetravel.whatif.forecasts.widened
+        wait, middle = self.started - begin, self.starts.median - begin
+        bound = self.starts.low if wait < middle else self.starts.high
+        if bound is None or wait == middle:
+            return 0.0
+        width = abs(math.log((bound - begin) / middle))
+        return abs(math.log(wait / middle)) / width if width else math.inf
+
 
 def cuts_of(path: Path, count: int) -> tuple[list[int], list[int]]:
     """Sessions at which jobs wait, at most so many of the earlier half of what comes, and of the later."""
@@ -201,7 +250,7 @@ def cuts_of(path: Path, count: int) -> tuple[list[int], list[int]]:
         sessions = [(info.time, info.number) for info in reader.sessions()]
     starts = _starts(work)
     lives = sorted((work.groups[key].arrived, starts.get(key, work.end)) for key in starts)
-    times = [time for time, _ in sessions]
+    times = [at for at, _ in sessions]
     halves = lives[: len(lives) // 2], lives[len(lives) // 2 :]
     found: tuple[list[int], list[int]] = [], []
     for half, cuts in zip(halves, found, strict=True):
@@ -279,16 +328,55 @@ def rows_of(name: str, found: list[Scored]) -> list[Row]:
     ]
 
 
+def histories(made_count: int, files: Path) -> Iterator[tuple[str, History]]:
+    """Those that are made here, and what each is an instance of."""
+    if (files / "pods.csv").is_file():
+        yield "openb", of_trace(files, cards=False)
+        yield "openb under card quotas", of_trace(files, cards=True)
+    for number in range(made_count):
+        load = LOADS[number % len(LOADS)]
+        yield f"made at {100 * load:.0f} % load", made(number // len(LOADS), load)
+
+
+def run(
+    logs: Iterable[Path] = (), made_count: int = MADE, count: int = COUNT, samples: int = 20, files: Path = TRACE
+) -> list[Row]:
+    """The rows."""
+    earlier: list[Scored] = []
+    later: dict[str, list[Scored]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, path in itertools.chain(
+            ((path.stem, path) for path in logs), _written(histories(made_count, files), Path(folder))
+        ):
+            for cuts, half in zip(cuts_of(path, count), (earlier, later.setdefault(name, [])), strict=True):
+                half += score(path, cuts, samples)
+            click.echo(f"{path.stem}: {len(later[name])} forecasts of {name}", err=True)
+    rows = [one for name, found in later.items() for one in rows_of(name, found)]
+    rows += rows_of("all", list(itertools.chain.from_iterable(later.values())))
+    rows.append(row("forecast: the spread of the runs is taken wider by this power", WIDER, ""))
+    asked = sorted(one.off for one in earlier)
+    needed = WIDER * asked[min(len(asked) - 1, int(0.8 * (len(asked) + 1)))] if asked else None
+    rows.append(row(f"  what the earlier halves ask for, by {len(earlier)} forecasts", needed, ""))
+    return rows
+
+
+def _written(found: Iterable[tuple[str, History]], folder: Path) -> Iterator[tuple[str, Path]]:
+    for number, (name, history) in enumerate(found):
+        path = folder / f"{number}.sqlite"
+        history.write(path)
+        yield name, path
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", type=Path, action="append", default=[], help="a history; may be repeated")
     parser.add_argument("--made", type=int, default=MADE, help="histories that are made")
-    parser.add_argument("--count", type=int, default=COUNT, help="forecasts of a history")
+    parser.add_argument("--count", type=int, default=COUNT, help="cuts of each half of a history")
     parser.add_argument("--samples", type=int, default=20, help="runs of a forecast")
-    parser.add_argument("--told", action="store_true", help="print each forecast: low, median, high; and what came")
+    parser.add_argument("--trace", type=Path, default=TRACE, help="where the published trace's files are")
     given = parser.parse_args()
-    show(run(given.log, given.made, given.count, given.samples, given.told))
+    show(run(given.log, given.made, given.count, given.samples, given.trace))
 
 
 if __name__ == "__main__":
