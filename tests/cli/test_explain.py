@@ -51,6 +51,23 @@ def test_json_has_the_episodes(busy: Path) -> None:
     assert printed["episodes"][1]["waiting"][0]["detail"] == {"asks cpu": "35", "limit cpu": "32400m"}
 
 
+def test_when_what_waits_will_start_is_told_after_the_verdict(busy: Path) -> None:
+    lines = run("job", "large", "--session", 7, "--eta", "--event-log", busy).stdout.splitlines()
+    assert lines[0].startswith("large ")
+    assert lines[1].startswith("it starts in ")
+    assert lines[2].startswith("provided that jobs go on coming like the last 3, ")
+    assert lines[3] == "job default/large in queue default"
+    printed = json.loads(run("job", "large", "--session", 7, "--eta", "--event-log", busy, "-o", "json").stdout)
+    assert [job["key"] for job in printed["eta"]["jobs"]] == ["default/large"]
+    assert "eta" not in json.loads(run("job", "large", "--event-log", busy, "-o", "json").stdout)
+
+
+def test_what_does_not_wait_has_no_eta(busy: Path) -> None:
+    result = run("job", "large", "--eta", "--event-log", busy)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"Error: event log {busy}: nothing of group default/large waits after session ")
+
+
 def test_an_unknown_job_exits_with_1(busy: Path) -> None:
     result = run("job", "none", "--event-log", busy)
     assert (result.exit_code, result.stdout) == (1, "")

@@ -36,22 +36,27 @@ class _Asked:
     since: int
     """Since when (ns)."""
     change: bool
+    eta: bool
     other: str
     other_log: api.Log | None
 
 
 class _Job(msgspec.Struct):
-    """A job's or pod's story; what stands in its way while it waits, and what would let it in, where that was asked."""
+    """A job's or pod's story; what stands in its way while it waits, and what would let it in and when it will start,
+    where that was asked."""
 
     story: api.Explanation
     verdict: api.Verdict | None = None
     obstacles: api.Obstacles | None = None
     change: api.Counterfactual | None = None
     at_session: bool = False
+    eta: api.Submission | None = None
 
     def lines(self) -> Iterator[str]:
         if self.verdict is not None:
             yield from self.verdict.lines()
+        if self.eta is not None:
+            yield from api.eta_in_words(self.eta)
         yield from self.story.lines()
         heads_shown = not self.at_session  # the story has told already how things stand at the end
         for part in (self.obstacles, self.change):
@@ -68,11 +73,19 @@ def _plain(told: _Told) -> dict[str, Any]:
         return plain
     return {
         **plain["story"],
-        **{name: plain[name] for name in ("verdict", "obstacles", "change") if plain[name] is not None},
+        **{name: plain[name] for name in ("verdict", "eta", "obstacles", "change") if plain[name] is not None},
     }
 
 
 def _job(asked: _Asked) -> _Told:
+    told = _story(asked)
+    if asked.eta:
+        key, path = told.story.key, asked.log.history.reader.path
+        told.eta = api.eta(path, key, session=asked.session, jobs=api.processors())
+    return told
+
+
+def _story(asked: _Asked) -> _Job:
     job = asked.log.job(asked.name, asked.namespace, asked.session, asked.since)
     story = job.story()
     try:
@@ -123,6 +136,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
     "from": ("first", _BY_SESSIONS),
     "to": ("last", _BY_SESSIONS),
     "change": ("change", ("cluster", "job")),
+    "eta": ("eta", ("job",)),
     "other-log": ("other_log", ("diff",)),
 }
 """What an option is given as, and the kinds that it is for."""
@@ -144,6 +158,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
     is_flag=True,
     help="job, cluster: search the smallest change that would have let it in, or the worst job of each cause.",
 )
+@click.option("--eta", is_flag=True, help="job: forecast when it starts that waits; 20 runs, which take a while.")
 @click.option(
     "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that the other job is in."
 )
@@ -156,7 +171,7 @@ def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
     cluster        the five causes that cost jobs most pod-hours, in the log's last 24 h or --from one session --to
                    another, each with its worst job; this is what is told where no KIND is given
     job NAME       when it waited for what, where it was placed and why there; who is ahead of it, who holds what it
-                   needs, and with --change what would have let it in
+                   needs, with --change what would have let it in, and with --eta when it is to be expected to start
     pod NAME       the same of one pod
     queue NAME     what it had, was owed and asked for, who waited in it, who was evicted
     session [N]    what it was decided from, what it decided, and how it differs from its neighbours; the last one
