@@ -4,8 +4,8 @@ Histories are cut at some sessions after which somebody waits. Of all jobs that 
 what the log shows up to there (``vcd.timetravel.whatif.submit.etas``, which is what ``vcd whatif --submit`` does for
 jobs that are not there yet), and held against when they started; of those that never did, the end of the history
 counts. An interval is meant for four in five: printed is, for the later halves alone, how many of the starts lie within
-theirs, and how wide these are. From the earlier halves it is learnt how much wider the spread of the runs has to be
-taken (``vcd.timetravel.whatif.forecasts.WIDER``): that is printed, too, and uses nothing of the later halves.
+theirs, and how wide these are. By the earlier halves alone it is told whether the runs' spread has to be widened: to
+which power the factors between the median and the bounds would have to be taken (1: they are right).
 
 Histories are: one in eight of the published GPU trace's tasks, on a part of its nodes, plainly and under card quotas
 (where the trace stands beside the project, or in ``--trace``); and work of some families, each with a usual size and
@@ -49,7 +49,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.state.records import Settings
 from vcd.timetravel.parallel import Part, in_order, processors
 from vcd.timetravel.whatif.cluster import SimulatedCluster
-from vcd.timetravel.whatif.forecasts import WIDER, Span
+from vcd.timetravel.whatif.forecasts import Span
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.submit import etas
@@ -62,6 +62,8 @@ MADE = 12
 COUNT = 3
 """Cuts of each half of a history."""
 NODES, CPU, JOBS = 8, 16, 200
+AFTER = 600 * SECOND
+"""So long (ns) after the last job of the trace its history ends."""
 COMPRESSION, TASKS_OF, NODES_OF = cardtrace.COMPRESSION, 8, 14
 """Of the trace: by what its arrivals are compressed; one in so many of its tasks, and of its nodes."""
 _BEGIN = 1_767_225_600 * SECOND
@@ -109,6 +111,8 @@ class History:
     base: list[Manifest]
     coming: list[tuple[int, list[Manifest]]]
     lengths: dict[str, int]
+    until: int | None = None
+    """When it ends (ns), if before all is done."""
 
     def write(self, path: Path) -> None:
         """Let it be scheduled in simulated time, and write the log of that."""
@@ -125,6 +129,7 @@ class History:
                     work.units.append(unit)
         policy, measure = read_policy(self.conf), Measure(_BEGIN)
         recorded = _Recorded(work, policy, measure, RunTimes([]), length=lambda unit, _: self.lengths[unit.key])
+        recorded.until = self.until
         recorded.run()
         asyncio.run(_write(path, recorded.told))
 
@@ -165,6 +170,7 @@ def of_trace(files: Path, cards: bool) -> History:
     for arrival in trace.arrivals(tasks, compression=COMPRESSION):
         at = _BEGIN + int(arrival.at) * SECOND
         found.coming.append((at, [_of_class(_named(*one), classes) for one in arrival.objects]))
+    found.until = found.coming[-1][0] + AFTER
     found.lengths = {f"default/{task.name}": (task.deletion - task.creation) * SECOND for task in tasks}
     return found
 
@@ -187,6 +193,10 @@ class _Recorded(SimulatedCluster):
     """Keeps what happens, as a log does."""
 
     told: list[tuple[int, ev.Event]]
+    until: int | None
+
+    def _settled(self) -> bool:
+        return self.until is not None and self.now > self.until
 
     def _begin(self) -> None:
         self.told = []
@@ -234,7 +244,7 @@ class Scored:
             return 0.0 if not self.came else math.inf
         if self.starts.median is None or (not self.came and self.started < self.starts.median):
             return 0.0
-        begin = self.now - SECOND  # as vcd.timetravel.whatif.forecasts.widened
+        begin = self.now - SECOND  # a wait is at least the second that times are counted in
         wait, middle = self.started - begin, self.starts.median - begin
         bound = self.starts.low if wait < middle else self.starts.high
         if bound is None or wait == middle:
@@ -353,10 +363,9 @@ def run(
             click.echo(f"{path.stem}: {len(later[name])} forecasts of {name}", err=True)
     rows = [one for name, found in later.items() for one in rows_of(name, found)]
     rows += rows_of("all", list(itertools.chain.from_iterable(later.values())))
-    rows.append(row("forecast: the spread of the runs is taken wider by this power", WIDER, ""))
     asked = sorted(one.off for one in earlier)
-    needed = WIDER * asked[min(len(asked) - 1, int(0.8 * (len(asked) + 1)))] if asked else None
-    rows.append(row(f"  what the earlier halves ask for, by {len(earlier)} forecasts", needed, ""))
+    needed = asked[min(len(asked), math.ceil(0.8 * (len(asked) + 1))) - 1] if asked else None
+    rows.append(row(f"  widening that {len(earlier)} forecasts of the earlier halves ask for, a power", needed, ""))
     return rows
 
 

@@ -15,9 +15,6 @@ from vcd.timetravel.words import clock
 
 LONGER = 60 * SECOND
 """By how much (ns) a job's start must move to be told."""
-WIDER = 1.0
-"""By this power the spread of runs is widened: what will be differs from them in more than runs do among each other,
-since run times and what comes are only known from the past. ``python -m bench.forecast`` learns it."""
 _NAMED = 10
 
 
@@ -137,19 +134,6 @@ def span_of(times: Sequence[int | None], grains: Sequence[int] = ()) -> Span | N
     low = _quantile(earliest, len(times), LOW)
     middle, high = (_quantile(known, len(times), share) for share in (0.5, HIGH))
     return Span(middle, earliest[-1] if low is None else low, high, len(known))
-
-
-def widened(span: Span, now: int) -> Span:
-    """With bounds farther from the median by the power ``WIDER``, as factors of the wait since ``now`` (ns)."""
-    if span.median is None:
-        return span
-    begin = now - SECOND  # a wait is at least the second that times are counted in
-    middle = span.median - begin
-    low, high = (
-        None if time is None else begin + round(middle * ((time - begin) / middle) ** WIDER)
-        for time in (span.low, span.high)
-    )
-    return msgspec.structs.replace(span, low=max(now, low or 0), high=high)
 
 
 def _quantile(known: Sequence[int], count: int, share: float) -> int | None:

@@ -37,7 +37,6 @@ from vcd.timetravel.whatif.forecasts import (
     assumed,
     span_of,
     start_in_words,
-    widened,
 )
 from vcd.timetravel.whatif.meant import Meant
 from vcd.timetravel.whatif.present import GoingOn, Present, present
@@ -277,16 +276,10 @@ class _Asked:
         return msgspec.structs.replace(
             job,
             runs_for=self._runs_for(units, model),
-            starts=self._span(
-                [outcome.started[job.key] for outcome in outcomes], [outcome.grain for outcome in outcomes]
-            ),
-            ends=self._span([outcome.ended[job.key] for outcome in outcomes]),
+            starts=span_of([outcome.started[job.key] for outcome in outcomes], [outcome.grain for outcome in outcomes]),
+            ends=span_of([outcome.ended[job.key] for outcome in outcomes]),
             never=list(all_told(waits)),
         )
-
-    def _span(self, times: list[int | None], grains: Sequence[int] = ()) -> Span | None:
-        found = span_of(times, grains)
-        return None if found is None else widened(found, self.work.begin)
 
     def _runs_for(self, units: Sequence[Unit], model: RunTimes) -> Estimate:
         """Of the pod of a job that is expected to run longest."""
