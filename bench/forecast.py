@@ -58,8 +58,8 @@ from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, wo
 KINDS = {"nodes": "Node", "queues": "Queue", "podgroups": "PodGroup", "pods": "Pod"}
 LOADS = (0.7, 0.9, 1.1)
 """The work that comes, as a part of what the cluster can do."""
-MADE = 12
-COUNT = 3
+MADE = 9
+COUNT = 2
 """Cuts of each half of a history."""
 NODES, CPU, JOBS = 8, 16, 200
 AFTER = 600 * SECOND
