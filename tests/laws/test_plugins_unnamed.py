@@ -34,6 +34,8 @@ PLACES = {
     "gang": (
         "embedded/workload.py",
         "daemon/nodeshelp.py",
+        "daemon/telling.py",
+        "daemon/verdicts.py",
         "model/events.py",
         "scheduling/actions/allocate.py",
         "timetravel/why/queues.py",
