@@ -9,7 +9,7 @@ from tests.laws.answering import Answering
 from vcd.diagnosis.case import served
 from vcd.diagnosis.diagnosis import diagnosed
 from vcd.diagnosis.verdictwords import said
-from vcd.diagnosis.waiting import WaitingJob
+from vcd.diagnosis.waiting import GroupWait
 
 LOST = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "lost"}}]}
 
@@ -31,7 +31,7 @@ def test_a_missing_claim_is_named_in_what_the_groups_condition_says(members: int
     condition = world.state.groups["default/g"].group.status.conditions[0]
     assert (condition.type, condition.status) == ("Unschedulable", "True")
     assert world.session is not None
-    waits = WaitingJob("default/g", world.session, world.state.waiting["default/g"])
+    waits = GroupWait("default/g", world.session, world.state.waiting["default/g"])
     assert 'persistentvolumeclaim "lost" not found' in said(diagnosed(waits, served(frozenset())))
 
 
