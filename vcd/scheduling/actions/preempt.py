@@ -117,7 +117,7 @@ class PreemptAction(Action):
 
         def exempt(task: Task) -> str:
             if task.job.queue is not job.queue:
-                return f"is of another queue, {task.job.queue.name}"
+                return "is of another queue, {queue}"
             if (task.job is job) is within:
                 return ""
             return "is of another job" if within else "is of the job itself"

@@ -52,9 +52,9 @@ class ReclaimAction(Action):
         def exempt(other: Task) -> str:
             theirs = other.job.queue
             if theirs is queue:
-                return f"is of queue {queue.name} itself"
+                return "is of queue {queue} itself"
             if not theirs.reclaimable:
-                return f"queue {theirs.name} is not reclaimable"
+                return "queue {queue} is not reclaimable"
             return "" if other.status == _RUNNING else "does not run yet"
 
         room = Room(

@@ -30,7 +30,7 @@ NEVER = "Never"
 _PLACED = (int(TaskStatus.BOUND), int(TaskStatus.RUNNING))
 
 Exempt = Callable[["Task"], str]
-"""Why a task is not asked about at all, in words; empty where plugins are asked."""
+"""Why a task is not asked about at all, ``{queue}`` standing for its queue; empty where plugins are asked."""
 Ask = Callable[["Task", "list[Task]"], "Victims"]
 """Who of some tasks may go for a task."""
 
@@ -367,7 +367,7 @@ class Room:
             elif self._placed.is_immune(other):
                 yield other, "took the place of an evicted pod"
             elif why := self._exempt(other):
-                yield other, why
+                yield other, why.format(queue=other.job.queue.name)
             else:
                 yield other, "is not best-effort, as the one that wants room is"
 
