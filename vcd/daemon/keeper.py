@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vcd.daemon.followup import in_slices
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
 from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, PluginLate, SessionDecided
-from vcd.state.checkpoint import decoded
+from vcd.state.checkpoint import decoded, uncollected
 from vcd.state.cluster import ClusterState
 
 _QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate)
@@ -32,18 +30,6 @@ def restore(path: Path) -> ClusterState:
         for logged in reader.read(after=state.sequence):
             state.apply(logged.sequence, logged.event)
     return state
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """No collection of garbage meanwhile: what is made lasts, and to look it through again and again takes long."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class Keeper:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +12,15 @@ import msgspec
 
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.objects import Pod
+from vcd.model.objects import Pod, PodSpec
+from vcd.state.podrows import PodRow, PodRows
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Dump(msgspec.Struct, omit_defaults=True):
-    """All that a state holds; ``objects`` are kind, key, payload and digest, in order."""
+    """All that a state holds; ``objects`` are kind, key, payload and digest, in order. Most pods are rows
+    instead; older checkpoints have none."""
 
     sequence: int
     session: int
@@ -39,6 +44,14 @@ class Dump(msgspec.Struct, omit_defaults=True):
     former: dict[str, str] = {}
     rounds: dict[str, int] = {}
     late: dict[str, ev.PluginLate] = {}
+    pod_specs: list[PodSpec] = []
+    pods: list[PodRow] = []
+
+    def every_object(self) -> Iterator[tuple[str, str, bytes, int]]:
+        """All objects as ``objects`` holds them, those of ``pods``, too."""
+        for row in self.pods:
+            yield "Pod", row.key, encode_payload(row.pod(self.pod_specs)), row.digest
+        yield from self.objects
 
 
 AS_THEY_ARE = (
@@ -61,20 +74,28 @@ class Frozen:
 
     def encode(self) -> bytes:
         """The canonical bytes."""
+        rows = PodRows()
         for kind in sorted(self._digests):
             digests = self._digests[kind]
             for key in sorted(digests):
-                obj = self._pod(key) if kind == "Pod" else self._objects.get(kind, {}).get(key)
-                payload = b"" if obj is None else encode_payload(obj)
-                self._dump.objects.append((kind, key, payload, digests[key]))
+                if kind == "Pod":
+                    payload = self._pod(key, digests[key], rows)
+                else:
+                    obj = self._objects.get(kind, {}).get(key)
+                    payload = b"" if obj is None else encode_payload(obj)
+                if payload is not None:
+                    self._dump.objects.append((kind, key, payload, digests[key]))
+        self._dump.pods, self._dump.pod_specs = rows.rows, rows.specs
         return _encode(self._dump)
 
-    def _pod(self, key: str) -> Pod | None:
+    def _pod(self, key: str, digest: int, rows: PodRows) -> bytes | None:
+        """A pod's payload, empty where it cannot be read; None where it has become a row."""
         row = self._rows.get(key)
         pod = None if row is None else self._pods[row]
         if row is None or pod is None:
-            return None
-        return on_node(pod, self._shown_nodes[row])
+            return b""
+        node = self._shown_nodes[row]
+        return None if rows.add(key, pod, node, digest) else encode_payload(on_node(pod, node))
 
 
 def decoded(data: bytes) -> Dump:
@@ -87,3 +108,15 @@ def on_node(pod: Pod, node_name: str) -> Pod:
     if not node_name:
         return pod
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node_name))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No collection of garbage meanwhile: what is made lasts, and to look it through again and again takes long."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

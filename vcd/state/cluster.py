@@ -18,6 +18,7 @@ from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
 from vcd.state.interning import Changes, Interner, Pages, Rows
+from vcd.state.podrows import put_pods
 from vcd.state.records import (
     REPEATING_ACTIONS,
     Evicted,
@@ -29,11 +30,12 @@ from vcd.state.records import (
     Shape,
     has_queue_gate,
     seconds_of,
+    spec_key,
     task_priority,
     task_status,
 )
 
-_spec_key = msgspec.msgpack.Encoder(order="deterministic")
+_amounts_key = msgspec.msgpack.Encoder(order="deterministic").encode
 _NOWHERE = -1
 _VOID = -1
 """The turn of a nomination that no longer holds."""
@@ -182,9 +184,10 @@ class ClusterState:
             return
         self.digests.setdefault(kind, {})[key] = payload_digest(payload)
         self.bad.pop((kind, key), None)
-        self._put_object(kind, key, payload)
+        self.put_object(kind, key, payload)
 
-    def _put_object(self, kind: str, key: str, payload: bytes) -> None:
+    def put_object(self, kind: str, key: str, payload: bytes) -> None:
+        """Take over an object; one that cannot be read is set aside."""
         try:
             obj = decode_payload(kind, payload)
             match obj:
@@ -276,7 +279,7 @@ class ClusterState:
         """Whether all that columns hold of a pod, status and node aside, is what it was."""
         if cast(Pod, self.pods[row]).metadata != pod.metadata or may_be_resized(pod):
             return False
-        return self.shapes.is_known_as(self.tasks.at(row, "shape"), _spec_key.encode(spec))
+        return self.shapes.is_known_as(self.tasks.at(row, "shape"), spec_key(spec))
 
     def _put_other_pod(self, key: str, pod: Pod, spec: PodSpec) -> None:
         try:
@@ -342,11 +345,27 @@ class ClusterState:
             self.resources.update(shape.requests)
             return shape
 
-        key = _spec_key.encode(spec)
+        key = spec_key(spec)
         if counted is None:
             return self.shapes.acquire(key, make)
         amounts = (counted.containers, counted.init_containers, counted.resources)
-        return self.shapes.acquire((key, _spec_key.encode(amounts)), make)
+        return self.shapes.acquire((key, _amounts_key(amounts)), make)
+
+    def take_shape(self, shape: Shape, uses: int) -> int:
+        """The number of a shape that counts with its spec's amounts, for so many pods."""
+        self.resources.update(shape.requests)
+        return self.shapes.acquire(spec_key(shape.spec), lambda: shape, uses)
+
+    def take_pods(self, keys: list[str], pods: list[Pod], nodes: list[str], **columns: Sequence[int]) -> None:
+        """Take over pods, new ones all, without their nodes' names, which are ``nodes``; ``columns`` is what the
+        columns hold of them, as the API server shows them."""
+        rows = [self.tasks.add(key) for key in keys]
+        self.pods, self.shown_nodes = Pages(pods), nodes
+        for name, values in columns.items():
+            self.tasks.fill(name, rows, values)
+        for key, row, pod in zip(keys, rows, pods, strict=True):
+            if key in self.intents or pod.status.nominated_node_name:
+                self._place(key, row)
 
     def _place(self, key: str, row: int) -> None:
         """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""
@@ -651,11 +670,13 @@ class ClusterState:
         for key, fields in dump.intents.items():
             volumes, annotations = dump.intended_volumes.get(key, ()), dump.intended_annotations.get(key, {})
             state._remember_intent(key, Intent(*fields, volumes, annotations))
+        put_pods(state, dump.pod_specs, dump.pods)
+        dump.pods.clear()
         dump.objects.reverse()
         while dump.objects:
             kind, key, payload, digest = dump.objects.pop()
             if payload:
-                state._put_object(kind, key, payload)
+                state.put_object(kind, key, payload)
             state.digests.setdefault(kind, {})[key] = digest
         for kind, key, message in dump.bad:
             state.bad[kind, key] = message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -140,21 +140,21 @@ class Interner(Generic[T]):
         self.changes: Changes[int] = Changes(self.__len__)
         """The numbers that stand for another value than they did."""
 
-    def acquire(self, key: Hashable, make: Callable[[], T]) -> int:
-        """The number of the value known as ``key``, which ``make`` makes when it is new."""
+    def acquire(self, key: Hashable, make: Callable[[], T], uses: int = 1) -> int:
+        """The number of the value known as ``key``, which ``make`` makes when it is new, for so many more uses."""
         number = self._numbers.get(key)
         if number is not None:
-            self._uses[number] += 1
+            self._uses[number] += uses
             return number
         value = make()
         if self._free:
             number = self._free.pop()
-            self.values[number], self._keys[number], self._uses[number] = value, key, 1
+            self.values[number], self._keys[number], self._uses[number] = value, key, uses
         else:
             number = len(self.values)
             self.values.append(value)
             self._keys.append(key)
-            self._uses.append(1)
+            self._uses.append(uses)
         self._numbers[key] = number
         self.changes.note(number)
         return number
@@ -205,6 +205,10 @@ class Rows:
         """What a column holds for a row."""
         value: int = self._columns[name].item(row)
         return value
+
+    def fill(self, name: str, rows: Sequence[int], values: Sequence[int]) -> None:
+        """Write into one column of some rows."""
+        self._columns[name][rows] = values
 
     def copied(self) -> dict[str, npt.NDArray[Any]]:
         """A copy of each column."""

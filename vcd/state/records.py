@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import msgspec
+
 from vcd.model.codec import BadObject
 from vcd.model.events import VolumeChoice
 from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Queue
@@ -40,6 +42,14 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _DIGITS = 18
 """A longer number is no index: Volcano reads it into 64 bits."""
 TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def spec_key(spec: PodSpec) -> bytes:
+    """What tells specs apart that are not equal."""
+    return _encode(spec)
 
 
 @functools.lru_cache(maxsize=1024)  # pods of one job were made in few seconds

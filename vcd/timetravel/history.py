@@ -21,6 +21,7 @@ from vcd.scheduling.framework.policy import Policy, PolicyError
 from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
+from vcd.state.checkpoint import uncollected
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
@@ -238,7 +239,8 @@ class History:
     def _begin(self, sequence: int) -> ClusterState:
         base = self.reader.base(sequence)
         try:
-            state = ClusterState.load(base.state) if base.state else ClusterState()
+            with uncollected():
+                state = ClusterState.load(base.state) if base.state else ClusterState()
         except msgspec.MsgspecError as error:
             raise LogError(
                 f"event log {self.reader.path}: this version cannot read the checkpoint at {base.sequence}: {error}"
@@ -250,13 +252,14 @@ class History:
     def _fold(self, state: ClusterState, sequence: int) -> None:
         if state.sequence == sequence:
             return
-        for logged in self.reader.read(state.sequence, sequence):
-            try:
-                state.apply(logged.sequence, logged.event)
-            except (msgspec.MsgspecError, ValueError) as error:
-                raise LogError(
-                    f"event log {self.reader.path}: this version cannot fold event {logged.sequence}: {error}"
-                ) from error
+        with uncollected():
+            for logged in self.reader.read(state.sequence, sequence):
+                try:
+                    state.apply(logged.sequence, logged.event)
+                except (msgspec.MsgspecError, ValueError) as error:
+                    raise LogError(
+                        f"event log {self.reader.path}: this version cannot fold event {logged.sequence}: {error}"
+                    ) from error
         if state.sequence != sequence:
             raise LogError(
                 f"event log {self.reader.path}: it ends with event {state.sequence}, before event {sequence}"

@@ -121,7 +121,7 @@ class _Rewriting:
             self._to.policy(text)
         if self._base is not None:
             dump = self._dump(decoded(self._state_at(self._base.sequence)))
-            nodes.update(key for kind, key, _, _ in dump.objects if kind == "Node")
+            nodes.update(key for kind, key, _, _ in dump.every_object() if kind == "Node")
         for logged in self._reader.read(0 if self._base is None else self._base.sequence):
             event = logged.event
             if isinstance(event, ev.SessionDecided):
@@ -300,7 +300,7 @@ class _Rewriting:
         """A state in other words."""
         pods, groups, to = self._pod, self._group, self._to
         objects, bad = [], [(kind, to.key(kind, key), _SET_ASIDE) for kind, key, _ in dump.bad]
-        for kind, key, payload, digest in dump.objects:
+        for kind, key, payload, digest in dump.every_object():
             changed = self._payload(kind, key, payload) or b"" if payload else b""
             objects.append((kind, to.key(kind, key), changed, payload_digest(changed) if digest and changed else 0))
         own: dict[str, Any] = {
@@ -308,6 +308,7 @@ class _Rewriting:
             "bad": sorted(bad),
             "answers": {question: to.answer(answer) for question, answer in dump.answers.items()},
             "objects": sorted(objects, key=lambda one: one[:2]),
+            "pods": [],
             "intents": {
                 pods(key): (*at[:4], self._words(at[4], "uid"), self._words(at[5], "node"))
                 for key, at in dump.intents.items()
