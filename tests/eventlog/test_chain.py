@@ -67,7 +67,7 @@ async def test_a_tail_that_was_cut_off_shows_by_a_head_that_was_noted(tmp_path: 
         """
         DELETE FROM event WHERE sequence > 6; DELETE FROM session WHERE number > 1;
         DELETE FROM statement WHERE session > 1; DELETE FROM operation WHERE session > 1;
-        DELETE FROM outcome WHERE session > 1;
+        DELETE FROM outcome WHERE session > 1; DELETE FROM group_event WHERE sequence > 6;
         """,
     )
     assert verify(path, fold).problems == []

@@ -173,10 +173,13 @@ class LogReader:
         """What the log knows of one object: its puts, deletions and errors, in order."""
         return map(self._logged, self.cursor("object", kind=kind, key=key))
 
-    def objects_naming(self, kind: str, namespace: str, word: bytes, after: int, until: int) -> set[str]:
-        """The keys of the objects of a namespace that had a word in them in some events; others are not decoded."""
-        rows = self.cursor("puts_in", kind=kind, namespace=namespace, after=after, until=until)
-        return {key for sequence, key, packed in rows if word in self._unpacked(sequence, packed)}
+    def pods_of(self, group: str, after: int, until: int) -> list[str]:
+        """The keys of the pods that named a group in some events."""
+        return [key for (key,) in self.rows("pods_of", group=group, after=after, until=until)]
+
+    def sessions_of(self, group: str, after: int, until: int | None) -> Iterator[Logged]:
+        """The sessions that say something of a group, in order. In an imported log, only those of its history."""
+        return map(self._logged, self._paged("sessions_of", after, group=group, until=LAST if until is None else until))
 
     def sessions_naming(self, word: bytes, after: int, until: int | None) -> Iterator[Logged]:
         """The sessions whose records have a word in them, in order; others are not decoded. In an imported log, only

@@ -61,6 +61,9 @@ async def _remove(transact: Transact, cut: int) -> int:
     for name in ("part", "operation", "statement", "outcome", "session"):
         while await transact(partial(_deleted, sql=_SQL[name], values=values)):
             pass
+    group: str | None = ""
+    while group is not None:
+        group = await transact(partial(_remove_group_events, cut=cut, after=group))
     for name in ("seal", "policy"):
         await transact(partial(_deleted, sql=_SQL[name], values=values))
     return removed
@@ -83,7 +86,16 @@ async def _remove_events(connection: aiosqlite.Connection, cut: int) -> int:
     return await _deleted(connection, _SQL["events"], {"upto": upto}) if upto else 0
 
 
-async def _deleted(connection: aiosqlite.Connection, sql: str, values: dict[str, int]) -> int:
+async def _remove_group_events(connection: aiosqlite.Connection, cut: int, after: str) -> str | None:
+    """Take some groups' events out of the index, from the group after one on; the last of these groups."""
+    ((upto,),) = await connection.execute_fetchall(_SQL["groups"], {"after": after})
+    if upto is None:
+        return None
+    await _deleted(connection, _SQL["group_event"], {"cut": cut, "after": after, "upto": upto})
+    return str(upto)
+
+
+async def _deleted(connection: aiosqlite.Connection, sql: str, values: dict[str, int | str]) -> int:
     """Execute a DELETE; returns the number of rows."""
     async with connection.execute(sql, values) as cursor:
         return cursor.rowcount

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from vcd.eventlog.chain import Content
 from vcd.eventlog.packing import Packer
 from vcd.eventlog.statements import statements
+from vcd.model.codec import BadObject, named_group
 from vcd.model.events import (
     Event,
     KindListed,
@@ -102,6 +104,20 @@ def session_rows(sequence: int, event: SessionDecided) -> dict[str, list[Row]]:
     return {"session": [(number, sequence, event.head, event.epoch, event.now, event.policy)], **found}
 
 
+def group_rows(logged: Logged) -> list[Row]:
+    """The rows of table ``group_event`` of an event: the group that a pod names as it is shown, and those that a
+    session says something of. Raises msgspec.MsgspecError when a session's plan cannot be read."""
+    event, groups = logged.event, list[str]()
+    if isinstance(event, ObjectPut) and event.kind == "Pod" and event.payload is not None:
+        with suppress(BadObject):  # a pod that nobody can read is in no group
+            groups = [named_group(event.payload)]
+    elif isinstance(event, SessionDecided):
+        plan = decode_plan(event.plan)
+        told = [statement.group for statement in plan.statements], [status.key for status in plan.groups]
+        groups = [*told[0], *told[1], *(waiting.group for waiting in plan.waiting)]
+    return [(group, logged.sequence) for group in sorted(set(groups)) if group]
+
+
 def outcome_row(sequence: int, event: OperationDone) -> Row:
     """The row of table ``outcome``."""
     return sequence, event.session, event.statement, event.operation, event.result
@@ -119,6 +135,8 @@ def inserts(
     sql = statements("append")
     contents = map(content_of, batch)
     yield sql["event"], (event_row(packer, content, link(content)) for content in contents)
+    concern = (one for one in batch if indexed or not isinstance(one.event, SessionDecided))
+    yield sql["group_event"], (row for logged in concern for row in group_rows(logged))
     for logged in batch:
         event = logged.event
         if isinstance(event, PolicyLoaded):

@@ -13,12 +13,17 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
+
 from vcd.eventlog.errors import LogError, explained
-from vcd.eventlog.packing import Packer, typical_payloads
+from vcd.eventlog.packing import Packer, PackError, typical_payloads
+from vcd.eventlog.rows import Row, group_rows, logged_of, unpacked
 from vcd.eventlog.statements import statements
 
 APPLICATION_ID = 0x7663646C
 """``vcdl``, at offset 68 of each file."""
+GROUP_EVENTS = 3
+"""The migration from which on there is ``group_event``."""
 BUSY_SECONDS = 5.0
 SETTINGS = """
     PRAGMA synchronous = FULL;
@@ -267,6 +272,20 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
             connection.execute(f"PRAGMA user_version = {number}")
             if number == 1:
                 connection.execute(statements("append")["dictionary"], (1, typical_payloads()))
+            if number == GROUP_EVENTS:
+                _index_groups(connection)
+
+
+def _index_groups(connection: sqlite3.Connection) -> None:
+    """Fill ``group_event`` for what is in the file. An event that cannot be read is in no index: ``verify`` tells of
+    it."""
+    packer, cursor = packer_of(connection), connection.execute(statements("read")["unindexed"])
+    while rows := cursor.fetchmany(1000):
+        found: list[Row] = []
+        for row in rows:
+            with suppress(PackError, msgspec.MsgspecError):
+                found += group_rows(logged_of(unpacked(packer, row)))
+        connection.executemany(statements("append")["group_event"], found)
 
 
 def split_script(script: str) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import msgspec
 from vcd.eventlog.chain import Chain, Content
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.reader import LAST, LogReader, is_decision
-from vcd.eventlog.rows import Logged, columns, outcome_row, session_rows
+from vcd.eventlog.rows import Logged, Row, columns, group_rows, outcome_row, session_rows
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.events import ObjectPut, OperationDone, PolicyLoaded, SessionDecided
+from vcd.model.words import counted
 
 Fold = Callable[[bytes, Iterator[Logged]], bytes]
 """Encoded state before (empty: nothing yet) and the events that follow, to the encoded state after."""
@@ -61,6 +64,20 @@ def verify(path: str | Path, fold: Fold | None = None, noted: Head | None = None
             return Verified([str(error)])
 
 
+@dataclass
+class _Rows:
+    """Rows in any order: how many, and the sum of their digests, which other rows do not have."""
+
+    count: int = 0
+    total: int = 0
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take in some more."""
+        for row in rows:
+            digest = hashlib.blake2b("\0".join(map(str, row)).encode(), digest_size=16).digest()
+            self.count, self.total = self.count + 1, self.total + int.from_bytes(digest, "big")
+
+
 class _Verification:
     """One pass over a file, collecting what is wrong."""
 
@@ -72,6 +89,7 @@ class _Verification:
         self._found: list[str] = []
         self._unlinked = 0
         """The last event without a link."""
+        self._groups = _Rows()
         self._totals = {"sessions": 0, "statements": 0, "operations": 0, "outcomes": 0}
         self._policies: dict[str, tuple[str, int]] = {}
 
@@ -79,6 +97,7 @@ class _Verification:
         self._events()
         self._index_totals()
         self._indexed_policies()
+        self._indexed_groups()
         self._checkpoints()
         self._seals()
         if noted is not None:
@@ -128,6 +147,7 @@ class _Verification:
                 decode_payload(event.kind, event.payload)
             except BadObject as error:
                 self._found.append(f"event {logged.sequence}: {event.key}: {error}")
+            self._groups.add(group_rows(logged))
         elif isinstance(event, PolicyLoaded):
             self._policies[event.digest] = event.text, logged.sequence
         elif isinstance(event, SessionDecided) and is_decision(self._segments, logged.sequence):
@@ -150,6 +170,7 @@ class _Verification:
         for (name, of), expected in zip(_INDEXES, rows.values(), strict=True):
             if self._reader.rows(of, session=number) != expected:
                 self._found.append(f"session {number}: the index of its {name} is not as its event {sequence} says")
+        self._groups.add(group_rows(Logged(sequence, 0, event)))
         self._totals["statements"] += len(rows["statement"])
         self._totals["operations"] += len(rows["operation"])
 
@@ -169,6 +190,15 @@ class _Verification:
         for digest, loaded in self._policies.items():
             if indexed.get(digest) != loaded:
                 self._found.append(f"configuration {digest} is not kept as event {loaded[1]} says")
+
+    def _indexed_groups(self) -> None:
+        indexed = _Rows()
+        indexed.add(self._reader.cursor("group_events", first=self._first))
+        if indexed != self._groups:
+            self._found.append(
+                f"the index of the events that concern groups, of {counted(indexed.count, 'row')}, is not as the"
+                f" events say, by which there are {self._groups.count:,}"
+            )
 
     def _checkpoints(self) -> None:
         for sequence in self._kept:

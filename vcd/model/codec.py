@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from vcd.model import jsontext
+from vcd.model.controllers import GROUP_NAME
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object, ObjectMeta, Pod, PodGroupStatus, Projected
 from vcd.model.requests import without_echo
@@ -190,6 +191,26 @@ _group_status_decoder = msgspec.msgpack.Decoder(_GroupStatusOnly)
 def group_status(payload: bytes) -> PodGroupStatus:
     """The status in a PodGroup's payload; the rest is not decoded. Raises BadObject for bytes that are no payload."""
     return _decoded(_group_status_decoder, payload, "PodGroup").status
+
+
+class _GroupNaming(Projected, frozen=True):
+    namespace: str = ""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _GroupNamingOnly(Projected, frozen=True):
+    metadata: _GroupNaming = _GroupNaming()
+
+
+_group_naming_decoder = msgspec.msgpack.Decoder(_GroupNamingOnly)
+
+
+def named_group(payload: bytes) -> str:
+    """The key of the group that a pod's payload names, empty for none; the rest is not decoded. Raises BadObject for
+    bytes that are no payload."""
+    meta = _decoded(_group_naming_decoder, payload, "Pod").metadata
+    name = meta.annotations.get(GROUP_NAME)
+    return f"{meta.namespace}/{name}" if name else ""
 
 
 def payload_digest(payload: bytes) -> int:

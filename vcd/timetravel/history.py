@@ -83,11 +83,10 @@ def concerning(reader: LogReader, group: str, pod: str | None, until: int) -> li
     """The events up to a number that concern a group and its pods, or one pod and its group, and configurations, in
     order. A pod is a group's that named it in some event."""
     found: dict[int, Logged] = {}
-    namespace, _, name = group.partition("/")
-    pods = [pod] if pod is not None else sorted(reader.objects_naming("Pod", namespace, name.encode(), 0, until))
+    pods = [pod] if pod is not None else reader.pods_of(group, 0, until)
     for events in (
         reader.object_history("PodGroup", group),
-        reader.sessions_naming(group.encode(), 0, until) if group else (),
+        reader.sessions_of(group, 0, until),
         reader.find(type="policy", until=until),
         *(reader.object_history("Pod", key) for key in pods),
         *(reader.decided_of(key) for key in pods),

@@ -21,5 +21,8 @@ ON CONFLICT (digest) DO UPDATE SET sequence = max(sequence, excluded.sequence)
 -- name: dictionary
 INSERT INTO dictionary (number, content) VALUES (?, ?)
 
+-- name: group_event
+INSERT INTO group_event (group_key, sequence) VALUES (?, ?)
+
 -- name: segment
 INSERT INTO segment (sequence, live, source, chained) VALUES (?, ?, ?, ?)

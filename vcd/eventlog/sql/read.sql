@@ -79,10 +79,22 @@ SELECT e.sequence, e.time, e.type, e.kind, e.key, e.resource_version, e.payload
 FROM session AS s JOIN event AS e ON e.sequence = s.sequence
 WHERE s.sequence > :after AND s.sequence <= :until ORDER BY s.sequence LIMIT :limit
 
--- name: puts_in
-SELECT sequence, key, payload FROM event
-WHERE kind = :kind AND key >= :namespace || '/' AND key < :namespace || '0' AND type = 'put'
-    AND sequence > :after AND sequence <= :until
+-- name: pods_of
+SELECT DISTINCT e.key FROM group_event AS g JOIN event AS e ON e.sequence = g.sequence
+WHERE g.group_key = :group AND g.sequence > :after AND g.sequence <= :until AND e.type = 'put' ORDER BY e.key
+
+-- name: sessions_of
+SELECT e.sequence, e.time, e.type, e.kind, e.key, e.resource_version, e.payload
+FROM group_event AS g JOIN event AS e ON e.sequence = g.sequence
+WHERE g.group_key = :group AND g.sequence > :after AND g.sequence <= :until AND e.type = 'session'
+ORDER BY g.sequence LIMIT :limit
+
+-- name: group_events
+SELECT group_key, sequence FROM group_event WHERE sequence >= :first
+
+-- name: unindexed
+SELECT sequence, time, type, kind, key, resource_version, payload FROM event
+WHERE (kind = 'Pod' AND type = 'put') OR sequence IN (SELECT sequence FROM session) ORDER BY sequence
 
 -- name: decided_of
 SELECT s.sequence FROM operation AS o JOIN session AS s ON s.number = o.session WHERE o.key = :key

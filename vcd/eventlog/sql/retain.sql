@@ -35,6 +35,12 @@ DELETE FROM statement WHERE (session, statement) IN (
     SELECT session, statement FROM statement WHERE session <= :session LIMIT 2000
 )
 
+-- name: groups
+SELECT max(group_key) FROM (SELECT group_key FROM group_event WHERE group_key > :after ORDER BY group_key LIMIT 2000)
+
+-- name: group_event
+DELETE FROM group_event WHERE group_key > :after AND group_key <= :upto AND sequence <= :cut
+
 -- name: outcome
 DELETE FROM outcome WHERE sequence IN (SELECT sequence FROM outcome WHERE sequence <= :cut LIMIT 2000)
 
