@@ -142,6 +142,18 @@ async def test_another_cause_is_shown_once_it_held_longest(replica: Replica) -> 
     ]  # fmt: skip
 
 
+async def test_a_wait_after_a_run_is_told_of_alone(replica: Replica) -> None:
+    await replica.session(queue("q", state="Closed"), gang("g", 1, cpu=1, queue="q"), seconds=1000)
+    assert replica.causes == {"default/g": "queue-closed"}
+    await replica.session(queue("q"), gang("g", 1, on=["n"], cpu=1, queue="q", phase="Running"))
+    await replica.keeper.put([ev.ObjectGone("Pod", "default/g-0")])
+    await replica.session()
+    await replica.session(gang("g", 1, cpu=2, queue="q"))
+    assert replica.causes == {"default/g": "cluster-full"}
+    found = verdict(replica.path, "g")
+    assert (found.cause, found.earlier, found.earlier_waited) == ("cluster-full", 1, 1000)
+
+
 async def test_how_long_it_waited_before_a_start_is_read_from_the_log(
     replica: Replica, tmp_path: Path, clock: FakeClock
 ) -> None:

@@ -15,8 +15,8 @@ from vcd.timetravel.history import opened
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles
 from vcd.timetravel.why.obstacles import obstacles as obstacles_of
-from vcd.timetravel.why.spans import spans_of
 from vcd.timetravel.why.verdict import verdict_on
+from vcd.timetravel.why.waits import waits_of
 
 GPU = "nvidia.com/gpu"
 
@@ -242,7 +242,7 @@ async def test_what_the_verdict_decided_again_is_not_decided_once_more(tmp_path:
             return decided[-1]
 
         history.rerun = counting  # type: ignore[method-assign]
-        verdict_on(history, "default/train", spans_of(history, "default/train"))
+        verdict_on(history, "default/train", waits_of(history, "default/train"))
         told = obstacles_of(history, "train")
     assert told.nodes
     assert len(decided) > 1

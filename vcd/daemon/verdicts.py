@@ -8,32 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
-import structlog
 
+from vcd.daemon.knownwaits import KnownWaits, ToldSession
 from vcd.daemon.threads import in_thread
 from vcd.daemon.watchdog import Watchdog
 from vcd.diagnosis.case import Diagnosis, Served
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
-from vcd.diagnosis.spans import Kind, WaitCourse, WaitCourses, courses_of, dominant, kind_of, longest, tell
+from vcd.diagnosis.spans import Kind, dominant, kind_of
 from vcd.diagnosis.verdictwords import said, shortened
 from vcd.diagnosis.waiting import GroupWait
-from vcd.eventlog import LogError, LogReader
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model import events as ev
 from vcd.scheduling.framework.guard import Interrupted, at_fault
-from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
-
-_log = structlog.get_logger(__name__)
 
 MOST = 200
 """Groups that are asked about in a row, at most."""
@@ -49,21 +43,6 @@ OURS = "vcd"
 """Who failed, where it was no plugin."""
 
 
-class ToldSession(NamedTuple):
-    """A session that was decided and told; ``number`` is that of the first record after it, ``at`` its time (ns)."""
-
-    record: ev.SessionDecided | None
-    number: int
-    at: int
-    session: Session
-    changes: dict[str, tuple[ev.Waiting, ...]]
-    binds: list[str]
-
-    def reasons(self, group: str) -> tuple[ev.Waiting, ...]:
-        """Why a group waits at its end."""
-        return self.changes.get(group) or self.session.snapshot.waiting.get(group, ())
-
-
 class _Said(NamedTuple):
     """What a group's condition tells."""
 
@@ -74,10 +53,9 @@ class _Said(NamedTuple):
 
 @dataclass
 class _Known:
-    """What is known of a group: how it waited, what each kind of reasons came to when it was last asked about, and
+    """What is known of a group: what each kind of the reasons of its wait came to when it was last asked about, and
     when that was (s); what was told, and when."""
 
-    course: WaitCourse
     diagnoses: dict[Kind, Diagnosis] = field(default_factory=dict)
     asked: float = 0.0
     said: _Said | None = None
@@ -112,6 +90,7 @@ class Verdicts:
         """The session at hand, and since when it is (s)."""
         self._restored = False
         """Whether what is known is of this term."""
+        self._waits = KnownWaits(self.path, self.state)
         self._reset()
 
     # --- what happens -----------------------------------------------------------------------------------------------
@@ -122,10 +101,7 @@ class Verdicts:
 
     def _reset(self) -> None:
         self._known: dict[str, _Known] = {}
-        self._served: dict[str, int] = {}
-        """The pods that were given nodes, and the last session that did."""
-        self._last, self._at = 0, 0
-        """The last session that was logged, and the time (ns) of the last one."""
+        self._waits.reset()
         self._due: dict[str, None] = {}
         """Groups that wait for other reasons than when they were last asked about, in order."""
         self._asked: dict[str, None] = {}
@@ -151,8 +127,10 @@ class Verdicts:
         """An event was folded."""
         if isinstance(event, ev.ObjectGone):
             if event.kind == "Pod":
-                self._served.pop(event.key, None)
-            elif event.kind == "PodGroup" and self._known.pop(event.key, None) is not None:
+                self._waits.forget_pod(event.key)
+            elif event.kind == "PodGroup":
+                self._waits.forget(event.key)
+                self._known.pop(event.key, None)
                 self._forget(event.key)
 
     def _forget(self, group: str) -> None:
@@ -208,40 +186,17 @@ class Verdicts:
     async def _take(self, told: ToldSession) -> None:
         """Count what a session says of who waits, and have it at hand."""
         if not self._restored:
-            await self._restore(told)
+            self._reset()
+            self._restored = True
+            self._due = dict.fromkeys(await self._waits.restore(told))
         self._let_go()
-        self._session, self._since, self._at = told, self.clock.monotonic(), told.at
-        record = told.record
-        if record is not None and record.session > self._last:
-            self._count_kinds(told, record)
-            self._served.update(dict.fromkeys(told.binds, record.session))
-            self._last = record.session
-        self._served_in = _ServedIn(self._served, told.session)
-
-    def _count_kinds(self, told: ToldSession, record: ev.SessionDecided) -> None:
-        for group in told.changes:
-            if group not in self._known and group in self.state.groups:
-                self._known[group] = _Known(WaitCourse())
-        courses = {group: self._known[group].course for group in told.changes if group in self._known}
-        for group in tell(courses, told.changes, told.at, record.session, self._last):
+        self._session, self._since = told, self.clock.monotonic()
+        for group in self._waits.count(told):
             self._forget(group)
-            if courses[group].kind:
+            if self._waits.waits(group):
                 self._due[group] = None
-
-    async def _restore(self, told: ToldSession) -> None:
-        """Read from the log how those waited who wait now."""
-        self._restored = True
-        self._reset()
-        groups = list(self.state.waiting)
-        try:
-            courses, served = await in_thread(_read, self.path, groups, told.number)
-        except LogError as error:
-            _log.error("the log does not say how long groups waited for what", error=str(error))
-            return
-        self._last = courses.last
-        self._known = {group: _Known(course) for group, course in courses.of.items() if group in self.state.groups}
-        self._due = dict.fromkeys(group for group, known in self._known.items() if known.course.kind)
-        self._served = {key: at for key, at in served.items() if key in self.state.tasks.row_of}
+            elif group in self._known:  # a wait that comes is another one
+                self._known[group].diagnoses.clear()
 
     def _next(self) -> str | None:
         """The group to ask about: one that was not asked about since its kinds of reasons changed, else the one that
@@ -266,7 +221,7 @@ class Verdicts:
 
     async def _ask(self, group: str) -> str | None:
         """Ask the session at hand why a group waits; the cause that held longest, None where that is not known."""
-        told, known = self._session, self._known[group]
+        told, known = self._session, self._known.setdefault(group, _Known())
         self._due.pop(group, None)
         self._asked.pop(group, None)
         reasons = () if told is None else told.reasons(group)
@@ -274,16 +229,19 @@ class Verdicts:
             return None
         self._asked[group], known.asked = None, self.clock.monotonic()
         self.watchdog.begin(told.at)
-        first = known.course.since(self._at, self._last)
-        served = self._served_in.since(told.number if first is None else first.first)
+        wait = self._waits.last(group)
+        served = self._waits.served_since(told.number if wait is None else wait.first)
         asking = in_thread(self._answer, GroupWait(group, told.session, reasons), served)
         answer = await self.watchdog.attend(asking)
         if answer.error is not None:
             self.failed(at_fault(answer.error) or OURS, answer.error)
-        known.diagnoses[kind_of(reasons)] = answer.diagnosis
-        diagnosis = self._dominant(known)
-        if diagnosis is None:
+        if self._known.get(group) is not known:  # it is gone meanwhile
             return None
+        known.diagnoses[kind_of(reasons)] = answer.diagnosis
+        found = None if wait is None else dominant(wait, lambda one: known.diagnoses.get(one.span.kind))
+        if found is None:  # what held longest is nothing that this process was told
+            return None
+        diagnosis = found.diagnosis
         if any(reason.gate == "gang" for reason in reasons):
             self._tell(group, known, diagnosis, unschedulable(answer.missing, answer.tasks, shortened(said(diagnosis))))
         return diagnosis.cause
@@ -298,15 +256,6 @@ class Verdicts:
             diagnosis = by_itself(wait.reasons)
         error = errors[0] if errors else None
         return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error)
-
-    def _dominant(self, known: _Known) -> Diagnosis | None:
-        """What held longest; None where that is nothing that this process was told."""
-        looked = longest(known.course.held(self._at, self._last))
-        found = [(one.length, known.diagnoses[kind]) for one in looked if (kind := one.span.kind) in known.diagnoses]
-        if not found or looked[0].span.kind not in known.diagnoses:
-            return None
-        place, _ = dominant(found)
-        return found[place][1]
 
     def _tell(self, group: str, known: _Known, diagnosis: Diagnosis, message: str) -> None:
         """Show a message where it is about something else; one that has other figures some time after the last one."""
@@ -339,21 +288,6 @@ class _Answer(NamedTuple):
     error: Exception | None
 
 
-class _ServedIn:
-    """The pods of a session that were given nodes, by the last session that did so."""
-
-    def __init__(self, served: Mapping[str, int], session: Session) -> None:
-        self._served, self._session = served, session
-
-    @cached_property
-    def _at(self) -> Ints:
-        return np.array([self._served.get(key or "", 0) for key in self._session.snapshot.tasks.keys], np.int64)
-
-    def since(self, first: int) -> Served:
-        """Those that were since a session."""
-        return lambda _: np.flatnonzero(self._at >= first)
-
-
 def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:
     """The pods that a session gives nodes."""
     stale = () if record is None else dict(record.stale)
@@ -364,12 +298,3 @@ def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:
 def unschedulable(missing: int, tasks: int, words: str) -> str:
     """The message of the condition Unschedulable, which begins as Volcano's."""
     return f"{missing}/{tasks} tasks in gang unschedulable: {words}"
-
-
-def _read(path: Path, groups: Collection[str], before: int) -> tuple[WaitCourses, dict[str, int]]:
-    """How groups waited before a session, by the log, and the pods that were given nodes since the first began to."""
-    with LogReader(path) as reader:
-        courses = courses_of(reader, groups, before)
-        begun = [span.first for course in courses.of.values() if (span := course.since(0, courses.last))]
-        rows = reader.rows("served_at", first=min(begun), before=before) if begun else []
-        return courses, dict(rows)

@@ -11,7 +11,7 @@ import numpy as np
 from vcd.diagnosis.funnel import Funnel, FunnelLine
 from vcd.diagnosis.waiting import GroupWait, waiting_task
 from vcd.model import events as ev
-from vcd.model.reasons import Cause
+from vcd.model.reasons import Cause, Reason
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import cause_of, declared, told
@@ -159,7 +159,11 @@ def as_given(reason: ev.Waiting) -> Diagnosis:
     words = told(reason).text
     if isinstance(reason.reason, str):
         return Diagnosis(cause_of(reason), {}, {}, words)
-    code, subject, amounts = declared(reason.reason), dict(reason.reason.names), reason.reason.by_resource()
-    if code is not None and code.field:
-        subject["field"] = code.field.replace("{resource}", next(iter(amounts), ""))
-    return Diagnosis(cause_of(reason), subject, amounts, words)
+    subject, amounts, field = dict(reason.reason.names), reason.reason.by_resource(), field_of(reason.reason)
+    return Diagnosis(cause_of(reason), {**subject, "field": field} if field else subject, amounts, words)
+
+
+def field_of(reason: Reason) -> str:
+    """What of a queue, a quota or the configuration decides, of the first resource; empty where no field does."""
+    code = declared(reason)
+    return "" if code is None else code.field.replace("{resource}", next((name for _, name, _ in reason.amounts), ""))

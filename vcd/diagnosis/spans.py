@@ -1,38 +1,40 @@
-"""How long a job waited for what: the spans in which the sessions gave the same reasons, and the cause that held
-longest."""
+"""How long jobs waited for what: one fold of what sessions say, told in the order of time by a log or a daemon."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-import msgspec
-
-from vcd.diagnosis.case import Diagnosis
-from vcd.eventlog import LogError, LogReader
-from vcd.eventlog.reader import is_decision
+from vcd.diagnosis.case import Diagnosis, field_of
 from vcd.model import events as ev
-from vcd.state.checkpoint import decoded
+from vcd.model.reasons import Reason
 
-Kind = frozenset[tuple[str, str]]
-"""Gates and codes of a wait's reasons: what makes two waits alike, whatever their figures."""
+Kind = frozenset[tuple[str, str, str]]
+"""Gates, codes and what these are about of a wait's reasons: what makes two waits alike, whatever their figures."""
+Reasons = tuple[ev.Waiting, ...]
+Pods = Callable[[str, Reasons], int]
+"""How many pods of a group wait for some reasons."""
 _ENOUGH = 0.9
 """Of a wait so much is looked into."""
-_MOST = 3
-"""Kinds of spans that are looked into at most: each costs a session that is asked again."""
-_FEW = 8
-"""Groups whose names are looked for in plans before these are decoded."""
+_FEW = 3
+"""So many kinds of reasons are looked into though one of them is known to have held longest."""
+_MOST = 12
+"""Kinds of reasons that are looked into at most: each costs a session that is asked again."""
+_ABOUT = ("queue", "quota")
+"""Roles of the names that tell reasons of one code apart."""
 
 
 class WaitSpan(NamedTuple):
-    """A time (ns) in which a group waited for the same kinds of reasons, and the first and last session in it."""
+    """A time (ns) in which a group waited for the same kinds of reasons, at the end of the first session in it to the
+    last; ``reasons`` as they were last, ``lost`` its length times the pods that waited (pods times ns)."""
 
     kind: Kind
     start: int
     end: int
     first: int
     last: int
+    reasons: Reasons = ()
+    lost: int = 0
 
     @property
     def weight(self) -> int:
@@ -41,149 +43,197 @@ class WaitSpan(NamedTuple):
 
 
 class HeldFor(NamedTuple):
-    """For how long (ns) a group waited for reasons of a kind, and the longest span of that."""
+    """For how long (ns) a group waited for reasons of a kind, what was lost (pods times ns), and the longest span of
+    that."""
 
     length: int
+    lost: int
     span: WaitSpan
 
+    def plus(self, other: HeldFor) -> HeldFor:
+        """Both; of spans as long as another the first."""
+        longest = other.span if other.span.weight > self.span.weight else self.span
+        return HeldFor(self.length + other.length, self.lost + other.lost, longest)
 
-def held_of(spans: Iterable[WaitSpan]) -> dict[Kind, HeldFor]:
-    """By kind of reasons how long it held in some spans, and the longest of them."""
-    found: dict[Kind, HeldFor] = {}
-    for span in spans:
-        before = found.get(span.kind)
-        longer = span if before is None or span.weight > before.span.weight else before.span
-        found[span.kind] = HeldFor(span.weight + (0 if before is None else before.length), longer)
-    return found
+
+class WholeWait(NamedTuple):
+    """A wait of a group without a break, for whatever: from a time to another (ns), the first session in it and the
+    last, and by kind of reasons how long these held."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+    held: dict[Kind, HeldFor]
+
+    @property
+    def length(self) -> int:
+        """All that its kinds held (ns); at least one."""
+        return sum(one.length for one in self.held.values())
+
+    def plus(self, span: WaitSpan) -> WholeWait:
+        """With a span that follows."""
+        one = HeldFor(span.weight, max(span.lost, 1), span)
+        before = self.held.get(span.kind)
+        held = {**self.held, span.kind: one if before is None else before.plus(one)}
+        return WholeWait(self.start, span.end, self.first, span.last, held)
 
 
 class WaitCourse:
-    """A group's wait, told from session to session: how long which kinds of reasons held."""
+    """The waits of one group, told from session to session. What ended before ``since`` (ns) does not count."""
 
-    def __init__(self, kind: Kind = frozenset()) -> None:
-        self.kind = kind
+    def __init__(self, since: int = 0) -> None:
+        self.over: list[WholeWait] = []
+        """Waits that ended, the oldest first."""
+        self._since = since
+        self._wait: WholeWait | None = None
+        self._span: WaitSpan | None = None
+        self._pods = 1
+
+    @property
+    def kind(self) -> Kind:
         """What it waits for; nothing where it does not wait."""
-        self.first: WaitSpan | None = None
-        """The first span that ended."""
-        self.ended = 0
-        """The last session of the last span that ended."""
-        self._held: dict[Kind, HeldFor] = {}
-        self._start, self._first = 0, 0
+        return Kind() if self._span is None else self._span.kind
 
-    def turn(self, kind: Kind, time: int, session: int, last: int) -> None:
-        """From a time and session on it waits for reasons of another kind, or for nothing; ``last`` is the session
-        before (0: none was told)."""
-        if self.kind and last:
-            self._held, self.first, self.ended = self.held(time, last), self.since(time, last), last
-        self.kind, self._start, self._first = kind, time, session
+    def turn(self, reasons: Reasons, time: int, session: int, last: int, pods: int = 1) -> bool:
+        """From a time and session on so many pods of it wait for this, or it waits for nothing; whether these are
+        reasons of another kind. ``last`` is the session before."""
+        kind, before = kind_of(reasons), self.kind
+        if self._span is not None:
+            self._span = self._until(self._span, time, last)
+            if kind != before:
+                self._wait, self._span = self._with(self._span), None
+        if kind and kind == before and self._span is not None:
+            self._span = self._span._replace(reasons=reasons)
+        elif kind:
+            self._span = WaitSpan(kind, time, time, session, last, reasons)
+        elif self._wait is not None:
+            self.over, self._wait = [*self.over, self._wait], None
+        self._pods = pods
+        return kind != before
 
-    def held(self, time: int, last: int) -> dict[Kind, HeldFor]:
-        """By kind, how long it held, as of a time and the last session until then."""
-        if not self.kind or not last:
-            return self._held
-        span, before = self._span(time, last), self._held.get(self.kind)
-        longest = span if before is None or span.weight > before.span.weight else before.span
-        return {**self._held, self.kind: HeldFor(span.weight + (0 if before is None else before.length), longest)}
+    def waits(self, time: int, last: int) -> list[WholeWait]:
+        """All its waits as of a time and the last session until then, the oldest first."""
+        going = self._wait if self._span is None else self._with(self._until(self._span, time, last))
+        return self.over if going is None else [*self.over, going]
 
-    def since(self, time: int, last: int) -> WaitSpan | None:
-        """The first span, as of a time and the last session until then; None where it never waited."""
-        return self.first or (self._span(time, last) if self.kind and last else None)
+    def _until(self, span: WaitSpan, time: int, last: int) -> WaitSpan:
+        end = max(time, span.end)
+        return span._replace(end=end, last=last, lost=span.lost + (end - span.end) * self._pods)
 
-    def _span(self, end: int, last: int) -> WaitSpan:
-        return WaitSpan(self.kind, self._start, max(end, self._start), self._first, last)
-
-
-class WaitCourses(NamedTuple):
-    """How groups waited, by key, as of the last session (0: none)."""
-
-    of: dict[str, WaitCourse]
-    last: int
-
-
-def courses_of(reader: LogReader, groups: Collection[str], before: int | None = None) -> WaitCourses:
-    """How groups waited by a log, in one pass: up to its end, or before a session. Raises LogError."""
-    oldest = _oldest(reader)
-    courses = {group: WaitCourse(kind_of(oldest.get(group, ()))) for group in groups}
-    words = [group.encode() for group in groups] if len(groups) <= _FEW else []
-    gone, segments, last = _gone(reader, groups), reader.segments(), 0
-    for logged in reader.find(type="session"):
-        record = logged.event
-        assert isinstance(record, ev.SessionDecided)
-        if not is_decision(segments, logged.sequence):
-            continue
-        if record.session == before:
-            break
-        if not last:
-            for course in courses.values():
-                course.turn(course.kind, logged.time, record.session, 0)
-        while gone and gone[0][0] < logged.sequence:
-            _, time, group = gone.popleft()
-            courses[group].turn(Kind(), time, record.session, last)
-        if not words or any(word in record.plan for word in words):  # else it need not be decoded
-            tell(courses, ev.waits_by_group(ev.decode_plan(record.plan).waiting), logged.time, record.session, last)
-        last = record.session
-    return WaitCourses(courses, last)
+    def _with(self, span: WaitSpan) -> WholeWait | None:
+        """The wait with a span more, where that held at the end of a session and did not end before all that counts."""
+        if span.last < span.first or span.end < self._since:
+            return self._wait
+        span = span._replace(start=max(span.start, self._since))
+        wait = self._wait or WholeWait(span.start, span.end, span.first, span.last, {})
+        return wait.plus(span)
 
 
-def tell(
-    courses: Mapping[str, WaitCourse], changes: Mapping[str, tuple[ev.Waiting, ...]], time: int, session: int, last: int
-) -> list[str]:
-    """Tell courses what a session says of who waits; the groups that wait for something else since."""
-    turned = []
-    for group, reasons in changes.items():
-        course, kind = courses.get(group), kind_of(reasons)
-        if course is not None and course.kind != kind:
-            course.turn(kind, time, session, last)
-            turned.append(group)
-    return turned
+class Waits:
+    """Who waited how long for what, told of sessions, of groups that go and come, and of another replica's knowledge.
 
+    ``about`` says which groups matter, ``pods`` how many of theirs wait; ``last`` is the session before the first, and
+    what ended before ``since`` (ns) does not count.
+    """
 
-def _oldest(reader: LogReader) -> dict[str, tuple[ev.Waiting, ...]]:
-    """Who waited for what where a log begins."""
-    first = reader.oldest()
-    if not first:
-        return {}
-    try:
-        return decoded(reader.base(first).state).waiting
-    except msgspec.MsgspecError as error:
-        where = f"event log {reader.path}"
-        raise LogError(f"{where}: this version cannot read the checkpoint at {first}: {error}") from error
+    def __init__(
+        self, about: Callable[[str], bool] = lambda _: True, *, last: int = 0, since: int = 0, pods: Pods = lambda *_: 1
+    ) -> None:
+        self.of: dict[str, WaitCourse] = {}
+        """By group, of those whose name came again that of the last."""
+        self.former: list[tuple[str, WaitCourse]] = []
+        """Groups whose name came again, and how they waited."""
+        self.last = last
+        """The last session."""
+        self.about, self._since, self._pods = about, since, pods
+        self._gone: set[str] = set()
 
+    def decided(self, session: int, time: int, changes: Mapping[str, Reasons]) -> list[str]:
+        """What a session says of who waits from now on; the groups that wait for something else since."""
+        turned = [group for group, reasons in changes.items() if self._turn(group, reasons, time, session)]
+        self.last = session
+        return turned
 
-def _gone(reader: LogReader, groups: Collection[str]) -> deque[tuple[int, int, str]]:
-    """The ends of groups, in order: sequence number, time, key."""
-    if len(groups) > _FEW:
-        told = reader.find(kind="PodGroup", type="gone")
-    else:
-        told = (one for group in groups for one in reader.object_history("PodGroup", group))
-    ends = [(one.sequence, one.time, one.event.key) for one in told if isinstance(one.event, ev.ObjectGone)]
-    return deque(sorted(end for end in ends if end[2] in groups))
+    def known(self, time: int, waiting: Mapping[str, Reasons]) -> None:
+        """Who waits as another replica knows that takes over, or as a log begins, before the session after the last."""
+        for group in sorted(self.of.keys() | waiting.keys()):
+            self._turn(group, waiting.get(group, ()), time, self.last + 1)
+
+    def gone(self, group: str, time: int) -> None:
+        """A group is deleted."""
+        if group in self.of:
+            self._turn(group, (), time, self.last + 1)
+            self._gone.add(group)
+
+    def came(self, group: str) -> None:
+        """A group is shown: where one of its name was deleted it is another one."""
+        if group in self._gone:
+            self._gone.discard(group)
+            self.former.append((group, self.of.pop(group)))
+
+    def now(self, group: str, time: int) -> list[WholeWait]:
+        """The waits of a group as of a time after the last session, the oldest first."""
+        course = self.of.get(group)
+        return [] if course is None else course.waits(time, self.last)
+
+    def _turn(self, group: str, reasons: Reasons, time: int, session: int) -> bool:
+        reasons, course = tuple(filter(_keeps_back, reasons)), self.of.get(group)
+        if course is None or (group in self._gone and reasons):
+            if not reasons or not self.about(group):
+                return False
+            self.came(group)
+            course = self.of[group] = WaitCourse(self._since)
+        return course.turn(reasons, time, session, self.last, self._pods(group, reasons) if reasons else 0)
 
 
 def kind_of(reasons: Iterable[ev.Waiting]) -> Kind:
-    """What makes a wait like another one."""
-    found = [(one.gate, one.reason) for one in reasons if one.gate]
-    return Kind((gate, reason if isinstance(reason, str) else reason.code) for gate, reason in found)
+    """What makes a wait like another one; nothing of reasons that keep nobody back."""
+    return Kind((one.gate, *_what(one.reason)) for one in reasons if _keeps_back(one))
 
 
-def longest(held: Mapping[Kind, HeldFor]) -> list[HeldFor]:
-    """The kinds of reasons that held longest, until they are most of the wait."""
-    waited, covered, chosen = sum(one.length for one in held.values()), 0, list[HeldFor]()
-    for kind in sorted(held, key=lambda kind: (-held[kind].length, sorted(kind)))[:_MOST]:
-        chosen.append(held[kind])
-        covered += held[kind].length
-        if covered >= waited * _ENOUGH:
+def _keeps_back(reason: ev.Waiting) -> bool:
+    return reason.gate not in ("", "annotation")
+
+
+def _what(reason: Reason | str) -> tuple[str, str]:
+    """The code of a reason, and what it is about."""
+    if isinstance(reason, str):
+        return reason, ""
+    names = [name for role, name in reason.names if role in _ABOUT]
+    return reason.code, " ".join(filter(None, [*names, field_of(reason)]))
+
+
+def by_length(wait: WholeWait) -> list[HeldFor]:
+    """The kinds of a wait's reasons, those first that held longest."""
+    return [wait.held[kind] for kind in sorted(wait.held, key=lambda kind: (-wait.held[kind].length, sorted(kind)))]
+
+
+class Dominant(NamedTuple):
+    """The cause that held longest: the one of its kinds that did, how long (ns) the cause did, and how much of the wait
+    was looked into."""
+
+    held: HeldFor
+    diagnosis: Diagnosis
+    length: int
+    looked: int
+
+
+def dominant(wait: WholeWait, ask: Callable[[HeldFor], Diagnosis | None]) -> Dominant | None:
+    """The cause of a wait: its kinds are asked about, those first that held longest, until most of it is looked into,
+    or no other cause can have held longer. None where that which held longest has no answer."""
+    left, lengths, firsts = wait.length, dict[str, int](), dict[str, tuple[HeldFor, Diagnosis]]()
+    for count, one in enumerate(by_length(wait)[:_MOST], 1):
+        diagnosis = ask(one)
+        if diagnosis is None:
+            if count == 1:
+                return None
+            continue
+        left -= one.length
+        lengths[diagnosis.cause] = lengths.get(diagnosis.cause, 0) + one.length
+        firsts.setdefault(diagnosis.cause, (one, diagnosis))
+        first, second = (*sorted(lengths.values(), reverse=True), 0)[:2]
+        if left <= wait.length * (1 - _ENOUGH) or (count >= _FEW and first >= second + left):
             break
-    return chosen
-
-
-def dominant(diagnosed: Iterable[tuple[int, Diagnosis]]) -> tuple[int, int]:
-    """Of diagnoses with how long (ns) each held, the longest first: the place of the first of the cause that held
-    longest, and how long that cause held."""
-    lengths: dict[str, int] = {}
-    places: dict[str, int] = {}
-    for place, (length, diagnosis) in enumerate(diagnosed):
-        lengths[diagnosis.cause] = lengths.get(diagnosis.cause, 0) + length
-        places.setdefault(diagnosis.cause, place)
     cause = max(lengths, key=lengths.__getitem__)
-    return places[cause], lengths[cause]
+    return Dominant(*firsts[cause], lengths[cause], wait.length - left)

@@ -21,9 +21,8 @@ from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, simulated
 from vcd.timetravel.whatif.measure import quantile
 from vcd.timetravel.whatif.workload import Workload, workload_of
 from vcd.timetravel.why.explain import NotFound, named
-from vcd.timetravel.why.spans import spans_of
 from vcd.timetravel.why.trials import Trials
-from vcd.timetravel.why.waits import Wait, wait_at
+from vcd.timetravel.why.waits import Wait, wait_at, waits_of
 from vcd.timetravel.words import moment
 
 SESSIONS = 40
@@ -96,14 +95,12 @@ class _JobSearch:
     """Takes changes back at the sessions in which a job waits."""
 
     def __init__(self, history: History, group: str, changes: Sequence[Taken]) -> None:
-        spans = spans_of(history, group)
-        if not spans:
+        waits = waits_of(history, group)
+        if not waits:
             raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
         self._history, self._group, self._changes = history, group, changes
-        infos = history.reader.sessions(spans[0].first, spans[-1].last)
-        self._waits = [
-            (info.number, info.head) for info in infos if any(s.first <= info.number <= s.last for s in spans)
-        ]
+        infos = history.reader.sessions(waits[-1].first, waits[-1].last)
+        self._waits = [(info.number, info.head) for info in infos]
         self._decisions = 0
         self._tried: set[int] = set()
         self._wait: tuple[int, Wait | None] = (0, None)

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from vcd.diagnosis.spans import WaitSpan
+from vcd.diagnosis.spans import WholeWait
 from vcd.timetravel.history import WHOLE, LogWindow, opened
 from vcd.timetravel.times import session_after, session_at, time_of
 from vcd.timetravel.why.causes import FirstCauses, first_causes
@@ -20,8 +20,8 @@ from vcd.timetravel.why.obstacles import Obstacles, obstacles
 from vcd.timetravel.why.orders import OrderExplanation, explain_order
 from vcd.timetravel.why.queues import SAMPLES, QueueExplanation, explain_queue
 from vcd.timetravel.why.sessions import SessionExplanation, explain_session
-from vcd.timetravel.why.spans import spans_of
 from vcd.timetravel.why.verdict import Verdict, verdict_on, with_fix
+from vcd.timetravel.why.waits import waits_of
 
 
 class Log:
@@ -120,18 +120,18 @@ class LoggedJob:
         return explain(self._history, "job", self.key, window=self._window)
 
     @cached_property
-    def _spans(self) -> list[WaitSpan]:
-        return spans_of(self._history, self.key, self._window)
+    def _waits(self) -> list[WholeWait]:
+        return waits_of(self._history, self.key, self._window)
 
     @property
     def last_wait(self) -> int | None:
         """The last session in which it waited, by what sessions say."""
-        return self._spans[-1].last if self._spans else None
+        return self._waits[-1].last if self._waits else None
 
     def verdict(self, *, change: bool = False) -> Verdict:
         """Why it waits, in a sentence; with ``change`` the smallest change is searched, too. Raises NotFound where it
         never waited."""
-        found = verdict_on(self._history, self.key, self._spans, self._window)
+        found = verdict_on(self._history, self.key, self._waits, self._window)
         return with_fix(found, self.change(found.session)) if change else found
 
     def obstacles(self, session: int | None = None) -> Obstacles:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from heapq import merge
 from typing import NamedTuple
 
 import msgspec
 
 from vcd.diagnosis.case import Diagnosis, as_given, in_order
 from vcd.diagnosis.diagnosis import diagnosed
-from vcd.diagnosis.spans import Kind, kind_of
+from vcd.diagnosis.loggedwaits import Happened, follow, happened_to, sessions_told
+from vcd.diagnosis.spans import HeldFor, Kind, Reasons, Waits, WholeWait
 from vcd.diagnosis.verdictwords import said, shortened
-from vcd.eventlog import LogError, Logged, SessionInfo
-from vcd.eventlog.reader import is_decision
+from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, span_in_words
-from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History, shown
 from vcd.timetravel.why.counterfactual import smallest_change
 from vcd.timetravel.why.explain import NotFound
@@ -122,7 +121,6 @@ def first_causes(
     """
     stretch = _stretch(history, first, last)
     tally = _Tally(history, stretch)
-    tally.run()
     found = _told(history, stretch, tally)
     return _with_changes(history, found) if change else found
 
@@ -153,107 +151,72 @@ def _stretch(history: History, first: int | None, last: int | None) -> _Stretch:
 
 @dataclass
 class _Loss:
-    """What a job lost by reasons of one kind: pods times ns; its longest span of them with the last session in it.
-    ``first`` is the session at which it began to wait, for whatever."""
+    """What a job lost by reasons of one kind in a queue, the longest span of them, and the session at which that wait
+    began, for whatever."""
 
     group: str
     queue: str
+    held: HeldFor
     first: int
-    kind: Kind
-    reasons: tuple[ev.Waiting, ...]
-    lost: int = 0
-    held: int = 0
-    longest: int = 0
-    session: int = 0
+
+    @property
+    def kind(self) -> Kind:
+        """Of its reasons."""
+        return self.held.span.kind
+
+    @property
+    def lost(self) -> int:
+        """Pods times ns."""
+        return self.held.lost
 
 
-@dataclass
-class _Open:
-    """A wait that goes on: since when for this, and since when for reasons of its kind."""
-
-    begin: int
-    since: int
-    reasons: tuple[ev.Waiting, ...]
-    pods: int
+def _happened(reader: LogReader, after: int, stretch: _Stretch) -> Iterator[Happened]:
+    """Sessions, and what the log shows of PodGroups, in order."""
+    until = stretch.last.sequence
+    groups = happened_to(reader, reader.find(kind="PodGroup", after=after, until=until), until)
+    both = merge(groups, sessions_told(reader, (b"",), after, until))
+    return (one._replace(time=max(one.time, stretch.begin)) for one in both)
 
 
-@dataclass
 class _Tally:
     """Adds up what each job lost by which kind of reasons; from plans and PodGroups alone, nothing is decided again."""
 
-    history: History
-    stretch: _Stretch
-    losses: dict[tuple[str, Kind], _Loss] = field(default_factory=dict)
-    _groups: dict[str, PodGroup] = field(default_factory=dict)
-    _open: dict[str, _Open] = field(default_factory=dict)
-    _first: dict[str, int] = field(default_factory=dict)
-    """The session at which each job began to wait."""
-
-    def run(self) -> None:
-        """Go through the stretch."""
-        history, first = self.history, self.stretch.first
-        state = history.state(first.sequence - 1, jump=True)
+    def __init__(self, history: History, stretch: _Stretch) -> None:
+        reader, begin, first = history.reader, stretch.first.sequence - 1, stretch.first.number
+        state = history.state(begin, jump=True)
         self._settings = state.settings
-        self._catch_up(state, self.stretch.begin, first.number - 1)
-        number = first.number
-        takeovers = [one.live for one in history.reader.segments() if one.live >= first.sequence]
-        for logged in self._happened(first.sequence - 1, self.stretch.last.sequence):
-            event = logged.event
-            while takeovers and takeovers[0] < logged.sequence:
-                self._catch_up(history.state(takeovers.pop(0), jump=True), logged.time, number)
-            if isinstance(event, ev.SessionDecided):
-                number = event.session
-                for group, reasons in ev.waits_by_group(ev.decode_plan(event.plan).waiting).items():
-                    self._waits(group, reasons, max(logged.time, self.stretch.begin), number)
-            elif isinstance(event, ev.ObjectGone):
-                self._waits(event.key, (), max(logged.time, self.stretch.begin), number + 1)
-                self._groups.pop(event.key, None)
-            elif isinstance(group_shown := shown(event), PodGroup):
-                self._groups[group_shown.key] = group_shown
-        for group in sorted(self._open):
-            self._waits(group, (), self.stretch.end, self.stretch.last.number)
-
-    def _catch_up(self, state: ClusterState, time: int, number: int) -> None:
-        """Another replica takes over, and knows this."""
         self._groups = {key: record.group for key, record in state.groups.items()}
-        for group in sorted(self._open.keys() | state.waiting.keys()):
-            self._waits(group, state.waiting.get(group, ()), time, number + 1)
+        # who waits before the first session does so at the end of the one before, where the log has that
+        last = first - 1 if stretch.first.time <= stretch.begin else first - 2
+        waits = Waits(last=last, pods=self._pods)
+        waits.known(stretch.begin, state.waiting)
+        waits.last = first - 1
 
-    def _happened(self, after: int, until: int) -> Iterator[Logged]:
-        """Sessions, and what the log shows of PodGroups, in order."""
-        reader, segments = self.history.reader, self.history.reader.segments()
-        groups = reader.find(kind="PodGroup", after=after, until=until)
-        sessions = reader.find(type="session", after=after, until=until)
-        merged = heapq.merge(groups, sessions, key=lambda logged: logged.sequence)
-        return (logged for logged in merged if is_decision(segments, logged.sequence))
+        def waiting_at(sequence: int) -> Mapping[str, Reasons]:
+            state = history.state(sequence, jump=True)
+            self._groups.update((key, record.group) for key, record in state.groups.items())
+            return state.waiting
 
-    def _waits(self, group: str, reasons: tuple[ev.Waiting, ...], time: int, number: int) -> None:
-        """From now on a group waits for this; for nothing where no reason is given."""
-        before = self._open.pop(group, None)
-        blocking = tuple(one for one in reasons if one.gate and one.gate != "annotation")
-        goes_on = before is not None and kind_of(before.reasons) == kind_of(blocking)
-        if before is not None:
-            self._close(group, before, time, number, goes_on=goes_on)
-        if blocking:
-            self._first.setdefault(group, number)
-            begin = before.begin if before is not None and goes_on else time
-            self._open[group] = _Open(begin, time, blocking, self._pods(group, blocking))
+        follow(waits, reader, _happened(reader, begin, stretch), begin, waiting_at, self._see)
+        self.losses: dict[tuple[str, Kind], _Loss] = {}
+        for group, course in [*waits.former, *waits.of.items()]:
+            for wait in course.waits(stretch.end, waits.last):
+                self._add(group, wait)
 
-    def _close(self, group: str, wait: _Open, time: int, number: int, *, goes_on: bool) -> None:
-        kind, known = kind_of(wait.reasons), self._groups.get(group)
-        loss = self.losses.get((group, kind))
-        if loss is None:
-            queue = "" if known is None else self._settings.queue_of(known)
-            loss = self.losses[group, kind] = _Loss(group, queue, self._first[group], kind, wait.reasons)
-        loss.lost += max(time - wait.since, 1) * wait.pods
-        loss.held += max(time - wait.since, 1)
-        length = max(time - wait.begin, 1)
-        if length > loss.longest and not goes_on:
-            still = number == self.stretch.last.number and time == self.stretch.end
-            loss.longest, loss.reasons = length, wait.reasons
-            loss.session = number if still else max(number - 1, self.stretch.first.number)
+    def _see(self, event: ev.Event) -> None:
+        if isinstance(group := shown(event), PodGroup):
+            self._groups[group.key] = group
 
-    def _pods(self, group: str, reasons: tuple[ev.Waiting, ...]) -> int:
+    def _add(self, group: str, wait: WholeWait) -> None:
+        known = self._groups.get(group)
+        queue = "" if known is None else self._settings.queue_of(known)
+        for kind, held in wait.held.items():
+            before = self.losses.get((group, kind))
+            both = held if before is None else before.held.plus(held)
+            first = wait.first if before is None or both.span is held.span else before.first
+            self.losses[group, kind] = _Loss(group, queue, both, first)
+
+    def _pods(self, group: str, reasons: Reasons) -> int:
         """How many pods wait: those that are named, a pod having several reasons; of a group that waits as a whole,
         what it misses of its minimum."""
         named = max(*(one.tasks for one in reasons), len({pod for one in reasons for pod in one.pods}))
@@ -323,19 +286,19 @@ def _asked(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _Fou
     heads = list(first_of.values())
     chosen = [*heads, *(loss for loss in losses if loss not in heads)][:ASKED]
     found = {}
-    for loss in sorted(chosen, key=lambda loss: (loss.session, loss.group)):  # in order: going back folds anew
+    for loss in sorted(chosen, key=lambda loss: (loss.held.span.last, loss.group)):  # in order: going back folds anew
         try:
-            wait = wait_at(history, loss.group, loss.session)
+            wait = wait_at(history, loss.group, loss.held.span.last)
         except NotFound:  # this version decides otherwise than it was decided then: the log's reasons are told
             continue
-        served = served_between(history, loss.first, loss.session)
+        served = served_between(history, loss.first, loss.held.span.last)
         found[loss.group, loss.kind] = _Found(loss, diagnosed(wait, served))
     return found
 
 
 def _by_log(loss: _Loss) -> Diagnosis:
     """What the logged reasons say, of which the first in the order of gates counts."""
-    reason = in_order(loss.reasons)[0]
+    reason = in_order(loss.held.span.reasons)[0]
     given = as_given(reason)
     queue = {"queue": loss.queue} if reason.gate in ("enqueue", "queue") and loss.queue else {}
     return msgspec.structs.replace(given, subject={**queue, **given.subject})
@@ -347,7 +310,7 @@ def _cause(found: list[_Found], total: int) -> FirstCause:
     for one in found:
         by_subject[one.subject] = by_subject.get(one.subject, 0) + one.loss.lost
     worst = max(found, key=lambda one: (one.loss.lost, one.loss.group))
-    span = span_in_words(worst.loss.held / _SECOND)
+    span = span_in_words(worst.loss.held.length / _SECOND)
     return FirstCause(
         worst.diagnosis.cause,
         lost / _HOUR,
@@ -355,9 +318,9 @@ def _cause(found: list[_Found], total: int) -> FirstCause:
         len({one.loss.group for one in found}),
         max(sorted(by_subject), key=by_subject.__getitem__),
         worst.loss.group,
-        worst.loss.session,
+        worst.loss.held.span.last,
         shortened(f"it waited {span}: {said(worst.diagnosis)}"),
-        mend_of(worst.diagnosis, worst.loss.reasons),
+        mend_of(worst.diagnosis, worst.loss.held.span.reasons),
     )
 
 

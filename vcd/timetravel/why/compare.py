@@ -28,10 +28,9 @@ from vcd.timetravel.why.explain import NotFound, named
 from vcd.timetravel.why.news import leaves
 from vcd.timetravel.why.orders import table
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.why.spans import spans_of
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.verdict import verdict_on
-from vcd.timetravel.why.waits import Wait, wait_at
+from vcd.timetravel.why.waits import Wait, wait_at, waits_of
 from vcd.timetravel.words import moment
 
 MOST_DECISIONS = 50
@@ -209,19 +208,19 @@ def _placed(one: _Named, other: _Named) -> tuple[_At, _At]:
     first = one[2] or _started(one[0], one[1]) or _last_wait(*one[:2])
     second = other[2]
     if second is None:
-        spans = spans_of(other[0], other[1])
-        after = [max(span.first, first) for span in spans if span.last >= first] if one[0] is other[0] else []
-        second = after[0] if after else spans[-1].last if spans else _started(other[0], other[1])
+        waits = waits_of(other[0], other[1])
+        after = [max(wait.first, first) for wait in waits if wait.last >= first] if one[0] is other[0] else []
+        second = after[0] if after else waits[-1].last if waits else _started(other[0], other[1])
     if second is None:
         raise NotFound(f"event log {other[0].reader.path}: job {other[1]} neither waits nor starts in any session")
     return _at(one[0], one[1], first), _at(other[0], other[1], second)
 
 
 def _last_wait(history: History, group: str) -> int:
-    spans = spans_of(history, group)
-    if not spans:
+    waits = waits_of(history, group)
+    if not waits:
         raise NotFound(f"event log {history.reader.path}: job {group} neither waits nor starts in any session")
-    return spans[-1].last
+    return waits[-1].last
 
 
 def _at(history: History, group: str, number: int) -> _At:
@@ -256,7 +255,7 @@ def _side(at: _At, wait: Wait | None) -> Side:
     time = "" if started is None else moment(at.history.reader.session(started).now)
     try:
         window = LogWindow(session=at.history.reader.info(at.number))
-        told = verdict_on(at.history, at.group, spans_of(at.history, at.group, window), window).text
+        told = verdict_on(at.history, at.group, waits_of(at.history, at.group, window), window).text
     except NotFound:
         told = ""
     waits = "" if wait is None else waits_in_words(all_told(wait.reasons))

@@ -11,10 +11,14 @@ import numpy as np
 from vcd.diagnosis.case import Diagnosis, Served, served
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
 from vcd.diagnosis.funnel import Funnel, FunnelLine
-from vcd.diagnosis.spans import WaitSpan, dominant, held_of, longest
+from vcd.diagnosis.spans import HeldFor, WholeWait, dominant
 from vcd.diagnosis.verdictwords import said, shortened
 from vcd.diagnosis.waiting import pending_task
-from vcd.model.words import span_in_words
+from vcd.eventlog.reader import LAST
+from vcd.model.events import ObjectGone
+from vcd.model.objects import Pod, PodGroup
+from vcd.model.status import Phase
+from vcd.model.words import counted, span_in_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.session import Session
@@ -27,6 +31,9 @@ from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import moment
 
 _SECOND = 1_000_000_000
+_MOST_OF_IT = 0.9
+"""Where less of a wait is looked into that is said."""
+_ENDED = ("Succeeded", "Failed")
 _MOST_JOBS = 500
 """How many jobs are looked at for whether they came later."""
 
@@ -36,7 +43,9 @@ class Verdict(msgspec.Struct, frozen=True):
     ``since`` (RFC 3339); ``subject`` names what it is about and ``amounts`` has the figures, by resource (empty for
     plain counts) and role in base units, as of ``session``. ``fix`` is the smallest change that would let it in,
     ``verified`` by deciding again; ``text`` says it all in a sentence. ``funnel`` counts the nodes that pass each thing
-    that a pod of it asks of nodes."""
+    that a pod of it asks of nodes. It is about the wait that goes on, or the last one: ``earlier`` ones ended before,
+    of ``earlier_waited`` seconds in all. ``looked`` is the part of the wait that was looked into, which is less than
+    all where it had very many kinds of reasons."""
 
     job: str
     cause: str
@@ -50,27 +59,69 @@ class Verdict(msgspec.Struct, frozen=True):
     verified: bool
     text: str
     funnel: list[FunnelLine] = []
+    earlier: int = 0
+    earlier_waited: float = 0
+    looked: float = 1
 
     def lines(self) -> Iterator[str]:
-        """The sentence, and the funnel in a line."""
+        """The sentence, the funnel in a line, what the sentence leaves out of the wait, and the waits before."""
         yield self.text
         if len(self.funnel) > 1:  # there is more than room that nodes have to pass
             yield f"  nodes: {'; '.join(map(str, self.funnel))}"
+        if self.looked < _MOST_OF_IT:
+            yield f"  looked into: {self.looked:.0%} of the wait"
+        if self.earlier:
+            waits = f"{counted(self.earlier, 'wait')} of {span_in_words(self.earlier_waited)} in all"
+            yield f"  before it ran, and this wait began: {waits}"
 
 
 def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
-    """The verdict on a job of which no session says that it waits: it does where pods of it are missing."""
-    number = window.last_session(history.reader)
-    if number:
+    """The verdict on a job of which no session says that it waits: it does where pods of it are missing, unless it has
+    completed."""
+    shown_so, number = _shown_since_it_came(history, group, window), window.last_session(history.reader)
+    if number and not _has_completed(history, group, shown_so, window):
         record, session = history.rerun(number)
         index = session.jobs.index(group)
         found = None if index is None else pods_missing(session.job(index))
         if found is not None:
-            since = next(logged.time for logged in history.reader.object_history("PodGroup", group))
-            since = max(since, window.since)
+            since = max([window.since, *(time for _, time, _ in shown_so[:1])])
             waited = max(window.end(history.reader) - since, 0)
-            return _made(group, found, since, waited, 1.0, record.session, "waits")
+            return _made(group, found, since, waited, waited, record.session, "waits")
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
+
+
+_ShownGroup = tuple[int, int, PodGroup]
+"""A group as an event shows it, with the event's number and time (ns)."""
+
+
+def _shown_since_it_came(history: History, group: str, window: LogWindow) -> list[_ShownGroup]:
+    """How a group was shown since one of its name was deleted, or the log begins."""
+    reader, record = history.reader, history.oldest().groups.get(group)
+    first = next(reader.sessions(limit=1), None)
+    found = [(reader.oldest(), 0 if first is None else first.time, record.group)] if record is not None else []
+    for logged in reader.object_history("PodGroup", group):
+        if window.until is not None and logged.sequence > window.until:
+            break
+        if isinstance(logged.event, ObjectGone):
+            found = []
+        elif isinstance(obj := shown(logged.event), PodGroup):
+            found.append((logged.sequence, logged.time, obj))
+    return found
+
+
+def _has_completed(history: History, group: str, shown_so: list[_ShownGroup], window: LogWindow) -> bool:
+    """Whether all pods of a group have ended, and none was there since that had not."""
+    completed = [sequence for sequence, _, one in shown_so if one.status.phase == Phase.COMPLETED.text]
+    if not completed:
+        return False
+    reader, (namespace, _, name) = history.reader, group.partition("/")
+    since, until = completed[-1], LAST if window.until is None else window.until
+    return not any(
+        isinstance(pod := shown(logged.event), Pod) and pod.status.phase not in _ENDED
+        for key in reader.objects_naming("Pod", namespace, name.encode(), since, until)
+        for logged in reader.object_history("Pod", key)
+        if since < logged.sequence <= until
+    )
 
 
 def with_fix(verdict: Verdict, found: Counterfactual) -> Verdict:
@@ -82,34 +133,37 @@ def with_fix(verdict: Verdict, found: Counterfactual) -> Verdict:
     return msgspec.structs.replace(verdict, fix=fix, verified=True, text=text)
 
 
-def verdict_on(history: History, group: str, spans: list[WaitSpan], window: LogWindow = WHOLE) -> Verdict:
-    """The verdict on a job by its group's key, of which ``spans`` are the waits in the window. Raises NotFound where it
-    never waited, and LogError for what the log does not hold."""
-    if not spans:
+def verdict_on(history: History, group: str, waits: list[WholeWait], window: LogWindow = WHOLE) -> Verdict:
+    """The verdict on the last of a job's waits in the window, by its group's key. Raises NotFound where it never
+    waited, and LogError for what the log does not hold."""
+    if not waits:
         return _without_pods(history, group, window)
-    first, held = spans[0].first, held_of(spans)
-    looked = longest(held)
-    found = [
-        diagnosed(
-            wait_at(history, group, one.span.last, traced=True),  # as who asks next wants it
-            served_between(history, first, one.span.last),
-        )
-        for one in looked
-    ]
-    place, length = dominant((one.length, diagnosis) for one, diagnosis in zip(looked, found, strict=True))
-    diagnosis, session = found[place], looked[place].span.last
+    *earlier, wait = waits
+
+    def asked(one: HeldFor) -> Diagnosis:
+        there = wait_at(history, group, one.span.last, traced=True)  # as who asks next wants it
+        return diagnosed(there, served_between(history, wait.first, one.span.last))
+
+    found = dominant(wait, asked)
+    assert found is not None
+    diagnosis = found.diagnosis
     if "ahead" in diagnosis.subject:
-        diagnosis = _with_key(history, diagnosis, group, first, spans[-1].last)
-    waited = sum(one.length for one in held.values())
-    still = spans[-1].last == window.last_session(history.reader) and spans[-1].end >= window.end(history.reader)
-    verb = "waits" if still else "waited"
-    return _made(group, diagnosis, spans[0].start, waited, round(length / waited, 3), session, verb)
+        diagnosis = _with_key(history, diagnosis, group, wait.first, wait.last)
+    still = wait.last == window.last_session(history.reader) and wait.end >= window.end(history.reader)
+    verb, session = "waits" if still else "waited", found.held.span.last
+    return msgspec.structs.replace(
+        _made(group, diagnosis, wait.start, wait.length, found.length, session, verb),
+        earlier=len(earlier),
+        earlier_waited=sum(one.length for one in earlier) / _SECOND,
+        looked=round(found.looked / wait.length, 3),
+    )
 
 
-def _made(group: str, found: Diagnosis, since: int, waited: int, share: float, session: int, verb: str) -> Verdict:
-    """A diagnosis as a verdict without a change; times in ns."""
+def _made(group: str, found: Diagnosis, since: int, waited: int, held: int, session: int, verb: str) -> Verdict:
+    """A diagnosis as a verdict without a change, of which the cause ``held`` so long; times in ns."""
     seconds = round(waited / _SECOND, 6)  # a moment counts as a ns
     text = shortened(f"{group.partition('/')[2]} {verb} {span_in_words(seconds)}: {said(found)}")
+    share = round(held / waited, 3) if waited else 1.0
     return Verdict(
         group, found.cause, found.subject, found.amounts, moment(since), seconds, share, session, "", False, text,
         found.funnel,

@@ -1,15 +1,16 @@
-"""Which job is asked about, and at which session it waited."""
+"""Which job is asked about, when it waited, and at which session."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vcd.diagnosis.loggedwaits import waits_in
+from vcd.diagnosis.spans import WholeWait
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
-from vcd.timetravel.history import History
+from vcd.timetravel.history import WHOLE, History, LogWindow
 from vcd.timetravel.why.explain import NotFound, named
-from vcd.timetravel.why.spans import spans_of
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,14 @@ class Wait(GroupWait):
 
     record: ev.SessionDecided
     plan: ev.Plan
+
+
+def waits_of(history: History, group: str, window: LogWindow = WHOLE) -> list[WholeWait]:
+    """The waits of a group, the oldest first; of a name that came again those since. Raises LogError."""
+    waits = waits_in(
+        history.reader, (group,), lambda at: history.state(at, jump=True).waiting, window.until, window.since
+    )
+    return waits.now(group, window.end(history.reader))
 
 
 def wait_of(history: History, name: str, number: int | None) -> Wait:
@@ -41,9 +50,9 @@ def wait_at(history: History, group: str, number: int, *, traced: bool = False) 
 
 def _last_wait(history: History, group: str) -> int:
     """The last session after which a group waits."""
-    spans = spans_of(history, group)
-    if not spans:
+    waits = waits_of(history, group)
+    if not waits:
         sessions = sum(1 for _ in history.decided("session"))
         what = f"waits in none of its {sessions} sessions" if sessions else "waits nowhere: it has no sessions"
         raise NotFound(f"event log {history.reader.path}: job {group} {what}")
-    return spans[-1].last
+    return waits[-1].last

@@ -1,0 +1,133 @@
+"""How long a job waited for what: one fold for the verdict, the cluster's causes and the daemon."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests import dsl
+from tests.timetravel.histories import Scheduler, scheduler, write_busy_history, write_takeover
+from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, running
+from vcd.api import NotFound, first_causes, verdict
+from vcd.diagnosis.loggedwaits import waiting_at, waits_in
+from vcd.timetravel.history import opened
+from vcd.timetravel.why.waits import waits_of
+
+
+async def pass_time(made: Scheduler, seconds: float) -> None:
+    await made.carry_out(await made.cycle(seconds=seconds))
+
+
+async def test_a_wait_after_a_run_is_another_one(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=8), running("x", 1, "n1", cpu=4))
+        await made.show(dsl.gang("train", 1, cpu=8))
+        await pass_time(made, 11_000)
+        await made.delete("Pod", "default/x-0")
+        await made.delete("PodGroup", "default/x")
+        await pass_time(made, 5_000)  # it runs
+        await made.delete("Pod", "default/train-0")
+        await pass_time(made, 10)
+        await made.show(dsl.node("n1", cpu=8, unschedulable=True), dsl.pod("train-0", group="train", cpu=8))
+        await pass_time(made, 120)
+        await pass_time(made, 0)
+    found = verdict(tmp_path / "log", "train")
+    assert found.text.startswith("train waits 2 min: ")
+    assert (found.cause, found.waited, found.share, found.since) == (
+        "unschedulable-node", 120, 1, "2026-01-01T04:26:50.000Z",
+    )  # fmt: skip
+    assert list(found.lines())[-1] == "  before it ran, and this wait began: 1 wait of 3 h 3 min in all"
+    # for what the cluster lost both count
+    assert {one.cause: one.hours * 3600 for one in first_causes(tmp_path / "log").causes} == pytest.approx(
+        {"cluster-full": 11_000, "unschedulable-node": 120}
+    )
+
+
+async def test_a_job_that_has_completed_waits_for_no_pods(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=8), dsl.gang("a", 2, cpu=1))
+        await pass_time(made, 1)
+        for pod in ("default/a-0", "default/a-1"):
+            await made.finish(pod)
+        await pass_time(made, 1)
+        for pod in ("default/a-0", "default/a-1"):
+            await made.delete("Pod", pod)
+        await pass_time(made, 60)
+        await pass_time(made, 1)
+        with pytest.raises(NotFound, match="waits in none"):
+            verdict(tmp_path / "log", "a")
+        # it is started again, and its pods are lost
+        await made.show(dsl.pod("a-0", group="a", cpu=1), dsl.pod("a-1", group="a", cpu=1))
+        await pass_time(made, 1)
+        for pod in ("default/a-0", "default/a-1"):
+            await made.delete("Pod", pod)
+        await pass_time(made, 1)
+        assert verdict(tmp_path / "log", "a").cause == "pods-missing"
+
+
+async def test_who_has_the_name_of_a_deleted_job_did_not_wait_as_that(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=8), dsl.gang("a", 1, cpu=9))
+        await pass_time(made, 1000)
+        await made.delete("Pod", "default/a-0")
+        await made.delete("PodGroup", "default/a")
+        await made.show(dsl.gang("a", 1, cpu=10, created=1000))
+        await pass_time(made, 20)
+        await pass_time(made, 0)
+    found = verdict(tmp_path / "log", "a")
+    assert (found.waited, found.earlier) == (20, 0)
+    assert first_causes(tmp_path / "log").hours * 3600 == pytest.approx(1020)
+
+
+async def moved_between_queues(path: Path) -> None:
+    """A job waits 50 s in a closed queue, and 20 s behind the capability of each of four others."""
+    async with scheduler(path, CAPACITY) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=80))
+        await made.show(dsl.queue("shut", state="Closed"))
+        queues = ["a", "b", "c", "d"]
+        await made.show([dsl.queue(name, capability={"cpu": f"{cpu}"}) for cpu, name in enumerate(queues, 2)])
+        (group, pod) = dsl.gang("train", 1, cpu=8, phase="Pending", queue="shut", minimum={"cpu": 8})
+        await made.show(group, pod)
+        await made.cycle(seconds=50)
+        for name in queues:
+            await made.show({**group, "spec": {**group["spec"], "queue": name}})
+            await made.cycle(seconds=20 if name != "b" else 21)
+        await made.cycle(seconds=0)
+
+
+async def test_many_kinds_of_reasons_with_one_cause_are_looked_into(tmp_path: Path) -> None:
+    await moved_between_queues(tmp_path / "log")
+    found = verdict(tmp_path / "log", "train")
+    assert (found.cause, found.share, found.looked) == ("queue-capability", round(81 / 131, 3), 1)
+    # and what is said is of the queue in which it waited longest, and not of the last one
+    assert found.subject == {"queue": "b", "field": "spec.capability.cpu"}
+    assert found.amounts == {"cpu": {"asks": 8000, "has": 0, "limit": 3000}}
+
+
+async def test_what_was_not_looked_into_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.diagnosis.spans._MOST", 2)
+    await moved_between_queues(tmp_path / "log")
+    found = verdict(tmp_path / "log", "train")
+    assert "  looked into: 54% of the wait" in list(found.lines())
+
+
+@pytest.mark.parametrize("name", ["busy", "both"])
+async def test_the_daemon_reads_from_a_log_what_explain_reads(tmp_path: Path, name: str) -> None:
+    await (write_busy_history(tmp_path / "busy") if name == "busy" else write_takeover(tmp_path))
+    with opened(tmp_path / name) as history:
+        reader, end = history.reader, history.reader.last_time()
+        groups = sorted({logged.event.key for logged in reader.find(kind="PodGroup", type="put")})  # type: ignore[union-attr]
+        waits = waits_in(reader, groups, partial(waiting_at, reader))
+        told = {group: waits.now(group, end) for group in groups}
+        assert told == {group: waits_of(history, group) for group in groups}
+        lost = sum(held.lost for of in told.values() for one in of for held in one.held.values())
+        assert any(told.values()) and lost > 0
+
+
+async def test_a_takeover_ends_a_wait_that_the_other_replica_does_not_know(tmp_path: Path) -> None:
+    await write_takeover(tmp_path)
+    with opened(tmp_path / "both") as history:
+        (wait,) = waits_of(history, "default/job")
+    assert (wait.first, wait.last) == (1, 1)

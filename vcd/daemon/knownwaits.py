@@ -1,0 +1,127 @@
+"""How groups waited, and who was served meanwhile: counted from session to session, what was before by the log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import structlog
+
+from vcd.daemon.threads import in_thread
+from vcd.diagnosis.case import Served
+from vcd.diagnosis.loggedwaits import waiting_at, waits_in
+from vcd.diagnosis.spans import Waits, WholeWait
+from vcd.eventlog import LogError, LogReader
+from vcd.model import events as ev
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
+from vcd.state.cluster import ClusterState
+
+_log = structlog.get_logger(__name__)
+
+
+class ToldSession(NamedTuple):
+    """A session that was decided and told; ``number`` is that of the first record after it, ``at`` its time (ns)."""
+
+    record: ev.SessionDecided | None
+    number: int
+    at: int
+    session: Session
+    changes: dict[str, tuple[ev.Waiting, ...]]
+    binds: list[str]
+
+    def reasons(self, group: str) -> tuple[ev.Waiting, ...]:
+        """Why a group waits at its end."""
+        return self.changes.get(group) or self.session.snapshot.waiting.get(group, ())
+
+
+class KnownWaits:
+    """The waits of the groups of a state, and the pods that were given nodes, of the log at ``path``."""
+
+    def __init__(self, path: Path, state: ClusterState) -> None:
+        self._path, self._state = path, state
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all, as of a term that another replica led."""
+        self._waits = Waits(self._is_there)
+        self._served: dict[str, int] = {}
+        """The pods that were given nodes, and the last session that did."""
+        self._time = 0
+        """That of the last session (ns)."""
+
+    async def restore(self, told: ToldSession) -> list[str]:
+        """Read from the log how those waited until a session who wait now; these."""
+        self.reset()
+        groups = list(self._state.waiting)
+        try:
+            self._waits, served = await in_thread(_read, self._path, groups, told.number)
+        except LogError as error:
+            _log.error("the log does not say how long groups waited for what", error=str(error))
+            return []
+        self._waits.about = self._is_there
+        for group in [group for group in self._waits.of if not self._is_there(group)]:
+            self.forget(group)
+        self._served = {key: at for key, at in served.items() if key in self._state.tasks.row_of}
+        return [group for group in groups if self.waits(group)]
+
+    def count(self, told: ToldSession) -> list[str]:
+        """Count what a session says of who waits; the groups that wait for something else since, or for nothing."""
+        turned, self._time = list[str](), told.at
+        if told.record is not None and told.record.session > self._waits.last:
+            turned = self._waits.decided(told.record.session, told.at, told.changes)
+            self._served.update(dict.fromkeys(told.binds, told.record.session))
+        self._served_in = _ServedIn(self._served, told.session)
+        return turned
+
+    def forget(self, group: str) -> None:
+        """A group is gone."""
+        self._waits.of.pop(group, None)
+
+    def forget_pod(self, key: str) -> None:
+        """A pod is gone."""
+        self._served.pop(key, None)
+
+    def waits(self, group: str) -> bool:
+        """Whether a group waits as of the last session."""
+        course = self._waits.of.get(group)
+        return course is not None and bool(course.kind)
+
+    def last(self, group: str) -> WholeWait | None:
+        """The wait of a group that goes on, or its last one; None where it never waited at the end of a session."""
+        return next(reversed(self._waits.now(group, self._time)), None)
+
+    def served_since(self, number: int) -> Served:
+        """The pods that sessions gave nodes from one on."""
+        return self._served_in.since(number)
+
+    def _is_there(self, group: str) -> bool:
+        return group in self._state.groups
+
+
+class _ServedIn:
+    """The pods of a session that were given nodes, by the last session that did so."""
+
+    def __init__(self, served: Mapping[str, int], session: Session) -> None:
+        self._served, self._session = served, session
+
+    @cached_property
+    def _at(self) -> Ints:
+        return np.array([self._served.get(key or "", 0) for key in self._session.snapshot.tasks.keys], np.int64)
+
+    def since(self, first: int) -> Served:
+        """Those that were since a session."""
+        return lambda _: np.flatnonzero(self._at >= first)
+
+
+def _read(path: Path, groups: Collection[str], before: int) -> tuple[Waits, dict[str, int]]:
+    """How groups waited before a session, by the log, and the pods that were given nodes since the first began to."""
+    with LogReader(path) as reader:
+        until = next((info.sequence - 1 for info in reader.sessions(before, before)), None)
+        waits = waits_in(reader, groups, partial(waiting_at, reader), until)
+        begun = [last.first for group in groups for last in waits.now(group, 0)[-1:]]
+        rows = reader.rows("served_at", first=min(begun), before=before) if begun else []
+        return waits, dict(rows)

@@ -1,0 +1,124 @@
+"""Who waited how long for what, by a log: its sessions, the groups that came and went, and the replicas that led."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from heapq import merge
+from typing import NamedTuple
+
+import msgspec
+
+from vcd.diagnosis.spans import Reasons, Waits
+from vcd.eventlog import LogError, Logged, LogReader
+from vcd.eventlog.reader import LAST, is_decision
+from vcd.model import events as ev
+from vcd.state.checkpoint import decoded
+from vcd.state.cluster import ClusterState
+
+WaitingAt = Callable[[int], Mapping[str, Reasons]]
+"""Who waits for what as of an event."""
+_FEW = 8
+"""Groups whose names are looked for in plans before these are decoded."""
+
+
+class SessionTold(NamedTuple):
+    """A session, and what it says of who waits from now on."""
+
+    number: int
+    changes: dict[str, Reasons]
+
+
+class Happened(NamedTuple):
+    """What waits are told of: a session, or a group that is shown or gone; its event's number and time (ns)."""
+
+    sequence: int
+    time: int
+    what: SessionTold | ev.Event
+
+
+def waits_in(
+    reader: LogReader, groups: Collection[str], waiting_at: WaitingAt, until: int | None = None, since: int = 0
+) -> Waits:
+    """How groups waited by a log up to an event (None: its end), and after a time (ns). Raises LogError."""
+    first, last = next(reader.sessions(limit=1), None), LAST if until is None else until
+    if first is None:
+        return Waits()
+    waits, oldest = Waits(groups.__contains__, last=first.number - 1, since=since), reader.oldest()
+    waits.known(first.time, waiting_at(oldest) if oldest else {})
+    words = [group.encode() for group in groups] if len(groups) <= _FEW else [b""]
+    happened = merge(sessions_told(reader, words, 0, last), groups_shown(reader, groups, last))
+    follow(waits, reader, happened, oldest, waiting_at)
+    return waits
+
+
+def follow(
+    waits: Waits,
+    reader: LogReader,
+    happened: Iterable[Happened],
+    after: int,
+    waiting_at: WaitingAt,
+    see: Callable[[ev.Event], None] = lambda _: None,
+) -> None:
+    """Tell waits what happened in a log after an event, in order, and where another replica takes over; ``see`` is told
+    what becomes of groups."""
+    takeovers = [one.live for one in reader.segments() if one.live > after]
+    for sequence, time, what in happened:
+        while takeovers and takeovers[0] < sequence:
+            waits.known(time, waiting_at(takeovers.pop(0)))
+        if isinstance(what, SessionTold):
+            waits.decided(what.number, time, what.changes)
+            continue
+        see(what)
+        if isinstance(what, ev.ObjectGone):
+            waits.gone(what.key, time)
+        elif isinstance(what, ev.ObjectPut):
+            waits.came(what.key)
+
+
+def sessions_told(reader: LogReader, words: Collection[bytes], after: int, until: int) -> Iterator[Happened]:
+    """The sessions after an event and up to another; what they say where their plans hold one of some words."""
+    (word, *more) = words
+    naming = reader.sessions_naming(b"" if more else word, after, until)
+    said = next(naming, None)
+    for number, sequence, time in reader.rows("session_times", until=until):
+        changes: dict[str, Reasons] = {}
+        if said is not None and said.sequence == sequence:
+            record, said = said.event, next(naming, None)
+            if isinstance(record, ev.SessionDecided) and any(word in record.plan for word in words):
+                changes = ev.waits_by_group(ev.decode_plan(record.plan).waiting)
+        if sequence > after:
+            yield Happened(sequence, time, SessionTold(number, changes))
+
+
+def groups_shown(reader: LogReader, groups: Collection[str], until: int) -> Iterator[Happened]:
+    """Where groups come and go; of many, only where they go: who waits again then has come again."""
+    if len(groups) > _FEW:
+        events = reader.find(kind="PodGroup", type="gone", until=until)
+    else:
+        events = merge(*(reader.object_history("PodGroup", group) for group in groups), key=lambda one: one.sequence)
+    return happened_to(reader, events, until)
+
+
+def happened_to(reader: LogReader, events: Iterable[Logged], until: int) -> Iterator[Happened]:
+    """What events up to one tell of groups, less those by which an imported log rebuilds a state."""
+    segments = reader.segments()
+    return (
+        Happened(one.sequence, one.time, one.event)
+        for one in events
+        if one.sequence <= until and is_decision(segments, one.sequence)
+    )
+
+
+def waiting_at(reader: LogReader, sequence: int) -> Mapping[str, Reasons]:
+    """Who waits for what as of an event, from the checkpoint before it on. Raises LogError."""
+    base = reader.base(sequence)
+    try:
+        if base.sequence == sequence:
+            return decoded(base.state).waiting
+        state = ClusterState.load(base.state) if base.state else ClusterState()
+        for logged in reader.read(base.sequence, sequence):
+            state.apply(logged.sequence, logged.event)
+    except (msgspec.MsgspecError, ValueError) as error:
+        where = f"event log {reader.path}"
+        raise LogError(f"{where}: this version cannot read its state at event {sequence}: {error}") from error
+    return state.waiting
