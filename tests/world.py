@@ -5,10 +5,12 @@ For tests that need more than one cycle and no I/O. Every session is kept, and c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.dsl import NOW_NS, flat
 from vcd.api import read_policy
@@ -16,9 +18,10 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest, kinds_of
 from vcd.model.manifests import default_queues, defaulted
 from vcd.model.objects import Pod
+from vcd.scheduling import decide
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.decide import run
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.policy import PluginOption
 from vcd.scheduling.framework.reasons import Told, all_told
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.scheduling.search.candidates import Memory
@@ -28,6 +31,15 @@ from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 Manifest = dict[str, Any]
+
+
+@contextmanager
+def asked_first(*asked: Plugin) -> Iterator[None]:
+    """While it lasts, sessions have these plugins, too, in a tier before all others."""
+    with pytest.MonkeyPatch.context() as patched:
+        made, tiers = decide.instances, [[(PluginOption(each.name, {}, {}), each) for each in asked]] if asked else []
+        patched.setattr(decide, "instances", lambda *given: [*tiers, *made(*given)])
+        yield
 
 
 class World:
@@ -80,7 +92,8 @@ class World:
     def decide(self) -> ev.Plan:
         """One session, logged; nothing of it is carried out yet."""
         snapshot = self.maker.snapshot()
-        self.session = run(snapshot, self.policy, self.now, 0, self.memory, observers=self.observers)
+        with asked_first(*self.observers):
+            self.session = decide.run(snapshot, self.policy, self.now, 0, self.memory)
         plan = plan_of(self.session)
         self.happen(
             ev.SessionDecided(

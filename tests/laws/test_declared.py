@@ -17,6 +17,7 @@ import pytest
 from tests.dsl import NOW_NS, Manifest, flat, gang, group, node, pod, priority_class, queue, session_of
 from tests.plugins.test_deviceshare import card, gpus, vpod
 from tests.predicates.storage import claim, csi_driver, storage_class, using
+from tests.world import asked_first
 from vcd.model.kinds import Kind
 from vcd.model.manifests import default_queues
 from vcd.scheduling import decide
@@ -151,7 +152,8 @@ def cycle(policy: Policy, objects: list[Manifest], observers: list[Plugin], othe
     if others is not None:
         others.update(snapshot.others)
         snapshot = dataclasses.replace(snapshot, others=others)
-    session = decide.run(snapshot, policy, NOW_NS, 0, observers=observers)
+    with asked_first(*observers):
+        session = decide.run(snapshot, policy, NOW_NS, 0)
     assert session.faults == ()
     plan_of(session)
     return session

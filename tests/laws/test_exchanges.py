@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.dsl import NOW_NS, Manifest, flat, gang, node, queue
+from tests.world import asked_first
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.scheduling.closing import plan_of
@@ -92,7 +93,8 @@ def _gang(rng: random.Random, name: str, size: int, of: str, priority: str, **mo
 
 def _plan(objects: Sequence[Manifest], conf: str, observers: Sequence[Plugin]) -> bytes:
     snapshot = SnapshotMaker(state_of([*default_queues(objects), *objects])).snapshot()
-    return ev.encode_plan(plan_of(run(snapshot, read_policy(conf), NOW_NS, 0, observers=observers)))
+    with asked_first(*observers):
+        return ev.encode_plan(plan_of(run(snapshot, read_policy(conf), NOW_NS, 0)))
 
 
 def test_what_is_said_once_of_tasks_alike_is_what_each_is_told(monkeypatch: Any) -> None:

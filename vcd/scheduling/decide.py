@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 from vcd.model import events as ev
 from vcd.model.version import __version__
@@ -51,7 +50,6 @@ def run(
     seed: int,
     memory: Memory | None = None,
     mark: Callable[[str], None] = lambda _: None,
-    observers: Sequence[Plugin] = (),
     *,
     outside: Outside = NOBODY,
     watch: guard.Watch | None = None,
@@ -61,9 +59,9 @@ def run(
     """The session after its last action, for who wants more than the plan (explanations, metrics).
 
     ``mark`` is told "open", "open/PLUGIN", each action's name, "close/PLUGIN" and "close" as each of them ends, and
-    may be told one more than once; who has a clock may look at it. ``observers`` are asked before all plugins.
-    ``watch`` is told when a plugin or action that is not ours is entered and left. Where one took too long, this raises
-    guard.Interrupted: decide again, with what happened among ``interrupted``.
+    may be told one more than once; who has a clock may look at it. ``watch`` is told when a plugin or action that is
+    not ours is entered and left. Where one took too long, this raises guard.Interrupted: decide again, with what
+    happened among ``interrupted``.
     """
     faults = list(interrupted)
     unexplained: Exception | None = None
@@ -71,12 +69,9 @@ def run(
     excluded = {name for name in late if not _stays(name)}
     errors: dict[str, Exception] = {}
     while True:
-        plugins: list[list[tuple[Any, Plugin]]] = []
         try:
-            if observers:
-                plugins.append([(PluginOption(observer.name, {}, {}), observer) for observer in observers])
             way = guard.Guard(watch, everyone=unexplained is not None)
-            plugins.extend(instances(policy, excluded, way))
+            plugins = instances(policy, excluded, way)
             used = memory if memory is not None and not errors else Memory()
             session = Session(
                 snapshot, now, seed, policy_digest=policy.digest, outside=outside, left_out=sorted(excluded | late)
