@@ -9,6 +9,7 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import CONF, scheduler, write_busy_history, write_takeover
+from tests.timetravel.test_counterfactual import CARDS, H200, card_queue
 from vcd.api import explain_session
 from vcd.eventlog import LogError
 from vcd.model import events as ev
@@ -292,6 +293,28 @@ def test_the_sessions_before_and_after_are_told_by_what_only_one_has(busy: Path)
 
 def test_sessions_that_decide_the_same_are_told_so(busy: Path) -> None:
     assert "against session 1, 1 s before: the same" in list(explain_session(busy, 2).lines())
+
+
+async def test_reasons_are_alike_whatever_the_numbers_in_their_words(tmp_path: Path) -> None:
+    """What a queue of cards refuses, it says with the numbers of the case in the sentence."""
+    labels = {"nvidia.com/gpu.product": H200, "nvidia.com/gpu.memory": "81920", "nvidia.com/gpu.count": "8"}
+    card = {"volcano.sh/card.name": H200}
+    async with scheduler(tmp_path / "log", CARDS) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=64, gpu=8, labels=labels))
+        await made.show(card_queue({H200: 3}))
+        for size in (4, 5):
+            job = dsl.gang(f"asks-{size}", 1, queue="team-a", gpu=size, annotations=card)
+            await made.show(job)
+        await made.cycle()
+        await made.show(card_queue({H200: 2}))
+        await made.cycle()
+    explained = explain_session(tmp_path / "log", 2)
+    assert [words.partition(" has ")[0] for words in explained.still] == [
+        "queue (capacity-card): Queue <team-a>", "gang: fewer tasks than the minimum",
+    ]  # fmt: skip
+    assert list(explained.still.values()) == [2, 2]
+    assert len(explained.waiting) == 2
+    assert (contrast(explained.previous).waits_here, contrast(explained.previous).waits_there) == ([], [])
 
 
 async def test_a_long_difference_is_cut_in_the_lines_only(tmp_path: Path) -> None:

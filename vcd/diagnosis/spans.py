@@ -197,7 +197,7 @@ def _keeps_back(reason: ev.Waiting) -> bool:
 
 
 def _what(reason: Reason | str) -> tuple[str, str]:
-    """The code of a reason, and what it is about."""
+    """The code of a reason, and what it is about: a queue, a quota, a field."""
     if isinstance(reason, str):
         return reason, ""
     names = [name for role, name in reason.names if role in _ABOUT]

@@ -293,7 +293,7 @@ class _Waits:
 
 def _reasons(waits: Sequence[ev.Waiting]) -> list[str]:
     """What a wait is counted for: the gang's minimum only where nothing else says why it is missing."""
-    return kinds_of(one for one in waits if one.gate != "gang") or kinds_of(waits)
+    return list((kinds_of(one for one in waits if one.gate != "gang") or kinds_of(waits)).values())
 
 
 def _deletions(reader: LogReader, after: int) -> dict[str, list[tuple[int, int]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +13,7 @@ from vcd.model import events as ev
 from vcd.model.requests import format_sum
 from vcd.model.words import counted, quantities_in_words, some, span_in_words
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.framework.reasons import Told, all_told
+from vcd.scheduling.framework.reasons import Told, all_told, told
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.differences import difference_from
@@ -303,9 +303,31 @@ def _calls(plan: ev.Plan, decided: Decided) -> list[tuple[int, str]]:
 # --- waits and queues -------------------------------------------------------------------------------------------------
 
 
-def kinds_of(waits: Iterable[ev.Waiting]) -> list[str]:
-    """Reasons without their numbers, each once: ``queue (PLUGIN): queue is overused``."""
-    return list(dict.fromkeys(f"{place_in_words(one)}: {one.reason}" for one in all_told(waits) if one.gate))
+Place = tuple[Hashable, ...]
+"""A gate, who says no there, the code of the reason and the names in it; or what tells operations apart."""
+
+
+def kinds_of(waits: Iterable[ev.Waiting]) -> dict[Place, str]:
+    """The first reason of each kind, whatever its numbers, in words: ``queue (PLUGIN): queue is overused``."""
+    found: dict[Place, str] = {}
+    for one in waits:
+        said = one.reason
+        place = (one.gate, one.plugin, *((said,) if isinstance(said, str) else (said.code, said.names)))
+        if one.gate and place not in found:
+            found[place] = f"{place_in_words(one)}: {told(one).reason}"
+    return found
+
+
+def _still(waits: Mapping[str, Waits]) -> dict[str, int]:
+    """How many groups wait for reasons of each kind, by the words for the first of them; most first."""
+    kinds, words = Counter[Place](), dict[Place, str]()
+    for found in map(kinds_of, waits.values()):
+        kinds.update(found.keys())
+        words = {**found, **words}
+    told: Counter[str] = Counter()
+    for place, count in kinds.items():
+        told[words[place]] += count
+    return dict(told.most_common())
 
 
 def _wait_changes(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> list[WaitChange]:
@@ -335,17 +357,25 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Beside:
-    """What a session is compared by: its accepted operations in words, and who waits at what after it."""
+    """What a session is compared by: its accepted operations, and who waits at what after it, each in words."""
 
     info: SessionInfo
-    operations: list[str]
-    waits: list[str]
+    operations: dict[Place, str]
+    waits: dict[Place, str]
 
     @classmethod
     def of(cls, info: SessionInfo, record: ev.SessionDecided, waits: Mapping[str, Waits]) -> _Beside:
         accepted = record.accepted().statements
-        operations = [operation_in_words(one) for statement in accepted for one in statement.operations]
-        kinds = [f"{group} waits at {kind}" for group, reasons in waits.items() for kind in kinds_of(reasons)]
+        operations: dict[Place, str] = {
+            (one.verb, one.key, one.node, one.reason): operation_in_words(one)
+            for statement in accepted
+            for one in statement.operations
+        }
+        kinds: dict[Place, str] = {
+            (group, *place): f"{group} waits at {words}"
+            for group, reasons in waits.items()
+            for place, words in kinds_of(reasons).items()
+        }
         return cls(info, operations, kinds)
 
     def against(self, other: _Beside) -> Contrast:
@@ -359,10 +389,10 @@ class _Beside:
         )
 
 
-def _only(here: Sequence[str], there: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What only one of two lists has, in its order."""
-    ours, theirs = set(here), set(there)
-    return [one for one in here if one not in theirs], [one for one in there if one not in ours]
+def _only(here: Mapping[Place, str], there: Mapping[Place, str]) -> tuple[list[str], list[str]]:
+    """The words for what only one of two has, in its order."""
+    ours = [words for place, words in here.items() if place not in there]
+    return ours, [words for place, words in there.items() if place not in here]
 
 
 def explain_session(history: History, number: int | str = 0) -> SessionExplanation:
@@ -415,7 +445,7 @@ def _explained(
         admitted=[one.key for one in plan.groups if one.phase == "Inqueue" and one.was in ("", "Pending")],
         phases=[status_in_words(one) for one in plan.groups],
         waiting=_wait_changes(known, waits),
-        still=dict(Counter(kind for reasons in waits.values() for kind in kinds_of(reasons)).most_common()),
+        still=_still(waits),
         queues=[],
         meanwhile=info.sequence - info.head - 1,
         faults=list(plan.faults),
