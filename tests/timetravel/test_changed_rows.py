@@ -25,6 +25,7 @@ NAMES = {
     "session": ("session {number}",),
     "statement": ("session {session}",),
     "operation": ("session {session}",),
+    "group_event": ("event {sequence}",),
     "outcome": ("event {sequence}",),
     "checkpoint": ("checkpoint {sequence}", "event {next}"),
     "checkpoint_part": ("checkpoint {sequence}",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import merge
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from vcd.state.cluster import ClusterState
 WaitingAt = Callable[[int], Mapping[str, Reasons]]
 """Who waits for what as of an event."""
 _FEW = 8
-"""Groups whose names are looked for in plans before these are decoded."""
+"""Up to so many groups are looked up by themselves; of more, all there is is read."""
 
 
 class SessionTold(NamedTuple):
@@ -45,8 +46,8 @@ def waits_in(
         return Waits()
     waits, oldest = Waits(groups.__contains__, last=first.number - 1, since=since), reader.oldest()
     waits.known(first.time, waiting_at(oldest) if oldest else {})
-    words = [group.encode() for group in groups] if len(groups) <= _FEW else [b""]
-    happened = merge(sessions_told(reader, words, 0, last), groups_shown(reader, groups, last))
+    told = sessions_told(reader, groups if len(groups) <= _FEW else None, 0, last)
+    happened = merge(told, groups_shown(reader, groups, last))
     follow(waits, reader, happened, oldest, waiting_at)
     return waits
 
@@ -75,17 +76,21 @@ def follow(
             waits.came(what.key)
 
 
-def sessions_told(reader: LogReader, words: Collection[bytes], after: int, until: int) -> Iterator[Happened]:
-    """The sessions after an event and up to another; what they say where their plans hold one of some words."""
-    (word, *more) = words
-    naming = reader.sessions_naming(b"" if more else word, after, until)
-    said = next(naming, None)
+def sessions_told(reader: LogReader, groups: Collection[str] | None, after: int, until: int) -> Iterator[Happened]:
+    """The sessions after an event and up to another, with what they say; where ``groups`` are named, of these at
+    least."""
+    if groups is None:
+        records = reader.session_records(after, until)
+    else:
+        of_each = [{one.sequence: one for one in reader.sessions_of(group, after, until)} for group in groups]
+        records = iter([one for _, one in sorted(ChainMap(*of_each).items())])
+    record = next(records, None)
     for number, sequence, time in reader.rows("session_times", until=until):
         changes: dict[str, Reasons] = {}
-        if said is not None and said.sequence == sequence:
-            record, said = said.event, next(naming, None)
-            if isinstance(record, ev.SessionDecided) and any(word in record.plan for word in words):
-                changes = ev.waits_by_group(ev.decode_plan(record.plan).waiting)
+        if record is not None and record.sequence == sequence:
+            assert isinstance(record.event, ev.SessionDecided)
+            changes = ev.waits_by_group(ev.decode_plan(record.event.plan).waiting)
+            record = next(records, None)
         if sequence > after:
             yield Happened(sequence, time, SessionTold(number, changes))
 

@@ -181,12 +181,9 @@ class LogReader:
         """The sessions that say something of a group, in order. In an imported log, only those of its history."""
         return map(self._logged, self._paged("sessions_of", after, group=group, until=LAST if until is None else until))
 
-    def sessions_naming(self, word: bytes, after: int, until: int | None) -> Iterator[Logged]:
-        """The sessions whose records have a word in them, in order; others are not decoded. In an imported log, only
-        those of its history."""
-        for row in self._paged("session_events", after, until=LAST if until is None else until):
-            if word in self._unpacked(row[0], row[6]):
-                yield self._logged(row)
+    def session_records(self, after: int, until: int | None) -> Iterator[Logged]:
+        """The sessions after an event and up to another, in order. In an imported log, only those of its history."""
+        return map(self._logged, self._paged("session_events", after, until=LAST if until is None else until))
 
     def decided_of(self, pod_key: str) -> Iterator[Logged]:
         """The sessions that decided on a pod and what became of it, in order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,6 @@ from vcd.eventlog.reader import LAST, LogReader, is_decision
 from vcd.eventlog.rows import Logged, Row, columns, group_rows, outcome_row, session_rows
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.events import ObjectPut, OperationDone, PolicyLoaded, SessionDecided
-from vcd.model.words import counted
 
 Fold = Callable[[bytes, Iterator[Logged]], bytes]
 """Encoded state before (empty: nothing yet) and the events that follow, to the encoded state after."""
@@ -194,11 +194,14 @@ class _Verification:
     def _indexed_groups(self) -> None:
         indexed = _Rows()
         indexed.add(self._reader.cursor("group_events", first=self._first))
-        if indexed != self._groups:
-            self._found.append(
-                f"the index of the events that concern groups, of {counted(indexed.count, 'row')}, is not as the"
-                f" events say, by which there are {self._groups.count:,}"
-            )
+        if indexed == self._groups:
+            return
+        others = set(self._reader.cursor("group_events", first=self._first))
+        for row in self._reader.cursor("unindexed"):
+            with suppress(LogError):  # that it cannot be read is told already
+                others.symmetric_difference_update(group_rows(self._reader.parsed(row)[1]))
+        for sequence in sorted({sequence for _, sequence in others}):
+            self._found.append(f"event {sequence}: the groups that it concerns are not indexed as it says")
 
     def _checkpoints(self) -> None:
         for sequence in self._kept:

@@ -174,7 +174,7 @@ def _happened(reader: LogReader, after: int, stretch: _Stretch) -> Iterator[Happ
     """Sessions, and what the log shows of PodGroups, in order."""
     until = stretch.last.sequence
     groups = happened_to(reader, reader.find(kind="PodGroup", after=after, until=until), until)
-    both = merge(groups, sessions_told(reader, (b"",), after, until))
+    both = merge(groups, sessions_told(reader, None, after, until))
     return (one._replace(time=max(one.time, stretch.begin)) for one in both)
 
 

@@ -114,11 +114,11 @@ def _has_completed(history: History, group: str, shown_so: list[_ShownGroup], wi
     completed = [sequence for sequence, _, one in shown_so if one.status.phase == Phase.COMPLETED.text]
     if not completed:
         return False
-    reader, (namespace, _, name) = history.reader, group.partition("/")
+    reader = history.reader
     since, until = completed[-1], LAST if window.until is None else window.until
     return not any(
         isinstance(pod := shown(logged.event), Pod) and pod.status.phase not in _ENDED
-        for key in reader.objects_naming("Pod", namespace, name.encode(), since, until)
+        for key in reader.pods_of(group, since, until)
         for logged in reader.object_history("Pod", key)
         if since < logged.sequence <= until
     )
