@@ -1,7 +1,8 @@
 """The event log: one SQLite file that holds everything the scheduler saw and decided."""
 
+from typing import TYPE_CHECKING, Any
+
 from vcd.eventlog.errors import LogError as LogError
-from vcd.eventlog.log import EventLog as EventLog
 from vcd.eventlog.plain import event_line as event_line
 from vcd.eventlog.reader import LogReader as LogReader
 from vcd.eventlog.reader import SessionInfo as SessionInfo
@@ -14,3 +15,15 @@ from vcd.eventlog.transfer import write_anew as write_anew
 from vcd.eventlog.verify import Head as Head
 from vcd.eventlog.verify import Verified as Verified
 from vcd.eventlog.verify import verify as verify
+
+if TYPE_CHECKING:
+    from vcd.eventlog.log import EventLog as EventLog
+
+
+def __getattr__(name: str) -> Any:
+    """Who only reads a log starts sooner without what its writer needs."""
+    if name == "EventLog":
+        from vcd.eventlog.log import EventLog
+
+        return EventLog
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

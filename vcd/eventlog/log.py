@@ -21,13 +21,11 @@ from vcd.eventlog.packing import Packer
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, digest_of, inserts
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained, note_damage, prepare, writer_lock
+from vcd.eventlog.store import BUSY_SECONDS, PART, SETTINGS, failures_explained, note_damage, prepare, writer_lock
 from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096
 """Events that one transaction takes from waiting calls; a single call is never split, however long."""
-PART = 1 << 20
-"""Bytes of state in one part of a checkpoint, before compression."""
 
 Work = Callable[[aiosqlite.Connection], Awaitable[Any]]
 Waiter = asyncio.Future[Any]

@@ -25,6 +25,8 @@ APPLICATION_ID = 0x7663646C
 GROUP_EVENTS = 3
 """The migration from which on there is ``group_event``."""
 BUSY_SECONDS = 5.0
+PART = 1 << 20
+"""Bytes of state in one part of a checkpoint, before compression."""
 SETTINGS = """
     PRAGMA synchronous = FULL;
     PRAGMA foreign_keys = OFF;

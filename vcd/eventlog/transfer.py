@@ -14,11 +14,19 @@ import zstandard
 from vcd.eventlog import chain
 from vcd.eventlog.chain import Chain, Content
 from vcd.eventlog.errors import LogError
-from vcd.eventlog.log import PART
 from vcd.eventlog.reader import LogReader, Segment, SessionInfo, is_decision
 from vcd.eventlog.rows import Link, Logged, Row, content_of, digest_of, inserts
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import connect, failures_explained, make_file, opened_to_write, packer_of, prepare, transaction
+from vcd.eventlog.store import (
+    PART,
+    connect,
+    failures_explained,
+    make_file,
+    opened_to_write,
+    packer_of,
+    prepare,
+    transaction,
+)
 from vcd.eventlog.verify import Fold
 from vcd.model.events import LeadershipChanged, OperationDone, SessionDecided
 

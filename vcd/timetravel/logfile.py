@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
 from collections import deque
@@ -159,6 +158,8 @@ def compact(path: str | Path, max_age: int | None = None, max_bytes: int | None 
     """
     removed = 0
     if max_age is not None or max_bytes is not None:
+        import asyncio  # which takes longer than most questions to a log
+
         removed = asyncio.run(_retain(Path(path), max_age, max_bytes))
     return Compacted(removed, *eventlog.compact(path))
 
