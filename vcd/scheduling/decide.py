@@ -8,7 +8,6 @@ from vcd.model import events as ev
 from vcd.model.version import __version__
 from vcd.scheduling import closing, stranded
 from vcd.scheduling.framework import execution, guard, registry
-from vcd.scheduling.framework.arguments import read_arguments
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption, Policy
@@ -113,7 +112,7 @@ def _execute(names: Sequence[str], framework: Framework, mark: Callable[[str], N
     """Run actions, one after the other."""
     for name in names:
         action = registry.actions()[name]
-        values, _ = read_arguments(action.arguments, framework.policy.configurations.get(name, {}))
+        values = framework.policy.values(name, action.arguments, framework.policy.configurations.get(name))
         execution.execute(action, values, framework)
         mark(name)
 
@@ -126,8 +125,7 @@ def instances(
 
     def made(option: PluginOption) -> Plugin:
         kind = registry.plugins()[option.name]
-        values, _ = read_arguments(kind.arguments, option.arguments)  # what is wrong was told when the policy was read
-        return way.make(kind, values, option.enabled)
+        return way.make(kind, policy.values(option.name, kind.arguments, option.arguments), option.enabled)
 
     return [[(option, made(option)) for option in tier if option.name not in excluded] for tier in policy.tiers]
 

@@ -29,6 +29,7 @@ from vcd.scheduling.framework.arguments import (
 )
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, Point
+from vcd.state.interning import Computed
 
 DEFAULT_POLICY: Final = """\
 actions: "enqueue, allocate, backfill"
@@ -143,6 +144,13 @@ class Policy:
     text: str
     digest: str
     warnings: tuple[Problem, ...]
+    cached: Computed = field(init=False, default_factory=Computed, compare=False, repr=False)
+    """What follows from this alone."""
+
+    def values(self, name: str, declared: tuple[Argument, ...], given: Mapping[str, Any] | None) -> ArgumentValues:
+        """The arguments that a plugin or an action of a name declares, as this policy gives them (None: it does not);
+        what is wrong with them was told when it was read."""
+        return self.cached((name, id(given)), lambda: read_arguments(declared, given)[0])
 
 
 Declared = Mapping[str, tuple[Argument, ...]]
