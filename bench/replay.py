@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -151,7 +152,9 @@ def timed(*arguments: object) -> tuple[Any, float, float]:
     """What a command prints as JSON, and the wall and CPU seconds it took, those of its own processes included."""
     command = [sys.executable, "-m", "vcd", *map(str, arguments)]
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    # an installed vcd has its bytecode; so has this one from its second command on
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=own)
     seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if not done.stdout:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}")

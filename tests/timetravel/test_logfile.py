@@ -10,7 +10,7 @@ import pytest
 
 from tests.eventlog.samples import write_history
 from tests.timetravel.histories import write_busy_history
-from vcd.eventlog import import_logs
+from vcd.eventlog import EventLog, import_logs
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
 from vcd.timetravel import logfile
@@ -42,6 +42,26 @@ async def test_a_checkpoint_that_is_no_state_is_a_problem(tmp_path: Path) -> Non
     await write_history(tmp_path / "log", 3, checkpoints=(1, 2))
     (problem,) = logfile.verify(tmp_path / "log").problems
     assert problem.startswith("this version cannot fold the events")
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_another_process_finds_what_this_one_does(
+    busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """Long logs are folded beside everything else."""
+    monkeypatch.setattr(logfile, "LONG", 0 if beside else 1 << 60)
+    monkeypatch.setattr(logfile, "processors", lambda: 2)
+    assert logfile.verify(busy).problems == []
+    async with EventLog.open(busy) as log:
+        await log.checkpoint(log.head, ClusterState().dump())
+    (problem,) = logfile.verify(busy).problems
+    assert problem.endswith("gives another state")
+    await write_history(tmp_path / "log", 3, checkpoints=(1, 2))
+    (problem,) = logfile.verify(tmp_path / "log").problems
+    assert problem.startswith("this version cannot fold the events")
+    with closing(sqlite3.connect(busy)) as connection, connection:
+        connection.execute("DELETE FROM event WHERE sequence = 7")
+    assert not any("another state" in problem for problem in logfile.verify(busy).problems)
 
 
 def test_an_import_is_sound_too(busy: Path, tmp_path: Path) -> None:

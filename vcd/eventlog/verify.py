@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from vcd.eventlog.rows import Logged, Row, columns, group_rows, outcome_row, ses
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.events import ObjectPut, OperationDone, PolicyLoaded, SessionDecided
 
+Problems = Callable[[], list[str]]
 Fold = Callable[[bytes, Iterator[Logged]], bytes]
 """Encoded state before (empty: nothing yet) and the events that follow, to the encoded state after."""
 
@@ -44,7 +46,12 @@ class Verified(msgspec.Struct, frozen=True):
     head: Head | None = None
 
 
-def verify(path: str | Path, fold: Fold | None = None, noted: Head | None = None) -> Verified:
+def verify(
+    path: str | Path,
+    fold: Fold | None = None,
+    noted: Head | None = None,
+    beside: Callable[[Problems], Problems] = lambda work: work,
+) -> Verified:
     """Look through a log file.
 
     Checked: SQLite's structures; sequence numbers without gap, times that do not go back; every payload decodes; the
@@ -53,13 +60,16 @@ def verify(path: str | Path, fold: Fold | None = None, noted: Head | None = None
     ``fold``, also that folding the events between two checkpoints (and from the beginning to the first) gives the state
     that was kept, so that fold(all) = fold(checkpoint + tail). With ``noted``, that this event still has this link. A
     file that is being written may be verified too. Raises LogError when the file cannot be opened.
+
+    ``beside`` begins the folding, which takes as long as all else, and gives what waits for its result.
     """
     with LogReader(path) as reader:
         reader.snapshot()
         try:
             if problems := reader.integrity():
                 return Verified([f"SQLite: {problem}" for problem in problems])
-            return _Verification(reader).verified(fold, noted)
+            refolded = None if fold is None else beside(partial(_refolded, Path(path), fold))
+            return _Verification(reader).verified(refolded, noted)
         except LogError as error:
             return Verified([str(error)])
 
@@ -93,7 +103,7 @@ class _Verification:
         self._totals = {"sessions": 0, "statements": 0, "operations": 0, "outcomes": 0}
         self._policies: dict[str, tuple[str, int]] = {}
 
-    def verified(self, fold: Fold | None, noted: Head | None) -> Verified:
+    def verified(self, refolded: Problems | None, noted: Head | None) -> Verified:
         self._events()
         self._index_totals()
         self._indexed_policies()
@@ -102,11 +112,11 @@ class _Verification:
         self._seals()
         if noted is not None:
             self._noted(noted)
-        if fold is not None and not self._found:
-            self._folds(fold)
+        if refolded is not None and not self._found:
+            self._found += refolded()
         head = self._reader.head()
         link = self._reader.link(head)
-        return Verified(self._found, self._uncovered(fold), None if link is None else Head(head, link))
+        return Verified(self._found, self._uncovered(refolded is not None), None if link is None else Head(head, link))
 
     def _events(self) -> None:
         time, before = 0, self._first - 1 if self._first - 1 in (0, *self._kept) else -1
@@ -235,29 +245,32 @@ class _Verification:
         elif link != noted.link:
             self._found.append(f"event {noted.sequence} has not the link that was noted: another log, or a changed one")
 
-    def _uncovered(self, fold: Fold | None) -> list[str]:
+    def _uncovered(self, refolded: bool) -> list[str]:
         """What could have been changed without any link showing it."""
         found, seals = [], self._reader.seals()
         if self._unlinked:
             found.append(f"events {self._first} to {self._unlinked} were written before there was a chain")
         for sequence in self._kept:
-            is_folded = fold is not None and (self._first == 1 or sequence > self._kept[0])
+            is_folded = refolded and (self._first == 1 or sequence > self._kept[0])
             if sequence not in seals and not is_folded:
                 found.append(f"the state of checkpoint {sequence} is not in the chain")
         found += [f"segment {one.sequence} is not in the chain" for one in self._segments if not one.chained]
         return found
 
-    def _folds(self, fold: Fold) -> None:
-        starts = [0, *(segment.sequence for segment in self._segments), LAST]
-        for start, end in pairwise(starts):
-            points = [sequence for sequence in self._kept if start <= sequence < end]
-            if (start or self._first == 1) and start not in points:
+
+def _refolded(path: Path, fold: Fold) -> list[str]:
+    """Which checkpoints are not what folding the events before them gives."""
+    found = []
+    with LogReader(path) as reader:
+        reader.snapshot()
+        kept, first = [info.sequence for info in reader.checkpoints()], reader.first() or reader.head() + 1
+        for start, end in pairwise([0, *(segment.sequence for segment in reader.segments()), LAST]):
+            points = [sequence for sequence in kept if start <= sequence < end]
+            if (start or first == 1) and start not in points:
                 points.insert(0, start)
             for earlier, later in pairwise(points):
-                state = fold(self._reader.base(earlier).state, self._reader.read(earlier, later))
-                kept = self._reader.base(later).state
+                state, there = fold(reader.base(earlier).state, reader.read(earlier, later)), reader.base(later).state
                 # an older version wrote the same state in other words
-                if state != kept and fold(kept, iter(())) != state:
-                    self._found.append(
-                        f"checkpoint {later}: folding the events {earlier + 1} to {later} gives another state"
-                    )
+                if state != there and fold(there, iter(())) != state:
+                    found.append(f"checkpoint {later}: folding the events {earlier + 1} to {later} gives another state")
+    return found

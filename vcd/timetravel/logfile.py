@@ -23,8 +23,11 @@ from vcd.scheduling.framework.policy import digest_of
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.anonymise import rewrite
 from vcd.timetravel.anonymise.rewrite import Anonymised as Anonymised
+from vcd.timetravel.parallel import beside, processors
 
 _POLL_SECONDS = 0.2
+LONG = 20_000
+"""Events for the folding of which another process is begun."""
 
 import_logs = eventlog.import_logs
 
@@ -95,11 +98,16 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
 
     Beside the file itself, the state is folded anew between its checkpoints, and must be what they hold (docs/laws.md,
     law 1); not so in an imported log, whose events have other numbers than its checkpoints know. Each session's
-    configuration is there. Raises LogError when the file cannot be opened.
+    configuration is there. Raises LogError when the file cannot be opened, or a process ends before its time.
     """
     with LogReader(path) as reader:
-        imported = bool(reader.segments())
-    found = eventlog.verify(path, None if imported else _fold, noted)
+        fold = None if reader.segments() else _fold
+        is_long = reader.head() > LONG
+    if fold is None or not is_long or processors() == 1:
+        found = eventlog.verify(path, fold, noted)
+    else:
+        with beside() as begin:
+            found = eventlog.verify(path, fold, noted, begin)
     if found.problems:
         return found
     with LogReader(path) as reader:

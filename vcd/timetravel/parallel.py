@@ -6,9 +6,12 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from typing import TypeVar
+
+from vcd.eventlog import LogError
 
 T = TypeVar("T")
 Part = tuple[int, int]
@@ -40,6 +43,27 @@ def kept_from_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextmanager
+def beside() -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
+    """What begins a work in a process of its own, and gives what waits for its result and raises what it raises, or
+    LogError where the process ends before its time."""
+    with processes(1) as executor:
+
+        def begin(work: Callable[[], T]) -> Callable[[], T]:
+            with kept_from_ctrl_c():
+                begun = executor.submit(work)
+
+            def wait() -> T:
+                try:
+                    return begun.result()
+                except BrokenProcessPool:
+                    raise LogError("a process that works beside this one ended before its time") from None
+
+            return wait
+
+        yield begin
 
 
 def in_order(work: Callable[[Part], Iterable[T]], parts: Sequence[Part], jobs: int) -> Iterator[T]:
