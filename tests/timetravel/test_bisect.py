@@ -188,6 +188,46 @@ async def test_a_quota_that_was_created_and_a_class_that_was_lowered(tmp_path: P
         ]
 
 
+async def test_a_change_before_the_first_session_is_one(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.node("n1", cpu=8), dsl.queue("root"), dsl.queue("default"), small(8))
+        await made.show(small(2))
+        await made.show(dsl.gang("bert", 2, cpu=2, queue="small", phase="Pending"))
+        await passing(made, 2)
+    found = bisect_job(tmp_path / "log", "bert")
+    assert found.found is not None
+    assert found.found.change.text.startswith("Queue small: spec.capability.cpu 8 -> 2 (session 1, ")
+    assert (found.found.session, len(found.changes)) == (1, 1)
+
+
+async def test_a_queue_that_went_kept_its_jobs_out(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await begun(made)
+        await made.delete("Queue", "small")
+        await made.show(dsl.gang("bert", 2, cpu=2, queue="small"))
+        await passing(made, 2)
+    found = bisect_job(tmp_path / "log", "bert")
+    assert found.found is not None
+    assert found.found.change.text.startswith("Queue small: gone (session 2, ")
+    assert (found.found.session, found.found.pods) == (2, 2)
+
+
+async def test_a_change_after_the_wait_is_not_said_to_have_been_tried(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await begun(made)
+        await made.show(small(2), dsl.gang("bert", 2, cpu=2, queue="small", phase="Pending", created=1))
+        await passing(made, 3)
+        await made.show(small(8))
+        await passing(made, 3)
+        await made.show(small(9))
+        await passing(made, 1)
+    found = bisect_job(tmp_path / "log", "bert")
+    assert [(one.session, one.tried) for one in found.changes] == [(2, True), (None, False), (None, False)]
+    assert found.started == 5
+    words = "not tried, as no session of that wait that can be tried had it"
+    assert [line.endswith(words) for line in found.lines()] == [False, False, True, True, False]
+
+
 async def test_without_a_change_there_is_none(tmp_path: Path) -> None:
     await write_takeover(tmp_path)
     assert next(iter(bisect_job(tmp_path / "1", "job").lines())).startswith("nothing was changed before a session")

@@ -107,20 +107,22 @@ class Taken:
 
 
 def alterations(history: History, first: int | None = None, last: int | None = None) -> list[Taken]:
-    """The changes that some sessions were the first to be decided with, in order; what was there at the first session
-    of the log is no change. Raises LogError."""
+    """The changes that some sessions were the first to be decided with, in order; what was there when the log begins,
+    or was first seen before its first session, is no change. Raises LogError."""
     reader = history.reader
     heads = [(info.head, info.number) for info in reader.sessions()]
     if not heads:
         return []
-    begin, segments, sight = heads[0][0], reader.segments(), _Sight(history.state(heads[0][0], jump=True))
+    begin, segments, sight = reader.oldest(), reader.segments(), _Sight(history.oldest())
     streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.find(type="policy", after=begin)]
     found: list[Taken] = []
     for logged in heapq.merge(*streams, key=lambda one: one.sequence):
         place = bisect_left(heads, (logged.sequence, 0))
         session = heads[place][1] if place < len(heads) else None
         change = sight.see(logged, session) if is_decision(segments, logged.sequence) else None
-        if change is not None and session is not None and (first or 0) <= session <= (last or session):
+        if change is None or (change.told.what == "created" and logged.sequence <= heads[0][0]):
+            continue
+        if session is not None and (first or 0) <= session <= (last or session):
             found.append(change)
     return found
 

@@ -35,18 +35,27 @@ ONE_BY_ONE = 8
 
 class Started(msgspec.Struct, frozen=True):
     """What came of taking one change back at the sessions in which a job waits: the first session (RFC 3339 ``time``)
-    at which the job starts then, None where it starts at none that was tried; ``pods`` of it are given nodes there."""
+    at which the job starts then, None where it starts at none that was tried; ``pods`` of it are given nodes there.
+    ``tried`` tells whether it was taken back at any, be it with others."""
 
     change: Alteration
     session: int | None
     time: str = ""
     pods: int = 0
+    tried: bool = True
+
+    def became(self) -> str:
+        """What came of it, in words."""
+        if self.session is not None:
+            return f"starts at session {self.session}"
+        return "does not start" if self.tried else "not tried, as no session of that wait that can be tried had it"
 
 
 class JobBisection(msgspec.Struct, frozen=True):
-    """Which change kept a job waiting. ``changes`` were each tried, those that let it start first; ``found`` is the one
-    with which taken back it starts earliest. ``sessions`` are those at which they were tried, of ``waits`` in which it
-    waits, in so many ``decisions``. ``started``: the session at which it did start (None: it never did)."""
+    """Which change kept a job in the wait that goes on, or the last one. ``changes`` are all, those that let it start
+    first; ``found`` is the one with which taken back it starts earliest. ``sessions`` are those at which they were
+    tried, of ``waits`` in which it waits, in so many ``decisions``. ``started``: the session at which it did start
+    (None: it never did)."""
 
     job: str
     found: Started | None
@@ -59,18 +68,18 @@ class JobBisection(msgspec.Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """The answer in a sentence, what was tried, and how."""
-        name, count = self.job.partition("/")[2], len(self.changes)
+        name, count = self.job.partition("/")[2], sum(one.tried for one in self.changes)
         then = "it never started" if self.started is None else f"it started at session {self.started}"
         if self.found is not None:
             words = f"{name} would have started at session {self.found.session} ({self.found.time}), and {then}"
             yield f"{words}: {self.found.change.text} kept it out (verified)"
         elif not count:
             yield f"nothing was changed before a session in which {name} waits; {then}"
+            yield "  what was so when the log began cannot be taken back"
         else:
             yield f"none of {counted(count, 'change')} kept {name} out: with none taken back does it start; {then}"
         for one in self.changes:
-            became = f"starts at session {one.session}" if one.session is not None else "does not start"
-            yield f"  without {one.change.text}: {became}"
+            yield f"  without {one.change.text}: {one.became()}"
         how = f"tried at {counted(self.sessions, 'session')} of {self.waits} in which it waits"
         yield f"{how}, in {counted(self.decisions, 'decision')}"
         if self.exhausted:
@@ -99,10 +108,12 @@ class _JobSearch:
         if not waits:
             raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
         self._history, self._group, self._changes = history, group, changes
-        infos = history.reader.sessions(waits[-1].first, waits[-1].last)
+        self._first = waits[-1].first
+        infos = history.reader.sessions(self._first, waits[-1].last)
         self._waits = [(info.number, info.head) for info in infos]
         self._decisions = 0
         self._tried: set[int] = set()
+        self._taken_back: set[int] = set()
         self._wait: tuple[int, Wait | None] = (0, None)
 
     @property
@@ -118,9 +129,12 @@ class _JobSearch:
             for change in self._starting(place, open_):
                 found[change.told.event] = self._earliest(change, before, place)
             before = place
-        told = [found.get(one.told.event, Started(one.told, None)) for one in self._changes]
-        told.sort(key=lambda one: (one.session is None, one.session or 0, one.change.event))
-        served = self._history.reader.rows("served_in", group=self._group, first=0)
+        told = [
+            found.get(one.told.event, Started(one.told, None, tried=one.told.event in self._taken_back))
+            for one in self._changes
+        ]
+        told.sort(key=lambda one: (one.session is None, not one.tried, one.session or 0, one.change.event))
+        served = self._history.reader.rows("served_in", group=self._group, first=self._first)
         first = told[0] if told and told[0].session is not None else None
         return JobBisection(
             self._group, first, served[0][0], told, len(self._tried), len(self._waits), self._decisions,
@@ -159,10 +173,11 @@ class _JobSearch:
 
     def _starts(self, place: int, changes: Sequence[Taken]) -> bool:
         wait = self._at(place)
-        if wait is None or wait.job is None or self._exhausted:
+        if wait is None or self._exhausted:
             return False
         self._decisions += 1
         self._tried.add(place)
+        self._taken_back.update(change.told.event for change in changes)
         return self._trials(wait, changes).lets_in(taken_back(wait.session.snapshot, changes))
 
     def _trials(self, wait: Wait, changes: Sequence[Taken]) -> Trials:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
+import numpy as np
 
 from vcd.diagnosis.funnel import Funnel
 from vcd.diagnosis.waiting import waiting_task
 from vcd.model import events as ev
 from vcd.model.objects import PriorityClass
-from vcd.model.status import READY_STATUSES
+from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.model.words import counted
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework.policy import Policy
@@ -83,7 +84,7 @@ class Trials:
         self._memory = Memory()
         self._base = wait.plan
         job = wait.job
-        self._has_pods = job is not None and bool(job.pending())
+        self._has_pods = _pods_wait(wait)
         self._holds_count = not self._places(self._base, "pipeline")  # who is already is let in only when bound
         self._ready = 0
         if job is not None:
@@ -141,6 +142,15 @@ class Trials:
     def _places(self, plan: ev.Plan, verb: ev.Verb) -> dict[str, str]:
         """The job's pods that a plan binds or lets wait for room, with their nodes."""
         return {one.key: one.node for one in plan.operations(verb, self._wait.group)}
+
+
+def _pods_wait(wait: Wait) -> bool:
+    """Whether pods of a job wait, be its queue there or not."""
+    if wait.job is not None:
+        return bool(wait.job.pending())
+    snapshot = wait.session.snapshot
+    mine = [number for number, key in enumerate(snapshot.job_keys) if key == wait.group]
+    return bool((np.isin(snapshot.tasks.job, mine) & (snapshot.tasks.status == TaskStatus.PENDING)).any())
 
 
 class Search:
