@@ -103,6 +103,25 @@ def test_a_job_that_waits_is_told_what_stands_in_its_way(busy: Path) -> None:
     assert any(line.startswith("smallest change: ") for line in lines)
 
 
+async def test_cause_and_change_are_of_one_session(tmp_path: Path) -> None:
+    """Ten minutes in a closed queue, one in a full cluster: what would have opened the queue is told, and where."""
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=8), dsl.queue("q", state="Closed"))
+        await made.show(dsl.gang("x", 1, cpu=4, on=["n1"], phase="Running"), dsl.gang("train", 1, cpu=8, queue="q"))
+        await made.cycle(seconds=600)
+        await made.show(dsl.queue("q"))
+        await made.cycle(seconds=60)
+        await made.cycle()
+    log = ("--event-log", tmp_path / "log")
+    for asked in ((), ("--session", "3")):
+        told = json.loads(run("job", "train", "--change", *asked, *log, "-o", "json").stdout)
+        assert (told["verdict"]["cause"], told["verdict"]["session"]) == ("queue-closed", 1)
+        assert (told["change"]["session"], told["obstacles"]["session"]) == (1, 3)
+        assert told["verdict"]["fix"] == ""  # nothing that is tried opens a queue, and node n1 was no matter then
+        lines = run("job", "train", "--change", *asked, *log).stdout.splitlines()
+        assert sum(line.startswith("job default/train at session 1 ") for line in lines) == 1
+
+
 def test_a_job_is_told_as_of_a_time(busy: Path) -> None:
     at_time = run("job", "large", "--at", "30s", "--event-log", busy)
     assert at_time.stdout.startswith("large waits 10 min: ")
@@ -135,6 +154,9 @@ def test_json_of_a_job_holds_its_story_and_what_was_asked_beside(busy: Path) -> 
         (("session", "--at", "30s"), "session 7 at "),
         (("queue", "small", "--at", "30s"), "queue small, sessions 1 to 7"),
         (("queue", "small", "--since", "30s"), "queue small, sessions 8 to 8"),
+        (("queue", "small", "--since", "0s"), "queue small, sessions 8 to 8"),
+        (("cluster", "--since", "0s"), "0.00056 pod-hours lost by 1 job in the stretch"),
+        (("job", "third", "--since", "0s"), "third waits 0 s: queue small may have 8 cpu"),
     ],
 )
 def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...], first: str) -> None:
@@ -148,6 +170,8 @@ def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...],
     ("arguments", "code", "words"),
     [
         (("queue",), 2, "explain queue needs a name"),
+        (("cluster", "small"), 2, "explain cluster takes no name"),
+        (("diff", "large@0", "third"), 1, "0 is no number of a session; they count from 1"),
         (("queue", "nowhere"), 1, "default"),
         (("session", "99"), 1, "99"),
         (("order", "nowhere"), 1, "nowhere"),

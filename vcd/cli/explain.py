@@ -58,12 +58,13 @@ class _Job(msgspec.Struct):
         if self.eta is not None:
             yield from api.eta_in_words(self.eta)
         yield from self.story.lines()
-        heads_shown = not self.at_session  # the story has told already how things stand at the end
+        # the story has told already how things stand at the end
+        told_of = None if self.at_session or self.obstacles is None else self.obstacles.session
         for part in (self.obstacles, self.change):
             if part is not None:
                 head, *rest = part.lines()
-                yield from rest if heads_shown else (head, *rest)
-                heads_shown = True
+                yield from rest if told_of == part.session else (head, *rest)
+                told_of = part.session
 
 
 def _plain(told: _Told) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def _story(asked: _Asked) -> _Job:
     obstacles, at_session = job.obstacles(), asked.session is not None
     if not asked.change:
         return _Job(story, verdict, obstacles, None, at_session)
-    change = job.change(job.last_wait if at_session else verdict.session)
+    change = job.change(verdict.session)
     return _Job(story, api.with_fix(verdict, change), obstacles, change, at_session)
 
 
@@ -206,6 +207,8 @@ def _check(kind: str, given: dict[str, Any]) -> None:
     """Raises UsageError for what does not go together."""
     if given["other"] and kind != "diff":
         raise click.UsageError(f"explain {kind} takes one name")
+    if given["name"] and kind == "cluster":
+        raise click.UsageError("explain cluster takes no name")
     if not given["name"] and kind not in _NAMELESS:
         raise click.UsageError(f"explain {kind} needs a name")
     for option, (key, kinds) in _OF.items():

@@ -75,9 +75,13 @@ def session_at(reader: LogReader, time: int) -> int:
 
 
 def session_after(reader: LogReader, time: int) -> int:
-    """The number of the first session that was decided at or after a time (ns). Raises NotFound where there is none."""
+    """The number of the first session that was decided at or after a time (ns), or the last one where the log goes on
+    until then without another. Raises NotFound where the log ends before."""
     ((number,),) = reader.rows("session_after", now=time)
     if number is not None:
         return int(number)
+    ((last,),) = reader.rows("session_at", now=reader.last_time())
+    if last is not None and time <= reader.last_time():
+        return int(last)
     end = moment(reader.last_time())
     raise NotFound(f"event log {reader.path}: no session is at or after {moment(time)}; it ends at {end}")

@@ -192,8 +192,8 @@ _Named = tuple[History, str, int | None]
 
 def _named(history: History, text: str, namespace: str, session: int | None) -> _Named:
     name, _, number = text.partition("@")
-    if number and not number.isdigit():
-        raise NotFound(f"{text}: {number} is no number of a session")
+    if number and not (number.isdecimal() and int(number)):
+        raise NotFound(f"{text}: {number} is no number of a session; they count from 1")
     return history, named(history, "job", name, namespace)[1], int(number) if number else session
 
 
