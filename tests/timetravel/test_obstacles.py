@@ -10,7 +10,7 @@ import pytest
 from tests import dsl
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.test_counterfactual import CAPACITY, H200, PLAIN, log_of, running, short_of_cards, short_queue
-from vcd.api import obstacles
+from vcd.api import obstacles, verdict
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles
@@ -63,6 +63,17 @@ async def test_nodes_in_words(tmp_path: Path) -> None:
         f"    next: n1 with 5 of 8 {GPU} free, held by default/x (3)",
         "    next: n3 with 1 of 1 cpu free",
     ]
+
+
+async def test_a_node_that_is_full_of_pods(tmp_path: Path) -> None:
+    path = await log_of(
+        tmp_path, PLAIN, dsl.node("n1", pods=1), running("x", 1, "n1", cpu=1), list(dsl.gang("train", 1, cpu=1))
+    )
+    found = obstacles(path, "train")
+    assert found.of_nodes() == "no node has a pod's place free (best: n1 with 0 of 1 pods free, held by default/x (1))"
+    assert verdict(path, "train").text.endswith(
+        "the cluster is full: 0 of 1 pods are free, and it needs 1; default/x holds most"
+    )
 
 
 async def test_a_gang_for_whose_last_pod_there_is_no_room(tmp_path: Path) -> None:

@@ -229,6 +229,15 @@ async def test_pods_that_are_not_there(tmp_path: Path) -> None:
     assert found.amounts == {"": {"pods": 3, "minimum": 5}}
 
 
+async def test_a_long_name_leaves_room_for_the_cause(tmp_path: Path) -> None:
+    long = "a" * 120 + "b" * 120
+    jobs = [running(long, 1, "n1", cpu=8), list(dsl.gang(long.replace("b", "c"), 1, cpu=8))]
+    found = verdict(await log_of(tmp_path, PLAIN, dsl.node("n1", cpu=8), *jobs), long.replace("b", "c"))
+    mine, other = f"{'a' * 23}...{'c' * 23}", f"default/{'a' * 15}...{'b' * 23}"
+    words = "the cluster is full: 0 of 8 cpu are free, and it needs 8"
+    assert found.text == f"{mine} waits 0 s: {words}; {other} holds most"
+
+
 async def test_a_gate_and_a_closed_queue(tmp_path: Path) -> None:
     gated = list(dsl.gang("gated", 1, cpu=1, spec={"schedulingGates": [{"name": "example.com/hold"}]}))
     closed = list(dsl.gang("closed", 1, queue="shut", cpu=1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from vcd.diagnosis.case import Diagnosis
 from vcd.model.reasons import Cause, shown
 from vcd.model.words import counted
@@ -12,8 +14,25 @@ LONGEST = 200
 """Characters that a verdict has at most."""
 
 
+_LONG = 50
+"""Characters that a name has at most in a sentence."""
+_JOBS = ("holder", "ahead")
+"""Roles of the jobs that a sentence names."""
+
+
 def said(diagnosis: Diagnosis) -> str:
     """What a job waits for."""
+    subject = {role: cut(name) if role in _JOBS else name for role, name in diagnosis.subject.items()}
+    return _said(msgspec.structs.replace(diagnosis, subject=subject))
+
+
+def cut(name: str) -> str:
+    """A name as a sentence has it: a long one without its middle, as the end tells names apart that begin alike."""
+    half = (_LONG - 3) // 2
+    return name if len(name) <= _LONG else f"{name[:half]}...{name[-half:]}"
+
+
+def _said(diagnosis: Diagnosis) -> str:
     if "passes" in diagnosis.amounts.get("", {}):  # a clause, whatever it comes to
         return _of_claim(diagnosis) if "claim" in diagnosis.subject else _of_clause(diagnosis)
     if diagnosis.words:

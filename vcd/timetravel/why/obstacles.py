@@ -152,7 +152,7 @@ class Obstacles(msgspec.Struct, frozen=True):
         if not self.nodes:
             return ""
         best = self.nodes[0]
-        asked = ", ".join(f"{self.asks.get(name, '0')} {name}" for name in best.lacks)
+        asked = ", ".join(f"{self.asks[name]} {name}" if name in self.asks else "a pod's place" for name in best.lacks)
         if self.fits:
             room = f"{self.fits} of {self.wants} pods" if self.wants > 1 else "the pod"
             return f"nodes have room for {room} that ask for {quantities_in_words(self.asks)} (next: {best.text()})"

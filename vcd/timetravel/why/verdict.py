@@ -12,7 +12,7 @@ from vcd.diagnosis.case import Diagnosis, Served, served
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
 from vcd.diagnosis.funnel import Funnel, FunnelLine
 from vcd.diagnosis.spans import HeldFor, WholeWait, dominant
-from vcd.diagnosis.verdictwords import said, shortened
+from vcd.diagnosis.verdictwords import cut, said, shortened
 from vcd.diagnosis.waiting import pending_task
 from vcd.eventlog.reader import LAST
 from vcd.model.events import ObjectGone
@@ -162,7 +162,7 @@ def verdict_on(history: History, group: str, waits: list[WholeWait], window: Log
 def _made(group: str, found: Diagnosis, since: int, waited: int, held: int, session: int, verb: str) -> Verdict:
     """A diagnosis as a verdict without a change, of which the cause ``held`` so long; times in ns."""
     seconds = round(waited / _SECOND, 6)  # a moment counts as a ns
-    text = shortened(f"{group.partition('/')[2]} {verb} {span_in_words(seconds)}: {said(found)}")
+    text = shortened(f"{cut(group.partition('/')[2])} {verb} {span_in_words(seconds)}: {said(found)}")
     share = round(held / waited, 3) if waited else 1.0
     return Verdict(
         group, found.cause, found.subject, found.amounts, moment(since), seconds, share, session, "", False, text,
