@@ -238,6 +238,14 @@ async def test_a_long_name_leaves_room_for_the_cause(tmp_path: Path) -> None:
     assert found.text == f"{mine} waits 0 s: {words}; {other} holds most"
 
 
+@pytest.mark.parametrize("actions", ["allocate", "allocate, backfill"])
+async def test_pods_that_ask_for_nothing_behind_a_cordon(tmp_path: Path, actions: str) -> None:
+    """They are there, though the gang counts them as none that could be placed."""
+    conf = PLAIN.replace("allocate", actions)
+    path = await log_of(tmp_path, conf, dsl.node("n1", unschedulable=True), list(dsl.gang("bert", 2)))
+    assert about(verdict(path, "bert")) == ("unschedulable-node", {"clause": "spec.unschedulable"})
+
+
 async def test_a_gate_and_a_closed_queue(tmp_path: Path) -> None:
     gated = list(dsl.gang("gated", 1, cpu=1, spec={"schedulingGates": [{"name": "example.com/hold"}]}))
     closed = list(dsl.gang("closed", 1, queue="shut", cpu=1))

@@ -12,7 +12,7 @@ from vcd.diagnosis.nodecause import is_of_nodes, of_nodes, of_shape
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
-from vcd.model.status import Phase
+from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.framework.reasons import cause_of
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.session.views import Job
@@ -55,6 +55,12 @@ def pods_missing(job: Job) -> Diagnosis | None:
     return Diagnosis(Cause.PODS_MISSING, {"owner": owner}, {"": {"pods": job.task_count, "minimum": job.min_available}})
 
 
+def _all_exist(job: Job) -> bool:
+    """Whether as many pods exist, of each role, as a job needs."""
+    roles = job.partition is None and job.roles_reach(tuple(TaskStatus), best_effort=True)
+    return roles and job.task_count >= job.min_available
+
+
 def _of_case(case: Case) -> Diagnosis:
     if case.job.waiting_count and case.job.waiting_count >= case.missing:
         return case.leaving()
@@ -84,8 +90,10 @@ def _of_reason(case: Case, reason: ev.Waiting) -> Diagnosis | None:
         return of_nodes(case, funnel)
     if cause == Cause.LEAVING:
         return case.leaving()
-    if cause == Cause.PODS_MISSING and (found := pods_missing(case.job)) is not None:
-        return found
+    if cause == Cause.PODS_MISSING:
+        found = pods_missing(case.job)
+        if found is not None or _all_exist(case.job):  # pods that no node takes count as if they were missing
+            return found
     given = as_given(reason)
     return msgspec.structs.replace(given, subject={**_about(case.job, cause), **given.subject})
 
