@@ -204,6 +204,40 @@ async def test_a_configuration_names_queues_by_their_new_names(tmp_path: Path) -
     assert "acme" not in text and "alice" not in text and "http://somewhere" in text
 
 
+async def test_who_measures_and_what_no_plugin_reads_is_not_told(tmp_path: Path) -> None:
+    conf = SCORED + (
+        "  - name: usage\n    arguments: {elasticsearch.username: alice, thresholds: {cpu: 80}}\n"
+        "metrics: {type: elasticsearch, address: 'https://es.acme.example', elasticsearch.username: bob,"
+        " elasticsearch.index: acme-beat, interval: 20s}\n"
+    )
+    async with scheduler(tmp_path / "log", conf) as made:
+        await made.show(dsl.node("n1"), dsl.queue("root"), dsl.queue("default"), dsl.gang("job", 1, cpu=1))
+        await made.cycle()
+    logfile.anonymise(tmp_path / "log", tmp_path / "out")
+    assert left_of({"alice", "bob", "acme", "acme-beat"}, tmp_path / "out") == set()
+    with LogReader(tmp_path / "out") as reader:
+        ((_, text, _),) = reader.rows("policies")
+    assert "cpu: 80" in text and "interval: 20s" in text and "elasticsearch" in text
+
+
+async def test_words_of_any_script_and_domains_that_look_like_vendors_are_renamed(tmp_path: Path) -> None:
+    """A label of somebody's own domain is kept, as a pod selects by it, and under another name."""
+    evil = {"nvidia.com.evil.example/owner": "zoe", "evilnvidia.com/owner": "mia", "xvolcano.sh/tier": "ute"}
+    annotations = {"volcano.sh/task-topology-task-order": "müller,東京,train", "xvolcano.sh/contact": "eva"}
+    async with scheduler(tmp_path / "log", SCORED) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", labels=evil))
+        group, pod = dsl.gang("job", 1, cpu=1, spec={"nodeSelector": evil}, annotations=annotations)
+        group["metadata"].setdefault("annotations", {}).update(annotations)
+        await made.show(group, pod)
+        await made.carry_out(await made.cycle())
+    words = {"zoe", "mia", "ute", "eva", "müller", "東京", "train", "nvidia.com.evil.example/owner", "xvolcano.sh/tier"}
+    assert "müller" in "\n".join(texts_of(tmp_path / "log"))
+    assert logfile.anonymise(tmp_path / "log", tmp_path / "out").renamed == []
+    assert logfile.verify(tmp_path / "out").problems == []
+    whole = "\n".join(texts_of(tmp_path / "out"))
+    assert [word for word in sorted(words) if word in whole or word.encode().decode("latin-1") in whole] == []
+
+
 async def test_a_log_of_several_replicas_is_refused(tmp_path: Path) -> None:
     await write_takeover(tmp_path)
     with pytest.raises(LogError, match="several replicas follow each other in it"):

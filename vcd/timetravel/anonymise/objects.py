@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,8 +15,9 @@ from vcd.model import objects
 from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload
 from vcd.model.kinds import KINDS
 from vcd.scheduling.configuration import read_policy
-from vcd.scheduling.framework.policy import Policy, PolicyError
-from vcd.scheduling.framework.registry import plugins
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.policy import METRICS, Policy, PolicyError
+from vcd.scheduling.framework.registry import actions, plugins
 from vcd.timetravel.anonymise.words import Words
 
 _AMOUNTS = frozenset(
@@ -49,13 +50,18 @@ _NAMED_BY = {
 }  # fmt: skip
 """What the texts of a field are names of; of others, names."""
 _KEPT_DOMAINS = ("kubernetes.io", "k8s.io", "volcano.sh")
+_GROUPS = ("apps/", "batch/")
+"""Groups of Kubernetes' API that are of no domain."""
 _HARDWARE_DOMAINS = ("nvidia.com", "amd.com", "intel.com", "huawei.com", "volcano.sh/vgpu")
 """Whose labels say what cards a node has: plugins read their values."""
+_WITHOUT_NAMES = [one for one in METRICS if one.kind != "str" or one.choices is not None]
+"""What is said of where usage comes from and names nobody: what came from there is in the log."""
 _READ_BY_THE_CORE = (
     "scheduling.k8s.io/group-name", "pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node",
     "volume.beta.kubernetes.io/storage-class",
 )  # fmt: skip
-_PIECE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
+_PIECE = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff./-]*")
+"""A word of a text: letters and digits of any script, and what holds names together."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
@@ -106,7 +112,7 @@ class Rewriter:
         found = []
         for owner in owners:
             version = owner.get("apiVersion", "")
-            known = "/" not in version or version.partition("/")[0].endswith(("apps", "batch", *_KEPT_DOMAINS))
+            known = "/" not in version or version.startswith(_GROUPS) or _is_of(version, _KEPT_DOMAINS)
             changed = {**owner, "name": self.words(owner.get("name", ""), "owner")}
             if owner.get("uid"):
                 changed["uid"] = self.words(owner["uid"], "uid")
@@ -123,8 +129,8 @@ class Rewriter:
         return key in self._read or _is_of(key, (*_KEPT_DOMAINS, *_HARDWARE_DOMAINS))
 
     def _annotations(self, annotations: dict[str, str]) -> dict[str, str]:
-        kept = {key: text for key, text in annotations.items() if key in self._read or "volcano.sh/" in key}
-        return {key: self.text(text) for key, text in kept.items()}
+        kept = {key: text for key, text in annotations.items() if key in self._read or _is_of(key, ("volcano.sh",))}
+        return {self.label(key): self.text(text) for key, text in kept.items()}
 
     def _compositions(self, plain: dict[str, Any]) -> None:
         """Claims of ephemeral volumes are named after pod and volume."""
@@ -246,17 +252,21 @@ class Rewriter:
         """A configuration with other words in its arguments. Raises LogError where it cannot be read."""
         try:
             plain = yaml.safe_load(text) or {}
-            for option in [one for tier in plain.get("tiers") or () for one in tier.get("plugins") or ()]:
-                if option.get("arguments"):
-                    option["arguments"] = self._argument(option["arguments"])
-            for one in plain.get("configurations") or ():
-                if one.get("arguments"):
-                    one["arguments"] = self._argument(one["arguments"])
+            declared = {name: kind.arguments for name, kind in plugins().items()}
+            options = [one for tier in plain.get("tiers") or () for one in tier.get("plugins") or ()]
+            self._rename_arguments(options, declared)
+            declared = {name: kind.arguments for name, kind in actions().items()}
+            self._rename_arguments(plain.get("configurations") or (), declared)
             if plain.get("metrics"):
-                plain["metrics"] = self._argument(plain["metrics"])
+                plain["metrics"] = self._argument(_read_of(plain["metrics"], _WITHOUT_NAMES))
             return read_policy(yaml.safe_dump(plain, sort_keys=False), logged=True)
         except (yaml.YAMLError, AttributeError, TypeError, PolicyError) as error:
             raise LogError(f"a configuration of the log cannot be written in other words: {error}") from error
+
+    def _rename_arguments(self, given: Iterable[dict[str, Any]], declared: Mapping[str, Iterable[Argument]]) -> None:
+        for one in given:
+            if one.get("arguments"):
+                one["arguments"] = self._argument(_read_of(one["arguments"], declared.get(one["name"], ())))
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -289,9 +299,20 @@ class Rewriter:
 
 
 def _is_of(key: str, domains: Iterable[str]) -> bool:
-    """Whether a key is of one of some domains, or of one below."""
-    domain = key.partition("/")[0]
-    return "/" in key and any(domain == one or domain.endswith(f".{one}") or key.startswith(one) for one in domains)
+    """Whether a key is of one of some domains, or of one below; or begins as a domain's keys in question do."""
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and any(
+        key.startswith(one) if "/" in one else domain == one or domain.endswith(f".{one}") for one in domains
+    )
+
+
+def _read_of(given: dict[str, Any], declared: Iterable[Argument]) -> dict[str, Any]:
+    """Of arguments those that are declared: nobody reads the others, and they may hold anything."""
+    return {key: value for key, value in given.items() if any(_is_called(one, key) for one in declared)}
+
+
+def _is_called(argument: Argument, key: str) -> bool:
+    return argument.key == key or (argument.is_dynamic and argument.placed(key) is not None)
 
 
 def _is_flat(value: Any) -> bool:
