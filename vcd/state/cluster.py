@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import cast
@@ -11,14 +12,14 @@ import msgspec
 import numpy as np
 
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload, payload_digest
+from vcd.model.codec import BadObject, decode_payload, encode_payload, payload_digest
 from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
 from vcd.state.interning import Changes, Interner, Pages, Rows
-from vcd.state.podrows import put_pods
+from vcd.state.podrows import PodRow, table_of
 from vcd.state.records import (
     REPEATING_ACTIONS,
     Evicted,
@@ -351,21 +352,33 @@ class ClusterState:
         amounts = (counted.containers, counted.init_containers, counted.resources)
         return self.shapes.acquire((key, _amounts_key(amounts)), make)
 
-    def take_shape(self, shape: Shape, uses: int) -> int:
-        """The number of a shape that counts with its spec's amounts, for so many pods."""
+    def _take_shape(self, shape: Shape, uses: int) -> int:
         self.resources.update(shape.requests)
         return self.shapes.acquire(spec_key(shape.spec), lambda: shape, uses)
 
-    def take_pods(self, keys: list[str], pods: list[Pod], nodes: list[str], **columns: Sequence[int]) -> None:
-        """Take over pods, new ones all, without their nodes' names, which are ``nodes``; ``columns`` is what the
-        columns hold of them, as the API server shows them."""
-        rows = [self.tasks.add(key) for key in keys]
-        self.pods, self.shown_nodes = Pages(pods), nodes
+    def _put_rows(self, specs: Sequence[PodSpec], rows: Sequence[PodRow]) -> None:
+        """Take over a checkpoint's pods, where there are none yet, as if each had been put by itself."""
+        self.digests.setdefault("Pod", {}).update([(row.key, row.digest) for row in rows])
+        try:
+            shapes = [Shape.of(spec) for spec in specs]
+            _ = [seconds_of(row.metadata.creation_timestamp) for row in rows]
+        except (QuantityError, ValueError):  # a version wrote them that could read what this one cannot
+            for row in rows:
+                self.put_object("Pod", row.key, encode_payload(row.pod(specs)))
+            return
+        uses = Counter([row.spec for row in rows])
+        numbers = [self._take_shape(shape, uses[place]) for place, shape in enumerate(shapes)]
+        pods, columns = table_of(self, numbers, rows)
+        places = [self.tasks.add(row.key) for row in rows]
         for name, values in columns.items():
-            self.tasks.fill(name, rows, values)
-        for key, row, pod in zip(keys, rows, pods, strict=True):
-            if key in self.intents or pod.status.nominated_node_name:
-                self._place(key, row)
+            self.tasks.fill(name, places, values)
+        names = columns["node"]
+        self.pods = Pages(pods)
+        self.shown_nodes = [self.node_names[number] if number >= 0 else "" for number in names]
+        self.former.update((key, None) for key in self.job_keys.values if key and key not in self.groups)
+        for row, place in zip(rows, places, strict=True):
+            if row.key in self.intents or row.status.nominated_node_name:
+                self._place(row.key, place)
 
     def _place(self, key: str, row: int) -> None:
         """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""
@@ -670,7 +683,7 @@ class ClusterState:
         for key, fields in dump.intents.items():
             volumes, annotations = dump.intended_volumes.get(key, ()), dump.intended_annotations.get(key, {})
             state._remember_intent(key, Intent(*fields, volumes, annotations))
-        put_pods(state, dump.pod_specs, dump.pods)
+        state._put_rows(dump.pod_specs, dump.pods)
         dump.pods.clear()
         dump.objects.reverse()
         while dump.objects:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
-from vcd.model.codec import encode_payload
 from vcd.model.objects import ObjectMeta, Pod, PodSpec, PodStatus
-from vcd.model.quantity import QuantityError
 from vcd.model.requests import may_be_resized
 from vcd.state.interning import Interner
 from vcd.state.records import Shape, seconds_of, spec_key, task_priority, task_status
 
-if TYPE_CHECKING:  # who holds these rows imports this module
-    from vcd.state.cluster import ClusterState
+Columns = dict[str, Sequence[int]]
 
 
 class PodRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -65,51 +62,42 @@ class PodRows:
         return True
 
 
-def put_pods(state: ClusterState, specs: Sequence[PodSpec], rows: Sequence[PodRow]) -> None:
-    """Let a state that has no pods have these, as if each had been put by itself."""
-    try:
-        shapes = [Shape.of(spec) for spec in specs]
-        created = [seconds_of(row.metadata.creation_timestamp) for row in rows]
-    except (QuantityError, ValueError):  # a version wrote them that could read what this one cannot
-        for row in rows:
-            state.put_object("Pod", row.key, encode_payload(row.pod(specs)))
-    else:
-        uses = Counter([row.spec for row in rows])
-        numbers = [state.take_shape(shape, uses[place]) for place, shape in enumerate(shapes)]
-        _put_columns(state, numbers, rows, created)
-    state.digests.setdefault("Pod", {}).update([(row.key, row.digest) for row in rows])
+class Interners(Protocol):
+    """What numbers what pods have in common."""
+
+    shapes: Interner[Shape]
+    label_sets: Interner[dict[str, str]]
+    namespaces: Interner[str]
+    schedulers: Interner[str]
+    job_keys: Interner[str]
+    node_names: Interner[str]
 
 
-def _put_columns(state: ClusterState, shapes: Sequence[int], rows: Sequence[PodRow], created: Sequence[int]) -> None:
+def table_of(interners: Interners, shapes: Sequence[int], rows: Sequence[PodRow]) -> tuple[list[Pod], Columns]:
+    """The pods of rows, without their nodes' names, and what the columns of a state hold of them, as the API server
+    shows them; ``shapes`` are the numbers of the specs' shapes. What they share is theirs from now on."""
     labels = [frozenset(row.metadata.labels.items()) for row in rows]
     shared = dict(zip(labels, [row.metadata.labels for row in rows], strict=True))
-    spaces, nodes = _same([row.metadata.namespace for row in rows]), _same([row.node for row in rows])
+    spaces, numbers = _same([row.metadata.namespace for row in rows]), [shapes[row.spec] for row in rows]
     pods = [
         Pod(
             msgspec.structs.replace(row.metadata, labels=shared[of], namespace=space),
-            state.shapes[shapes[row.spec]].spec,
+            interners.shapes[number].spec,
             row.status,
         )
-        for row, of, space in zip(rows, labels, spaces, strict=True)
+        for row, of, space, number in zip(rows, labels, spaces, numbers, strict=True)
     ]
-    groups = [pod.group_key for pod in pods]
-    state.take_pods(
-        [row.key for row in rows],
-        pods,
-        nodes,
-        shape=[shapes[row.spec] for row in rows],
-        labels=_numbers(state.label_sets, labels, shared.__getitem__),
-        namespace=_numbers(state.namespaces, spaces),
-        scheduler=_numbers(state.schedulers, [pod.spec.scheduler_name for pod in pods]),
-        job=_numbers(state.job_keys, groups, none=""),
-        node=_numbers(state.node_names, nodes, none=""),
-        status=[task_status(pod, node) for pod, node in zip(pods, nodes, strict=True)],
-        priority=[task_priority(pod) for pod in pods],
-        created=created,
-    )
-    for key in dict.fromkeys(filter(None, groups)):
-        if key not in state.groups:
-            state.former.setdefault(key, None)
+    return pods, {
+        "shape": numbers,
+        "labels": _numbers(interners.label_sets, labels, shared.__getitem__),
+        "namespace": _numbers(interners.namespaces, spaces),
+        "scheduler": _numbers(interners.schedulers, [pod.spec.scheduler_name for pod in pods]),
+        "job": _numbers(interners.job_keys, [pod.group_key for pod in pods], none=""),
+        "node": _numbers(interners.node_names, [row.node for row in rows], none=""),
+        "status": [task_status(pod, row.node) for pod, row in zip(pods, rows, strict=True)],
+        "priority": [task_priority(pod) for pod in pods],
+        "created": [seconds_of(row.metadata.creation_timestamp) for row in rows],
+    }
 
 
 def _same(texts: list[str]) -> list[str]:
