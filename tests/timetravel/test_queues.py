@@ -13,6 +13,7 @@ from vcd.api import explain_queue
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
+from vcd.timetravel.why import queues
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.queues import QueueExplanation, WaitedFor
 
@@ -322,7 +323,44 @@ def test_lines_tell_the_queues_state_only_where_it_changed(busy: Path) -> None:
     ]
 
 
-def test_a_queue_in_which_nobody_waited_is_told_so(busy: Path) -> None:
-    lines = list(explain_queue(busy, "root").lines())
+async def test_a_queue_in_which_nobody_waited_is_told_so(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("a"), dsl.queue("b"), dsl.node("n1", cpu=1), dsl.gang("job", 1, cpu=2, queue="a"))
+        await at(made, 0)
+    lines = list(explain_queue(tmp_path / "log", "b").lines())
     assert "none of its jobs waited" in lines
     assert lines[-1] == "  no job waits in it"
+
+
+async def test_jobs_of_queues_below_count_with_those_of_the_queue(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(*(dsl.queue(name) for name in ("root", "org", "other")), dsl.node("n1", cpu=1))
+        await made.show(dsl.queue("team", parent="org"))
+        await made.show(dsl.gang("job", 1, cpu=2, queue="team"), dsl.gang("else", 1, cpu=2, queue="other"))
+        await at(made, 0)
+        await at(made, 30)
+        await made.show(dsl.queue("team", parent="other"))
+        await at(made, 50)
+    waited = {
+        name: {job.group: job.seconds for job in explain_queue(tmp_path / "log", name).longest}
+        for name in ("org", "team", "other", "root")
+    }
+    assert waited == {
+        "org": {"default/job": 50},
+        "team": {"default/job": 50},
+        "other": {"default/else": 50, "default/job": 0},
+        "root": {"default/else": 50, "default/job": 50},
+    }
+    assert "2 jobs waited in it and in 3 queues below it, 2 at the end, all together:" in list(
+        explain_queue(tmp_path / "log", "root").lines()
+    )
+
+
+async def test_of_a_long_stretch_the_sessions_after_checkpoints_are_decided_again(
+    busy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = explain_queue(busy, "small")
+    monkeypatch.setattr(queues, "FOLDED", 1)
+    few = explain_queue(busy, "small")
+    assert (whole.sampled, few.sampled) == (8, 2)
+    assert (few.reasons, few.longest, few.now) == (whole.reasons, whole.longest, whole.now)

@@ -164,6 +164,11 @@ class LogReader:
         values = {"kind": kind, "key": key, "type": type, "until": LAST if until is None else until}
         return map(self._logged, self._paged(name, after, limit, **values))
 
+    def concerning(self, kinds: Sequence[str], types: Sequence[str], after: int, until: int) -> Iterator[Logged]:
+        """The events after one and up to another that show objects of some kinds, or are of some types, in order."""
+        named, of = (msgspec.json.encode(names).decode() for names in (kinds, types))
+        return map(self._logged, self._paged("events_concerning", after, until=until, kinds=named, types=of))
+
     def last(self, count: int) -> Iterator[Logged]:
         """The last events, in order."""
         tail = self.rows("events_last", limit=count)

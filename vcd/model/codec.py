@@ -193,6 +193,23 @@ def group_status(payload: bytes) -> PodGroupStatus:
     return _decoded(_group_status_decoder, payload, "PodGroup").status
 
 
+class _QueueNaming(Projected, frozen=True):
+    queue: str = ""
+
+
+class _QueueNamingOnly(Projected, frozen=True):
+    spec: _QueueNaming = _QueueNaming()
+
+
+_queue_naming_decoder = msgspec.msgpack.Decoder(_QueueNamingOnly)
+
+
+def group_queue(payload: bytes) -> str:
+    """The queue that a PodGroup's payload names, empty for none; the rest is not decoded. Raises BadObject for bytes
+    that are no payload."""
+    return _decoded(_queue_naming_decoder, payload, "PodGroup").spec.queue
+
+
 class _GroupNaming(Projected, frozen=True):
     namespace: str = ""
     annotations: dict[str, str] = msgspec.field(default_factory=dict)

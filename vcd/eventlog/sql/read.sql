@@ -54,6 +54,12 @@ WHERE sequence > :after AND sequence <= :until
     AND (:kind IS NULL OR kind = :kind) AND (:type IS NULL OR type = :type)
 ORDER BY sequence LIMIT :limit
 
+-- name: events_concerning
+SELECT sequence, time, type, kind, key, resource_version, payload FROM event
+WHERE sequence > :after AND sequence <= :until
+    AND (kind IN (SELECT value FROM json_each(:kinds)) OR type IN (SELECT value FROM json_each(:types)))
+ORDER BY sequence LIMIT :limit
+
 -- name: events_of
 SELECT sequence, time, type, kind, key, resource_version, payload FROM event
 WHERE key = :key AND key <> '' AND sequence > :after AND sequence <= :until

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -20,15 +19,18 @@ from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, keys_of
 from vcd.timetravel.why.news import changed_fields
+from vcd.timetravel.why.queuewaits import QueueCourse, WaitedFor, WaitingJob, first_sessions_after
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of, queue_in
+from vcd.timetravel.why.sessions import EvictedPod
 from vcd.timetravel.words import moment
 
 SAMPLES = 40
 """How many sessions are decided again for the figures, the last one aside."""
+FOLDED = 20_000
+"""Of a stretch of more events only sessions that follow checkpoints are decided again: nothing is folded for them."""
 
-_LONGEST = 5
-"""How many jobs are listed that waited longest, and how many evictions that were last."""
+_LAST = 5
+"""How many evictions are listed that were last."""
 _SECOND = 1e9
 
 
@@ -55,33 +57,14 @@ class QueueSpan(msgspec.Struct, omit_defaults=True):
     figures: QueueFigures | None = None
 
 
-class WaitedFor(msgspec.Struct):
-    """A reason for which jobs of the queue waited: ``seconds`` of all ``jobs`` together, and of ``longest`` alone."""
-
-    reason: str
-    seconds: float
-    jobs: int
-    longest: str
-    longest_seconds: float
-
-
-class WaitingJob(msgspec.Struct, omit_defaults=True):
-    """A job that waited, ``seconds`` in all; ``still`` at the end for what ``waiting`` says."""
-
-    group: str
-    seconds: float
-    still: bool = False
-    waiting: str = ""
-
-
 class QueueExplanation(msgspec.Struct, omit_defaults=True):
     """One queue from session ``first`` to session ``last``, over ``seconds``; times are RFC 3339.
 
     ``spans`` come from ``sampled`` sessions that were decided again, and so does ``overused_seconds``; ``reasons``,
-    ``longest`` and the evictions from the records of all sessions. ``waited`` jobs waited at some time,
-    ``waiting`` do at the end. A gang's missing minimum is counted as a reason only where there is no other.
-    ``evictions`` are those of the queue's pods, ``evictions_for`` those that made room for its jobs. ``now`` tells in
-    sentences how it stands at the end, ``notes`` what could not be told.
+    ``longest`` and the evictions from the records of all sessions, of the queue's jobs and of those of the queues
+    ``below`` it. ``waited`` jobs waited at some time, ``waiting`` do at the end. A gang's missing minimum is counted as
+    a reason only where there is no other. ``evictions`` are those of these jobs' pods, ``evictions_for`` those that
+    made room for these jobs. ``now`` tells in sentences how it stands at the end, ``notes`` what could not be told.
     """
 
     queue: str
@@ -102,6 +85,7 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
     evictions: list[EvictedPod]
     evictions_for: list[EvictedPod]
     now: list[str]
+    below: int = 0
     notes: list[str] = []
 
     def lines(self) -> Iterator[str]:
@@ -128,11 +112,15 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
             told = "; ".join(words) or "nothing allocated, nothing asked for"
             yield f"  {span.start}  {span_in_words(span.seconds):<12}  {told}"
 
+    def _below(self, words: str) -> str:
+        return f"{words} {counted(self.below, 'queue')} below it" if self.below else ""
+
     def _waits(self) -> Iterator[str]:
         if not self.waited:
-            yield "none of its jobs waited"
+            yield f"none of its jobs waited{self._below(', nor of those of')}"
             return
-        yield f"{counted(self.waited, 'job')} waited, {self.waiting:,} at the end, all together:"
+        where = self._below(" in it and in")
+        yield f"{counted(self.waited, 'job')} waited{where}, {self.waiting:,} at the end, all together:"
         for one in self.reasons:
             who = f"{counted(one.jobs, 'job')}, longest {one.longest} with {span_in_words(one.longest_seconds)}"
             yield f"  {span_in_words(one.seconds)} at {one.reason} ({who if one.jobs > 1 else one.longest})"
@@ -148,9 +136,10 @@ def explain_queue(
 ) -> QueueExplanation:
     """Explain a queue from session ``first`` to session ``last`` of a log (None: from its beginning, to its end).
 
-    Waits and evictions are folded from all sessions of the range; for the figures at most ``samples`` of them and the
-    last one are decided again. Raises NotFound when there is no such queue or session, naming those there are, and
-    LogError for what the log does not hold.
+    Waits and evictions are those of all sessions of the range, in the queue and in those below it; for the figures at
+    most ``samples`` of them and the last one are decided again, of a long log those that follow its checkpoints. Raises
+    NotFound when there is no such queue or session, naming those there are, and LogError for what the log does not
+    hold.
     """
     reader, oldest = history.reader, history.oldest()
     infos = _sessions(reader, first, last)
@@ -203,108 +192,6 @@ def _edits(reader: LogReader, name: str, known: Object | None, after: int, until
             yield QueueEdit(moment(logged.time), text)
 
 
-# --- waits ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _JobWait:
-    """How long a job waited, in ns, and by reason; while it waits, since when (event and time) and for what."""
-
-    total: int = 0
-    by_reason: Counter[str] = field(default_factory=Counter)
-    sequence: int = 0
-    since: int = 0
-    waits: tuple[ev.Waiting, ...] = ()
-
-
-class _Waits:
-    """The waits of a queue's jobs, folded from what all sessions say changed."""
-
-    def __init__(self, queue: str, gone: dict[str, list[tuple[int, int]]]) -> None:
-        self._queue = queue
-        self._gone = gone
-        self._open: set[str] = set()
-        self.jobs: dict[str, _JobWait] = {}
-
-    def see(self, info: SessionInfo, state: ClusterState, changes: Iterable[ev.Waiting]) -> None:
-        """A session: who left before it, who waits as it begins, and what it says of whom."""
-        self.leave(info.sequence, info.time, state)
-        for group in state.waiting:
-            if group not in self._open and queue_in(state, group) == self._queue:
-                self.set(group, info.head, info.time, state.waiting[group])
-        for group, reasons in ev.waits_by_group(changes).items():
-            if group in self._open or queue_in(state, group) == self._queue:
-                self.set(group, info.sequence, info.time, reasons)
-
-    def set(self, group: str, sequence: int, time: int, waits: tuple[ev.Waiting, ...]) -> None:
-        """From now on a group waits for this, or for nothing."""
-        if not waits and group not in self._open:
-            return
-        job = self.jobs.setdefault(group, _JobWait())
-        if job.waits and time > job.since:
-            job.total += time - job.since
-            job.by_reason.update(dict.fromkeys(_reasons(job.waits), time - job.since))
-        job.sequence, job.since, job.waits = sequence, time, waits
-        if waits:
-            self._open.add(group)
-        else:
-            self._open.discard(group)
-
-    def leave(self, sequence: int, time: int, state: ClusterState) -> None:
-        """Groups that are gone or in another queue wait here no longer, nor do those of which the state says so: where
-        another replica's log goes on, nobody said that they stopped. A deletion has a time of its own."""
-        stay = {group for group in self._open if group in state.waiting and queue_in(state, group) == self._queue}
-        for group in sorted(self._open - stay):
-            gone = (at for number, at in self._gone.get(group, ()) if self.jobs[group].sequence < number <= sequence)
-            self.set(group, sequence, next(gone, time), ())
-
-    def finish(self, time: int) -> None:
-        """Count what is still waited for up to a time, without an end to it; forget who did not wait for any time."""
-        for group in sorted(self._open):
-            self.set(group, self.jobs[group].sequence, time, self.jobs[group].waits)
-        self.jobs = {group: job for group, job in self.jobs.items() if job.total or job.waits}
-
-    def by_reason(self) -> list[WaitedFor]:
-        """Time by reason, the longest first."""
-        found: dict[str, dict[str, int]] = {}
-        for group, job in sorted(self.jobs.items()):
-            for reason, length in job.by_reason.items():
-                found.setdefault(reason, {})[group] = length
-        told = []
-        for reason, lengths in sorted(found.items()):
-            longest = max(lengths, key=lambda group: lengths[group])
-            total = sum(lengths.values()) / _SECOND
-            told.append(WaitedFor(reason, total, len(lengths), longest, lengths[longest] / _SECOND))
-        return sorted(told, key=lambda one: -one.seconds)
-
-    def longest(self) -> list[WaitingJob]:
-        """The jobs that waited longest."""
-        jobs = sorted(self.jobs.items(), key=lambda item: (-item[1].total, item[0]))[:_LONGEST]
-        return [
-            WaitingJob(group, job.total / _SECOND, bool(job.waits), waits_in_words(all_told(job.waits)))
-            for group, job in jobs
-        ]
-
-    @property
-    def waiting(self) -> int:
-        """How many wait now."""
-        return len(self._open)
-
-
-def _reasons(waits: Sequence[ev.Waiting]) -> list[str]:
-    """What a wait is counted for: the gang's minimum only where nothing else says why it is missing."""
-    return list((kinds_of(one for one in waits if one.gate != "gang") or kinds_of(waits)).values())
-
-
-def _deletions(reader: LogReader, after: int) -> dict[str, list[tuple[int, int]]]:
-    """When groups were deleted: event and time, by key."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for logged in reader.find(kind="PodGroup", type="gone", after=after):
-        if isinstance(logged.event, ev.ObjectGone):
-            found.setdefault(logged.event.key, []).append((logged.sequence, logged.time))
-    return found
-
-
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
@@ -321,7 +208,7 @@ class _Samples:
     def take(self, history: History, info: SessionInfo) -> None:
         """Decide a session again and look at the queue."""
         try:
-            _, session = history.rerun(info.number, jump=False)
+            _, session = history.rerun(info.number)
         except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
             self.failed.append(f"deciding session {info.number} again fails with {type(error).__name__}: {error}")
             return
@@ -343,10 +230,14 @@ class _Samples:
             span.seconds = (end - start) / _SECOND
 
 
-def _chosen(infos: Sequence[SessionInfo], samples: int) -> frozenset[int]:
-    """The numbers of at most so many sessions, evenly spaced, and of the last."""
-    count = min(samples, len(infos))
-    return frozenset({infos[i * len(infos) // count].number for i in range(count)} | {infos[-1].number})
+def _chosen(reader: LogReader, infos: Sequence[SessionInfo], samples: int) -> list[SessionInfo]:
+    """At most so many sessions, evenly spaced, and the last."""
+    among = infos
+    if infos[-1].head - infos[0].head > FOLDED:
+        among = first_sessions_after(infos, [one.sequence for one in reader.checkpoints()])
+    count = min(samples, len(among))
+    chosen = [among[place * len(among) // count] for place in range(count)]
+    return chosen if chosen[-1:] == [infos[-1]] else [*chosen, infos[-1]]
 
 
 def _state(figures: QueueFigures) -> str:
@@ -387,24 +278,11 @@ def _amount(figures: QueueFigures, resource: str) -> str:
 def _explained(
     history: History, name: str, infos: Sequence[SessionInfo], edits: list[QueueEdit], samples: int
 ) -> QueueExplanation:
-    """The sessions one after the other: the state is folded once, and stands at the head of each in its turn."""
     reader = history.reader
-    chosen = _chosen(infos, samples)
-    waits, figures = _Waits(name, _deletions(reader, infos[0].head)), _Samples(name)
-    evictions: list[EvictedPod] = []
-    evictions_for: list[EvictedPod] = []
-    for number, info in enumerate(infos):
-        state = history.state(info.head, jump=not number)
-        plan = reader.session(info.number).accepted()
-        waits.see(info, state, plan.waiting)
-        for one in (each for statement in plan.statements for each in evicted_by(statement, info, state)):
-            if one.queue == name:
-                evictions.append(one)
-            if one.for_queue == name:
-                evictions_for.append(one)
-        if info.number in chosen:
-            figures.take(history, info)
-    end = _end(history, infos[-1], waits)
+    course, end = _course(history, name, infos)
+    figures = _Samples(name)
+    for info in _chosen(reader, infos, samples):
+        figures.take(history, info)
     figures.finish(end)
     return QueueExplanation(
         name, infos[0].number, infos[-1].number, moment(infos[0].time), moment(end),
@@ -414,29 +292,32 @@ def _explained(
         edits=edits,
         spans=figures.spans,
         overused_seconds=sum(span.seconds for span in figures.spans if span.overused),
-        waited=len(waits.jobs),
-        waiting=waits.waiting,
-        reasons=waits.by_reason(),
-        longest=waits.longest(),
-        evictions=evictions,
-        evictions_for=evictions_for,
-        now=_now(name, figures.spans, waits),
+        waited=len(course.jobs),
+        waiting=course.waiting,
+        reasons=course.by_reason(),
+        longest=course.longest(),
+        evictions=course.evictions,
+        evictions_for=course.evictions_for,
+        now=_now(name, figures.spans, course),
+        below=course.below,
         notes=figures.failed,
     )  # fmt: skip
 
 
-def _end(history: History, info: SessionInfo, waits: _Waits) -> int:
-    """The time up to which what the last session left counts: the next session's, or that of the log's last event."""
-    reader = history.reader
-    following = next(reader.sessions(info.number + 1, None, 1), None)
+def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[QueueCourse, int]:
+    """What happened to the queue's jobs, and the time up to which what the last session left counts: the next
+    session's, or that of the log's last event."""
+    reader, last = history.reader, infos[-1]
+    following = next(reader.sessions(last.number + 1, None, 1), None)
     head, time = (reader.head(), reader.last_time()) if following is None else (following.head, following.time)
-    time = max(time, info.time)
-    waits.leave(head, time, history.state(head))
-    waits.finish(time)
-    return time
+    begin = reader.oldest() if next(reader.sessions(limit=1)) == infos[0] else infos[0].head
+    course = QueueCourse(name, reader, history.state(begin, jump=True) if begin else ClusterState())
+    course.follow(infos, begin, head, lambda sequence: history.state(sequence, jump=True))
+    course.finish(max(time, last.time))
+    return course, max(time, last.time)
 
 
-def _now(name: str, spans: Sequence[QueueSpan], waits: _Waits) -> list[str]:
+def _now(name: str, spans: Sequence[QueueSpan], course: QueueCourse) -> list[str]:
     """How the queue stands at the end."""
     told = []
     figures = spans[-1].figures if spans else None
@@ -449,10 +330,10 @@ def _now(name: str, spans: Sequence[QueueSpan], waits: _Waits) -> list[str]:
         )
         told.append(f"queue {name} is {_state(figures)}{share}{overused}")
         told += _amounts(figures) or ["it has nothing, and nobody asks for anything"]
-    still = sorted(((job.total, group) for group, job in waits.jobs.items() if job.waits), reverse=True)
+    still = sorted(((job.total, group) for group, job in course.jobs.items() if job.waits), reverse=True)
     if still:
         length, group = still[0]
-        reasons = waits_in_words(all_told(waits.jobs[group].waits))
+        reasons = waits_in_words(all_told(course.jobs[group].waits))
         told.append(
             f"{counted(len(still), 'job')} waiting, longest {group} for {span_in_words(length / _SECOND)}: {reasons}"
         )
@@ -469,8 +350,8 @@ def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str
     pairs = Counter((one.action, one.queue or "none", one.for_queue or "none") for one in evictions)
     for (action, loser, winner), count in pairs.most_common():
         yield f"  {counted(count, 'pod')} of queue {loser} by {action} for queue {winner}"
-    if len(evictions) > _LONGEST:
-        yield f"  the last {_LONGEST} of them:"
-    for one in evictions[-_LONGEST:]:
+    if len(evictions) > _LAST:
+        yield f"  the last {_LAST} of them:"
+    for one in evictions[-_LAST:]:
         reason = f" ({one.reason})" if one.reason else ""
         yield f"  {one.time}  session {one.session}: {one.pod} on {one.node} for {one.for_group}{reason}"

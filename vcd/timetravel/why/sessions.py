@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -241,14 +242,19 @@ def group_in(state: ClusterState, pod: str) -> str:
     return "" if shown is None else shown.group_key
 
 
-def evicted_by(statement: ev.Statement, info: SessionInfo, state: ClusterState) -> list[EvictedPod]:
-    """The evictions of a statement; ``state`` is the one that its session was decided from."""
-    wanted = queue_in(state, statement.group)
+def evicted_by(
+    statement: ev.Statement,
+    info: SessionInfo,
+    queue_of: Callable[[str], str],
+    group_of: Callable[[str, SessionInfo], str],
+) -> list[EvictedPod]:
+    """The evictions of a statement, by what tells the queue of a group and the group of a pod as of its session."""
+    wanted = queue_of(statement.group)
     found = []
     for one in statement.operations:
         if one.verb == "evict":
-            group = group_in(state, one.key)
-            place = (one.key, one.node, group, queue_in(state, group))
+            group = group_of(one.key, info)
+            place = (one.key, one.node, group, queue_of(group))
             found.append(
                 EvictedPod(
                     info.number, moment(info.time), statement.action, *place, statement.group, wanted, one.reason
@@ -263,7 +269,7 @@ def _decided(history: History, info: SessionInfo, record: ev.SessionDecided, sta
         decided = Decided(number, statement.action, statement.group, queue_in(state, statement.group))
         decided.binds = {one.key: one.node for one in statement.operations if one.verb == "bind"}
         decided.held = {one.key: one.node for one in statement.operations if one.verb == "pipeline"}
-        decided.evictions = evicted_by(statement, info, state)
+        decided.evictions = evicted_by(statement, info, partial(queue_in, state), lambda pod, _: group_in(state, pod))
         decided.dropped = stale.get(number, "")
         found.append(decided)
     _add_outcomes(history, info, plan, [decided for decided in found if not decided.dropped])
