@@ -1,5 +1,17 @@
 """vcd: the Volcano batch scheduler for Kubernetes, event-sourced, replayable and explainable."""
 
-from vcd.api import PlanResult, __version__, explain, open, plan, replay
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vcd.api import PlanResult, __version__, explain, open, plan, replay
 
 __all__ = ["PlanResult", "__version__", "explain", "open", "plan", "replay"]
+
+
+def __getattr__(name: str) -> Any:
+    """What ``vcd.api`` offers, which is imported when the first of it is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from vcd import api
+
+    return getattr(api, name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import importlib
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
@@ -20,7 +21,6 @@ from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
 from vcd.scheduling.framework.reasons import in_words as reason_in_words
 from vcd.scheduling.framework.registry import RegistryError, describe_policy
 from vcd.timetravel import logfile, planning
-from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
 from vcd.timetravel.differences import Difference
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import opened
@@ -28,18 +28,9 @@ from vcd.timetravel.log import Log, LoggedJob
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.older import up_to_date
 from vcd.timetravel.overview import Glance, NodeUse, Overview, glances, overview
-from vcd.timetravel.parallel import processors
 from vcd.timetravel.planning import PlanResult
-from vcd.timetravel.replay import Replayed, replay
 from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
 from vcd.timetravel.times import BadTime
-from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
-from vcd.timetravel.whatif.edits import EditError, read_edits
-from vcd.timetravel.whatif.fill import Filling, fill
-from vcd.timetravel.whatif.forecasts import Submission
-from vcd.timetravel.whatif.report import html_report
-from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
-from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
 from vcd.timetravel.why.causes import FirstCauses
 from vcd.timetravel.why.changes import Change, What
 from vcd.timetravel.why.compare import JobDifference
@@ -52,6 +43,64 @@ from vcd.timetravel.why.queues import SAMPLES, QueueExplanation
 from vcd.timetravel.why.sessions import SessionExplanation
 from vcd.timetravel.why.verdict import Verdict, with_fix
 from vcd.timetravel.words import moment
+
+if TYPE_CHECKING:
+    from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
+    from vcd.timetravel.parallel import processors
+    from vcd.timetravel.replay import Replayed, replay
+    from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
+    from vcd.timetravel.whatif.edits import EditError, read_edits
+    from vcd.timetravel.whatif.fill import Filling, fill
+    from vcd.timetravel.whatif.forecasts import Submission
+    from vcd.timetravel.whatif.report import html_report
+    from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
+    from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
+
+_LATER = {
+    "vcd.timetravel.parallel": ("processors",),
+    "vcd.timetravel.replay": ("Replayed", "replay"),
+    "vcd.timetravel.bisect": (
+        "JobBisection",
+        "WaitsBisection",
+        "bisect_job",
+        "bisect_waits",
+    ),
+    "vcd.timetravel.whatif.compare": (
+        "Comparison",
+        "Run",
+        "Variant",
+        "whatif",
+    ),
+    "vcd.timetravel.whatif.edits": (
+        "EditError",
+        "read_edits",
+    ),
+    "vcd.timetravel.whatif.fill": (
+        "Filling",
+        "fill",
+    ),
+    "vcd.timetravel.whatif.forecasts": ("Submission",),
+    "vcd.timetravel.whatif.report": ("html_report",),
+    "vcd.timetravel.whatif.submit": (
+        "RUNS",
+        "eta",
+        "eta_in_words",
+        "submit",
+    ),
+    "vcd.timetravel.whatif.sweep": (
+        "Sweep",
+        "sweep",
+        "variants_of",
+    ),
+}
+"""What few commands ask for, by module: it is imported when it is asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def plan(

@@ -50,7 +50,7 @@ async def test_another_process_finds_what_this_one_does(
 ) -> None:
     """Long logs are folded beside everything else."""
     monkeypatch.setattr(logfile, "LONG", 0 if beside else 1 << 60)
-    monkeypatch.setattr(logfile, "processors", lambda: 2)
+    monkeypatch.setattr("vcd.timetravel.parallel.processors", lambda: 2)
     assert logfile.verify(busy).problems == []
     async with EventLog.open(busy) as log:
         await log.checkpoint(log.head, ClusterState().dump())

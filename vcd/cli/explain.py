@@ -50,7 +50,7 @@ class _Job(msgspec.Struct):
     obstacles: api.Obstacles | None = None
     change: api.Counterfactual | None = None
     at_session: bool = False
-    eta: api.Submission | None = None
+    eta: Any = None  # an ``api.Submission``, for which much is imported
 
     def lines(self) -> Iterator[str]:
         if self.verdict is not None:

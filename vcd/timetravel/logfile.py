@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,13 +17,14 @@ from vcd.eventlog import LogError as LogError
 from vcd.eventlog import Logged, LogReader
 from vcd.eventlog import Verified as Verified
 from vcd.eventlog import Written as Written
+from vcd.eventlog.verify import Fold
 from vcd.model.events import PolicyLoaded
 from vcd.model.words import rfc3339
 from vcd.scheduling.framework.policy import digest_of
 from vcd.state.cluster import ClusterState
-from vcd.timetravel.anonymise import rewrite
-from vcd.timetravel.anonymise.rewrite import Anonymised as Anonymised
-from vcd.timetravel.parallel import beside, processors
+
+if TYPE_CHECKING:
+    from vcd.timetravel.anonymise.rewrite import Anonymised as Anonymised
 
 _POLL_SECONDS = 0.2
 LONG = 20_000
@@ -103,11 +104,7 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     with LogReader(path) as reader:
         fold = None if reader.segments() else _fold
         is_long = reader.head() > LONG
-    if fold is None or not is_long or processors() == 1:
-        found = eventlog.verify(path, fold, noted)
-    else:
-        with beside() as begin:
-            found = eventlog.verify(path, fold, noted, begin)
+    found = _refolded_beside(path, fold, noted) if fold and is_long else eventlog.verify(path, fold, noted)
     if found.problems:
         return found
     with LogReader(path) as reader:
@@ -125,6 +122,16 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     return msgspec.structs.replace(found, problems=missing, uncovered=[*found.uncovered, *unproven])
 
 
+def _refolded_beside(path: str | Path, fold: Fold, noted: Head | None) -> Verified:
+    """What is found of a log of which another process folds the events, where there is a processor for it."""
+    from vcd.timetravel.parallel import beside, processors  # which take longer than most questions to a log
+
+    if processors() == 1:
+        return eventlog.verify(path, fold, noted)
+    with beside() as begin:
+        return eventlog.verify(path, fold, noted, begin)
+
+
 def _fold(before: bytes, events: Iterator[Logged]) -> bytes:
     try:
         state = ClusterState.load(before) if before else ClusterState()
@@ -140,10 +147,10 @@ def export(path: str | Path, out: str | Path, first: int | None = None, last: in
     return eventlog.export(path, out, _fold, first, last)
 
 
-def anonymise(
-    path: str | Path, out: str | Path, first: int | None = None, last: int | None = None
-) -> rewrite.Anonymised:
+def anonymise(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Anonymised:
     """The same without names, to be given away: see ``vcd.timetravel.anonymise.rewrite``. Raises LogError."""
+    from vcd.timetravel.anonymise import rewrite  # which few who have to do with a log need
+
     return rewrite.anonymised(path, out, _fold, first, last)
 
 
