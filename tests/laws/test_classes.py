@@ -15,6 +15,7 @@ import pytest
 
 from tests.dsl import ONE_TIER, Manifest, flat, gang, group, node, pod, queue
 from tests.laws.answering import Answering
+from tests.laws.keeping import keeping_case
 from tests.reference.carded import CARD_RESOURCES, carded_case
 from tests.reference.clusters import RandomCase, random_case
 from tests.reference.crowded import crowded_case
@@ -70,6 +71,7 @@ CASES: dict[str, Callable[[int], RandomCase]] = {
     "numa": machine_case,
     "rebalance": rebalance_case,
     "reclaim": reclaim_case,
+    "kept parts": keeping_case,
 }
 
 

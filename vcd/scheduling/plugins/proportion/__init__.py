@@ -122,8 +122,8 @@ class ProportionPlugin(KeepsAccounts):
             self._update_share(account)
         self._pools: dict[bytes, _Pool] = {}
         self._pool_of_shape: dict[Shape, _Pool] = {}
-        self._kept: dict[int, set[str]] = {}
-        """Queues that kept tasks from a job that would reclaim, by the job's index."""
+        self._kept: dict[int, _Kept] = {}
+        """By the index of a job that would reclaim."""
 
     # --- accounts ---------------------------------------------------------------------------------------------------
 
@@ -335,10 +335,11 @@ class ProportionPlugin(KeepsAccounts):
         """
         index, pool = reclaimer.job.queue.index, self._pool(reclaimer)
         held, part = pool.held[index], pool.parts[index]
-        kept = self._kept.setdefault(reclaimer.job.index, set())
+        kept = self._kept.get(reclaimer.job.index) or self._kept.setdefault(reclaimer.job.index, _Kept(reclaimer.job))
         for column, amount in enumerate(reclaimer.amounts):
             if amount and column != self._pods and held[column] + amount >= part[column] + TOLERANCE:
-                kept.update([task.job.queue.name for task in tasks])
+                for task in tasks:
+                    kept.add(task.job.queue.name)
                 return []
         return _AbovePart(pool, kept)
 
@@ -355,11 +356,14 @@ class ProportionPlugin(KeepsAccounts):
         self._update_share(account)
 
     def close(self, session: Session) -> None:
-        """Jobs that found nobody to make room tell whose room was not for them."""
+        """Jobs that found nobody to make room tell whose room was not for them, in one reason."""
         for job in session.jobs_with_pending() if self._kept else ():
-            names = self._kept.get(job.index)
-            if names and not job.waiting_count:
-                job.note("queue", self.name, _OTHERS_PART({"queues": ", ".join(sorted(names))}))
+            told = [one for one in job.why if one.plugin == self.name and _is_others_part(one.reason)]
+            if told:
+                job.why[:] = [one for one in job.why if one not in told]
+                names = {name for one in told if isinstance(one.reason, Reason) for _, name in one.reason.names}
+                if not job.waiting_count:
+                    job.note("queue", self.name, _OTHERS_PART({"queues": ", ".join(sorted(names))}))
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 
@@ -388,13 +392,33 @@ class ProportionPlugin(KeepsAccounts):
                     yield from resource_gauges(series, queue.name, resources, limits.tolist())
 
 
+class _Kept:
+    """The queues that kept tasks from a job that would reclaim: each is among the job's reasons at once, as these are
+    true of those, too, for which it is tried."""
+
+    __slots__ = ("_job", "_names")
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._names: set[str] = set()
+
+    def add(self, name: str) -> None:
+        if name not in self._names:
+            self._names.add(name)
+            self._job.note("queue", ProportionPlugin.name, _OTHERS_PART({"queues": name}))
+
+
+def _is_others_part(reason: Reason | str) -> bool:
+    return isinstance(reason, Reason) and reason.code == _OTHERS_PART.name
+
+
 class _AbovePart(Allowance):
     """Tasks of queues that hold more than their part of anything, each that goes leaving its queue less. ``kept`` gets
     the names of those whose tasks stay."""
 
     tells = True
 
-    def __init__(self, pool: _Pool, kept: set[str]) -> None:
+    def __init__(self, pool: _Pool, kept: _Kept) -> None:
         self._pool = pool
         self._kept = kept
         self._left: dict[int, list[int]] = {}
