@@ -101,9 +101,9 @@ def _of_search(search: VictimSearch) -> list[str]:
 
 
 def _victim_key(standing: Any, indexed: bool) -> tuple[Any, ...]:
-    gives = tuple(each.key for each in standing.gives)
-    said = tuple(each.key for each in standing.said)
-    return (gives, standing.queue.key, standing.job.key, said, standing.number if indexed else 0, standing.created)
+    """The key of a task; a job's age and name do not count, as tasks of jobs alike to all plugins go in one order."""
+    gives, job, said = (tuple(each.key for each in of) for of in (standing.gives, standing.job.said, standing.said))
+    return (gives, standing.queue.key, job, said, standing.number if indexed else 0, standing.created)
 
 
 def _of_evictions(session: Session, trace: Trace) -> list[str]:
