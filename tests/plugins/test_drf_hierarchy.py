@@ -12,6 +12,7 @@ from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import all_told
+from vcd.scheduling.framework.standing import standing_of_queue
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.drf.hierarchy import ONE, Places
 from vcd.scheduling.session.session import Session
@@ -592,6 +593,23 @@ def test_the_sums_kept_are_those_of_the_recursion(
     for statement in reversed(statements):
         statement.discard()
     assert all_standings(session) == start
+
+
+def test_where_a_queue_stood_stays_what_it_was_then() -> None:
+    """Its key compares as things stand; what is written down of it does not change with what is placed later."""
+    jobs = [gang("g", 2, queue="a", cpu=2), gang("h", 2, queue="b", cpu=2)]
+    session = session_of(
+        node("n", cpu=8), placed("a", "root/a", "1/1"), placed("b", "root/b", "1/1"), *jobs, conf=HIERARCHICAL
+    )
+    who, (first, second) = framework_of(session).participants, (session.queues["a"], session.queues["b"])
+    before = standing_of_queue(who, first)
+    assert before.key == framework_of(session).queue_key(first)
+    (figures,) = [each.shown() for each in before.said if each.plugin == "drf"]
+    task = next(iter(next(job for job in session.all_jobs() if job.queue is first).tasks()))
+    Statement(session.trial, "test", task.job).allocate(task, 0)
+    assert framework_of(session).queue_key(first) > framework_of(session).queue_key(second)
+    assert [each.shown() for each in before.said if each.plugin == "drf"] == [figures]
+    assert before.key < standing_of_queue(who, first).key
 
 
 def all_standings(session: Session) -> list[Any]:

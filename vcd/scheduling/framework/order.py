@@ -45,6 +45,19 @@ class Label(NamedTuple):
     shown: Callable[[Any], str] = plain
 
 
+class LiveKey:
+    """A key that compares as things stand at that moment: what is placed meanwhile changes it."""
+
+    def now(self) -> Any:
+        """The key as it is now, which stays so; to all others it compares as this one does now."""
+        raise NotImplementedError
+
+
+def settled(key: Any) -> Any:
+    """A plugin's key as it is now, for who looks at it later."""
+    return key.now() if isinstance(key, LiveKey) else key
+
+
 PRIORITY = Label("priority", "higher priority", "lower priority", lambda value: str(-value))
 SHARE = Label("share", "smaller share", "larger share")
 

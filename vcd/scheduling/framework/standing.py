@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vcd.model.words import rfc3339
-from vcd.scheduling.framework.order import Label, labels_of, plain
+from vcd.scheduling.framework.order import Label, labels_of, plain, settled
 from vcd.scheduling.framework.rules import Participants, plugin_of
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Job, Task
@@ -32,7 +32,7 @@ class Precedence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OrderKey(NamedTuple):
-    """A plugin's key at a point that orders, and what it declares of its keys there."""
+    """A plugin's key at a point that orders, as it was then, and what it declares of its keys there."""
 
     plugin: str
     labels: tuple[Label, ...]
@@ -125,7 +125,8 @@ def precedence(who: Who, one: Job, other: Job) -> Precedence | None:
 def _said(who: Who, point: str, *subject: Any) -> tuple[OrderKey, ...]:
     methods = who[point].methods
     return tuple(
-        OrderKey(plugin_of(method).name, labels_of(plugin_of(method), point), method(*subject)) for method in methods
+        OrderKey(plugin_of(method).name, labels_of(plugin_of(method), point), settled(method(*subject)))
+        for method in methods
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -82,7 +83,7 @@ class DrfPlugin(KeepsAccounts):
     @labelled(_PLACE)
     def queue_order(self, queue: Queue) -> Rank | int:
         """By the hierarchy, where it is on: place by place the one not saturated, then the smaller share by weight."""
-        return 0 if self._hierarchy is None else Rank(self._hierarchy, queue)
+        return 0 if self._hierarchy is None else Rank(partial(self._hierarchy.standing, queue))
 
     def held(self, job: Job) -> list[int]:
         """What a job's share is of: what it has allocated, and what its tasks wait for."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.scheduling.framework.order import LiveKey
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.queues import Queue
@@ -347,23 +348,27 @@ def is_before(one: Standing, other: Standing) -> bool:
     return one[:depth] < other[:depth]
 
 
-class Rank:
+class Rank(LiveKey):
     """A queue's key that compares the queues as they stand at that moment.
 
     What is placed in one queue moves the others under the same place, also those that wait in a heap of queues:
     Volcano looks at them when it compares them, not when they went in.
     """
 
-    __slots__ = ("_hierarchy", "_queue")
+    __slots__ = ("_standing",)
 
-    def __init__(self, hierarchy: Hierarchy, queue: Queue) -> None:
-        self._hierarchy = hierarchy
-        self._queue = queue
+    def __init__(self, standing: Callable[[], Standing]) -> None:
+        self._standing = standing
 
     @property
     def standing(self) -> Standing:
         """See ``Hierarchy.standing``."""
-        return self._hierarchy.standing(self._queue)
+        return self._standing()
+
+    def now(self) -> Rank:
+        """The key as the queues stand now."""
+        standing = self.standing
+        return Rank(lambda: standing)
 
     @property
     def shares(self) -> tuple[tuple[float, bool], ...]:
