@@ -12,7 +12,10 @@ from tests.timetravel.histories import Scheduler, scheduler, write_busy_history,
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, running
 from vcd.api import NotFound, first_causes, verdict
 from vcd.diagnosis.loggedwaits import waiting_at, waits_in
+from vcd.model.events import decode_plan
+from vcd.scheduling.framework.reasons import all_told
 from vcd.timetravel.history import opened
+from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.waits import waits_of
 
 
@@ -131,3 +134,14 @@ async def test_a_takeover_ends_a_wait_that_the_other_replica_does_not_know(tmp_p
     with opened(tmp_path / "both") as history:
         (wait,) = waits_of(history, "default/job")
     assert (wait.first, wait.last) == (1, 1)
+
+
+async def test_a_pod_that_two_actions_try_is_named_once(tmp_path: Path) -> None:
+    conf = CAPACITY.replace("enqueue, allocate", "allocate, allocate")
+    async with scheduler(tmp_path / "log", conf) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.queue("a", capability={"cpu": "1"}))
+        await made.show(dsl.node("n1", cpu=8), dsl.gang("train", 1, cpu=2, queue="a"))
+        record = await made.cycle()
+    (reason, *_) = decode_plan(record.plan).waiting
+    assert reason.pods == ("default/train-0", "default/train-0")
+    assert " for train-0: " in waits_in_words(all_told([reason]))

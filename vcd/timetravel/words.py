@@ -60,9 +60,10 @@ def place_in_words(waiting: ev.Waiting | Told) -> str:
 
 
 def pods_in_words(waiting: ev.Waiting | Told) -> str:
-    """The pods that a reason concerns, by their names: ``5 pods (a, b, c ...)``."""
-    names = [key.partition("/")[2] for key in waiting.pods]
-    count = max(waiting.tasks, len(names))
+    """The pods that a reason concerns, by their names: ``5 pods (a, b, c ...)``. One that was tried twice is there
+    twice, and is one."""
+    names = list(dict.fromkeys(key.partition("/")[2] for key in waiting.pods))
+    count = len(names) if waiting.tasks <= len(waiting.pods) else waiting.tasks
     if count == 1:
         return names[0]
     return f"{count} pods ({', '.join(names)}{' ...' if count > len(names) else ''})"
