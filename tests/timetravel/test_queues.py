@@ -9,6 +9,7 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import START, Scheduler, scheduler, write_busy_history, write_takeover
+from tests.timetravel.test_counterfactual import CAPACITY
 from vcd.api import explain_queue
 from vcd.eventlog import LogError
 from vcd.model import events as ev
@@ -330,6 +331,25 @@ async def test_a_queue_in_which_nobody_waited_is_told_so(tmp_path: Path) -> None
     lines = list(explain_queue(tmp_path / "log", "b").lines())
     assert "none of its jobs waited" in lines
     assert lines[-1] == "  no job waits in it"
+
+
+async def test_jobs_of_queues_below_wait_in_it_too(tmp_path: Path) -> None:
+    """The limit of the queue above is what the jobs of its child wait for; those beside it do not count."""
+    async with scheduler(tmp_path / "log", CAPACITY.replace("capacity", "capacity\n    enableHierarchy: true")) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.queue("org", capability={"cpu": "1"}))
+        await made.show(dsl.queue("team", parent="org"), dsl.queue("beside"), dsl.node("n1", cpu=8))
+        await made.show(dsl.gang("job", 1, cpu=2, queue="team"), dsl.gang("other", 1, cpu=9, queue="beside"))
+        await at(made, 0)
+        await at(made, 60)
+    explanation = explain_queue(tmp_path / "log", "org")
+    assert [(job.group, job.queue, job.seconds, job.still) for job in explanation.longest] == [
+        ("default/job", "team", 60, True)
+    ]
+    assert explanation.waiting == 1
+    lines = list(explanation.lines())
+    assert any(line.startswith("  default/job (queue team) 1 min, and still waits at ") for line in lines)
+    assert explain_queue(tmp_path / "log", "root").waited == 2
+    assert explain_queue(tmp_path / "log", "team").longest[0].queue == ""
 
 
 async def test_jobs_of_queues_below_count_with_those_of_the_queue(tmp_path: Path) -> None:

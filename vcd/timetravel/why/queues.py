@@ -126,7 +126,8 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
             yield f"  {span_in_words(one.seconds)} at {one.reason} ({who if one.jobs > 1 else one.longest})"
         yield "waited longest:"
         for job in self.longest:
-            yield f"  {job.group} {span_in_words(job.seconds)}" + (
+            where = f" (queue {job.queue})" if job.queue else ""
+            yield f"  {job.group}{where} {span_in_words(job.seconds)}" + (
                 f", and still waits {job.waiting}" if job.still else ""
             )
 

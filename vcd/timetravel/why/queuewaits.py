@@ -40,18 +40,22 @@ class WaitedFor(msgspec.Struct):
 
 
 class WaitingJob(msgspec.Struct, omit_defaults=True):
-    """A job that waited, ``seconds`` in all; ``still`` at the end for what ``waiting`` says."""
+    """A job that waited, ``seconds`` in all; ``still`` at the end for what ``waiting`` says. ``queue`` is that below the
+    one that is asked about, where it waited last in such a one."""
 
     group: str
     seconds: float
     still: bool = False
     waiting: str = ""
+    queue: str = ""
 
 
 @dataclass
 class JobWait:
-    """How long a job waited, in ns, and by reason; while it waits, since when and for what."""
+    """How long a job waited, in ns, and by reason, and in which queue last; while it waits, since when and for
+    what."""
 
+    queue: str = ""
     total: int = 0
     by_reason: Counter[str] = field(default_factory=Counter)
     since: int = 0
@@ -193,7 +197,10 @@ class QueueCourse:
             self._open.discard(group)
         else:
             return
-        self.jobs.setdefault(group, JobWait()).set(time, waits)
+        job = self.jobs.setdefault(group, JobWait())
+        if waits:
+            job.queue = self._name_of(group)
+        job.set(time, waits)
 
     # --- what is where ------------------------------------------------------------------------------------------------
 
@@ -253,7 +260,13 @@ class QueueCourse:
         """The jobs that waited longest."""
         jobs = sorted(self.jobs.items(), key=lambda item: (-item[1].total, item[0]))[:_LONGEST]
         return [
-            WaitingJob(group, job.total / _SECOND, bool(job.waits), waits_in_words(all_told(job.waits)))
+            WaitingJob(
+                group,
+                job.total / _SECOND,
+                bool(job.waits),
+                waits_in_words(all_told(job.waits)),
+                "" if job.queue == self.queue else job.queue,
+            )
             for group, job in jobs
         ]
 
