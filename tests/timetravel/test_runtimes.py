@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
 MINUTE = 60 * SECOND
 Runs = Iterable[tuple[float, bool]]
 """Minutes, and whether it ended then."""
+_COUNT = itertools.count()
 
 
 def a_pod(name: str = "train-0", group: str | None = "train", **options: object) -> Pod:
@@ -25,11 +27,12 @@ def a_pod(name: str = "train-0", group: str | None = "train", **options: object)
     return pod
 
 
-def a_unit(pod: Pod | None = None, *, bound: float = 0, ended: float | None = None) -> Unit:
-    """A unit that was bound and ended at these minutes."""
+def a_unit(pod: Pod | None = None, *, bound: float = 0, ended: float | None = None, job: str = "") -> Unit:
+    """A unit of a job (its own, where none is named) that was bound and ended at these minutes."""
     pod = pod or a_pod()
     end = None if ended is None else round(ended * MINUTE)
-    return Unit(pod.key, pod.metadata.uid, "", pod, {}, 0, bound=round(bound * MINUTE), ended=end, ending="succeeded")
+    job = job or f"job-{next(_COUNT)}"
+    return Unit(pod.key, pod.metadata.uid, job, pod, {}, 0, bound=round(bound * MINUTE), ended=end, ending="succeeded")
 
 
 def learned(runs: Runs) -> RunTimes:
@@ -108,6 +111,24 @@ def test_draws_follow_the_curve() -> None:
     model = learned([(1, True), (2, True), (3, True), (4, True)])
     drawn = [minutes(model, (n + 0.5) / 100) for n in range(100)]
     assert [drawn.count(n) for n in (1, 2, 3, 4)] == [25, 25, 25, 25]
+
+
+def test_a_job_counts_once_however_many_pods_it_has() -> None:
+    # of four jobs the one of six pods is a quarter
+    pods = [(a_unit(job="wide"), 9 * MINUTE, True) for _ in range(6)]
+    model = RunTimes([*pods, *((a_unit(), length * MINUTE, True) for length in (1, 2, 3))])
+    assert [minutes(model, share) for share in (0.25, 0.26, 0.5, 0.51, 0.75, 0.76, 0.99)] == [1, 2, 2, 3, 3, 9, 9]
+    estimate = model.estimate(a_pod())
+    assert estimate is not None
+    assert estimate.count == 4
+
+
+def test_pods_of_one_job_do_not_make_a_class_speak() -> None:
+    wide = [(a_unit(a_pod(f"eval-{n}", "eval-1"), job="eval-1"), 1 * MINUTE, True) for n in range(8)]
+    other = [(a_unit(a_pod("train-0", "train-0")), 9 * MINUTE, True) for _ in range(5)]
+    assert estimated(RunTimes([*wide, *other]), a_pod("eval-9", "eval-9"))[1] == (
+        "work of namespace default that asks for the same"
+    )
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------

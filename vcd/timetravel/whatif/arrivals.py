@@ -32,13 +32,15 @@ Uniform = Callable[[str], float]
 
 @dataclass
 class Came:
-    """A job that came, with its pods; as drawn anew, ``of`` is the group that it is a copy of, and ``lengths``
-    (ns) say how long the pods that its pods are copies of ran in all, by key, where that is known."""
+    """A job that came, with its pods; as drawn anew, ``of`` is the group that it is a copy of. By key of its pods,
+    ``lengths`` (ns) say how long those that they are copies of ran in all, where that is known, and ``seen`` for how
+    long at least."""
 
     life: GroupLife
     units: list[Unit]
     of: str = ""
     lengths: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
 
 
 class Arrivals:
@@ -72,7 +74,7 @@ class Arrivals:
             offset = int(uniform(f"stretch {block}") * self.span)
             for time, one in self._between(offset, length):
                 number += 1
-                yield _again(one, begin + block * length + time, number)
+                yield self._again(one, begin + block * length + time, number)
             block += 1
 
     def _between(self, offset: int, length: int) -> Iterator[tuple[int, Came]]:
@@ -85,6 +87,31 @@ class Arrivals:
                 return
             yield time, self.came[place]
 
+    def _again(self, one: Came, time: int, number: int) -> Came:
+        """The same job under another name, at another time in whole seconds."""
+        came = -(-time // SECOND) * SECOND
+        mark, created = f"~{number}", rfc3339(came)
+        meta = one.life.group.metadata
+        named = {"name": meta.name + mark, "uid": meta.uid + mark, "creation_timestamp": created}
+        group: PodGroup = altered(one.life.group, metadata=named)
+        # all jobs that come ask to be admitted, whatever the log saw of it
+        group = altered(group, status=type(group.status)())
+        life = GroupLife(group.key, group, came, waited=True)
+        units, lengths, seen = [], {}, {}
+        for unit in one.units:
+            pod = _pod_again(unit.pod, group.metadata.name, mark, created)
+            new = copy(unit)
+            new.key, new.uid, new.group, new.pod = pod.key, pod.metadata.uid, group.key, pod
+            new.arrived = came + max(0, unit.arrived - one.life.arrived)
+            new.node, new.place, new.bound, new.ended, new.ending, new.earlier = "", "", None, None, "", []
+            units.append(new)
+            if unit.run is not None:
+                lengths[new.key] = unit.run
+            elif unit.bound is not None:
+                # else long jobs, of which most still run, would come again as usual ones
+                seen[new.key] = unit.seen_running(self._begin + self.span)
+        return Came(life, units, one.life.key, lengths, seen)
+
 
 def _older(life: GroupLife, begin: int) -> bool:
     """Whether it was there before the log began, and is only shown later."""
@@ -93,29 +120,6 @@ def _older(life: GroupLife, begin: int) -> bool:
     except ValueError:
         return False  # it does not say when it was made
     return bool(created) and (created + 1) * SECOND <= begin
-
-
-def _again(one: Came, time: int, number: int) -> Came:
-    """The same job under another name, at another time in whole seconds."""
-    came = -(-time // SECOND) * SECOND
-    mark, created = f"~{number}", rfc3339(came)
-    meta = one.life.group.metadata
-    named = {"name": meta.name + mark, "uid": meta.uid + mark, "creation_timestamp": created}
-    group: PodGroup = altered(one.life.group, metadata=named)
-    # all jobs that come ask to be admitted, whatever the log saw of it
-    group = altered(group, status=type(group.status)())
-    life = GroupLife(group.key, group, came, waited=True)
-    units, lengths = [], {}
-    for unit in one.units:
-        pod = _pod_again(unit.pod, group.metadata.name, mark, created)
-        new = copy(unit)
-        new.key, new.uid, new.group, new.pod = pod.key, pod.metadata.uid, group.key, pod
-        new.arrived = came + max(0, unit.arrived - one.life.arrived)
-        new.node, new.place, new.bound, new.ended, new.ending, new.earlier = "", "", None, None, "", []
-        units.append(new)
-        if unit.run is not None:
-            lengths[new.key] = unit.run
-    return Came(life, units, one.life.key, lengths)
 
 
 def _pod_again(pod: Pod, group: str, mark: str, created: str) -> Pod:

@@ -1,12 +1,14 @@
 """How long work will run, estimated from what ran before it: the product-limit estimate of Kaplan and Meier.
 
-Work that still ran when the log ended counts for as long as it was seen to run, so that long jobs are not forgotten.
+Work that still ran when the log ended counts for as long as it was seen to run, so that long jobs are not forgotten. A
+job counts once, however many pods it has: they mostly end together, and say no more than one does.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import groupby
 from math import log
@@ -20,12 +22,14 @@ from vcd.state.records import task_role
 from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
 
 ENOUGH = 5
-"""Work of one class that must have ended before the class speaks for itself."""
+"""Jobs of one class of which something must have ended before the class speaks for itself."""
 LOW, HIGH = 0.1, 0.9
 """The quantiles between which four of five runs are expected to lie."""
 
 _MOST = 0.99
 """Quantiles above it are taken for it: tails that no run has shown yet have no end."""
+
+_ROUNDING = 1e-9
 
 _NUMBER = re.compile(r"[-._]([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]+)(?=[-._]|$)")
 _TEMPLATE_HASH = "pod-template-hash"
@@ -34,10 +38,13 @@ _OWN = 3
 """So many classes of a pod are of its own kind."""
 _IMPLIED_GROUP = "podgroup-"
 
+_Run = tuple[int, bool, str]
+"""How long a pod ran (ns), whether it ended then, and of which job it is."""
+
 
 class Estimate(msgspec.Struct, frozen=True):
     """How long a piece of work will run in all, in ns: the median, and the bounds of four in five. ``of`` says in words
-    by which work it was estimated, ``count`` how much of that ended."""
+    by which work it was estimated, ``count`` of how many jobs of that something ended."""
 
     median: int
     low: int
@@ -76,19 +83,22 @@ class _Curve:
     long again.
     """
 
-    def __init__(self, runs: Iterable[tuple[int, bool]]) -> None:
+    def __init__(self, runs: Iterable[_Run]) -> None:
         known = sorted(run for run in runs if run[0] or run[1])  # one that was not watched at all says nothing
-        self.count = sum(ended for _, ended in known)
+        pods = Counter(job for _, _, job in known)
+        self.count = len({job for _, ended, job in known if ended})
         self._times: list[int] = []
         self._left: list[float] = []
-        share, at_risk = 1.0, len(known)
+        share, at_risk = 1.0, float(len(pods))
         for time, same in groupby(known, key=lambda run: run[0]):
-            outcomes = [ended for _, ended in same]
-            if any(outcomes):
-                share *= 1 - sum(outcomes) / at_risk
+            parts = [(1 / pods[job], ended) for _, ended, job in same]
+            over = sum(part for part, ended in parts if ended)
+            if over:
+                # sums of parts are off by roundings, and none left is none
+                share *= 1 - over / at_risk if at_risk - over > _ROUNDING else 0
                 self._times.append(time)
                 self._left.append(share)
-            at_risk -= len(outcomes)
+            at_risk -= sum(part for part, _ in parts)
         self._longest = known[-1][0] if known else 0
 
     def quantile(self, share: float, elapsed: int) -> int:
@@ -104,7 +114,7 @@ class _Curve:
             return round(elapsed / (1 - share))
         if elapsed > self._longest:
             return round(elapsed + self._longest * log(1 - share) / log(last))
-        wanted = alive * (1 - share) * (1 + 1e-12)
+        wanted = alive * (1 - share) * (1 + _ROUNDING)
         for time, left in zip(self._times[begun:], self._left[begun:], strict=True):
             if left <= wanted:
                 return time
@@ -116,10 +126,10 @@ class RunTimes:
 
     def __init__(self, runs: Iterable[tuple[Unit, int, bool]]) -> None:
         """``runs`` are units with how long they ran (ns), and whether they ended then or only were not watched on."""
-        grouped: dict[Hashable, list[tuple[int, bool]]] = {}
+        grouped: dict[Hashable, list[_Run]] = {}
         for unit, length, ended in runs:
             for key, _ in _classes(unit.pod):
-                grouped.setdefault(key, []).append((length, ended))
+                grouped.setdefault(key, []).append((length, ended, unit.group or unit.key))
         self._curves = {key: _Curve(found) for key, found in grouped.items()}
 
     @classmethod

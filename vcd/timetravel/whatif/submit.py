@@ -276,7 +276,9 @@ class _Asked:
         return msgspec.structs.replace(
             job,
             runs_for=self._runs_for(units, model),
-            starts=span_of([outcome.started[job.key] for outcome in outcomes], [outcome.grain for outcome in outcomes]),
+            starts=span_of(
+                [outcome.started[job.key] for outcome in outcomes], [outcome.grains[job.key] for outcome in outcomes]
+            ),
             ends=span_of([outcome.ended[job.key] for outcome in outcomes]),
             never=list(all_told(waits)),
         )

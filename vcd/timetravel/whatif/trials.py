@@ -40,7 +40,7 @@ class SampledRun:
     """What one run came to.
 
     ``started`` and ``ended`` of each watched group, ns since the epoch: None is "not until ``until``", when the run
-    stopped; times may be too late by up to ``grain`` (ns). ``reasons`` say what such a group waited for then. ``moved``
+    stopped; starts may be too late by up to ``grains`` (ns). ``reasons`` say what such a group waited for then. ``moved``
     is by how much (ns) others start later because of what is submitted (infinite: they still wait long after it has
     ended), ``victims`` who is evicted only with it; both are empty where that was not looked at.
     """
@@ -49,7 +49,7 @@ class SampledRun:
     started: dict[str, int | None]
     ended: dict[str, int | None]
     reasons: dict[str, tuple[ev.Waiting, ...]]
-    grain: int
+    grains: dict[str, int]
     moved: dict[str, float] = field(default_factory=dict)
     victims: frozenset[str] = frozenset()
 
@@ -162,9 +162,10 @@ class Continued(SimulatedCluster):
             length=self._drawn_length,
         )
         self._trials, self._sample, self._until = trials, sample, until
-        self._known = dict(trials.known)
+        self._known, self._seen = dict(trials.known), dict[str, int]()
         self._uniform = partial(trials.uniform, sample)
         self._luck: dict[str, float] = {}
+        self._grains: dict[str, int] = {}
         self._others = list(others)
         self._open = {
             unit.key
@@ -190,7 +191,7 @@ class Continued(SimulatedCluster):
             started=started,
             ended={key: self._end(key) for key in watched},
             reasons={key: self.state.waiting.get(key, ()) for key in watched if started[key] is None},
-            grain=0 if self.measure.sessions < EXACT else self._step(),
+            grains={key: self._grains.get(key, 0) for key in watched},
         )
 
     def _end(self, key: str) -> int | None:
@@ -218,6 +219,8 @@ class Continued(SimulatedCluster):
     def _starts(self, piece: SimulatedUnit, node: str, elapsed: int) -> None:
         super()._starts(piece, node, elapsed)
         self._open.discard(piece.unit.key)
+        if self.started(piece.unit.group) == self.now and self.measure.sessions >= EXACT:
+            self._grains[piece.unit.group] = self._step()
 
     def _ends(self, piece: SimulatedUnit, phase: str) -> None:
         super()._ends(piece, phase)
@@ -260,6 +263,7 @@ class Continued(SimulatedCluster):
             return
         self._work.groups[came.life.key] = came.life
         self._known |= came.lengths
+        self._seen |= came.seen
         self._expect([came.life], came.units)
         self._at(came.life.arrived, partial(self._next, coming))
 
@@ -271,6 +275,7 @@ class Continued(SimulatedCluster):
         name = unit.group or unit.key
         if name not in self._luck:
             self._luck[name] = self._uniform(name)
+        elapsed = max(elapsed, self._seen.get(unit.key, 0))
         drawn = self._trials.model.draw(unit.pod, elapsed, self._luck[name])
         return max(2 * elapsed, UNKNOWN_RUN) if drawn is None else drawn
 
