@@ -1,17 +1,20 @@
 """How far forecasts of a start can be trusted: ``python -m bench.forecast [--log FILE]... [--made N] [--count N]``.
 
-Histories are cut at some sessions after which somebody waits. Of all jobs that wait then the start is forecast from
-what the log shows up to there (``vcd.timetravel.whatif.submit.etas``, which is what ``vcd whatif --submit`` does for
-jobs that are not there yet), and held against when they started; of those that never did, the end of the history
-counts. An interval is meant for four in five: printed is, for the later halves alone, how many of the starts lie within
-theirs, and how wide these are. By the earlier halves alone it is told whether the runs' spread has to be widened: to
-which power the factors between the median and the bounds would have to be taken (1: they are right).
+Histories are cut at some sessions in the third quarter of what comes, just after somebody came who has to wait. Of some
+of those that wait then the start is forecast from what the log shows up to there (``vcd.timetravel.whatif.submit.etas``,
+which ``vcd explain job --eta`` tells), and held against when they started. So are jobs that are yet to come, as ``vcd
+whatif --submit`` would answer the moment before they do, by their manifests; those apart that it says start at once. Of
+what a cut hides nothing is used, and nothing is fitted. The last quarter is there to see when they started; who has not
+by its end is counted where that says enough (later than the upper bound), else as not known.
 
-Histories are: one in eight of the published GPU trace's tasks, on a part of its nodes, plainly and under card quotas
-(where the trace stands beside the project, or in ``--trace``); and work of some families, each with a usual size and
-length, which comes at random and now and then several at once to a small cluster, at several loads; another part of the
-program than the forecast knows how long it runs. ``--log`` takes histories of any origin, such as those that ``python
--m bench.cardtrace --keep FILE`` leaves.
+An interval is meant for four in five. Jobs that wait at the same moment share their fate: the standard error takes the
+forecasts of one moment as one (Cochran, Sampling Techniques, 3rd edition, section 9A: a proportion over clusters).
+
+Histories are: slices of the published GPU trace's tasks, one in sixteen each, on a part of its nodes, plainly and under
+card quotas (where the trace stands beside the project, or in ``--trace``); and work of some families, each with a usual
+size and length, which comes at random and now and then several at once to a small cluster, at several loads; another
+part of the program than the forecast knows how long it runs. ``--log`` takes histories of any origin, such as those that
+``python -m bench.cardtrace --keep FILE`` leaves.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ import asyncio
 import itertools
 import math
 import random
+import resource
 import statistics
 import tempfile
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,7 +45,7 @@ from vcd.embedded.kubelet import RUN_SECONDS
 from vcd.embedded.workload import gang, pod, pod_spec
 from vcd.eventlog import EventLog, LogReader
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.codec import as_plain, encode_payload, from_manifest
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.requests import pod_requests
@@ -49,23 +54,29 @@ from vcd.scheduling.configuration import read_policy
 from vcd.state.records import Settings
 from vcd.timetravel.parallel import Part, in_order, processors
 from vcd.timetravel.whatif.cluster import SimulatedCluster
-from vcd.timetravel.whatif.forecasts import Span
+from vcd.timetravel.whatif.forecasts import Span, Submission
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
-from vcd.timetravel.whatif.submit import etas
+from vcd.timetravel.whatif.submit import etas, submit
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
 
 KINDS = {"nodes": "Node", "queues": "Queue", "podgroups": "PodGroup", "pods": "Pod"}
 LOADS = (0.7, 0.9, 1.1)
 """The work that comes, as a part of what the cluster can do."""
 MADE = 9
-COUNT = 2
-"""Cuts of each half of a history."""
-NODES, CPU, JOBS = 8, 16, 200
+COUNT = 4
+"""Cuts of a history, and jobs that are yet to come."""
+ASKED = 4
+"""So many of those that wait at a cut are asked about."""
+NODES, CPU, JOBS = 8, 16, 300
 AFTER = 600 * SECOND
 """So long (ns) after the last job of the trace its history ends."""
-COMPRESSION, TASKS_OF, NODES_OF = cardtrace.COMPRESSION, 8, 14
+COMPRESSION, TASKS_OF, NODES_OF = cardtrace.COMPRESSION, 16, 56
 """Of the trace: by what its arrivals are compressed; one in so many of its tasks, and of its nodes."""
+DENSE = 400
+"""So many of its tasks come in the first three quarters of its time, and are left out."""
+SLICES = (0, 4, 8, 12)
+"""The first task of each slice."""
 _BEGIN = 1_767_225_600 * SECOND
 CONF = """\
 actions: "enqueue, allocate, backfill"
@@ -157,9 +168,9 @@ def made(seed: int, load: float) -> History:
     return found
 
 
-def of_trace(files: Path, cards: bool) -> History:
-    """One in eight of the published trace's tasks on one in ten of its nodes; with ``cards``, under card quotas."""
-    tasks = trace.read_tasks(files / "pods.csv")[::TASKS_OF]
+def of_trace(files: Path, cards: bool, first: int) -> History:
+    """A slice of the published trace's tasks on some of its nodes; with ``cards``, under card quotas."""
+    tasks = trace.read_tasks(files / "pods.csv")[DENSE + first :: TASKS_OF]
     machines = cardtrace.nodes_of(files / "nodes.csv")[::NODES_OF]
     where = trace.queues_of(tasks)
     if cards:
@@ -218,64 +229,79 @@ async def _write(path: Path, told: list[tuple[int, ev.Event]]) -> None:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """A forecast: for which group, made after which session, when (ns), for when, and when it started: where the
-    history ended before, its end, and not ``came``."""
+class Question:
+    """What is asked of a history as it is after a session: when ``groups`` start, which wait then; with ``comes`` (ns),
+    when one does that comes then."""
 
-    group: str
+    kind: str
+    path: Path
     session: int
+    groups: tuple[str, ...]
+    comes: int | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A forecast that was made of a group at ``now`` (ns), and when it started: where the history ended before, its
+    end, and not ``came``. ``at_once``: no run was asked, as the first session places all of it."""
+
+    question: Question
+    group: str
     now: int
     starts: Span | None
     started: int
     came: bool
+    at_once: bool = False
 
     @property
-    def side(self) -> int:
-        """0: the start lies within the interval; -1: it was earlier, 1: later."""
-        if self.starts is None or (self.came and self.started < self.starts.low):
-            return 1 if self.starts is None else -1
-        return int(self.starts.high is not None and self.started > self.starts.high)
-
-    @property
-    def off(self) -> float:
-        """How far the start is from the median, in logarithms of the wait, as a part of the interval's width on that
-        side: 1 is its bound."""
-        if self.starts is None:
-            return 0.0 if not self.came else math.inf
-        if self.starts.median is None or (not self.came and self.started < self.starts.median):
-            return 0.0
-        begin = self.now - SECOND  # a wait is at least the second that times are counted in
-        wait, middle = self.started - begin, self.starts.median - begin
-        bound = self.starts.low if wait < middle else self.starts.high
-        if bound is None or wait == middle:
-            return 0.0
-        width = abs(math.log((bound - begin) / middle))
-        return abs(math.log(wait / middle)) / width if width else math.inf
+    def side(self) -> int | None:
+        """0: the start lies within the interval; -1: it was earlier, 1: later; None: that is not known."""
+        assert self.starts is not None
+        low, high = self.starts.low, self.starts.high
+        if high is not None and self.started > high:
+            return 1
+        if not self.came and (high is not None or self.started < low):
+            return None
+        return -1 if self.started < low else 0
 
 
-def cuts_of(path: Path, count: int) -> tuple[list[int], list[int]]:
-    """Sessions at which jobs wait, at most so many of the earlier half of what comes, and of the later."""
+def questions_of(kind: str, path: Path, count: int) -> list[Question]:
+    """What is asked of a history: at ``count`` cuts of those that wait, and of as many that are yet to come."""
     with LogReader(path) as reader:
         work = workload_of(reader)
         sessions = [(info.time, info.number) for info in reader.sessions()]
-    starts = _starts(work)
-    lives = sorted((work.groups[key].arrived, starts.get(key, work.end)) for key in starts)
-    times = [at for at, _ in sessions]
-    halves = lives[: len(lives) // 2], lives[len(lives) // 2 :]
-    found: tuple[list[int], list[int]] = [], []
-    for half, cuts in zip(halves, found, strict=True):
-        # just after somebody came who has to wait for more than a moment
-        waits = [
-            place
-            for arrived, started in half
-            if started > arrived + 2 * SECOND
-            for place in [bisect_right(times, arrived)]
-            if place < len(times) and started > times[place] + SECOND
-        ]
-        places = sorted(set(waits))
-        step = max(1.0, len(places) / count)
-        cuts += [sessions[places[int((turn + 0.5) * step)]][1] for turn in range(min(count, len(places)))]
-    return found
+    starts, times = _starts(work), [at for at, _ in sessions]
+    lives = sorted((life.arrived, key) for key, life in work.groups.items() if life.arrived > work.begin)
+    lives = lives[len(lives) // 2 : len(lives) * 3 // 4]
+    # just after somebody came who has to wait for more than a moment
+    places = {
+        bisect_right(times, arrived) for arrived, key in lives if starts.get(key, work.end) > arrived + 2 * SECOND
+    }
+    asked = [
+        Question(kind, path, number, tuple(sorted(random.Random(number).sample(waiting, min(ASKED, len(waiting))))))
+        for place in sorted(places)
+        if place < len(times)
+        for now, number in [sessions[place]]
+        if (waiting := _waiting(work, starts, now))
+    ]
+    coming = [
+        Question(kind, path, sessions[place][1], (key,), arrived)
+        for arrived, key in lives
+        if (place := bisect_left(times, arrived) - 1) >= 0
+    ]
+    return [*_spread(asked, count), *_spread(coming, count)]
+
+
+def _waiting(work: Workload, starts: Mapping[str, int], now: int) -> list[str]:
+    """Groups that wait for more than a second after ``now``."""
+    there = [key for key, life in work.groups.items() if work.begin < life.arrived <= now]
+    return sorted(key for key in there if starts.get(key, work.end) > now + SECOND)
+
+
+def _spread(asked: list[Question], count: int) -> list[Question]:
+    """So many of them, evenly over time."""
+    step = max(1.0, len(asked) / count)
+    return [asked[int((turn + 0.5) * step)] for turn in range(min(count, len(asked)))]
 
 
 def _starts(work: Workload) -> dict[str, int]:
@@ -293,87 +319,150 @@ def _starts(work: Workload) -> dict[str, int]:
     return found
 
 
-def scored(part: Part, path: Path, cuts: list[int], samples: int) -> Iterator[list[Scored]]:
-    """Forecasts of all that waits at the cuts with these numbers."""
-    with LogReader(path) as reader:
-        work = workload_of(reader)
-    starts = _starts(work)
-    for session in cuts[part[0] : part[1] + 1]:
-        found = etas(path, session=session, samples=samples)
+def scored(part: Part, asked: list[Question]) -> Iterator[list[Scored]]:
+    """Forecasts that answer these questions."""
+    for question in asked[part[0] : part[1] + 1]:
+        with LogReader(question.path) as reader:
+            work = workload_of(reader)
+        starts, found = _starts(work), _forecast(question, work)
+        # nothing happens between the session and what comes next: its wait is forecast as if it had come then
+        later = 0 if question.comes is None else question.comes - found.now
         yield [
-            Scored(job.key, session, found.now, job.starts, starts.get(job.key, work.end), job.key in starts)
+            Scored(
+                question,
+                job.key,
+                found.now,
+                job.starts,
+                starts.get(job.key, work.end) - later,
+                job.key in starts,
+                not found.samples,
+            )
             for job in found.jobs
-            # a pod at least of these had no node yet, but their minimum may have had one
-            if starts.get(job.key, work.end) > found.now
         ]
 
 
-def score(path: Path, cuts: list[int], samples: int) -> list[Scored]:
-    """Forecasts at the cuts of a history."""
-    if not cuts:
-        return []
-    parts = [(number, number) for number in range(len(cuts))]
-    found = in_order(partial(scored, path=path, cuts=cuts, samples=samples), parts, processors())
-    return list(itertools.chain.from_iterable(found))
+def _forecast(question: Question, work: Workload) -> Submission:
+    path, session = question.path, question.session
+    if question.comes is None:
+        return etas(path, question.groups, session=session)
+    manifests = [{"kind": "PodGroup", **as_plain(work.groups[key].group)} for key in question.groups]
+    manifests += [{"kind": "Pod", **as_plain(unit.pod)} for unit in work.units if unit.group in question.groups]
+    return submit(path, manifests, session=session, others=False)
+
+
+# --- what they came to ------------------------------------------------------------------------------------------------
 
 
 def rows_of(name: str, found: list[Scored]) -> list[Row]:
-    """What forecasts came to."""
-    if not found:
-        return [row(f"forecast, {name}: nothing waited", None, "")]
-    within = sum(one.side == 0 for one in found)
-    closed = [one for one in found if one.starts and one.starts.high is not None]
-    widths = [(one.starts.high - one.starts.low) / SECOND for one in closed if one.starts and one.starts.high]
+    """What forecasts came to: those with an interval, then those without."""
+    spans = [one for one in found if one.starts is not None and not one.at_once]
+    told = [one for one in spans if one.side is not None]
+    closed = [one.starts for one in told if one.starts and one.starts.high is not None]
+    widths = [(span.high - span.low) / SECOND for span in closed if span.high is not None]
+    never, at_once = [one for one in found if one.starts is None], [one for one in found if one.at_once]
     return [
-        row(f"forecast, {name}: jobs that waited", len(found), ""),
-        row("  started within the interval, 75 to 85 meant", 100 * within / len(found), "%"),
-        row("  of those whose interval has an end", 100 * sum(one.side == 0 for one in closed) / len(closed), "%")
-        if closed
-        else row("  of those whose interval has an end", None, "%"),
-        row("  intervals without an end", len(found) - len(closed), ""),
-        row("  earlier", sum(one.side < 0 for one in found), ""),
-        row("  later", sum(one.side > 0 for one in found), ""),
-        row("  wait, median", statistics.median((one.started - one.now) / SECOND for one in found), "s"),
-        row("  width of the interval, median", statistics.median(widths) if widths else None, "s"),
+        row(f"forecast, {name}: jobs", len(told), ""),
+        row("  started within the interval, 75 to 85 meant", _percent(one.side == 0 for one in told), "%"),
+        row("  its standard error", _error(told), "points"),
+        row("  moments at which they were asked about", len({_moment(one) for one in told}), ""),
+        row("  earlier", sum(one.side == -1 for one in told), ""),
+        row("  later", sum(one.side == 1 for one in told), ""),
+        row("  intervals without an end", len(told) - len(closed), ""),
+        row("  wait, median", _median((one.started - one.now) / SECOND for one in told), "s"),
+        row("  width of the interval, median", _median(widths), "s"),
+        row("  not known, the history ended before", len(spans) - len(told), ""),
+        row("  said never to start", len(never), ""),
+        row("  of those, started", sum(one.came for one in never), ""),
+        *_rows_at_once(at_once),
     ]
 
 
-def histories(made_count: int, files: Path) -> Iterator[tuple[str, History]]:
+def _rows_at_once(found: list[Scored]) -> list[Row]:
+    if not found:
+        return []
+    soon = [one.came and one.started <= one.now + 2 * SECOND for one in found]
+    return [
+        row("  said to start at once, and not counted above", len(found), ""),
+        row("  of those, started within 2 s", sum(soon), ""),
+    ]
+
+
+def _moment(one: Scored) -> tuple[Path, int]:
+    return one.question.path, one.question.session
+
+
+def _percent(found: Iterable[bool]) -> float | None:
+    values = list(found)
+    return 100 * sum(values) / len(values) if values else None
+
+
+def _median(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return statistics.median(found) if found else None
+
+
+def _error(told: list[Scored]) -> float | None:
+    """The standard error of the share within, in percentage points."""
+    share = (_percent(one.side == 0 for one in told) or 0.0) / 100
+    off: dict[tuple[Path, int], float] = defaultdict(float)
+    for one in told:
+        off[_moment(one)] += (one.side == 0) - share
+    if len(off) < 2:
+        return None
+    return 100 * math.sqrt(len(off) / (len(off) - 1) * sum(value**2 for value in off.values())) / len(told)
+
+
+def histories(made_count: int, files: Path) -> Iterator[tuple[str, Callable[[], History]]]:
     """Those that are made here, and what each is an instance of."""
     if (files / "pods.csv").is_file():
-        yield "openb", of_trace(files, cards=False)
-        yield "openb under card quotas", of_trace(files, cards=True)
+        for cards, name in ((False, "openb"), (True, "openb under card quotas")):
+            yield from ((name, partial(of_trace, files, cards, first)) for first in SLICES)
     for number in range(made_count):
         load = LOADS[number % len(LOADS)]
-        yield f"made at {100 * load:.0f} % load", made(number // len(LOADS), load)
+        yield f"made at {100 * load:.0f} % load", partial(made, number // len(LOADS), load)
 
 
-def run(
-    logs: Iterable[Path] = (), made_count: int = MADE, count: int = COUNT, samples: int = 20, files: Path = TRACE
-) -> list[Row]:
-    """The rows."""
-    earlier: list[Scored] = []
-    later: dict[str, list[Scored]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, path in itertools.chain(
-            ((path.stem, path) for path in logs), _written(histories(made_count, files), Path(folder))
-        ):
-            for cuts, half in zip(cuts_of(path, count), (earlier, later.setdefault(name, [])), strict=True):
-                half += score(path, cuts, samples)
-            click.echo(f"{path.stem}: {len(later[name])} forecasts of {name}", err=True)
-    rows = [one for name, found in later.items() for one in rows_of(name, found)]
-    rows += rows_of("all", list(itertools.chain.from_iterable(later.values())))
-    asked = sorted(one.off for one in earlier)
-    needed = asked[min(len(asked), math.ceil(0.8 * (len(asked) + 1))) - 1] if asked else None
-    rows.append(row(f"  widening that {len(earlier)} forecasts of the earlier halves ask for, a power", needed, ""))
-    return rows
-
-
-def _written(found: Iterable[tuple[str, History]], folder: Path) -> Iterator[tuple[str, Path]]:
-    for number, (name, history) in enumerate(found):
+def written(part: Part, found: list[tuple[str, Callable[[], History]]], folder: Path) -> Iterator[tuple[str, Path]]:
+    """Logs of histories."""
+    for number in range(part[0], part[1] + 1):
+        name, history = found[number]
         path = folder / f"{number}.sqlite"
-        history.write(path)
+        history().write(path)
         yield name, path
+
+
+def run(logs: Iterable[Path] = (), made_count: int = MADE, count: int = COUNT, files: Path = TRACE) -> list[Row]:
+    """The rows."""
+    found: dict[str, list[Scored]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        here = list(histories(made_count, files))
+        paths = [(path.stem, path) for path in logs]
+        paths += in_order(partial(written, found=here, folder=Path(folder)), _each(here), processors())
+        asked = [one for name, path in paths for one in questions_of(name, path, count)]
+        for number, answers in enumerate(in_order(partial(scored, asked=asked), _each(asked), processors()), 1):
+            for one in answers:
+                found[_heading(one)].append(one)
+            click.echo(f"{number} of {len(asked)} questions are answered", err=True)
+    rows = [one for name in sorted(found) for one in rows_of(name, found[name])]
+    rows += _of_made(found)
+    largest = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return [*rows, row("forecast: the largest process had", largest / 1024, "MiB")]
+
+
+def _each(found: Sequence[object]) -> list[Part]:
+    return [(number, number) for number in range(len(found))]
+
+
+def _heading(one: Scored) -> str:
+    return one.question.kind + (", jobs to come" if one.question.comes is not None else "")
+
+
+def _of_made(found: Mapping[str, list[Scored]]) -> Iterator[Row]:
+    """All loads together."""
+    for coming in ("", ", jobs to come"):
+        names = [name for name in found if name.startswith("made at") and name.endswith(f"load{coming}")]
+        if names:
+            yield from rows_of(f"made at all loads{coming}", [one for name in names for one in found[name]])
 
 
 def main() -> None:
@@ -381,11 +470,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", type=Path, action="append", default=[], help="a history; may be repeated")
     parser.add_argument("--made", type=int, default=MADE, help="histories that are made")
-    parser.add_argument("--count", type=int, default=COUNT, help="cuts of each half of a history")
-    parser.add_argument("--samples", type=int, default=20, help="runs of a forecast")
+    parser.add_argument("--count", type=int, default=COUNT, help="cuts of a history, and jobs to come")
     parser.add_argument("--trace", type=Path, default=TRACE, help="where the published trace's files are")
     given = parser.parse_args()
-    show(run(given.log, given.made, given.count, given.samples, given.trace))
+    show(run(given.log, given.made, given.count, given.trace))
 
 
 if __name__ == "__main__":

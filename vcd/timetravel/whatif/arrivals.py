@@ -1,7 +1,10 @@
 """Work that will come, drawn from what came: stretches of the log's last while, one after the other, with their gaps.
 
-A stretch is taken whole (a moving-block bootstrap, around the end to the beginning), so that what came together comes
-together, and some draws are of busy times and some of quiet ones.
+A stretch is taken whole (a moving-block bootstrap, around the end to the beginning; Kuensch, Annals of Statistics 17,
+1989), so that what came together comes together, and some draws are of busy times and some of quiet ones. A run first
+draws as many stretches as the last while has, and then what comes from these alone: how much comes in the long run is
+not known better than that while shows it, and runs differ by as much (Efron and Tibshirani, An Introduction to the
+Bootstrap, chapter 8).
 """
 
 from __future__ import annotations
@@ -71,7 +74,8 @@ class Arrivals:
         number, length = 0, -(-self.span // _BLOCKS)
         block = 0
         while self.came:
-            offset = int(uniform(f"stretch {block}") * self.span)
+            stretch = int(uniform(f"turn {block}") * _BLOCKS)
+            offset = int(uniform(f"stretch {stretch}") * self.span)
             for time, one in self._between(offset, length):
                 number += 1
                 yield self._again(one, begin + block * length + time, number)

@@ -20,7 +20,8 @@ _NAMED = 10
 
 class Span(msgspec.Struct, frozen=True):
     """A time (ns since the epoch) that is not certain: its median, and the bounds between which it lies in four of five
-    cases; it came in ``runs`` of the runs. ``median`` and ``high`` are None where it came in too few of them."""
+    cases; it came in ``runs`` of the runs. ``median`` and ``high`` are None where it came in too few of them: without
+    ``high``, it is ``low`` or later in four of five cases."""
 
     median: int | None
     low: int
@@ -118,22 +119,23 @@ class Submission(msgspec.Struct):
             yield f"nobody is evicted for it, and no job that waits starts more than {_span(LONGER)} later"
 
 
-def span_of(times: Sequence[int | None], grains: Sequence[int] = ()) -> Span | None:
-    """The span of a time that came so in runs (None: later than any); None where it came in none. Each may have been
-    earlier by up to its grain (ns), which the lower bound allows for.
+def span_of(times: Sequence[int | None], grains: Sequence[int] = (), until: int | None = None) -> Span | None:
+    """The span of a time that came so in runs (None: later than any, and than ``until``); None where it came in none
+    and ``until`` is not told. Each may have been earlier by up to its grain (ns), which the lower bound allows for.
 
     Of n runs the k-th is taken for the quantile k/(n+1), so that the bounds hold four in five of what may come, and not
-    only of these runs.
+    only of these runs. Where the upper one is not known the lower one leaves out all of the fifth.
     """
     known = sorted(time for time in times if time is not None)
     if not known:
-        return None
+        return None if until is None else Span(None, until, None, 0)
     earliest = sorted(
         time - grain for time, grain in zip(times, grains or [0] * len(times), strict=True) if time is not None
     )
-    low = _quantile(earliest, len(times), LOW)
     middle, high = (_quantile(known, len(times), share) for share in (0.5, HIGH))
-    return Span(middle, earliest[-1] if low is None else low, high, len(known))
+    low = _quantile(earliest, len(times), LOW if high is not None else LOW + 1 - HIGH)
+    last = earliest[-1] if until is None else max(until, known[-1])
+    return Span(middle, last if low is None else low, high, len(known))
 
 
 def _quantile(known: Sequence[int], count: int, share: float) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +61,7 @@ def submit(
     period: int = PERIOD,
     runs_for: int | None = None,
     jobs: int = 1,
+    others: bool = True,
     first: Callable[[Submission], None] = lambda _: None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Submission:
@@ -69,8 +70,8 @@ def submit(
     The first session says where pods go at once. Unless that is all of them, or where ``samples`` (or ``runs_for``) is
     given, ``first`` is told that, and the state of then goes on in simulated time: pods that run end, work like that of
     the log's last while goes on coming, those that wait are placed as the core decides. This is done ``samples`` times
-    (None: 20), with what is not known drawn from what the log shows up to then, by ``seed``; some of the runs also
-    without the manifests. ``conf`` is another configuration's text (None: the one in force).
+    (None: 20), with what is not known drawn from what the log shows up to then, by ``seed``; where it is asked how
+    ``others`` fare, some of the runs also without the manifests. ``conf`` is another configuration's text (None: the one in force).
     ``runs_for`` says how long (ns) the submitted pods run, where their user knows. What happens within a ``period``
     (ns) is decided on together. The runs are done by up to ``jobs`` processes, and ``progress`` is told how many are.
 
@@ -86,7 +87,7 @@ def submit(
             return at_once
         first(at_once)
         asked = _Asked.of(reader, here, policy, seed, period)
-    asked.submit(new, runs_for)
+    asked.submit(new, runs_for, others)
     return asked.answer(at_once, samples or RUNS, jobs, progress)
 
 
@@ -116,6 +117,7 @@ def eta(
 
 def etas(
     path: str | Path,
+    groups: Collection[str] | None = None,
     *,
     session: int | None = None,
     samples: int = RUNS,
@@ -123,12 +125,13 @@ def etas(
     period: int = PERIOD,
     jobs: int = 1,
 ) -> Submission:
-    """When each group that waits after a session of a log (None: at its end) will start: ``eta`` of all, by the same
-    runs. Raises LogError."""
+    """When each of some groups (None: of all) that waits after a session of a log (None: at its end) will start:
+    ``eta`` of all, by the same runs. Raises LogError."""
     with LogReader(path) as reader:
         here = present(reader, session)
         asked = _Asked.of(reader, here, read_policy(here.conf, logged=True), seed, period)
-    return asked.answer(_of_those_there(here, asked, asked.waiting()), samples, jobs, lambda _: None)
+    waiting = [key for key in asked.waiting() if groups is None or key in groups]
+    return asked.answer(_of_those_there(here, asked, waiting), samples, jobs, lambda _: None)
 
 
 def eta_in_words(found: Submission) -> list[str]:
@@ -238,9 +241,9 @@ class _Asked:
         """The groups of which something waits."""
         return sorted({unit.group for unit in self.work.units if not unit.node and unit.group in self.work.groups})
 
-    def submit(self, new: Work, runs_for: int | None) -> None:
+    def submit(self, new: Work, runs_for: int | None, others: bool) -> None:
         """Let more come now."""
-        self.without, self.work = self.work, _joined(self.work, new)
+        self.without, self.work = self.work if others else None, _joined(self.work, new)
         if runs_for is not None:
             self.known = {pod.key: runs_for for pod in new.pods}
 
@@ -277,11 +280,18 @@ class _Asked:
             job,
             runs_for=self._runs_for(units, model),
             starts=span_of(
-                [outcome.started[job.key] for outcome in outcomes], [outcome.grains[job.key] for outcome in outcomes]
+                [outcome.started[job.key] for outcome in outcomes],
+                [outcome.grains[job.key] for outcome in outcomes],
+                None if any(unit.key in never for unit in units) else self._followed(job.key, outcomes),
             ),
             ends=span_of([outcome.ended[job.key] for outcome in outcomes]),
             never=list(all_told(waits)),
         )
+
+    @staticmethod
+    def _followed(group: str, outcomes: list[SampledRun]) -> int | None:
+        """Until when it had not started in any of the runs in which it does not start; None where it does in all."""
+        return min((outcome.until for outcome in outcomes if outcome.started[group] is None), default=None)
 
     def _runs_for(self, units: Sequence[Unit], model: RunTimes) -> Estimate:
         """Of the pod of a job that is expected to run longest."""

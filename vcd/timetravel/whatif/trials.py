@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from random import Random
 from typing import Any
 
@@ -23,12 +24,11 @@ from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
 PAIRED = 5
 """In so many runs it is looked at how others fare without what is submitted."""
 EXACT = 30
-"""So many sessions of a run are each of one period; then what happens within a part of the time gone by is decided on
-together."""
-_COARSE, _SHORT = 0.05, 0.1
-"""That part of the time gone by; and no more than this part of what work runs for."""
-LIMIT = 600
-"""So many sessions a run has at most."""
+"""So many sessions of a run are each of one period; the others are later by an even factor of the time gone by."""
+LIMIT = 200
+"""So many sessions a run has at most, the last of which is at its horizon."""
+FOLLOWED = 400
+"""A run goes on for the time in which so many jobs come, or, where none come, for so many times as work usually runs."""
 _PEACEFUL = ("enqueue", "allocate", "backfill")
 """Actions that evict nobody."""
 _MOVES = "shuffle"
@@ -95,7 +95,9 @@ class SampledRuns:
 
     def outcomes(self, part: Part) -> Iterator[SampledRun]:
         """The runs with these numbers."""
-        return (self._outcome(sample) for sample in range(part[0], part[1] + 1))
+        for sample in range(part[0], part[1] + 1):
+            yield self._outcome(sample)
+            gc.collect()  # a run refers to itself, and its arrays are large, which the collector does not see
 
     def _outcome(self, sample: int) -> SampledRun:
         compared = self.without is not None and sample < PAIRED
@@ -110,6 +112,13 @@ class SampledRuns:
             there = {unit.key for unit in self.without.units}
             outcome.victims = frozenset((run.measure.victims - without.measure.victims) & there)
         return outcome
+
+    @cached_property
+    def horizon(self) -> int:
+        """When a run ends at the latest (ns since the epoch)."""
+        coming = self.arrivals.came
+        between = self.arrivals.span / len(coming) if coming else self.model.usual or UNKNOWN_RUN
+        return self.work.begin + max(SECOND, round(FOLLOWED * between))
 
     @property
     def evicts(self) -> bool:
@@ -142,7 +151,7 @@ def _later(before: int | None, after: int | None) -> float:
 
 class Continued(SimulatedCluster):
     """One run: it goes on until every pod of the watched groups has had its node, and then until the ``others`` have
-    started, at most as long again as the watched work took to end; in any case to ``until`` at most.
+    started, at most as long again as the watched work took to end; in any case to ``until`` or the horizon at most.
 
     It decides only while somebody waits for whom there is hope.
     """
@@ -172,7 +181,6 @@ class Continued(SimulatedCluster):
             for unit in work.units
             if unit.group in trials.watched and not unit.node and unit.key not in trials.hopeless
         }
-        self._usual = trials.model.usual or UNKNOWN_RUN
         self._never = {unit.group for unit in work.units if unit.key in trials.hopeless}
 
     # --- what it comes to ---------------------------------------------------------------------------------------------
@@ -202,7 +210,8 @@ class Continued(SimulatedCluster):
     # --- when to stop, and how finely to look -------------------------------------------------------------------------
 
     def _settled(self) -> bool:
-        if self.measure.sessions >= LIMIT or (self._until is not None and self.now > self._until):
+        until = self._trials.horizon if self._until is None else self._until
+        if self.measure.sessions >= LIMIT or self.now > until:
             return True
         if self._open or (self._until is not None and self._trials.evicts):
             return False
@@ -227,10 +236,11 @@ class Continued(SimulatedCluster):
         self._open.discard(piece.unit.key)
 
     def _step(self) -> int:
-        if self.measure.sessions < EXACT:
+        gone, left = self.now - self._work.begin, LIMIT - self.measure.sessions
+        if self.measure.sessions < EXACT or gone <= 0 or left <= 0:
             return self._period
-        coarse = min(_COARSE * (self.now - self._work.begin), _SHORT * self._usual)
-        return max(self._period, int(coarse) // SECOND * SECOND)
+        factor = ((self._trials.horizon - self._work.begin) / gone) ** (1 / left)
+        return max(self._period, int(gone * (factor - 1)) // SECOND * SECOND)
 
     def _waits(self) -> bool:
         return any(key not in self._trials.hopeless for key in self._waiting)
