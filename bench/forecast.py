@@ -1,8 +1,8 @@
 """How far forecasts of a start can be trusted: ``python -m bench.forecast [--log FILE]... [--made N] [--count N]``.
 
 Histories are cut at some sessions in the third quarter of what comes, just after somebody came who has to wait. Of some
-of those that wait then the start is forecast from what the log shows up to there (``vcd.timetravel.whatif.submit.etas``,
-which ``vcd explain job --eta`` tells), and held against when they started. So are jobs that are yet to come, as ``vcd
+of those that wait then the start is forecast from what the log shows up to there (``whatif.submit.etas``, which is what
+``vcd explain job --eta`` tells), and held against when they started. So are jobs that are yet to come, as ``vcd
 whatif --submit`` would answer the moment before they do, by their manifests; those apart that it says start at once. Of
 what a cut hides nothing is used, and nothing is fitted. The last quarter is there to see when they started; who has not
 by its end is counted where that says enough (later than the upper bound), else as not known.
@@ -13,8 +13,8 @@ forecasts of one moment as one (Cochran, Sampling Techniques, 3rd edition, secti
 Histories are: slices of the published GPU trace's tasks, one in sixteen each, on a part of its nodes, plainly and under
 card quotas (where the trace stands beside the project, or in ``--trace``); and work of some families, each with a usual
 size and length, which comes at random and now and then several at once to a small cluster, at several loads; another
-part of the program than the forecast knows how long it runs. ``--log`` takes histories of any origin, such as those that
-``python -m bench.cardtrace --keep FILE`` leaves.
+part of the program than the forecast knows how long it runs. ``--log`` takes histories of any origin, such as those
+that ``python -m bench.cardtrace --keep FILE`` leaves.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ KINDS = {"nodes": "Node", "queues": "Queue", "podgroups": "PodGroup", "pods": "P
 LOADS = (0.7, 0.9, 1.1)
 """The work that comes, as a part of what the cluster can do."""
 MADE = 9
-COUNT = 4
+COUNT = 3
 """Cuts of a history, and jobs that are yet to come."""
-ASKED = 4
+ASKED = 6
 """So many of those that wait at a cut are asked about."""
 NODES, CPU, JOBS = 8, 16, 300
 AFTER = 600 * SECOND
@@ -270,7 +270,7 @@ def questions_of(kind: str, path: Path, count: int) -> list[Question]:
     with LogReader(path) as reader:
         work = workload_of(reader)
         sessions = [(info.time, info.number) for info in reader.sessions()]
-    starts, times = _starts(work), [at for at, _ in sessions]
+    starts, times = work.starts(), [at for at, _ in sessions]
     lives = sorted((life.arrived, key) for key, life in work.groups.items() if life.arrived > work.begin)
     lives = lives[len(lives) // 2 : len(lives) * 3 // 4]
     # just after somebody came who has to wait for more than a moment
@@ -304,27 +304,12 @@ def _spread(asked: list[Question], count: int) -> list[Question]:
     return [asked[int((turn + 0.5) * step)] for turn in range(min(count, len(asked)))]
 
 
-def _starts(work: Workload) -> dict[str, int]:
-    """When groups had their minimum on nodes, of those that came after the log began."""
-    bound: dict[str, list[int]] = {}
-    for unit in work.units:
-        first = unit.earlier[0][0] if unit.earlier else unit.bound
-        if first is not None:
-            bound.setdefault(unit.group, []).append(first)
-    found = {}
-    for key, life in work.groups.items():
-        times, minimum = sorted(bound.get(key, ())), max(1, life.group.spec.min_member)
-        if len(times) >= minimum and life.arrived > work.begin:
-            found[key] = times[minimum - 1]
-    return found
-
-
 def scored(part: Part, asked: list[Question]) -> Iterator[list[Scored]]:
     """Forecasts that answer these questions."""
     for question in asked[part[0] : part[1] + 1]:
         with LogReader(question.path) as reader:
             work = workload_of(reader)
-        starts, found = _starts(work), _forecast(question, work)
+        starts, found = work.starts(), _forecast(question, work)
         # nothing happens between the session and what comes next: its wait is forecast as if it had come then
         later = 0 if question.comes is None else question.comes - found.now
         yield [
@@ -442,7 +427,10 @@ def run(logs: Iterable[Path] = (), made_count: int = MADE, count: int = COUNT, f
         for number, answers in enumerate(in_order(partial(scored, asked=asked), _each(asked), processors()), 1):
             for one in answers:
                 found[_heading(one)].append(one)
-            click.echo(f"{number} of {len(asked)} questions are answered", err=True)
+            told = [one for one in answers if one.starts is not None and one.side is not None]
+            within = sum(one.side == 0 for one in told)
+            name = asked[number - 1].kind
+            click.echo(f"{number} of {len(asked)}, {name}: {within} of {len(told)} started within theirs", err=True)
     rows = [one for name in sorted(found) for one in rows_of(name, found[name])]
     rows += _of_made(found)
     largest = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

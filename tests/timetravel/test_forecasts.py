@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice, takewhile
+from collections.abc import Iterator
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,17 @@ from vcd.eventlog import LogError, LogReader
 from vcd.model.codec import from_manifest
 from vcd.model.objects import PodGroup
 from vcd.timetravel.whatif.arrivals import Arrivals, Came
+from vcd.timetravel.whatif.cluster import SimulatedCluster
 from vcd.timetravel.whatif.forecasts import Span, span_of
 from vcd.timetravel.whatif.meant import Meant
 from vcd.timetravel.whatif.present import present
-from vcd.timetravel.whatif.submit import eta, eta_in_words, submit
+from vcd.timetravel.whatif.submit import eta, eta_in_words, etas, submit
+from vcd.timetravel.whatif.trials import Continued
 from vcd.timetravel.whatif.workload import GroupLife, workload_of
+from vcd.timetravel.words import clock
 
 MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
 ORDERED = CONF.replace("  - name: proportion\n", "")
 
 
@@ -46,7 +51,7 @@ async def test_what_comes_is_a_copy_of_what_came_under_a_name_of_its_own(tmp_pat
     await busy(tmp_path / "log")
     found = arrivals(tmp_path / "log")
     assert (len(found.came), found.span) == (24, 120 * SECOND)
-    drawn = list(islice(found.drawn(START, lambda _: 0.0), 3))
+    drawn = list(islice(found.drawn(START, START + HOUR, lambda _: 0.0), 3))
     assert [one.life.key for one in drawn] == [f"default/short-{n}~{n + 1}" for n in range(3)]
     assert [(one.life.arrived - START) / SECOND for one in drawn] == [1, 6, 11]
     (unit,) = drawn[0].units
@@ -61,16 +66,51 @@ async def test_what_comes_is_a_copy_of_what_came_under_a_name_of_its_own(tmp_pat
 async def test_as_many_come_in_a_time_as_came(tmp_path: Path) -> None:
     await busy(tmp_path / "log")
     stretches = iter([n * 0.37 % 1 for n in range(1000)])
-    drawn = arrivals(tmp_path / "log").drawn(START, lambda _: next(stretches))
-    hour = list(takewhile(lambda one: one.life.arrived < START + 3600 * SECOND, drawn))
+    drawn = arrivals(tmp_path / "log").drawn(START, START + HOUR, lambda _: next(stretches))
+    hour = list(takewhile(lambda one: one.life.arrived < START + HOUR, drawn))
     assert 690 <= len(hour) <= 750  # 720 of one every 5 s
     times = [one.life.arrived for one in hour]
     assert times == sorted(times)
 
 
+async def test_a_run_draws_from_as_many_stretches_as_the_last_while_has(tmp_path: Path) -> None:
+    await busy(tmp_path / "log")
+    asked: list[str] = []
+
+    def uniform(name: str) -> float:
+        asked.append(name)
+        return len(asked) * 0.37 % 1
+
+    assert list(arrivals(tmp_path / "log").drawn(START, START + HOUR, uniform))
+    turns = {name for name in asked if name.startswith("turn")}
+    assert len(turns) == 241  # of 15 s each
+    assert set(asked) - turns == {f"stretch {number}" for number in range(8)}
+
+
+async def test_stretches_in_which_nothing_came_come_to_an_end(tmp_path: Path) -> None:
+    life = [GroupLife(f"default/{name}", a_group(name), 10 * SECOND, waited=True) for name in "abc"]
+    found = Arrivals([Came(one, []) for one in life], 0, 80 * SECOND)
+    assert list(found.drawn(START, START + HOUR, lambda _: 0.5)) == []
+
+
+async def test_what_still_runs_comes_again_to_run_at_least_as_long(tmp_path: Path) -> None:
+    work = [*(Work(f"short-{n}", 5 * n + 1, 8) for n in range(3)), Work("long", 20, 500)]
+    await play(tmp_path / "log", [dsl.node("n", cpu=4)], work, seconds=121, conf=ORDERED)
+    found = arrivals(tmp_path / "log")
+    drawn = list(takewhile(lambda one: one.life.arrived < START + 120 * SECOND, _in_order(found)))
+    (long,) = (one for one in drawn if one.of == "default/long")
+    assert (long.lengths, list(long.seen.values())) == ({}, [100 * SECOND])
+    assert all(one.lengths and not one.seen for one in drawn if one is not long)
+
+
+def _in_order(found: Arrivals) -> Iterator[Came]:
+    """What came comes again as it did."""
+    return found.drawn(START, START + HOUR, lambda name: int(name.split()[1]) % 8 / 8 + 0.001)
+
+
 def test_of_too_few_nothing_is_said() -> None:
     life = GroupLife("default/a", a_group("a"), 10, waited=True)
-    assert list(Arrivals([Came(life, [])] * 2, 0, 100).drawn(0, lambda _: 0.0)) == []
+    assert list(Arrivals([Came(life, [])] * 2, 0, 100).drawn(0, 1000, lambda _: 0.0)) == []
 
 
 async def test_who_wants_the_whole_node_waits_for_a_gap_in_what_comes(tmp_path: Path) -> None:
@@ -94,9 +134,16 @@ def test_bounds_hold_four_in_five_of_what_may_come() -> None:
 
 
 def test_runs_in_which_it_does_not_start_are_later_than_all_others() -> None:
-    assert span_of([*range(1, 13), *[None] * 7]) == Span(10, 2, None, 12)
-    assert span_of([*range(1, 5), *[None] * 15]) == Span(None, 2, None, 4)
+    # the fifth that an interval leaves out is below it then
+    assert span_of([*range(1, 13), *[None] * 7]) == Span(10, 4, None, 12)
+    assert span_of([*range(1, 5), *[None] * 15]) == Span(None, 4, None, 4)
     assert span_of([None, None]) is None
+
+
+def test_what_starts_in_hardly_any_run_starts_after_all_of_them() -> None:
+    assert span_of([None, None], until=70) == Span(None, 70, None, 0)
+    assert span_of([5, *[None] * 18], until=70) == Span(None, 70, None, 1)
+    assert span_of([90, *[None] * 18], until=70) == Span(None, 90, None, 1)
 
 
 def test_what_may_have_been_earlier_is_in_the_lower_bound() -> None:
@@ -149,10 +196,57 @@ async def test_what_waits_has_an_eta(tmp_path: Path) -> None:
     assert (after(found, only(found).starts), found.session, found.compared) == ((4, 4, 4, 3), 6, 0)
     assert eta_in_words(found)[0] == "it starts in 4 min, as far as can be told"
     assert after(earlier := eta(tmp_path / "log", "default/waits", session=5, samples=1), only(earlier).starts)[0] == 6
-    with pytest.raises(LogError, match="nothing of group default/work-8 waits after session 6"):
-        eta(tmp_path / "log", "default/work-8")
     with pytest.raises(LogError, match="there is no group default/none after session 6"):
         eta(tmp_path / "log", "default/none")
+
+
+async def test_what_does_not_wait_is_told_when_it_started(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10)
+        await begin(made, dsl.gang("runs", 2, members=2, cpu=1), minutes=3)
+    found = eta(tmp_path / "log", "default/runs")
+    started = found.now - 3 * MINUTE
+    assert (only(found).starts, found.samples) == (Span(started, started, started, 0), 0)
+    assert eta_in_words(found) == [f"it does not wait: it started {clock(started)}"]
+    ended = eta(tmp_path / "log", "default/work-0")  # gone, and still known
+    assert only(ended).starts == Span(START, START, START, 0)
+
+
+async def test_what_waits_is_forecast_together_as_one_by_one(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10, 10, 10, 20, 20, 20)
+        await begin(made, dsl.gang("work-8", 1, cpu=8), minutes=4)
+        await begin(made, dsl.gang("waits-1", 1, cpu=8), dsl.gang("waits-2", 1, cpu=4, created=1))
+    path = tmp_path / "log"
+    together = etas(path, samples=4)
+    assert [job.key for job in together.jobs] == ["default/waits-1", "default/waits-2"]
+    for job in together.jobs:
+        assert job.starts == only(eta(path, job.key, samples=4)).starts
+    assert only(etas(path, ["default/waits-2", "default/work-8"], samples=4)).key == "default/waits-2"
+    before = etas(path, session=2, samples=4)
+    assert (before.jobs, before.session) == ([], 2)
+
+
+async def test_a_run_decides_once_in_a_period(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10, 10, 10, 10, 10)
+        await begin(made, dsl.gang("work-8", 1, cpu=8), minutes=4)
+        await begin(made, *(dsl.gang(f"waits-{n}", 1, cpu=3) for n in range(3)))
+    times: list[int] = []
+    decide = SimulatedCluster._decide
+
+    def noted(run: SimulatedCluster) -> bool:
+        if isinstance(run, Continued):
+            times.append(run.now)
+        return decide(run)
+
+    monkeypatch.setattr(SimulatedCluster, "_decide", noted)
+    etas(tmp_path / "log", samples=1, period=10 * SECOND)
+    assert len(times) > 3
+    assert all(later - earlier >= 10 * SECOND for earlier, later in pairwise(times))
 
 
 async def test_what_never_fits_is_said_not_to_start(tmp_path: Path) -> None:

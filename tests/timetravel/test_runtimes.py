@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable
 
 import pytest
@@ -45,29 +44,31 @@ def minutes(model: RunTimes, uniform: float, elapsed: float = 0) -> float:
     return drawn / MINUTE
 
 
-def test_without_censoring_the_quantiles_are_those_of_the_runs() -> None:
+def test_of_n_runs_each_gap_is_as_likely_for_the_next() -> None:
+    # after k of 10 runs 1 - k/11 are left
     estimate = learned((n, True) for n in range(1, 11)).estimate(a_pod())
     assert estimate is not None
-    assert (estimate.low, estimate.median, estimate.high) == (1 * MINUTE, 5 * MINUTE, 9 * MINUTE)
+    assert (estimate.low, estimate.median, estimate.high) == (2 * MINUTE, 6 * MINUTE, 10 * MINUTE)
     assert (estimate.of, estimate.count) == ("work named default/train* that asks for the same", 10)
 
 
 def test_what_still_runs_counts_for_as_long_as_it_was_seen() -> None:
-    # at risk 5, 4, 2: the share left is 4/5 after 1, 4/5 * 3/4 = 3/5 after 2, and 3/5 * 1/2 = 3/10 after 4
+    # at risk 6, 5, 3: the share left is 5/6 after 1, 5/6 * 4/5 = 2/3 after 2, and 2/3 * 2/3 = 4/9 after 4
     model = learned([(1, True), (2, True), (3, False), (4, True), (5, False)])
-    assert [minutes(model, share) for share in (0.2, 0.21, 0.4, 0.41, 0.7)] == [1, 2, 2, 4, 4]
+    assert [minutes(model, share) for share in (0.16, 0.17, 0.33, 0.34, 0.55)] == [1, 2, 2, 4, 4]
 
 
 def test_who_was_watched_until_the_moment_of_an_end_was_at_risk_of_it() -> None:
-    # both were at risk at 2, so half are left, and not none
-    assert minutes(learned([(2, True), (2, False)]), 0.5) == 2
-    assert minutes(learned([(2, True), (2, False)]), 0.51) > 2
+    # both were at risk at 2, and so is the next: two in three are left, and not half
+    assert minutes(learned([(2, True), (2, False)]), 0.33) == 2
+    assert minutes(learned([(2, True), (2, False)]), 0.34) > 2
 
 
 def test_what_has_run_already_is_measured_by_what_ran_as_long() -> None:
     model = learned([(1, True), (1, True), (1, True), (10, True), (20, True)])
-    assert [minutes(model, 0.5), minutes(model, 0.5, 1), minutes(model, 0.5, 12)] == [1, 10, 20]
-    assert minutes(model, 0.51, 1) == 20
+    # of the three left after 1 (two, and the next) one each ends at 10 and at 20
+    assert [minutes(model, 0.5), minutes(model, 0.33, 1), minutes(model, 0.5, 12)] == [1, 10, 20]
+    assert minutes(model, 0.34, 1) == 20
 
 
 def test_what_outlives_all_that_is_known_runs_as_long_again() -> None:
@@ -77,27 +78,33 @@ def test_what_outlives_all_that_is_known_runs_as_long_again() -> None:
     assert minutes(model, 1.0, 8) == pytest.approx(800)
 
 
-def test_beyond_what_was_seen_the_curve_goes_on_as_an_exponential() -> None:
-    # half are left at 10: half of them end in another 10, wherever one stands in the tail
+def test_beyond_what_was_seen_half_of_what_is_left_runs_as_long_again() -> None:
+    # two in three are left at 10, and a third at 20
     model = learned([(4, True), (10, False)])
-    assert minutes(model, 0.5) == 4
-    assert minutes(model, 0.75) == pytest.approx(20)
+    assert minutes(model, 0.33) == 4
+    assert minutes(model, 2 / 3) == pytest.approx(20)
     assert minutes(model, 0.5, 10) == pytest.approx(20)
-    assert minutes(model, 0.5, 30) == pytest.approx(40)
-    assert minutes(model, 0.9, 30) == pytest.approx(30 + 10 * math.log(0.1) / math.log(0.5))
+    assert minutes(model, 0.5, 30) == pytest.approx(60)
+    assert minutes(model, 0.9, 30) == pytest.approx(300)
+
+
+def test_the_next_may_outlive_all_that_ended() -> None:
+    assert minutes(learned((n, True) for n in range(1, 5)), 0.8) == 4
+    assert minutes(learned((n, True) for n in range(1, 5)), 0.9) == pytest.approx(8)
 
 
 def test_runs_of_no_length_are_runs() -> None:
     model = learned([(0, True), (0, True), (0, True), (6, True)])
-    assert [minutes(model, 0.5), minutes(model, 0.75), minutes(model, 0.8)] == [0, 0, 6]
+    assert [minutes(model, 0.5), minutes(model, 0.6), minutes(model, 0.61)] == [0, 0, 6]
     assert minutes(model, 0.1, 1) == 6
     assert minutes(learned([(0, True)]), 0.9) == 0
 
 
-def test_one_run_is_what_all_are_taken_for() -> None:
+def test_of_one_run_half_of_what_comes_is_longer() -> None:
     estimate = learned([(7, True)]).estimate(a_pod())
     assert estimate is not None
-    assert (estimate.low, estimate.median, estimate.high, estimate.count) == (7 * MINUTE, 7 * MINUTE, 7 * MINUTE, 1)
+    assert (estimate.low, estimate.median, estimate.count) == (7 * MINUTE, 7 * MINUTE, 1)
+    assert estimate.high == pytest.approx(35 * MINUTE)
 
 
 def test_nothing_is_estimated_where_nothing_ended() -> None:
@@ -110,14 +117,14 @@ def test_nothing_is_estimated_where_nothing_ended() -> None:
 def test_draws_follow_the_curve() -> None:
     model = learned([(1, True), (2, True), (3, True), (4, True)])
     drawn = [minutes(model, (n + 0.5) / 100) for n in range(100)]
-    assert [drawn.count(n) for n in (1, 2, 3, 4)] == [25, 25, 25, 25]
+    assert [drawn.count(n) for n in (1, 2, 3, 4)] == [20, 20, 20, 20]
 
 
 def test_a_job_counts_once_however_many_pods_it_has() -> None:
-    # of four jobs the one of six pods is a quarter
+    # of four jobs and the next the one of six pods is a fifth
     pods = [(a_unit(job="wide"), 9 * MINUTE, True) for _ in range(6)]
     model = RunTimes([*pods, *((a_unit(), length * MINUTE, True) for length in (1, 2, 3))])
-    assert [minutes(model, share) for share in (0.25, 0.26, 0.5, 0.51, 0.75, 0.76, 0.99)] == [1, 2, 2, 3, 3, 9, 9]
+    assert [minutes(model, share) for share in (0.2, 0.21, 0.4, 0.41, 0.6, 0.61, 0.8)] == [1, 2, 2, 3, 3, 9, 9]
     estimate = model.estimate(a_pod())
     assert estimate is not None
     assert estimate.count == 4
@@ -207,11 +214,11 @@ def test_the_first_half_is_held_against_the_second() -> None:
 
 
 def test_work_under_way_is_estimated_from_where_it_stood() -> None:
-    # at 10, two of three have ended and the last has run for 10: a third is left, and on goes the exponential
+    # at 10, two of three have ended and the last has run for 10: half of those that do run to 20
     found = accuracy(workload(a_unit(bound=0, ended=5), a_unit(bound=0, ended=10), a_unit(bound=0, ended=20)))
     assert found is not None
     assert (found.learned, found.tested, found.within_bounds) == (2, 1, 1.0)
-    assert found.median_ratio == pytest.approx(20 / (10 + 10 * math.log(2) / math.log(3)))
+    assert found.median_ratio == pytest.approx(1)
 
 
 def test_what_ends_together_is_not_divided() -> None:
@@ -228,5 +235,5 @@ def test_too_little_says_nothing(units: list[Unit]) -> None:
 
 def test_what_ended_and_what_still_runs_is_learned_from_a_log() -> None:
     model = RunTimes.of(workload(a_unit(bound=0, ended=4), a_unit(bound=0), end=10))
-    assert minutes(model, 0.5) == 4
-    assert minutes(model, 0.75) == pytest.approx(20)
+    assert minutes(model, 0.33) == 4
+    assert minutes(model, 2 / 3) == pytest.approx(20)

@@ -69,11 +69,12 @@ class Arrivals:
         came = [Came(life, units[life.key] or meant.units(life.group, life.arrived)) for life in lives[-RECENT:]]
         return cls([one for one in came if one.units], before, past.end)
 
-    def drawn(self, begin: int, uniform: Uniform) -> Iterator[Came]:
-        """Jobs that come from ``begin`` (ns) on, in order of time and without end, under names of their own."""
+    def drawn(self, begin: int, until: int, uniform: Uniform) -> Iterator[Came]:
+        """Jobs that come from ``begin`` (ns) on, in order of time, under names of their own; of the stretches that
+        begin by ``until`` (ns)."""
         number, length = 0, -(-self.span // _BLOCKS)
         block = 0
-        while self.came:
+        while self.came and begin + block * length <= until:
             stretch = int(uniform(f"turn {block}") * _BLOCKS)
             offset = int(uniform(f"stretch {stretch}") * self.span)
             for time, one in self._between(offset, length):

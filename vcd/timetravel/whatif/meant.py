@@ -68,12 +68,12 @@ class Meant:
         )
 
     def _alike(self, group: PodGroup) -> dict[str, Pod]:
-        """Pods that are all the same but for their tasks."""
+        """Pods that are all the same but for their tasks, as many as its minimum, which is one at least."""
         try:
             asked = GroupRecord.of(group).min_resources
         except BadObject:
             return {}  # set aside by the state, too: it is never admitted
-        if not asked or group.spec.min_member < 1:
+        if not asked:
             return {}
         spec, marks = self._spec(group, asked), group.metadata.annotations
         minima = group.spec.min_task_member

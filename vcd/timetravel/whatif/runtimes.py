@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from copy import copy
 from itertools import groupby
-from math import log
+from random import Random
 from statistics import median
 
 import msgspec
@@ -30,6 +31,8 @@ _MOST = 0.99
 """Quantiles above it are taken for it: tails that no run has shown yet have no end."""
 
 _ROUNDING = 1e-9
+_NEXT = ""
+"""The job that is yet to be seen, among those that have names."""
 
 _NUMBER = re.compile(r"[-._]([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]+)(?=[-._]|$)")
 _TEMPLATE_HASH = "pod-template-hash"
@@ -76,29 +79,33 @@ class Accuracy(msgspec.Struct, frozen=True):
 
 
 class _Curve:
-    """The share of work that still runs after some time.
+    """The share of work that still runs after some time, of a job that is yet to be seen.
 
-    Up to the last end it is the product-limit estimate. Beyond all that was seen it goes on as the exponential through
-    its last point (Brown, Hollander and Kotz); where it came to nothing, what still runs is as likely as not to run as
-    long again.
+    Up to the last end it is the product-limit estimate in which that job is at risk, too, and has not ended: the next
+    one is as likely to fall into any of the n + 1 gaps that n runs leave, also beyond them all (Hill's A(n); with
+    censoring, Berliner and Hill, Bayesian Nonparametric Survival Analysis, JASA 83, 1988). Without it, work of which
+    few ended is told never to outlive these. Beyond all that was seen, what still runs is as likely as not to run as
+    long again (a Pareto tail of index 1, as run times have: Harchol-Balter and Downey, Exploiting Process Lifetime
+    Distributions for Dynamic Load Balancing, ACM TOCS 15, 1997).
     """
 
-    def __init__(self, runs: Iterable[_Run]) -> None:
+    def __init__(self, runs: Iterable[_Run], weights: Mapping[str, float]) -> None:
+        """``weights`` of jobs are 1 where none is told, and so is that of the next one (no name)."""
         known = sorted(run for run in runs if run[0] or run[1])  # one that was not watched at all says nothing
         pods = Counter(job for _, _, job in known)
         self.count = len({job for _, ended, job in known if ended})
         self._times: list[int] = []
         self._left: list[float] = []
-        share, at_risk = 1.0, float(len(pods))
+        parts = {job: weights.get(job, 1.0) / count for job, count in pods.items()}
+        share, at_risk = 1.0, weights.get(_NEXT, 1.0) + sum(parts[job] for _, _, job in known)
         for time, same in groupby(known, key=lambda run: run[0]):
-            parts = [(1 / pods[job], ended) for _, ended, job in same]
-            over = sum(part for part, ended in parts if ended)
+            outcomes = [(parts[job], ended) for _, ended, job in same]
+            over = sum(part for part, ended in outcomes if ended)
             if over:
-                # sums of parts are off by roundings, and none left is none
-                share *= 1 - over / at_risk if at_risk - over > _ROUNDING else 0
+                share *= 1 - over / at_risk
                 self._times.append(time)
                 self._left.append(share)
-            at_risk -= sum(part for part, _ in parts)
+            at_risk -= sum(part for part, _ in outcomes)
         self._longest = known[-1][0] if known else 0
 
     def quantile(self, share: float, elapsed: int) -> int:
@@ -107,18 +114,14 @@ class _Curve:
         At least one run must have ended.
         """
         share = min(share, _MOST)
-        begun = bisect_right(self._times, elapsed) if elapsed else 0  # what has not run yet may end at once
-        alive = self._left[begun - 1] if begun else 1.0
-        last = self._left[-1]
-        if alive <= 0:
-            return round(elapsed / (1 - share))
         if elapsed > self._longest:
-            return round(elapsed + self._longest * log(1 - share) / log(last))
-        wanted = alive * (1 - share) * (1 + _ROUNDING)
+            return round(elapsed / (1 - share))
+        begun = bisect_right(self._times, elapsed) if elapsed else 0  # what has not run yet may end at once
+        wanted = (self._left[begun - 1] if begun else 1.0) * (1 - share) * (1 + _ROUNDING)
         for time, left in zip(self._times[begun:], self._left[begun:], strict=True):
             if left <= wanted:
                 return time
-        return round(self._longest * log(wanted) / log(last))
+        return round(self._longest * self._left[-1] / wanted)
 
 
 class RunTimes:
@@ -126,26 +129,36 @@ class RunTimes:
 
     def __init__(self, runs: Iterable[tuple[Unit, int, bool]]) -> None:
         """``runs`` are units with how long they ran (ns), and whether they ended then or only were not watched on."""
-        grouped: dict[Hashable, list[_Run]] = {}
+        self._runs: dict[Hashable, list[_Run]] = {}
+        self._weights: Mapping[str, float] = {}
+        self._curves: dict[Hashable, _Curve] = {}
         for unit, length, ended in runs:
             for key, _ in _classes(unit.pod):
-                grouped.setdefault(key, []).append((length, ended, unit.group or unit.key))
-        self._curves = {key: _Curve(found) for key, found in grouped.items()}
+                self._runs.setdefault(key, []).append((length, ended, unit.group or unit.key))
 
     @classmethod
     def of(cls, work: Workload) -> RunTimes:
         """Learnt from all that a log shows."""
         return cls(_known_at(work.end, work))
 
+    def drawn(self, random: Random) -> RunTimes:
+        """As it may be for all that is known: how much each job tells is drawn (Rubin, The Bayesian Bootstrap, Annals
+        of Statistics 9, 1981). What is drawn from one is off for all work in the same way, as what is known may be."""
+        found = copy(self)
+        jobs = sorted({job for _, _, job in self._runs.get(_ALL, ())})
+        found._weights = {job: random.expovariate(1) for job in (_NEXT, *jobs)}
+        found._curves = {}
+        return found
+
     @property
     def usual(self) -> int | None:
         """What half of all work runs for at most (ns); None where nothing ever ended."""
-        found = self._curves.get(_ALL)
+        found = self._curve(_ALL)
         return found.quantile(0.5, 0) if found is not None and found.count else None
 
     def is_vague(self, pod: Pod) -> bool:
         """Whether too little of its own kind ended (of that name, or of its namespace that asks for the same)."""
-        own = (self._curves.get(key) for key, _ in _classes(pod)[:_OWN])
+        own = (self._curve(key) for key, _ in _classes(pod)[:_OWN])
         return not any(curve is not None and curve.count >= ENOUGH for curve in own)
 
     def estimate(self, pod: Pod, elapsed: int = 0) -> Estimate | None:
@@ -163,11 +176,17 @@ class RunTimes:
         found = self._curve_of(pod)
         return None if found is None else found[0].quantile(uniform, elapsed)
 
+    def _curve(self, key: Hashable) -> _Curve | None:
+        """Of a class of which something ran."""
+        if key not in self._curves and key in self._runs:
+            self._curves[key] = _Curve(self._runs[key], self._weights)
+        return self._curves.get(key)
+
     def _curve_of(self, pod: Pod) -> tuple[_Curve, str] | None:
         """The most specific class of which enough ended, else of which anything did, with words for it."""
         found: tuple[_Curve, str] | None = None
         for key, words in _classes(pod):
-            curve = self._curves.get(key)
+            curve = self._curve(key)
             if curve is not None and curve.count:
                 if curve.count >= ENOUGH:
                     return curve, words

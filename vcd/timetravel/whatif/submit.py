@@ -44,6 +44,7 @@ from vcd.timetravel.whatif.runtimes import ENOUGH, Estimate, RunTimes
 from vcd.timetravel.whatif.submitted import job_name, submitted
 from vcd.timetravel.whatif.trials import PAIRED, SampledRun, SampledRuns, hopeless
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
+from vcd.timetravel.words import clock
 from vcd.timetravel.workloads import Work
 
 RUNS = 20
@@ -71,9 +72,10 @@ def submit(
     given, ``first`` is told that, and the state of then goes on in simulated time: pods that run end, work like that of
     the log's last while goes on coming, those that wait are placed as the core decides. This is done ``samples`` times
     (None: 20), with what is not known drawn from what the log shows up to then, by ``seed``; where it is asked how
-    ``others`` fare, some of the runs also without the manifests. ``conf`` is another configuration's text (None: the one in force).
-    ``runs_for`` says how long (ns) the submitted pods run, where their user knows. What happens within a ``period``
-    (ns) is decided on together. The runs are done by up to ``jobs`` processes, and ``progress`` is told how many are.
+    ``others`` fare, some of the runs also without the manifests. ``conf`` is another configuration's text (None: the
+    one in force). ``runs_for`` says how long (ns) the submitted pods run, where their user knows. What happens within
+    a ``period`` (ns) is decided on together. The runs are done by up to ``jobs`` processes, and ``progress`` is told
+    how many are.
 
     Raises LogError, PolicyError, BadObject.
     """
@@ -103,16 +105,21 @@ def eta(
 ) -> Submission:
     """When a group (``namespace/name``) that waits after a session of a log (None: at its end) will start.
 
-    As ``submit`` answers it, of one that is there already. Raises LogError also where the group does not wait then.
+    As ``submit`` answers it, of one that is there already. Of one that does not wait then, when it started: that is
+    told by no run. Raises LogError where neither is known.
     """
     with LogReader(path) as reader:
         here = present(reader, session)
-        if group not in here.state.groups:
-            raise LogError(f"event log {path}: there is no group {group} after session {here.session}")
         asked = _Asked.of(reader, here, read_policy(here.conf, logged=True), seed, period)
-    if group not in asked.waiting():
-        raise LogError(f"event log {path}: nothing of group {group} waits after session {here.session}")
-    return asked.answer(_of_those_there(here, asked, [group]), samples, jobs, lambda _: None)
+    if group in asked.waiting():
+        return asked.answer(_of_those_there(here, asked, [group]), samples, jobs, lambda _: None)
+    started = asked.past.starts().get(group)
+    if started is None:
+        what = f"nothing of group {group} waits" if group in asked.past.groups else f"there is no group {group}"
+        raise LogError(f"event log {path}: {what} after session {here.session}, nor is it known when it started")
+    pods = [unit.pod for unit in asked.past.units if unit.group == group]
+    job = _one(here, asked.past.groups[group].group, pods, {}, ())
+    return _asked_of(here, [msgspec.structs.replace(job, starts=Span(started, started, started, 0))], [])
 
 
 def etas(
@@ -135,8 +142,10 @@ def etas(
 
 
 def eta_in_words(found: Submission) -> list[str]:
-    """A forecast for what waits in a sentence, and what that rests on."""
+    """A forecast for what waits in a sentence, and what that rests on; of what does not, when it started."""
     (job,) = found.jobs
+    if job.starts is not None and not found.samples:
+        return [f"it does not wait: it started {clock(job.starts.low)}"]
     if job.starts is None:
         return ["it never starts, whatever ends: not even alone on this cluster"]
     words = [f"it starts {start_in_words(job.starts, found.now)}, as far as can be told"]

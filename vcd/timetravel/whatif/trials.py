@@ -25,10 +25,11 @@ PAIRED = 5
 """In so many runs it is looked at how others fare without what is submitted."""
 EXACT = 30
 """So many sessions of a run are each of one period; the others are later by an even factor of the time gone by."""
-LIMIT = 200
+LIMIT = 150
 """So many sessions a run has at most, the last of which is at its horizon."""
 FOLLOWED = 400
-"""A run goes on for the time in which so many jobs come, or, where none come, for so many times as work usually runs."""
+"""A run goes on for the time in which so many jobs come; where none do, for so many times as long as work usually
+runs."""
 _PEACEFUL = ("enqueue", "allocate", "backfill")
 """Actions that evict nobody."""
 _MOVES = "shuffle"
@@ -40,9 +41,9 @@ class SampledRun:
     """What one run came to.
 
     ``started`` and ``ended`` of each watched group, ns since the epoch: None is "not until ``until``", when the run
-    stopped; starts may be too late by up to ``grains`` (ns). ``reasons`` say what such a group waited for then. ``moved``
-    is by how much (ns) others start later because of what is submitted (infinite: they still wait long after it has
-    ended), ``victims`` who is evicted only with it; both are empty where that was not looked at.
+    stopped; starts may be too late by up to ``grains`` (ns). ``reasons`` say what such a group waited for then.
+    ``moved`` is by how much (ns) others start later because of what is submitted (infinite: they still wait long after
+    it has ended), ``victims`` who is evicted only with it; both are empty where that was not looked at.
     """
 
     until: int
@@ -173,6 +174,7 @@ class Continued(SimulatedCluster):
         self._trials, self._sample, self._until = trials, sample, until
         self._known, self._seen = dict(trials.known), dict[str, int]()
         self._uniform = partial(trials.uniform, sample)
+        self._model = trials.model.drawn(Random(f"{trials.seed}/{sample}"))
         self._luck: dict[str, float] = {}
         self._grains: dict[str, int] = {}
         self._others = list(others)
@@ -263,7 +265,7 @@ class Continued(SimulatedCluster):
 
     def _begin(self) -> None:
         super()._begin()
-        coming = self._trials.arrivals.drawn(self._work.begin, self._uniform)
+        coming = self._trials.arrivals.drawn(self._work.begin, self._trials.horizon, self._uniform)
         self._next(one for one in coming if one.of not in self._never)
 
     def _next(self, coming: Iterator[Came]) -> None:
@@ -286,7 +288,7 @@ class Continued(SimulatedCluster):
         if name not in self._luck:
             self._luck[name] = self._uniform(name)
         elapsed = max(elapsed, self._seen.get(unit.key, 0))
-        drawn = self._trials.model.draw(unit.pod, elapsed, self._luck[name])
+        drawn = self._model.draw(unit.pod, elapsed, self._luck[name])
         return max(2 * elapsed, UNKNOWN_RUN) if drawn is None else drawn
 
 

@@ -94,6 +94,17 @@ class Workload:
         life = self.groups.get(group)
         return "" if life is None else self.settings.queue_of(life.group)
 
+    def starts(self) -> dict[str, int]:
+        """When groups first had their minimum of pods on nodes (ns), of those that had it."""
+        bound: dict[str, list[int]] = {}
+        for unit in self.units:
+            first = unit.earlier[0][0] if unit.earlier else unit.bound
+            if first is not None:
+                bound.setdefault(unit.group, []).append(first)
+        minima = {key: max(1, life.group.spec.min_member) for key, life in self.groups.items()}
+        known = ((key, sorted(times), minima.get(key, 1)) for key, times in bound.items())
+        return {key: times[minimum - 1] for key, times, minimum in known if len(times) >= minimum}
+
 
 def workload_of(reader: LogReader, until: int | None = None) -> Workload:
     """What a log holds, from its oldest state to its end or an event. Raises LogError."""
