@@ -144,6 +144,20 @@ def test_a_mistake_of_the_asker_says_how_to_mend_it(
     assert error(busy, question, *([given] if isinstance(given, str) else given)) == (status, says)
 
 
+def test_when_a_job_starts_is_forecast_as_of_the_session_that_is_chosen(busy: str) -> None:
+    told = data(busy, "eta", "default/large", "7")
+    assert (told["key"], told["session"]) == ("default/large", 7)
+    assert told["lines"][0][1].startswith("it starts in ")
+    assert told["lines"][1][1].startswith("provided that ")
+    ((_, line),) = data(busy, "eta", "default/large", "8")["lines"]
+    assert line.startswith("it does not wait: it started 2026-01-01 ")
+
+
+def test_of_an_unknown_job_nothing_is_forecast(busy: str) -> None:
+    assert error(busy, "eta", "default/none", "7")[0] == 404
+    assert error(busy, "eta", "default/large", "99")[0] == 404
+
+
 def test_an_unknown_job_is_not_found(busy: str) -> None:
     assert error(busy, "job", "default/none", "") == (404, f"event log {busy}: no job default/none is in it")
 

@@ -59,6 +59,13 @@ async def test_every_question_is_answered_by_the_process(page: Asker) -> None:
     assert (await page.data("overview?session=3"))["session"] == 3
     assert (await page.data("session?number=3"))["session"] == 3
     assert (await page.data("job?key=default/large"))["key"] == "default/large"
+    assert (await page.data("eta?key=default/large"))["key"] == "default/large"
+
+
+async def test_a_forecast_keeps_nobody_waiting(page: Asker) -> None:
+    await page.data("eta?key=default/large")
+    assert page.view._worker._pool is None  # it has a process of its own
+    assert page.view._patient._pool is not None
 
 
 async def test_mistakes_are_said_in_json(page: Asker) -> None:

@@ -105,6 +105,7 @@ def _opened(path: str, file: int) -> api.Log:
     _overview_of.cache_clear()
     _told.cache_clear()
     _job_at.cache_clear()
+    _eta_at.cache_clear()
     return api.open(path)
 
 
@@ -160,6 +161,19 @@ def _job_at(path: str, key: str, session: int) -> bytes:
     return msgspec.json.encode({"key": key, "session": session, "lines": lines})
 
 
+def _eta(path: str, key: str, session: str) -> bytes:
+    return _eta_at(path, key, _session(path, "session", session))
+
+
+@lru_cache(maxsize=128)
+def _eta_at(path: str, key: str, session: int) -> bytes:
+    """When a job starts that waits after a session, or did; what a session left never changes, nor is chance in it."""
+    log = _log(path)
+    job = log.job(key, session=session).story().key
+    lines = api.eta_in_words(api.eta(log.history.reader.path, job, session=session))
+    return msgspec.json.encode({"key": key, "session": session, "lines": _indented(lines)})
+
+
 def _indented(lines: Iterable[str]) -> list[tuple[int, str]]:
     """Each line with the depth of its indent, since a page does not indent by spaces."""
     return [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in lines]
@@ -171,5 +185,8 @@ QUESTIONS: dict[str, tuple[tuple[str, ...], Callable[..., bytes]]] = {
     "overview": (("session",), _overview),
     "session": (("number",), _plan),
     "job": (("key", "session"), _job),
+    "eta": (("key", "session"), _eta),
 }
 """The questions by name: their parameters, and who answers them."""
+LONG = frozenset({"eta"})
+"""Questions that may take many seconds: nobody else is to wait for them."""

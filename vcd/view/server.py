@@ -67,7 +67,7 @@ class View:
         self._flag = flag
         self._local = is_local(host)
         self._tokens = None if self._local or review is None else Tokens(review, now)
-        self._worker = _Worker()
+        self._worker, self._patient = _Worker(), _Worker()
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> View:
@@ -95,6 +95,7 @@ class View:
         if self._runner is not None:
             await self._runner.cleanup()
         await self._worker.stop()
+        await self._patient.stop()
 
     @property
     def port(self) -> int:
@@ -144,7 +145,8 @@ class View:
                 known = f"it takes {', '.join(parameters)}" if parameters else "it takes none"
                 raise web.HTTPBadRequest(text=f"{request.path} has no parameter {unknown[0][:40]!r}; {known}")
             given = tuple(request.query.get(name, "") for name in parameters)
-            status, body = await self._worker.ask(str(self._path), question, given)
+            worker = self._patient if question in questions.LONG else self._worker
+            status, body = await worker.ask(str(self._path), question, given)
             return web.Response(status=status, body=body, content_type="application/json")
 
         return asked

@@ -113,7 +113,8 @@ def eta(
         asked = _Asked.of(reader, here, read_policy(here.conf, logged=True), seed, period)
     if group in asked.waiting():
         return asked.answer(_of_those_there(here, asked, [group]), samples, jobs, lambda _: None)
-    started = asked.past.starts().get(group)
+    # what was decided in the very session is on its node in the work that goes on, and not in the past yet
+    started = asked.past.starts().get(group, asked.work.starts().get(group))
     if started is None:
         what = f"nothing of group {group} waits" if group in asked.past.groups else f"there is no group {group}"
         raise LogError(f"event log {path}: {what} after session {here.session}, nor is it known when it started")

@@ -270,6 +270,7 @@ async function openDetail(kind, id, opener) {
   state.detail = { kind, id };
   remember();
   showPanel();
+  if (fresh) offerEta();
   if (fresh) $("detail-heading").textContent = `${kind} ${id}`;
   if (fresh) $("detail-lines").replaceChildren(el("li", { className: "quiet" }, "asking the log"));
   if (kind === "job") drawJobTable();
@@ -285,6 +286,29 @@ async function openDetail(kind, id, opener) {
     if (!(error instanceof Trouble)) throw error;
     $("detail-lines").replaceChildren(el("li", {}, error.message));
   }
+}
+
+/** The button that asks for a forecast, which takes some seconds; only a job has one. */
+function offerEta() {
+  asked.eta?.abort();
+  $("eta").hidden = state.detail.kind !== "job";
+  $("eta").disabled = false;
+  $("eta-words").textContent = "";
+}
+
+async function tellEta() {
+  const session = state.selected;
+  $("eta").disabled = true;
+  $("eta-words").textContent = `forecasting as of session ${session}, which takes some seconds`;
+  try {
+    const answer = await ask("eta", `eta?key=${encodeURIComponent(state.detail.id)}&session=${session}`);
+    if (answer === null) return; // another job's panel is open
+    $("eta-words").textContent = `as of session ${session}: ${answer.lines.map(([, text]) => text).join("; ")}`;
+  } catch (error) {
+    if (!(error instanceof Trouble)) throw error;
+    $("eta-words").textContent = error.message;
+  }
+  $("eta").disabled = false;
 }
 
 function showPanel() {
@@ -341,6 +365,7 @@ function wire() {
   $("plan").addEventListener("click", plan);
   $("near").addEventListener("click", plan);
   $("close").addEventListener("click", closeDetail);
+  $("eta").addEventListener("click", tellEta);
   $("live").addEventListener("change", () => $("live").checked && select(state.ends.last));
   $("resources").addEventListener("change", () => {
     state.resources = [...$("resources").querySelectorAll("input:checked")].map((box) => box.value);
