@@ -12,7 +12,7 @@ import msgspec
 from vcd.diagnosis.case import Diagnosis, as_given, in_order
 from vcd.diagnosis.diagnosis import diagnosed
 from vcd.diagnosis.loggedwaits import Happened, follow, happened_to, sessions_told
-from vcd.diagnosis.spans import HeldFor, Kind, Reasons, Waits, WholeWait
+from vcd.diagnosis.spans import HeldFor, Kind, Reasons, WaitCourses, WholeWait
 from vcd.diagnosis.verdictwords import said, shortened
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
@@ -62,7 +62,7 @@ class FirstCauses(msgspec.Struct, frozen=True):
     """The causes of a stretch of the log, those that cost most first, at most FIRST of ``causes_in_all``.
 
     ``begin`` and ``end`` are times (RFC 3339), ``first`` and ``last`` sessions. ``hours`` are all pod-hours that
-    ``jobs`` lost. Waits of ``asked`` jobs were looked into, which are ``asked_share`` of these hours; ``likened`` is
+    ``jobs`` lost. WaitCourses of ``asked`` jobs were looked into, which are ``asked_share`` of these hours; ``likened`` is
     the part that was counted as the wait of another job for the same reasons, ``as_logged`` the part of which only the
     logged reasons were read.
     """
@@ -188,7 +188,7 @@ class _Tally:
         self._groups = {key: record.group for key, record in state.groups.items()}
         # who waits before the first session does so at the end of the one before, where the log has that
         last = first - 1 if stretch.first.time <= stretch.begin else first - 2
-        waits = Waits(last=last, pods=self._pods)
+        waits = WaitCourses(last=last, pods=self._pods)
         waits.known(stretch.begin, state.waiting)
         waits.last = first - 1
 
