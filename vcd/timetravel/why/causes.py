@@ -62,7 +62,7 @@ class FirstCauses(msgspec.Struct, frozen=True):
     """The causes of a stretch of the log, those that cost most first, at most FIRST of ``causes_in_all``.
 
     ``begin`` and ``end`` are times (RFC 3339), ``first`` and ``last`` sessions. ``hours`` are all pod-hours that
-    ``jobs`` lost. WaitCourses of ``asked`` jobs were looked into, which are ``asked_share`` of these hours; ``likened`` is
+    ``jobs`` lost. Waits of ``asked`` jobs were looked into, which are ``asked_share`` of these hours; ``likened`` is
     the part that was counted as the wait of another job for the same reasons, ``as_logged`` the part of which only the
     logged reasons were read.
     """
