@@ -14,11 +14,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.replay import LARGE, timed, write
+import msgspec
+
+from bench.replay import CPU, LARGE, timed, write
 from bench.table import Row, row, show
+from vcd.embedded.workload import gang, pod, pod_spec
 from vcd.eventlog import LogReader
 
 NODES, SESSIONS, REPLAYED = 1500, 6500, 5600
+BUSY_NODES, RUNNING, BUSY_SESSIONS = 75, 1600, 600
+"""A cluster that is nearly full, to which a job is submitted that has to wait."""
 
 
 def run(keep: Path | None = None) -> list[Row]:
@@ -27,7 +32,8 @@ def run(keep: Path | None = None) -> list[Row]:
         log = Path(folder) / "history.sqlite" if keep is None else keep
         if not log.exists():
             asyncio.run(write(log, SESSIONS, NODES))
-        return [row(f"questions to a log of {SESSIONS:,} sessions, {NODES:,} nodes", None, ""), *_rows(log)]
+        found = [row(f"questions to a log of {SESSIONS:,} sessions, {NODES:,} nodes", None, ""), *_rows(log)]
+        return [*found, *_submission(Path(folder))]
 
 
 def _rows(log: Path) -> Iterator[Row]:
@@ -46,6 +52,24 @@ def _rows(log: Path) -> Iterator[Row]:
         _, wall, cpu = timed(*arguments, *named, "-o", "json")
         yield row(f"  {name}", wall, "s", goal=goal)
         yield row("    CPU", cpu, "s")
+
+
+def _submission(folder: Path) -> Iterator[Row]:
+    """When a job will start that wants half of each of a tenth of the nodes."""
+    log, job = folder / "busy.sqlite", folder / "job.json"
+    asyncio.run(write(log, BUSY_SESSIONS, BUSY_NODES, RUNNING))
+    large = pod_spec({"cpu": str(CPU // 2)})
+    pods = [pod(f"large-{number}", large, {}) for number in range(BUSY_NODES // 10)]
+    group, *members = [one for _, one in gang("large", "q0", pods)]
+    items = [{"kind": "PodGroup", **group}, *({"kind": "Pod", **member} for member in members)]
+    job.write_bytes(msgspec.json.encode({"kind": "List", "items": items}))
+    asked = ("whatif", "--event-log", log, "--submit", job, "--samples", 20, "-o", "json")
+    found, wall, cpu = timed(*asked)
+    started = found["jobs"][0]["starts"]
+    if found["samples"] != 20 or started is None:
+        raise RuntimeError(f"it was to wait and to start: {found}")
+    yield row(f"  whatif --submit, 20 samples, {RUNNING:,} running pods", wall, "s", goal=20.0)
+    yield row("    CPU", cpu, "s")
 
 
 def _asked(log: Path) -> tuple[str, str]:

@@ -48,9 +48,10 @@ START = 1_767_225_600 * SECOND
 class History:
     """A log that grows session by session, as the daemon of a busy cluster would write it."""
 
-    def __init__(self, log: EventLog, node_count: int = NODES) -> None:
+    def __init__(self, log: EventLog, node_count: int = NODES, pod_count: int = PODS) -> None:
         self._log = log
         self._node_count = node_count
+        self._pod_count = pod_count
         self._state = ClusterState()
         self._maker = SnapshotMaker(self._state)
         self._memory = Memory()
@@ -66,7 +67,7 @@ class History:
         await self._tell([ev.PolicyLoaded(policy.digest, policy.text), ev.LeadershipChanged(1, "bench", leading=True)])
         await self._tell([_put(one) for one in (*nodes(self._node_count, cpu=CPU), *queues(QUEUES))])
         placed = 0
-        while placed < PODS:
+        while placed < self._pod_count:
             first = placed
             placed += await self._come(lambda i, first=first: {"nodeName": self._node(first + i)}, "Running")
 
@@ -139,10 +140,10 @@ def _put(manifest: Manifest) -> ev.ObjectPut:
     return ev.ObjectPut(kind, obj.key, version, encode_payload(obj))
 
 
-async def write(path: Path, sessions: int, node_count: int = NODES) -> None:
-    """Write a history of so many sessions on so many nodes."""
+async def write(path: Path, sessions: int, node_count: int = NODES, pod_count: int = PODS) -> None:
+    """Write a history of so many sessions on so many nodes, with so many pods at any time."""
     async with EventLog.open(path, clock=lambda: history.now) as log:
-        history = History(log, node_count)
+        history = History(log, node_count, pod_count)
         await history.begin()
         for _ in range(sessions):
             await history.session()
