@@ -41,7 +41,7 @@ async def test_a_wait_after_a_run_is_another_one(tmp_path: Path) -> None:
     assert (found.cause, found.waited, found.share, found.since) == (
         "unschedulable-node", 120, 1, "2026-01-01T04:26:50.000Z",
     )  # fmt: skip
-    assert list(found.lines())[-1] == "  before it ran, and this wait began: 1 wait of 3 h 3 min in all"
+    assert list(found.lines())[-1] == "  earlier: 1 wait of 3 h 3 min in all, until nothing of it waited"
     # for what the cluster lost both count
     assert {one.cause: one.hours * 3600 for one in first_causes(tmp_path / "log").causes} == pytest.approx(
         {"cluster-full": 11_000, "unschedulable-node": 120}
@@ -127,6 +127,7 @@ async def test_the_daemon_reads_from_a_log_what_explain_reads(tmp_path: Path, na
         assert told == {group: waits_of(history, group) for group in groups}
         lost = sum(held.lost for of in told.values() for one in of for held in one.held.values())
         assert any(told.values()) and lost > 0
+        assert waits_in(reader, (), partial(waiting_at, reader)).of == {}
 
 
 async def test_a_takeover_ends_a_wait_that_the_other_replica_does_not_know(tmp_path: Path) -> None:

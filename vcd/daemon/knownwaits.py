@@ -13,7 +13,7 @@ import structlog
 from vcd.daemon.threads import in_thread
 from vcd.diagnosis.case import Served
 from vcd.diagnosis.loggedwaits import waiting_at, waits_in
-from vcd.diagnosis.spans import Waits, WholeWait
+from vcd.diagnosis.spans import WaitFold, WholeWait
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 from vcd.scheduling.session.nodes import Ints
@@ -47,7 +47,7 @@ class KnownWaits:
 
     def reset(self) -> None:
         """Forget all, as of a term that another replica led."""
-        self._waits = Waits(self._is_there)
+        self._waits = WaitFold(self._is_there)
         self._served: dict[str, int] = {}
         """The pods that were given nodes, and the last session that did."""
         self._time = 0
@@ -117,7 +117,7 @@ class _ServedIn:
         return lambda _: np.flatnonzero(self._at >= first)
 
 
-def _read(path: Path, groups: Collection[str], before: int) -> tuple[Waits, dict[str, int]]:
+def _read(path: Path, groups: Collection[str], before: int) -> tuple[WaitFold, dict[str, int]]:
     """How groups waited before a session, by the log, and the pods that were given nodes since the first began to."""
     with LogReader(path) as reader:
         until = next((info.sequence - 1 for info in reader.sessions(before, before)), None)

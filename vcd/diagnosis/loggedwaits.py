@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from vcd.diagnosis.spans import Reasons, Waits
+from vcd.diagnosis.spans import Reasons, WaitFold
 from vcd.eventlog import LogError, Logged, LogReader
 from vcd.eventlog.reader import LAST, is_decision
 from vcd.model import events as ev
@@ -39,12 +39,12 @@ class Happened(NamedTuple):
 
 def waits_in(
     reader: LogReader, groups: Collection[str], waiting_at: WaitingAt, until: int | None = None, since: int = 0
-) -> Waits:
+) -> WaitFold:
     """How groups waited by a log up to an event (None: its end), and after a time (ns). Raises LogError."""
     first, last = next(reader.sessions(limit=1), None), LAST if until is None else until
-    if first is None:
-        return Waits()
-    waits, oldest = Waits(groups.__contains__, last=first.number - 1, since=since), reader.oldest()
+    if first is None or not groups:
+        return WaitFold()
+    waits, oldest = WaitFold(groups.__contains__, last=first.number - 1, since=since), reader.oldest()
     waits.known(first.time, waiting_at(oldest) if oldest else {})
     told = sessions_told(reader, groups if len(groups) <= _FEW else None, 0, last)
     happened = merge(told, groups_shown(reader, groups, last))
@@ -53,7 +53,7 @@ def waits_in(
 
 
 def follow(
-    waits: Waits,
+    waits: WaitFold,
     reader: LogReader,
     happened: Iterable[Happened],
     after: int,

@@ -130,7 +130,7 @@ class WaitCourse:
         return wait.plus(span)
 
 
-class Waits:
+class WaitFold:
     """Who waited how long for what, told of sessions, of groups that go and come, and of another replica's knowledge.
 
     ``about`` says which groups matter, ``pods`` how many of theirs wait; ``last`` is the session before the first, and

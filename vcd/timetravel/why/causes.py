@@ -12,7 +12,7 @@ import msgspec
 from vcd.diagnosis.case import Diagnosis, as_given, in_order
 from vcd.diagnosis.diagnosis import diagnosed
 from vcd.diagnosis.loggedwaits import Happened, follow, happened_to, sessions_told
-from vcd.diagnosis.spans import HeldFor, Kind, Reasons, Waits, WholeWait
+from vcd.diagnosis.spans import HeldFor, Kind, Reasons, WaitFold, WholeWait
 from vcd.diagnosis.verdictwords import said, shortened
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
@@ -188,7 +188,7 @@ class _Tally:
         self._groups = {key: record.group for key, record in state.groups.items()}
         # who waits before the first session does so at the end of the one before, where the log has that
         last = first - 1 if stretch.first.time <= stretch.begin else first - 2
-        waits = Waits(last=last, pods=self._pods)
+        waits = WaitFold(last=last, pods=self._pods)
         waits.known(stretch.begin, state.waiting)
         waits.last = first - 1
 

@@ -72,7 +72,7 @@ class Verdict(msgspec.Struct, frozen=True):
             yield f"  looked into: {self.looked:.0%} of the wait"
         if self.earlier:
             waits = f"{counted(self.earlier, 'wait')} of {span_in_words(self.earlier_waited)} in all"
-            yield f"  before it ran, and this wait began: {waits}"
+            yield f"  earlier: {waits}, until nothing of it waited"
 
 
 def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:

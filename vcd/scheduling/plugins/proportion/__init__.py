@@ -396,15 +396,15 @@ class _Kept:
     """The queues that kept tasks from a job that would reclaim: each is among the job's reasons at once, as these are
     true of those, too, for which it is tried."""
 
-    __slots__ = ("_job", "_names")
+    __slots__ = ("_job", "_told")
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._names: set[str] = set()
+        self._told: set[str] = set()
 
     def add(self, name: str) -> None:
-        if name not in self._names:
-            self._names.add(name)
+        if name not in self._told:
+            self._told.add(name)
             self._job.note("queue", ProportionPlugin.name, _OTHERS_PART({"queues": name}))
 
 
