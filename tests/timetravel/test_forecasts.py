@@ -17,6 +17,7 @@ from tests.timetravel.test_submit import PLAIN, after, begin, learn, one_node, o
 from vcd.eventlog import LogError, LogReader
 from vcd.model.codec import from_manifest
 from vcd.model.objects import PodGroup
+from vcd.timetravel.whatif import trials
 from vcd.timetravel.whatif.arrivals import Arrivals, Came
 from vcd.timetravel.whatif.cluster import SimulatedCluster
 from vcd.timetravel.whatif.forecasts import Span, span_of
@@ -247,6 +248,52 @@ async def test_a_run_decides_once_in_a_period(tmp_path: Path, monkeypatch: pytes
     etas(tmp_path / "log", samples=1, period=10 * SECOND)
     assert len(times) > 3
     assert all(later - earlier >= 10 * SECOND for earlier, later in pairwise(times))
+
+
+async def test_a_run_ends_at_its_horizon_and_what_waits_then_has_no_upper_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "EXACT", 10**6)
+    monkeypatch.setattr(trials, "LIMIT", 10**6)
+    # of 5 cpu some are always taken, until no more comes: that is beyond what the log speaks of
+    work = [Work(f"short-{n}", 2 * n + 1, 8) for n in range(50)]
+    await play(tmp_path / "log", [dsl.node("n", cpu=5)], work, seconds=101, conf=ORDERED)
+    found = submit(tmp_path / "log", dsl.flat([dsl.gang("large", 1, cpu=5)]), samples=3)
+    starts = only(found).starts
+    assert starts is not None
+    assert (starts.median, starts.high, starts.runs) == (None, None, 0)
+    horizon = trials.FOLLOWED * 2 * SECOND  # one comes every 2 s
+    assert horizon <= starts.low - found.now <= 1.1 * horizon
+    assert "starts in 0 of 3 runs, after 13 min" in next(found.lines())
+
+
+async def test_copies_of_what_still_runs_run_at_least_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = [*(Work(f"short-{n}", 5 * n + 1, 8) for n in range(23)), Work("long", 20, 500)]
+    await play(tmp_path / "log", [dsl.node("n", cpu=4)], work, seconds=121, conf=ORDERED)
+    runs: list[Continued] = []
+    outcome = Continued.outcome
+    monkeypatch.setattr(Continued, "outcome", lambda run: runs.append(run) or outcome(run))
+    submit(tmp_path / "log", dsl.flat([dsl.gang("large", 1, cpu=4)]), samples=2)
+    copies = [job for run in runs for key, job in run.measure.jobs.items() if key.startswith("default/long~")]
+    lengths = [job.ended - job.started for job in copies if job.ended is not None and job.started is not None]
+    assert lengths
+    assert min(lengths) >= 100 * SECOND
+
+
+async def test_a_start_may_have_been_earlier_by_the_time_between_sessions_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10, 10, 10, 10, 10)
+        await begin(made, dsl.gang("work-8", 1, cpu=8), minutes=4)
+        await begin(made, dsl.gang("waits", 1, cpu=8))
+    assert after(exact := eta(tmp_path / "log", "default/waits", samples=1), only(exact).starts)[:2] == (6, 6)
+    monkeypatch.setattr(trials, "EXACT", 0)
+    monkeypatch.setattr(trials, "FOLLOWED", 10**6)
+    median, low, _, _ = after(coarse := eta(tmp_path / "log", "default/waits", samples=1), only(coarse).starts)
+    assert low <= 6 <= median
+    assert low < median
 
 
 async def test_what_never_fits_is_said_not_to_start(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Iterable
+from random import Random
 
 import pytest
 
@@ -136,6 +138,16 @@ def test_pods_of_one_job_do_not_make_a_class_speak() -> None:
     assert estimated(RunTimes([*wide, *other]), a_pod("eval-9", "eval-9"))[1] == (
         "work of namespace default that asks for the same"
     )
+
+
+def test_what_is_known_is_drawn_about_what_it_says() -> None:
+    model = learned((n, True) for n in range(1, 12))
+    medians = [minutes(model.drawn(Random(seed)), 0.5) for seed in range(400)]
+    assert minutes(model.drawn(Random(7)), 0.5) == medians[7]
+    assert statistics.fmean(medians) == pytest.approx(6.5, abs=0.25)  # the first by which half is reached
+    # a median of 12 has a standard error of about 12 / (2 * sqrt(12))
+    assert 1 < statistics.stdev(medians) < 2.5
+    assert minutes(model, 0.5) == 6
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------
