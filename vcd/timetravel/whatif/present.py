@@ -72,6 +72,7 @@ class GoingOn:
         """Everything comes at the beginning, and nothing after it."""
         state, begin = self._state, self._begin
         work = Workload(begin, begin, None, state.settings, leaving=list(self._past.leaving))
+        work.spared = dict(state.evicted)
         work.base = [ev.ObjectPut(kind, key, "", encode_payload(obj)) for kind, key, obj in fixed_objects(state)]
         work.base += [ev.Answered(question, answer) for question, answer in sorted(state.answers.items())]
         peopled = set()
@@ -111,7 +112,8 @@ class GoingOn:
         if not node and (not group or (names and pod.spec.scheduler_name not in names)):
             return None
         requests = pod_requests(pod.spec)
-        unit = Unit(key, pod.metadata.uid, group, bare_pod(pod), requests, self._begin, node=node, place=node)
+        uid = pod.metadata.uid + "~again" * comes_again  # by its uid it is known who took whose place
+        unit = Unit(key, uid, group, bare_pod(pod), requests, self._begin, node=node, place=node)
         if node:
             unit.bound = self._since(key, pod)
         return unit

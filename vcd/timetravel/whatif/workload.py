@@ -14,7 +14,7 @@ from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.model.status import Phase, phase_of
 from vcd.state.cluster import ClusterState
-from vcd.state.records import Settings, seconds_of, task_role
+from vcd.state.records import Evicted, Settings, seconds_of, task_role
 from vcd.timetravel.history import History, shown
 
 SECOND = 1_000_000_000
@@ -88,6 +88,8 @@ class Workload:
     """How long evicted pods took to go (ns)."""
     evictions: Counter[str] = field(default_factory=Counter)
     """How many were decided, by action."""
+    spared: dict[str, Evicted] = field(default_factory=dict)
+    """What groups had lost to others when it begins: what took its place is not evicted again."""
 
     def queue_of(self, group: str) -> str:
         """The queue of a group; empty for a pod without one."""
