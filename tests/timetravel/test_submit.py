@@ -20,7 +20,7 @@ from vcd.state.cluster import ClusterState
 from vcd.timetravel.planning import state_of
 from vcd.timetravel.whatif.forecasts import Forecast, Span, Submission
 from vcd.timetravel.whatif.present import GoingOn, present
-from vcd.timetravel.whatif.submit import submit
+from vcd.timetravel.whatif.submit import eta, submit
 from vcd.timetravel.whatif.submitted import submitted
 from vcd.timetravel.whatif.workload import SECOND, Workload, workload_of
 from vcd.timetravel.workloads import Work
@@ -181,6 +181,25 @@ async def test_who_would_be_evicted_for_it_is_told(tmp_path: Path) -> None:
     assert "default/urgent" in victim.reason
     assert after(found, only(found).starts) == (0, 0, 0, 2)
     assert f"evicted for it in 2 of 2 runs: {victim.pod} of job default/work-8: {victim.reason}" in list(found.lines())
+
+
+async def test_who_was_evicted_before_and_is_back_is_spared_in_forecasts_too(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PREEMPTING) as made:
+        await one_node(made)
+        await learn(made, 10, 10, 10, 10, 10)
+        group, pod = dsl.flat([dsl.gang("work-8", 1, cpu=8)])
+        await begin(made, [group, pod], minutes=1)
+        await begin(made, dsl.gang("urgent-1", 1, cpu=8, **URGENT), minutes=1)
+        await made.finish("default/urgent-1-0")
+        await made.delete("Pod", "default/urgent-1-0")
+        await made.delete("PodGroup", "default/urgent-1")
+        pod["metadata"]["uid"] = "it is back"
+        await begin(made, [pod], minutes=2)
+        await begin(made, dsl.gang("urgent-2", 1, cpu=8, **URGENT), minutes=1)
+    found = eta(tmp_path / "log", "default/urgent-2", samples=3)
+    assert after(found, only(found).starts)[:2] == (7, 7)  # work-8 runs its 10 minutes out
+    late = submit(tmp_path / "log", dsl.flat([dsl.gang("urgent-3", 1, cpu=8, **URGENT)]), samples=3)
+    assert late.evicted == []
 
 
 async def test_what_never_starts_says_why(tmp_path: Path) -> None:
