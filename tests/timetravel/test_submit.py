@@ -184,21 +184,23 @@ async def test_who_would_be_evicted_for_it_is_told(tmp_path: Path) -> None:
 
 
 async def test_who_was_evicted_before_and_is_back_is_spared_in_forecasts_too(tmp_path: Path) -> None:
+    # only the pod of 6 cpu makes room for an urgent one
     async with scheduler(tmp_path / "log", PREEMPTING) as made:
         await one_node(made)
         await learn(made, 10, 10, 10, 10, 10)
-        group, pod = dsl.flat([dsl.gang("work-8", 1, cpu=8)])
-        await begin(made, [group, pod], minutes=1)
-        await begin(made, dsl.gang("urgent-1", 1, cpu=8, **URGENT), minutes=1)
+        group, pod, small = dsl.flat([dsl.gang("work-8", 2, members=1, cpu=6)])
+        small["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
+        await begin(made, [group, pod, small], minutes=1)
+        await begin(made, dsl.gang("urgent-1", 1, cpu=6, **URGENT), minutes=1)
         await made.finish("default/urgent-1-0")
         await made.delete("Pod", "default/urgent-1-0")
         await made.delete("PodGroup", "default/urgent-1")
         pod["metadata"]["uid"] = "it is back"
         await begin(made, [pod], minutes=2)
-        await begin(made, dsl.gang("urgent-2", 1, cpu=8, **URGENT), minutes=1)
+        await begin(made, dsl.gang("urgent-2", 1, cpu=6, **URGENT), minutes=1)
     found = eta(tmp_path / "log", "default/urgent-2", samples=3)
     assert after(found, only(found).starts)[:2] == (7, 7)  # work-8 runs its 10 minutes out
-    late = submit(tmp_path / "log", dsl.flat([dsl.gang("urgent-3", 1, cpu=8, **URGENT)]), samples=3)
+    late = submit(tmp_path / "log", dsl.flat([dsl.gang("urgent-3", 1, cpu=6, **URGENT)]), samples=3)
     assert late.evicted == []
 
 
