@@ -265,6 +265,7 @@ async def test_a_run_ends_at_its_horizon_and_what_waits_then_has_no_upper_bound(
     horizon = trials.FOLLOWED * 2 * SECOND  # one comes every 2 s
     assert horizon <= starts.low - found.now <= 1.1 * horizon
     assert "starts in 0 of 3 runs, after 13 min" in next(found.lines())
+    assert list(found.lines())[-1] == "note: no run is followed for more than 13 min 20 s"
 
 
 async def test_copies_of_what_still_runs_run_at_least_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

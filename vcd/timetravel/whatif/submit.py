@@ -277,7 +277,7 @@ class _Asked:
             evicted=self._victims(at_once, outcomes),
             delayed=self._delays(outcomes),
             caveats=list(self._caveats(arrivals, model)),
-            notes=[*at_once.notes, *self._notes()],
+            notes=[*at_once.notes, *self._notes(), *self._horizon(trials.horizon, outcomes)],
         )
 
     def _forecast(
@@ -358,6 +358,11 @@ class _Asked:
                 f"{vague} of {counted(len(self.work.units), 'pod')} run like work of other kinds (fewer than {ENOUGH}"
                 " of their own ended)"
             )
+
+    def _horizon(self, horizon: int, outcomes: list[SampledRun]) -> Iterator[str]:
+        """How far ahead was looked, where that was too short for some."""
+        if any(None in outcome.started.values() for outcome in outcomes):
+            yield f"no run is followed for more than {span_in_words((horizon - self.work.begin) / SECOND)}"
 
     def _notes(self) -> Iterator[str]:
         """What was assumed beside."""

@@ -28,8 +28,8 @@ EXACT = 30
 LIMIT = 150
 """So many sessions a run has at most, the last of which is at its horizon."""
 FOLLOWED = 400
-"""A run goes on for the time in which so many jobs come; where none do, for so many times as long as work usually
-runs."""
+"""A run goes on for the time in which so many jobs come, and at least as long as work usually runs; where none come,
+for so many times as long as that."""
 _PEACEFUL = ("enqueue", "allocate", "backfill")
 """Actions that evict nobody."""
 _MOVES = "shuffle"
@@ -117,9 +117,9 @@ class SampledRuns:
     @cached_property
     def horizon(self) -> int:
         """When a run ends at the latest (ns since the epoch)."""
-        coming = self.arrivals.came
-        between = self.arrivals.span / len(coming) if coming else self.model.usual or UNKNOWN_RUN
-        return self.work.begin + max(SECOND, round(FOLLOWED * between))
+        came, usual = self.arrivals.came, self.model.usual or UNKNOWN_RUN
+        between = self.arrivals.span / len(came) if came else usual
+        return self.work.begin + max(SECOND, usual, round(FOLLOWED * between))
 
     @property
     def evicts(self) -> bool:
