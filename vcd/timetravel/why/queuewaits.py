@@ -40,8 +40,8 @@ class WaitedFor(msgspec.Struct):
 
 
 class WaitingJob(msgspec.Struct, omit_defaults=True):
-    """A job that waited, ``seconds`` in all; ``still`` at the end for what ``waiting`` says. ``queue`` is that below the
-    one that is asked about, where it waited last in such a one."""
+    """A job that waited, ``seconds`` in all; ``still`` at the end for what ``waiting`` says. ``queue`` is where it
+    waited last, if that is below the one that is asked about."""
 
     group: str
     seconds: float
