@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.timetravel.works import counting, endless
-from vcd.timetravel.parallel import in_order
+from vcd.timetravel.parallel import _Shares, in_order
 
 ROOT = Path(__file__).parents[2]
 PARTS = [(0, 2), (3, 3), (4, 9), (10, 11), (12, 20)]
@@ -20,6 +20,23 @@ PARTS = [(0, 2), (3, 3), (4, 9), (10, 11), (12, 20)]
 
 def test_results_come_in_the_order_of_the_parts() -> None:
     assert list(in_order(counting, PARTS, 2)) == list(range(21))
+
+
+def test_what_has_come_is_told_at_once_whatever_is_given_when() -> None:
+    told: list[int] = []
+    assert list(in_order(counting, PARTS, 2, told.append)) == list(range(21))
+    assert sorted(told) == sorted(last - first + 1 for first, last in PARTS)
+
+
+@pytest.mark.parametrize(("parts", "processes"), [(7, 2), (2, 2), (9, 4), (5, 1)])
+def test_each_process_has_parts_that_follow_each_other_and_then_the_last_of_others(parts: int, processes: int) -> None:
+    shares = _Shares(parts, processes)
+    own = [shares.next_of(0) for _ in range(parts // processes)]
+    assert own == list(range(parts // processes))
+    rest = [shares.next_of(0) for _ in range(parts - len(own))]
+    assert sorted([*own, *rest]) == list(range(parts))
+    assert rest[:1] in ([], [parts - 1], [parts // processes], [2 * parts // processes - 1])
+    assert shares.next_of(processes - 1) is None
 
 
 def test_a_part_that_fails_is_told_after_what_comes_before_it() -> None:
@@ -46,7 +63,7 @@ def test_ctrl_c_ends_all_processes_without_a_word() -> None:
     script = """
 import multiprocessing, os, signal
 from tests.timetravel.works import stuck
-from vcd.timetravel.parallel import in_order
+from vcd.timetravel.parallel import _Shares, in_order
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where tests run in the background
 try:
     for number in in_order(stuck, [(1, 1), (2, 2)], 2):
@@ -64,7 +81,7 @@ def test_ctrl_c_is_kept_from_the_processes_that_a_program_begins_first() -> None
     """Beginning the first one begins multiprocessing's resource tracker, which lets the signal through again."""
     script = """
 from tests.timetravel.works import deaf
-from vcd.timetravel.parallel import in_order
+from vcd.timetravel.parallel import _Shares, in_order
 print(list(in_order(deaf, [(1, 1), (2, 2)], 2)))
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)

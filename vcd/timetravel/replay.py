@@ -65,6 +65,11 @@ def replay(
     first one, ``advanced`` is called for each of them. Raises LogError when the file cannot be used, has no such
     session, or holds what this version cannot read.
     """
+
+    def finished(count: int) -> None:
+        for _ in range(count):
+            advanced()
+
     with opened(path) as history:
         infos = list(history.reader.sessions(first, last))
         if not infos:
@@ -77,9 +82,7 @@ def replay(
                 yield replayed
             return
     try:
-        for replayed in in_order(partial(_replayed_there, str(path), memory), parts, jobs):
-            advanced()
-            yield replayed
+        yield from in_order(partial(_replayed_there, str(path), memory), parts, jobs, finished)
     except BrokenProcessPool:
         raise LogError(f"event log {path}: a process that replays it ended early; try with fewer --jobs") from None
 
