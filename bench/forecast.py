@@ -397,14 +397,14 @@ def _error(told: list[Scored]) -> float | None:
     return 100 * math.sqrt(len(off) / (len(off) - 1) * sum(value**2 for value in off.values())) / len(told)
 
 
-def histories(made_count: int, files: Path) -> Iterator[tuple[str, Callable[[], History]]]:
-    """Those that are made here, and what each is an instance of."""
+def histories(made_count: int, files: Path, shift: int = 0) -> Iterator[tuple[str, Callable[[], History]]]:
+    """Those that are made here, and what each is an instance of; ``shift`` takes others of each."""
     if (files / "pods.csv").is_file():
         for cards, name in ((False, "openb"), (True, "openb under card quotas")):
-            yield from ((name, partial(of_trace, files, cards, first)) for first in SLICES)
+            yield from ((name, partial(of_trace, files, cards, first + shift)) for first in SLICES)
     for number in range(made_count):
         load = LOADS[number % len(LOADS)]
-        yield f"made at {100 * load:.0f} % load", partial(made, number // len(LOADS), load)
+        yield f"made at {100 * load:.0f} % load", partial(made, number // len(LOADS) + 100 * shift, load)
 
 
 def written(part: Part, found: list[tuple[str, Callable[[], History]]], folder: Path) -> Iterator[tuple[str, Path]]:
@@ -416,11 +416,13 @@ def written(part: Part, found: list[tuple[str, Callable[[], History]]], folder: 
         yield name, path
 
 
-def run(logs: Iterable[Path] = (), made_count: int = MADE, count: int = COUNT, files: Path = TRACE) -> list[Row]:
+def run(
+    logs: Iterable[Path] = (), made_count: int = MADE, count: int = COUNT, files: Path = TRACE, shift: int = 0
+) -> list[Row]:
     """The rows."""
     found: dict[str, list[Scored]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
-        here = list(histories(made_count, files))
+        here = list(histories(made_count, files, shift))
         paths = [(path.stem, path) for path in logs]
         paths += in_order(partial(written, found=here, folder=Path(folder)), _each(here), processors())
         asked = [one for name, path in paths for one in questions_of(name, path, count)]
@@ -460,8 +462,9 @@ def main() -> None:
     parser.add_argument("--made", type=int, default=MADE, help="histories that are made")
     parser.add_argument("--count", type=int, default=COUNT, help="cuts of a history, and jobs to come")
     parser.add_argument("--trace", type=Path, default=TRACE, help="where the published trace's files are")
+    parser.add_argument("--shift", type=int, default=0, help="take other histories: 1 to 3 other slices of the trace")
     given = parser.parse_args()
-    show(run(given.log, given.made, given.count, given.trace))
+    show(run(given.log, given.made, given.count, given.trace, given.shift))
 
 
 if __name__ == "__main__":
