@@ -80,14 +80,14 @@ def in_order(
     jobs: int,
     finished: Callable[[int], None] = lambda _: None,
 ) -> Iterator[T]:
-    """The results of ``parts``, done by up to ``jobs`` processes, to which ``work`` is sent; ``finished`` is told how
-    many came, part by part, as soon as they did.
+    """The results of ``parts``, done by up to ``jobs`` processes (at least one), to which ``work`` is sent;
+    ``finished`` is told how many came, part by part, as soon as they did.
 
     Each process has parts that follow each other, and when it has done these takes the last that another has not begun.
     The processes end with the iterator, however that ends. Raises what a part raises, and BrokenProcessPool where a
     process ends before its time; the results of the parts before it are given first.
     """
-    count = min(jobs, len(parts))
+    count = min(max(jobs, 1), len(parts))
     with ExitStack() as stack:
         executors = [stack.enter_context(processes(1)) for _ in range(count)]
         shares = _Shares(len(parts), count)
