@@ -103,6 +103,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), *(name for names in _LATER.values() for name in names)])
+
+
 def plan(
     objects: Iterable[Any], conf: str | None = None, now: datetime.datetime | None = None, seed: int = 0
 ) -> PlanResult:

@@ -53,6 +53,13 @@ def test_a_loaded_state_knows_of_each_pod_what_the_folded_one_does(seed: int) ->
     assert uses(loaded) == uses(state)
 
 
+def test_a_pod_whose_time_cannot_be_read_holds_no_shape() -> None:
+    odd = pod("b", group="g", cpu=7)
+    odd["metadata"]["creationTimestamp"] = "yesterday"
+    state = folded(*BASE, put(odd))
+    assert uses(state) == uses(ClusterState.load(state.dump())) == uses(folded(*BASE))
+
+
 def test_what_loaded_pods_share_goes_with_the_last_of_them() -> None:
     loaded = ClusterState.load(folded(*BASE, *(put(pod(name, group="g", on="n1")) for name in "abc")).dump())
     for name in "abc":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +150,11 @@ def test_a_session_is_decided_once_for_those_that_only_look(busy: Path, monkeypa
         before = len(decided)
         assert log.job("large", session=7).verdict() == first
         assert len(decided) == before > 0
+
+
+def test_what_is_imported_late_is_there_as_if_it_had_been() -> None:
+    script = (
+        "import vcd; print(vcd.api.replay is vcd.replay, 'open' in dir(vcd), {'whatif', 'plan'} <= set(dir(vcd.api)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True True\n"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import START, Scheduler, scheduler, write_busy_history, write_takeover
+from tests.timetravel.histories import START, Scheduler, put, scheduler, write_busy_history, write_takeover
 from tests.timetravel.test_counterfactual import CAPACITY
 from vcd.api import explain_queue
 from vcd.eventlog import LogError
@@ -231,6 +231,63 @@ async def test_a_job_that_is_deleted_waits_no_longer(tmp_path: Path) -> None:
         ("default/other", 3600, False),
         ("default/job", 10, False),
     ]
+
+
+def set_aside(how: str) -> ev.ObjectPut:
+    """A put of the group ``big`` of which no state can make anything."""
+    group = dsl.group("big", queue="q1")
+    if how == "amount":
+        group["spec"]["minResources"] = {"cpu": "much"}
+    if how == "time":
+        group["metadata"]["creationTimestamp"] = "nonsense"
+    return ev.ObjectPut("PodGroup", "default/big", "1", b"junk") if how == "junk" else put(group)
+
+
+@pytest.mark.parametrize("how", ["amount", "time", "junk"])
+@pytest.mark.parametrize("back", [False, True])
+async def test_a_group_that_cannot_be_read_any_more_waits_no_longer(tmp_path: Path, how: str, back: bool) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.node("n0", cpu=4), dsl.queue("q1"), dsl.gang("big", 1, cpu=8, queue="q1"))
+        await at(made, 0)
+        made.clock.now += 10_000_000_000
+        await made.tell(set_aside(how))
+        await at(made, 60)
+        if back:
+            await made.delete("Pod", "default/big-0")
+            await made.show(dsl.group("big", queue="q1"))
+        await at(made, 160)
+    assert list(made.state.waiting) == []
+    explanation = explain_queue(tmp_path / "log", "q1")
+    assert (explanation.waiting, [(job.seconds, job.still) for job in explanation.longest]) == (0, [(10, False)])
+
+
+async def test_what_moves_while_a_session_decides_moves_after_it(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.node("n0", cpu=4), dsl.queue("a"), dsl.queue("b"), dsl.gang("big", 1, cpu=8, queue="a"))
+        await made.cycle(made.shown(dsl.group("big", queue="b")), seconds=10)
+        await made.cycle(seconds=10)
+    seconds = {name: [job.seconds for job in explain_queue(tmp_path / "log", name).longest] for name in ("a", "b")}
+    assert seconds == {"a": [10], "b": [0]}
+
+
+async def test_who_comes_after_the_last_session_does_not_wait_yet(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.node("n0", cpu=4), dsl.queue("a"), dsl.queue("b"), dsl.gang("big", 1, cpu=8, queue="a"))
+        await at(made, 0)
+        await made.show(dsl.group("big", queue="b"))
+    assert (explain_queue(tmp_path / "log", "a").waiting, explain_queue(tmp_path / "log", "b").waiting) == (0, 0)
+
+
+async def test_a_queue_that_cannot_be_read_is_below_none(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.node("n0", cpu=4), dsl.queue("dad"), dsl.queue("kid", parent="dad"))
+        await made.show(dsl.gang("big", 1, cpu=8, queue="kid"))
+        await at(made, 0)
+        await made.show(dsl.queue("kid", parent="dad", capability={"cpu": "much"}))
+        await at(made, 10)
+        await at(made, 20)
+    whole, rest = explain_queue(tmp_path / "log", "dad"), explain_queue(tmp_path / "log", "dad", 2, 3)
+    assert (whole.below, whole.waiting, rest.below, rest.waiting) == (0, 0, 0, 0)
 
 
 async def test_a_job_that_changes_its_queue_waits_in_both(tmp_path: Path) -> None:

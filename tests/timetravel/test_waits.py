@@ -12,6 +12,7 @@ from tests.timetravel.histories import Scheduler, scheduler, write_busy_history,
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, running
 from vcd.api import NotFound, first_causes, verdict
 from vcd.diagnosis.loggedwaits import waiting_at, waits_in
+from vcd.model import events as ev
 from vcd.model.events import decode_plan
 from vcd.scheduling.framework.reasons import all_told
 from vcd.timetravel.history import opened
@@ -46,6 +47,19 @@ async def test_a_wait_after_a_run_is_another_one(tmp_path: Path) -> None:
     assert {one.cause: one.hours * 3600 for one in first_causes(tmp_path / "log").causes} == pytest.approx(
         {"cluster-full": 11_000, "unschedulable-node": 120}
     )
+
+
+async def test_a_group_that_cannot_be_read_waits_for_nothing(tmp_path: Path) -> None:
+    """What it waits for once it can is another wait, and no session between is asked about."""
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=4), dsl.gang("a", 1, cpu=8))
+        await pass_time(made, 10)
+        await made.tell(ev.ObjectBad("PodGroup", "default/a", "2", "spec: not an object"))
+        await pass_time(made, 100)
+        await made.show(dsl.group("a"))
+        await pass_time(made, 1000)
+    found = verdict(tmp_path / "log", "a")
+    assert (found.waited, found.earlier, found.earlier_waited) == (1000, 1, 10)
 
 
 async def test_a_job_that_has_completed_waits_for_no_pods(tmp_path: Path) -> None:

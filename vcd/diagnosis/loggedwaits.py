@@ -13,8 +13,10 @@ from vcd.diagnosis.spans import Reasons, WaitFold
 from vcd.eventlog import LogError, Logged, LogReader
 from vcd.eventlog.reader import LAST, is_decision
 from vcd.model import events as ev
+from vcd.model.codec import BadObject
 from vcd.state.checkpoint import decoded
 from vcd.state.cluster import ClusterState
+from vcd.state.records import readable_group_queue
 
 WaitingAt = Callable[[int], Mapping[str, Reasons]]
 """Who waits for what as of an event."""
@@ -72,8 +74,18 @@ def follow(
         see(what)
         if isinstance(what, ev.ObjectGone):
             waits.gone(what.key, time)
+        elif isinstance(what, ev.ObjectBad) or (isinstance(what, ev.ObjectPut) and not _is_readable(what)):
+            waits.set_aside(what.key, time)
         elif isinstance(what, ev.ObjectPut):
             waits.came(what.key)
+
+
+def _is_readable(shown: ev.ObjectPut) -> bool:
+    """Whether a state takes a PodGroup as it is shown; one that is not shown anew is as it was."""
+    try:
+        return shown.payload is None or readable_group_queue(shown.payload) is not None
+    except BadObject:
+        return False
 
 
 def sessions_told(reader: LogReader, groups: Collection[str] | None, after: int, until: int) -> Iterator[Happened]:
@@ -98,7 +110,8 @@ def sessions_told(reader: LogReader, groups: Collection[str] | None, after: int,
 def groups_shown(reader: LogReader, groups: Collection[str], until: int) -> Iterator[Happened]:
     """Where groups come and go; of many, only where they go: who waits again then has come again."""
     if len(groups) > _FEW:
-        events = reader.find(kind="PodGroup", type="gone", until=until)
+        kinds = [reader.find(kind="PodGroup", type=one, until=until) for one in ("gone", "bad")]
+        events = merge(*kinds, key=lambda one: one.sequence)
     else:
         events = merge(*(reader.object_history("PodGroup", group) for group in groups), key=lambda one: one.sequence)
     return happened_to(reader, events, until)

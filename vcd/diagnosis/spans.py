@@ -162,9 +162,14 @@ class WaitFold:
 
     def gone(self, group: str, time: int) -> None:
         """A group is deleted."""
+        self.set_aside(group, time)
+        if group in self.of:
+            self._gone.add(group)
+
+    def set_aside(self, group: str, time: int) -> None:
+        """A group cannot be read any more: until it can, it waits for nothing."""
         if group in self.of:
             self._turn(group, (), time, self.last + 1)
-            self._gone.add(group)
 
     def came(self, group: str) -> None:
         """A group is shown: where one of its name was deleted it is another one."""

@@ -12,7 +12,7 @@ import msgspec
 from vcd.model import jsontext
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.objects import Object, ObjectMeta, Pod, PodGroupStatus, Projected
+from vcd.model.objects import Object, ObjectMeta, Pod, PodGroupStatus, Projected, Quantities
 from vcd.model.requests import without_echo
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -193,21 +193,28 @@ def group_status(payload: bytes) -> PodGroupStatus:
     return _decoded(_group_status_decoder, payload, "PodGroup").status
 
 
-class _QueueNaming(Projected, frozen=True):
+class _GroupSpecHead(Projected, frozen=True):
     queue: str = ""
+    min_resources: Quantities | None = None
 
 
-class _QueueNamingOnly(Projected, frozen=True):
-    spec: _QueueNaming = _QueueNaming()
+class _GroupMetaHead(Projected, frozen=True):
+    creation_timestamp: str | None = None
 
 
-_queue_naming_decoder = msgspec.msgpack.Decoder(_QueueNamingOnly)
+class GroupHead(Projected, frozen=True):
+    """Of a PodGroup the queue that it names, and what of it may be there and not be readable."""
+
+    metadata: _GroupMetaHead = _GroupMetaHead()
+    spec: _GroupSpecHead = _GroupSpecHead()
 
 
-def group_queue(payload: bytes) -> str:
-    """The queue that a PodGroup's payload names, empty for none; the rest is not decoded. Raises BadObject for bytes
-    that are no payload."""
-    return _decoded(_queue_naming_decoder, payload, "PodGroup").spec.queue
+_group_head_decoder = msgspec.msgpack.Decoder(GroupHead)
+
+
+def group_head(payload: bytes) -> GroupHead:
+    """This of a PodGroup's payload; the rest is not decoded. Raises BadObject for bytes that are no payload."""
+    return _decoded(_group_head_decoder, payload, "PodGroup")
 
 
 class _GroupNaming(Projected, frozen=True):

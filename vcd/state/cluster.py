@@ -284,9 +284,8 @@ class ClusterState:
 
     def _put_other_pod(self, key: str, pod: Pod, spec: PodSpec) -> None:
         try:
-            counted = counted_spec(pod)
+            counted, created = counted_spec(pod), seconds_of(pod.metadata.creation_timestamp)
             shape = self._shape(spec, None if counted is pod.spec else counted)
-            created = seconds_of(pod.metadata.creation_timestamp)
         except (QuantityError, ValueError) as error:
             bad = BadObject("Pod", key, f"resources or creationTimestamp: {error}")
             cut = countable(pod)

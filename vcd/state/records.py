@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from vcd.model.codec import BadObject
+from vcd.model.codec import BadObject, group_head
 from vcd.model.events import VolumeChoice
-from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Queue
+from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Quantities, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import (
     LARGEST_SUM,
@@ -128,14 +128,23 @@ class GroupRecord:
     @classmethod
     def of(cls, group: PodGroup) -> GroupRecord:
         """Raises BadObject for a quantity or time that cannot be read."""
-        stated = group.spec.min_resources
-        try:
-            minimum = None if stated is None else within_bounds(resource_values(stated))
-            created = seconds_of(group.metadata.creation_timestamp)
-        except (QuantityError, ValueError) as error:
-            raise BadObject("PodGroup", group.key, f"spec.minResources or creationTimestamp: {error}") from error
+        minimum, created = _minimum_and_age(group.key, group.spec.min_resources, group.metadata.creation_timestamp)
         spec, phase = group.spec, phase_of(group.status.phase)
         return cls(group, minimum, created, phase, demands("PodGroup", spec), wishes("PodGroup", spec))
+
+
+def _minimum_and_age(key: str, stated: Quantities | None, created: str | None) -> tuple[dict[str, int] | None, int]:
+    try:
+        return None if stated is None else within_bounds(resource_values(stated)), seconds_of(created)
+    except (QuantityError, ValueError) as error:
+        raise BadObject("PodGroup", key, f"spec.minResources or creationTimestamp: {error}") from error
+
+
+def readable_group_queue(payload: bytes) -> str:
+    """The queue that a PodGroup's payload names, empty for none. Raises BadObject where no record can be made of it."""
+    head = group_head(payload)
+    _minimum_and_age("", head.spec.min_resources, head.metadata.creation_timestamp)
+    return head.spec.queue
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,8 +3,9 @@ show, so that nothing else of a long log is folded."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,12 +13,12 @@ import msgspec
 from vcd.eventlog import Logged, LogReader, SessionInfo
 from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, group_queue
+from vcd.model.codec import BadObject
 from vcd.model.objects import Pod, Queue
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.session.session import ROOT_QUEUE
 from vcd.state.cluster import ClusterState
-from vcd.state.records import Settings
+from vcd.state.records import QueueRecord, Settings, readable_group_queue
 from vcd.timetravel.history import shown
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of
@@ -104,19 +105,23 @@ class QueueCourse:
         on."""
         info_of, segments = {info.sequence: info for info in infos}, self._reader.segments()
         takeovers = [one.live for one in segments if after < one.live < until]
-        seen = self._reader.concerning(("PodGroup", "Queue"), ("session", "policy"), after, until)
-        for logged in seen:
+        later = deque[Logged]()
+        for logged in self._reader.concerning(("PodGroup", "Queue"), ("session", "policy"), after, until):
             while takeovers and takeovers[0] < logged.sequence:
+                later.clear()
                 self._know(state_at(takeovers.pop(0)))
-            if isinstance(logged.event, ev.SessionDecided):
-                if is_decision(segments, logged.sequence):
-                    self._decided(logged.event, info_of.get(logged.sequence), logged.time)
-            else:
-                self._see(logged)
+            if not isinstance(logged.event, ev.SessionDecided):
+                later.append(logged)
+            elif is_decision(segments, logged.sequence):
+                while later and later[0].sequence <= logged.event.head:  # what came while it was decided is new to it
+                    self._see(later.popleft())
+                self._decided(logged.event, info_of.get(logged.sequence), logged.time)
+        for logged in later:
+            self._see(logged)
 
     def finish(self, time: int) -> None:
         """Count what is still waited for up to a time, without an end to it; forget who did not wait for any time."""
-        self._settle(time)
+        self._settle(time, coming=False)
         for group in sorted(self._open):
             self.jobs[group].set(time, self.jobs[group].waits)
         self.jobs = {group: job for group, job in self.jobs.items() if job.total or job.waits}
@@ -129,23 +134,28 @@ class QueueCourse:
             self._settings, self._all_moved = Settings.from_text(event.settings), True
         elif isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):
             if event.kind == "Queue":
-                self._parent_of.pop(event.key, None)
-                if isinstance(queue := shown(event), Queue):
-                    self._parent_of[event.key] = queue.spec.parent
-                self._inside, self._all_moved = self._below(), True
+                self._queue_changed(event)
             elif isinstance(event, ev.ObjectPut):
-                self._shown(event)
+                self._shown(event, logged.time)
             else:
                 self._gone(event.key, logged.time)
 
-    def _shown(self, event: ev.ObjectPut) -> None:
+    def _queue_changed(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
+        if isinstance(event, ev.ObjectPut) and event.payload is None:
+            return
+        self._parent_of.pop(event.key, None)
+        with suppress(BadObject):  # it is set aside, as one that is not there
+            if isinstance(queue := shown(event), Queue):
+                self._parent_of[event.key] = QueueRecord.of(queue).queue.spec.parent
+        self._inside, self._all_moved = self._below(), True
+
+    def _shown(self, event: ev.ObjectPut, time: int) -> None:
         if event.payload is None:
             return
         try:
-            queue = group_queue(event.payload)
+            queue = readable_group_queue(event.payload)
         except BadObject:  # it is set aside: nobody places its pods until it can be read
-            self._queue_of.pop(event.key, None)
-            self._moved.add(event.key)
+            self._gone(event.key, time)
         else:
             if self._queue_of.get(event.key) != queue:
                 self._moved.add(event.key)
@@ -180,13 +190,13 @@ class QueueCourse:
                 if one.for_queue in self._inside:
                     self.evictions_for.append(one)
 
-    def _settle(self, time: int) -> None:
-        """Who is in another queue by now waits here no longer, and who came in waits here; so do those of whom another
-        replica says so that took over."""
+    def _settle(self, time: int, *, coming: bool = True) -> None:
+        """Who is in another queue by now waits here no longer, and who came in waits here (not where none are
+        ``coming``); so do those of whom another replica says so that took over."""
         moved = self._waiting.keys() | self._open if self._all_moved else self._moved
         for group in sorted(moved):
             waits = self._waiting.get(group, ()) if self._is_inside(group) else ()
-            if bool(waits) != (group in self._open):
+            if bool(waits) != (group in self._open) and (coming or not waits):
                 self._set(group, time, waits)
         self._moved, self._all_moved = set(), False
 
