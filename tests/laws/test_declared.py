@@ -221,18 +221,26 @@ def read() -> set[Owned]:
     """What was read in all cycles."""
     found: set[Owned] = set()
     by_declaration = {id(arguments): owner for owner, arguments in owners().items()}
-    real = decide.read_arguments
+    real, values_of = registry.read_arguments, Policy.values
+
+    def seen(values: ArgumentValues, declared: tuple[Argument, ...]) -> ArgumentValues:
+        names = [owner for owner, arguments in owners().items() if arguments is declared]
+        assert id(declared) in by_declaration
+        return Seen.of(values, lambda way: found.update((name, way) for name in names))
+
+    def values(
+        policy: Policy, name: str, declared: tuple[Argument, ...], given: Mapping[str, Any] | None
+    ) -> ArgumentValues:
+        return seen(values_of(policy, name, declared, given), declared)
 
     def reading(
         declared: tuple[Argument, ...], raw: Mapping[str, Any] | None
     ) -> tuple[ArgumentValues, list[ArgumentError]]:
         values, errors = real(declared, raw)
-        names = [owner for owner, arguments in owners().items() if arguments is declared]
-        assert id(declared) in by_declaration
-        return Seen.of(values, lambda way: found.update((name, way) for name in names)), errors
+        return seen(values, declared), errors
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decide, "read_arguments", reading)
+        patch.setattr(Policy, "values", values)
         for policy, objects in CYCLES:
             cycle(policy, objects, [])
         patch.setattr(registry, "read_arguments", reading)
