@@ -190,17 +190,23 @@ async def test_a_session_that_was_decided_otherwise_is_renamed(tmp_path: Path) -
     assert left_of({"secret-node", "secret-job", "secret-job-0"}, tmp_path / "out") == set()
 
 
-async def test_a_configuration_names_queues_by_their_new_names(tmp_path: Path) -> None:
-    conf = SCORED + (
-        "  - name: nodegroup\n    arguments: {strict: false}\n  - name: usage\n"
-        "# asked by alice\nmetrics: {type: prometheus, address: 'http://prom.acme.example:9090'}\n"
-    )
+async def anonymised_configuration(tmp_path: Path, conf: str) -> str:
+    """The configuration's text in ``out``, the log without names of a session under it."""
     async with scheduler(tmp_path / "log", conf) as made:
         await made.show(dsl.node("n1"), dsl.queue("root"), dsl.queue("default"), dsl.gang("job", 1, cpu=1))
         await made.cycle()
     logfile.anonymise(tmp_path / "log", tmp_path / "out")
     with LogReader(tmp_path / "out") as reader:
         ((_, text, _),) = reader.rows("policies")
+    return str(text)
+
+
+async def test_a_configuration_names_queues_by_their_new_names(tmp_path: Path) -> None:
+    conf = SCORED + (
+        "  - name: nodegroup\n    arguments: {strict: false}\n  - name: usage\n"
+        "# asked by alice\nmetrics: {type: prometheus, address: 'http://prom.acme.example:9090'}\n"
+    )
+    text = await anonymised_configuration(tmp_path, conf)
     assert "acme" not in text and "alice" not in text and "http://somewhere" in text
 
 
@@ -210,13 +216,8 @@ async def test_who_measures_and_what_no_plugin_reads_is_not_told(tmp_path: Path)
         "metrics: {type: elasticsearch, address: 'https://es.acme.example', elasticsearch.username: bob,"
         " elasticsearch.index: acme-beat, interval: 20s}\n"
     )
-    async with scheduler(tmp_path / "log", conf) as made:
-        await made.show(dsl.node("n1"), dsl.queue("root"), dsl.queue("default"), dsl.gang("job", 1, cpu=1))
-        await made.cycle()
-    logfile.anonymise(tmp_path / "log", tmp_path / "out")
+    text = await anonymised_configuration(tmp_path, conf)
     assert left_of({"alice", "bob", "acme", "acme-beat"}, tmp_path / "out") == set()
-    with LogReader(tmp_path / "out") as reader:
-        ((_, text, _),) = reader.rows("policies")
     assert "cpu: 80" in text and "interval: 20s" in text and "elasticsearch" in text
 
 

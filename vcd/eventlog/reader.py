@@ -332,12 +332,6 @@ class LogReader:
     def _logged(self, row: Row) -> Logged:
         return self.parsed(row)[1]
 
-    def _unpacked(self, sequence: int, packed: bytes | None) -> bytes:
-        try:
-            return b"" if packed is None else self._packer.unpack(packed)
-        except PackError as error:
-            raise LogError(f"event log {self.path}: event {sequence} cannot be read: {error}") from error
-
     def _value(self, name: str, **values: Any) -> Any:
         return self.rows(name, **values)[0][0]
 

@@ -185,10 +185,9 @@ class ClusterState:
             return
         self.digests.setdefault(kind, {})[key] = payload_digest(payload)
         self.bad.pop((kind, key), None)
-        self.put_object(kind, key, payload)
+        self._put_object(kind, key, payload)
 
-    def put_object(self, kind: str, key: str, payload: bytes) -> None:
-        """Take over an object; one that cannot be read is set aside."""
+    def _put_object(self, kind: str, key: str, payload: bytes) -> None:
         try:
             obj = decode_payload(kind, payload)
             match obj:
@@ -363,7 +362,7 @@ class ClusterState:
             _ = [seconds_of(row.metadata.creation_timestamp) for row in rows]
         except (QuantityError, ValueError):  # a version wrote them that could read what this one cannot
             for row in rows:
-                self.put_object("Pod", row.key, encode_payload(row.pod(specs)))
+                self._put_object("Pod", row.key, encode_payload(row.pod(specs)))
             return
         uses = Counter([row.spec for row in rows])
         numbers = [self._take_shape(shape, uses[place]) for place, shape in enumerate(shapes)]
@@ -688,7 +687,7 @@ class ClusterState:
         while dump.objects:
             kind, key, payload, digest = dump.objects.pop()
             if payload:
-                state.put_object(kind, key, payload)
+                state._put_object(kind, key, payload)
             state.digests.setdefault(kind, {})[key] = digest
         for kind, key, message in dump.bad:
             state.bad[kind, key] = message
