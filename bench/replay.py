@@ -33,12 +33,13 @@ from vcd.model.objects import PodGroup
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.search.candidates import Memory
+from vcd.state.checkpoint import events_between
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 NODES, PODS, SESSIONS, QUEUES, CPU = 1000, 20_000, 5000, 4, 24
 CHECKPOINT = 100_000
-"""Events between two checkpoints, the daemon's default."""
+"""Events between two checkpoints at most, the daemon's default."""
 LARGE = 50
 """Every so many-th gang asks for more than any node has, and waits to the end."""
 SECOND = 1_000_000_000
@@ -92,7 +93,7 @@ class History:
         )
         await self._carry_out(number, plan)
         self.now += SECOND
-        if self._state.sequence - self._checkpoint >= CHECKPOINT:
+        if self._state.sequence - self._checkpoint >= events_between(self._state.size, CHECKPOINT):
             self._checkpoint = self._state.sequence
             await self._log.checkpoint(self._checkpoint, self._state.dump())
 

@@ -5,3 +5,6 @@ CREATE TABLE group_event (
     sequence INTEGER NOT NULL,
     PRIMARY KEY (group_key, sequence)
 ) STRICT, WITHOUT ROWID;
+
+-- The configurations, which are few among very many events.
+CREATE INDEX event_policy ON event (sequence) WHERE type = 'policy';

@@ -10,11 +10,11 @@ __all__ = ["PlanResult", "__version__", "explain", "open", "plan", "replay"]
 
 
 def __getattr__(name: str) -> Any:
-    """What ``vcd.api`` offers, which is imported when the first of it is asked for."""
+    """What ``vcd.api`` offers, which is imported when the first of it is asked for, but for the version alone."""
     if name not in __dir__():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    api = importlib.import_module("vcd.api")
-    return api if name == "api" else getattr(api, name)
+    module = importlib.import_module("vcd.model.version" if name == "__version__" else "vcd.api")
+    return module if name == "api" else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -14,40 +14,30 @@ from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
 from vcd.model.version import __version__
 from vcd.model.words import span_in_words
-from vcd.scheduling.configuration import read_policy
-from vcd.scheduling.framework.arguments import parse_duration
-from vcd.scheduling.framework.permissions import roles_for
-from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
-from vcd.scheduling.framework.reasons import in_words as reason_in_words
-from vcd.scheduling.framework.registry import RegistryError, describe_policy
-from vcd.timetravel import logfile, planning
-from vcd.timetravel.differences import Difference
-from vcd.timetravel.figures import QueueFigures
+from vcd.timetravel import logfile
 from vcd.timetravel.history import opened
 from vcd.timetravel.log import Log, LoggedJob
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.older import up_to_date
-from vcd.timetravel.overview import Glance, NodeUse, Overview, glances, overview
-from vcd.timetravel.planning import PlanResult
-from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
-from vcd.timetravel.times import BadTime
-from vcd.timetravel.why.causes import FirstCauses
-from vcd.timetravel.why.changes import Change, What
-from vcd.timetravel.why.compare import JobDifference
-from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, Counterfactual
-from vcd.timetravel.why.evictions import EvictionExplanation
 from vcd.timetravel.why.explain import Explanation, Kind, NotFound
-from vcd.timetravel.why.obstacles import Obstacles
-from vcd.timetravel.why.orders import OrderExplanation
-from vcd.timetravel.why.queues import SAMPLES, QueueExplanation
-from vcd.timetravel.why.sessions import SessionExplanation
-from vcd.timetravel.why.verdict import Verdict, with_fix
 from vcd.timetravel.words import moment
 
 if TYPE_CHECKING:
+    from vcd.scheduling.configuration import read_policy
+    from vcd.scheduling.framework.arguments import parse_duration
+    from vcd.scheduling.framework.permissions import roles_for
+    from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
+    from vcd.scheduling.framework.reasons import reason_in_words
+    from vcd.scheduling.framework.registry import RegistryError, describe_policy
     from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
+    from vcd.timetravel.differences import Difference
+    from vcd.timetravel.figures import QueueFigures
+    from vcd.timetravel.overview import Glance, NodeUse, Overview, glances, overview
     from vcd.timetravel.parallel import processors
+    from vcd.timetravel.planning import PlanResult
     from vcd.timetravel.replay import Replayed, replay
+    from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
+    from vcd.timetravel.times import BadTime
     from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
     from vcd.timetravel.whatif.edits import EditError, read_edits
     from vcd.timetravel.whatif.fill import Filling, fill
@@ -55,56 +45,63 @@ if TYPE_CHECKING:
     from vcd.timetravel.whatif.report import html_report
     from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
     from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
+    from vcd.timetravel.why.causes import FirstCauses
+    from vcd.timetravel.why.changes import Change, What
+    from vcd.timetravel.why.compare import JobDifference
+    from vcd.timetravel.why.counterfactual import Counterfactual
+    from vcd.timetravel.why.evictions import EvictionExplanation
+    from vcd.timetravel.why.obstacles import Obstacles
+    from vcd.timetravel.why.orders import OrderExplanation
+    from vcd.timetravel.why.queues import QueueExplanation
+    from vcd.timetravel.why.sessions import SessionExplanation
+    from vcd.timetravel.why.verdict import Verdict, with_fix
 
 _LATER = {
-    "vcd.timetravel.parallel": ("processors",),
-    "vcd.timetravel.replay": ("Replayed", "replay"),
-    "vcd.timetravel.bisect": (
-        "JobBisection",
-        "WaitsBisection",
-        "bisect_job",
-        "bisect_waits",
-    ),
-    "vcd.timetravel.whatif.compare": (
-        "Comparison",
-        "Run",
-        "Variant",
-        "whatif",
-    ),
-    "vcd.timetravel.whatif.edits": (
-        "EditError",
-        "read_edits",
-    ),
-    "vcd.timetravel.whatif.fill": (
-        "Filling",
-        "fill",
-    ),
-    "vcd.timetravel.whatif.forecasts": ("Submission",),
-    "vcd.timetravel.whatif.report": ("html_report",),
-    "vcd.timetravel.whatif.submit": (
-        "RUNS",
-        "eta",
-        "eta_in_words",
-        "submit",
-    ),
-    "vcd.timetravel.whatif.sweep": (
-        "Sweep",
-        "sweep",
-        "variants_of",
-    ),
+    "vcd.scheduling.configuration": "read_policy",
+    "vcd.scheduling.framework.arguments": "parse_duration",
+    "vcd.scheduling.framework.permissions": "roles_for",
+    "vcd.scheduling.framework.policy": "Policy PolicyError Problem",
+    "vcd.scheduling.framework.reasons": "reason_in_words",
+    "vcd.scheduling.framework.registry": "RegistryError describe_policy",
+    "vcd.timetravel.bisect": "JobBisection WaitsBisection bisect_job bisect_waits",
+    "vcd.timetravel.differences": "Difference",
+    "vcd.timetravel.figures": "QueueFigures",
+    "vcd.timetravel.overview": "Glance NodeUse Overview glances overview",
+    "vcd.timetravel.parallel": "processors",
+    "vcd.timetravel.planning": "PlanResult",
+    "vcd.timetravel.replay": "Replayed replay",
+    "vcd.timetravel.timeline": "Ends SessionLine ends session_lines",
+    "vcd.timetravel.times": "BadTime",
+    "vcd.timetravel.whatif.compare": "Comparison Run Variant whatif",
+    "vcd.timetravel.whatif.edits": "EditError read_edits",
+    "vcd.timetravel.whatif.fill": "Filling fill",
+    "vcd.timetravel.whatif.forecasts": "Submission",
+    "vcd.timetravel.whatif.report": "html_report",
+    "vcd.timetravel.whatif.submit": "RUNS eta eta_in_words submit",
+    "vcd.timetravel.whatif.sweep": "Sweep sweep variants_of",
+    "vcd.timetravel.why.causes": "FirstCauses",
+    "vcd.timetravel.why.changes": "Change What",
+    "vcd.timetravel.why.compare": "JobDifference",
+    "vcd.timetravel.why.counterfactual": "Counterfactual",
+    "vcd.timetravel.why.evictions": "EvictionExplanation",
+    "vcd.timetravel.why.obstacles": "Obstacles",
+    "vcd.timetravel.why.orders": "OrderExplanation",
+    "vcd.timetravel.why.queues": "QueueExplanation",
+    "vcd.timetravel.why.sessions": "SessionExplanation",
+    "vcd.timetravel.why.verdict": "Verdict with_fix",
 }
-"""What few commands ask for, by module: it is imported when it is asked for."""
+"""What not every command asks for, by module: it is imported when it is asked for."""
+_MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _LATER.items():
-        if name in names:
-            return getattr(importlib.import_module(module), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *(name for names in _LATER.values() for name in names)])
+    return sorted([*globals(), *_MODULE_OF])
 
 
 def plan(
@@ -118,6 +115,9 @@ def plan(
     Raises PolicyError for a bad configuration and BadObject for what is no manifest at all.
     """
     at = time.time_ns() if now is None else int(now.timestamp() * 1_000_000_000)
+    from vcd.scheduling.configuration import read_policy
+    from vcd.timetravel import planning
+
     return planning.plan(objects, read_policy(conf), at, seed)
 
 
@@ -159,8 +159,8 @@ def smallest_change(
     path: str | Path,
     name: str,
     session: int | None = None,
-    kinds: Sequence[What] = KINDS,
-    most_decisions: int = MOST_DECISIONS,
+    kinds: Sequence[What] | None = None,
+    most_decisions: int | None = None,
 ) -> Counterfactual:
     """The smallest change that would have let a job in, at a session as ``obstacles`` takes it."""
     with Log(path) as log:
@@ -168,7 +168,7 @@ def smallest_change(
 
 
 def explain_queue(
-    path: str | Path, name: str, first: int | None = None, last: int | None = None, *, samples: int = SAMPLES
+    path: str | Path, name: str, first: int | None = None, last: int | None = None, *, samples: int | None = None
 ) -> QueueExplanation:
     """A queue over some sessions."""
     with Log(path) as log:

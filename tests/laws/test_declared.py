@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.dsl import NOW_NS, Manifest, flat, gang, group, node, pod, priority_class, queue, session_of
@@ -328,7 +329,8 @@ def test_the_flag_that_is_a_plugins_own_is_read_by_it() -> None:
     seen: set[str] = set()
     policy = policy_of("gang", "drf", "predicates")
     tiers = tuple(
-        tuple(dataclasses.replace(option, enabled=Asked(option.enabled)) for option in tier) for tier in policy.tiers
+        tuple(msgspec.structs.replace(option, enabled=Asked(option.enabled)) for option in tier)
+        for tier in policy.tiers
     )
     cycle(dataclasses.replace(policy, tiers=tiers), ROOMY, [])
     assert "enableHierarchy" in seen

@@ -47,7 +47,7 @@ PLACES = {
         "embedded/",
         "scheduling/framework/order.py",
         "scheduling/session/views.py",
-        "state/podrows.py",
+        "state/podtable.py",
         "state/groups.py",
         "timetravel/planning.py",
         "timetravel/whatif/submitted.py",

@@ -6,11 +6,11 @@ holds a placeholder. Durations are nanoseconds. Beside an argument that differs 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.dsl import node, pod, session_of
@@ -266,7 +266,7 @@ def test_the_sections_of_usage() -> None:
     plugin = made("usage")
     assert isinstance(plugin, UsagePlugin)
     assert plugin.thresholds == (80, 80)
-    assert dataclasses.asdict(plugin.estimator) == {
+    assert msgspec.structs.asdict(plugin.estimator) == {
         "request_ratio": 0.7,
         "burst_ratio": 0.0,
         "risk_threshold": 0.6,
@@ -305,7 +305,7 @@ def test_scarce_resources_of_resource_strategy_fit() -> None:
 
 
 def test_the_parameters_of_low_node_utilization() -> None:
-    assert dataclasses.asdict(LowNodeUtilization.of(parse_arguments(PARAMS, {}))) == {
+    assert msgspec.structs.asdict(LowNodeUtilization.of(parse_arguments(PARAMS, {}))) == {
         "low": {"cpu": 100.0, "memory": 100.0},
         "high": {"cpu": 100.0, "memory": 100.0},
         "priority_class": "system-cluster-critical",

@@ -7,6 +7,7 @@ Volcano's actions, one that shows an action's arguments alone gets its tiers: bo
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def test_all_that_a_sample_names_is_there(name: str) -> None:
 def test_the_action_of_ones_own_is_all_that_is_missing() -> None:
     with pytest.raises(PolicyError, match="there is no action launch"):
         read(OWN_ACTION)
-    declared = {**{name: action.arguments for name, action in actions().items()}, "launch": ()}
+    declared = {**actions(), "launch": SimpleNamespace(arguments=())}
     policy = parse_policy(text_of(OWN_ACTION), actions=declared, plugins=plugins())
     assert (policy.actions, policy.warnings) == (("enqueue", "launch"), ())
 

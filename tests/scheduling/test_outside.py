@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.dsl import BARE, NOW_NS, flat, gang, node
@@ -39,7 +39,7 @@ QUESTION = Question("extender", "http://server/predicate", b"{}", 1_000_000_000,
 
 
 def question(text: str) -> Question:
-    return dataclasses.replace(QUESTION, body=text.encode())
+    return msgspec.structs.replace(QUESTION, body=text.encode())
 
 
 class Oracle(OneByOne):
@@ -71,11 +71,11 @@ def recorded(*texts: str) -> tuple[ev.Asked, ...]:
     ids=lambda changes: next(iter(changes)),
 )
 def test_every_part_of_a_question_identifies_it(changes: dict[str, Any]) -> None:
-    assert dataclasses.replace(QUESTION, **changes).digest() != QUESTION.digest()
+    assert msgspec.structs.replace(QUESTION, **changes).digest() != QUESTION.digest()
 
 
 def test_the_digest_holds_nothing_of_user_and_password() -> None:
-    secret = dataclasses.replace(QUESTION, url="http://me:secret@server/predicate")
+    secret = msgspec.structs.replace(QUESTION, url="http://me:secret@server/predicate")
     assert secret.digest() == QUESTION.digest()
 
 
@@ -305,7 +305,7 @@ def test_the_time_of_a_session_is_each_plugins_own() -> None:
     server = Slow(9, *answers("x", "y"))
     recorder = Recorder(server, lambda: server.now)
     recorder.ask_all([question("a")], 5)
-    other = dataclasses.replace(question("b"), plugin="another")
+    other = msgspec.structs.replace(question("b"), plugin="another")
     assert recorder.ask_all([other], 5) == answers("y")
 
 

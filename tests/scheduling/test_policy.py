@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -16,9 +17,9 @@ from vcd.scheduling.framework.points import FLAGS, POINTS
 from vcd.scheduling.framework.policy import DEFAULT_POLICY, PluginOption, Policy, PolicyError, parse_policy
 
 ACTIONS = {
-    "allocate": (Argument("predicateErrorCacheEnable", "bool", True, "keep failures"),),
-    "backfill": (),
-    "enqueue": (),
+    "allocate": SimpleNamespace(arguments=(Argument("predicateErrorCacheEnable", "bool", True, "keep failures"),)),
+    "backfill": SimpleNamespace(arguments=()),
+    "enqueue": SimpleNamespace(arguments=()),
 }
 BINPACK = (
     Argument("binpack.weight", "int", 1, "weight of the score", minimum=0),

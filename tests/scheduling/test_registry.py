@@ -23,7 +23,13 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.framework.quotas import QueueLimit
-from vcd.scheduling.framework.registry import ALWAYS_READ, RegistryError, describe_policy, discover, kinds_read
+from vcd.scheduling.framework.registry import (
+    ALWAYS_READ,
+    Extensions,
+    RegistryError,
+    describe_policy,
+    kinds_read,
+)
 
 PARENT = "from tests.scheduling.test_registry import Parent\n"
 GANG = PARENT + "class Gang(Parent):\n    name = 'gang'\n"
@@ -90,40 +96,49 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePackage:
 
 
 def test_modules_of_the_package_are_found_in_the_order_of_names(package: MakePackage) -> None:
-    assert list(discover(Parent, package({"z": DRF, "a": GANG}), [])) == ["drf", "gang"]
+    found = Extensions(Parent, package({"z_last": DRF.replace("'drf'", "'z-last'"), "gang": GANG}), [])
+    assert [(name, kind.name) for name, kind in found.items()] == [("gang", "gang"), ("z-last", "z-last")]
+    assert "gang" in found and "z_last" not in found and len(found) == 2
+
+
+def test_module_is_imported_when_it_is_asked_for(package: MakePackage) -> None:
+    found = Extensions(Parent, package({"broken": "raise RuntimeError", "gang": GANG}), [])
+    assert "broken" in found and found["gang"].name == "gang"
+    with pytest.raises(RuntimeError):
+        found["broken"]
 
 
 def test_class_that_a_module_only_imports_is_not_its_own(package: MakePackage) -> None:
     source = "from tests.scheduling.test_registry import Outside\n" + GANG
-    assert list(discover(Parent, package({"gang": source}), [])) == ["gang"]
+    assert list(Extensions(Parent, package({"gang": source}), [])) == ["gang"]
 
 
 def test_module_with_an_underscore_is_for_what_others_share(package: MakePackage) -> None:
-    assert list(discover(Parent, package({"_shared": "LIMIT = 1\n", "gang": GANG}), [])) == ["gang"]
+    assert list(Extensions(Parent, package({"_shared": "LIMIT = 1\n", "gang": GANG}), [])) == ["gang"]
 
 
 def test_module_without_a_class(package: MakePackage) -> None:
     with pytest.raises(RegistryError, match=r"\.empty: it must define one Parent, and defines none"):
-        discover(Parent, package({"empty": ""}), [])
+        Extensions(Parent, package({"empty": ""}), [])["empty"]
 
 
 def test_module_with_two_classes(package: MakePackage) -> None:
     with pytest.raises(RegistryError, match="and defines Gang, Drf"):
-        discover(Parent, package({"both": GANG + DRF}), [])
+        Extensions(Parent, package({"both": GANG + DRF}), [])["both"]
 
 
 def test_class_without_a_name(package: MakePackage) -> None:
-    with pytest.raises(RegistryError, match="its class Nameless has no name"):
-        discover(Parent, package({"nameless": PARENT + "class Nameless(Parent):\n    pass\n"}), [])
+    with pytest.raises(RegistryError, match="its class Nameless must have the name nameless"):
+        Extensions(Parent, package({"nameless": PARENT + "class Nameless(Parent):\n    pass\n"}), [])["nameless"]
 
 
-def test_two_modules_of_one_name(package: MakePackage) -> None:
-    with pytest.raises(RegistryError, match=r"\.two: the name gang is taken by module .*\.one"):
-        discover(Parent, package({"one": GANG, "two": GANG}), [])
+def test_class_of_another_name_than_its_module(package: MakePackage) -> None:
+    with pytest.raises(RegistryError, match=r"\.two: its class Gang must have the name two"):
+        Extensions(Parent, package({"two": GANG}), [])["two"]
 
 
 def test_entry_point_is_found(package: MakePackage) -> None:
-    assert discover(Parent, package({"gang": GANG}), [FakeEntryPoint("outside", Outside)])["outside"] is Outside
+    assert Extensions(Parent, package({"gang": GANG}), [FakeEntryPoint("outside", Outside)])["outside"] is Outside
 
 
 def test_entry_point_that_does_not_load(package: MakePackage) -> None:
@@ -132,18 +147,18 @@ def test_entry_point_that_does_not_load(package: MakePackage) -> None:
         RegistryError,
         match=r"entry point outside = some\.module:Class: it does not load: ImportError: no module named wanted",
     ):
-        discover(Parent, package({}), [broken])
+        Extensions(Parent, package({}), [broken])
 
 
 @pytest.mark.parametrize("loaded", [object, 5])
 def test_entry_point_of_something_else(package: MakePackage, loaded: object) -> None:
     with pytest.raises(RegistryError, match=r"entry point outside = some\.module:Class: it is no Parent"):
-        discover(Parent, package({}), [FakeEntryPoint("outside", loaded)])
+        Extensions(Parent, package({}), [FakeEntryPoint("outside", loaded)])
 
 
 def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
-    with pytest.raises(RegistryError, match="its class says that its name is outside"):
-        discover(Parent, package({}), [FakeEntryPoint("inside", Outside)])
+    with pytest.raises(RegistryError, match="its class Outside must have the name inside"):
+        Extensions(Parent, package({}), [FakeEntryPoint("inside", Outside)])
 
 
 @pytest.mark.parametrize(
@@ -177,13 +192,13 @@ def test_entry_point_whose_class_declares_nonsense(package: MakePackage, declare
     """Found when it is loaded: the watches would read it in the midst of a reload."""
     kind = type("Odd", (Parent,), {"name": "odd", **declared})
     with pytest.raises(RegistryError, match=rf"^entry point odd = some.module:Class: Odd\.{told}"):
-        discover(Parent, package({}), [FakeEntryPoint("odd", kind)])
+        Extensions(Parent, package({}), [FakeEntryPoint("odd", kind)])
 
 
 def test_entry_point_cannot_take_the_name_of_one_in_the_tree(package: MakePackage) -> None:
     taken = type("Other", (Parent,), {"name": "gang"})
     with pytest.raises(RegistryError, match=r"the name gang is taken by module .*\.gang"):
-        discover(Parent, package({"gang": GANG}), [FakeEntryPoint("gang", taken)])
+        Extensions(Parent, package({"gang": GANG}), [FakeEntryPoint("gang", taken)])
 
 
 def test_the_compiled_in_default_can_be_used_as_it_is() -> None:
@@ -251,7 +266,7 @@ def test_argument_of_an_action_is_described(describe: Callable[[str], dict[str, 
 def offering(monkeypatch: pytest.MonkeyPatch, *extra: type[Plugin]) -> None:
     """Have these plugins offered by other distributions."""
     offered = [FakeEntryPoint(plugin.name, plugin) for plugin in extra]
-    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: offered)
+    monkeypatch.setattr(registry, "_offered", lambda group: offered)
     registry.plugins.cache_clear()
 
 

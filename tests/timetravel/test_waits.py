@@ -136,7 +136,9 @@ async def test_the_daemon_reads_from_a_log_what_explain_reads(tmp_path: Path, na
     with opened(tmp_path / name) as history:
         reader, end = history.reader, history.reader.last_time()
         groups = sorted({logged.event.key for logged in reader.find(kind="PodGroup", type="put")})  # type: ignore[union-attr]
-        waits = waits_in(reader, groups, partial(waiting_at, reader))
+        nobody = [f"default/nobody-{number}" for number in range(9)]  # of so many groups, each session is read
+        waits = waits_in(reader, [*groups, *nobody], partial(waiting_at, reader))
+        assert {waits_in(reader, [group], partial(waiting_at, reader)).last for group in groups} == {waits.last}
         told = {group: waits.now(group, end) for group in groups}
         assert told == {group: waits_of(history, group) for group in groups}
         lost = sum(held.lost for of in told.values() for one in of for held in one.held.values())

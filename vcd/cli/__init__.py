@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -30,6 +32,10 @@ COMMANDS = {
 INTERRUPTED = 130
 """The exit code of a program that Ctrl-C ended."""
 
+_COLLECTIONS = (50_000, 20, 100)
+"""How many new objects begin a collection of garbage, and how many collections one of older objects: what a command
+imports and reads lasts, and most commands end before any of it is garbage."""
+
 
 class Commands(click.Group):
     """A group whose commands are imported only when they are asked for."""
@@ -52,6 +58,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C ends it without a word."""
+        gc.set_threshold(*_COLLECTIONS)
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy begins a thread a processor, which nothing here uses
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -32,7 +32,7 @@ async def keep_house(
         for name, size in (await asyncio.to_thread(_sizes, options.event_log)).items():
             metrics.series.show(name, size)
         also()
-        if keeper.state.sequence - keeper.checkpointed_at >= options.checkpoint_interval:
+        if keeper.is_checkpoint_due(options.checkpoint_interval):
             await keeper.checkpoint()
             # while nobody can tell how old history is, none goes for its age
             unsteady = isinstance(clock, SteadyClock) and not clock.is_steady()

@@ -11,7 +11,7 @@ from vcd.daemon.followup import in_slices
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
 from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, PluginLate, SessionDecided
-from vcd.state.checkpoint import decoded, uncollected
+from vcd.state.checkpoint import decoded, events_between, uncollected
 from vcd.state.cluster import ClusterState
 
 _QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate)
@@ -62,6 +62,10 @@ class Keeper:
         """
         if events:
             await asyncio.shield(asyncio.ensure_future(self._put(events)))
+
+    def is_checkpoint_due(self, most: int) -> bool:
+        """Whether the state is to be kept again, which is after ``most`` events at the latest."""
+        return self.state.sequence - self.checkpointed_at >= events_between(self.state.size, most)
 
     async def checkpoint(self) -> None:
         """Keep the state as it is now, encoded in a thread."""

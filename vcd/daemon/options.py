@@ -227,7 +227,12 @@ class Options:
         low=0,
     )
     checkpoint_interval: int = _flag(
-        "checkpoint-interval", "int", "100000", "Events between two checkpoints of the state.", low=1
+        "checkpoint-interval",
+        "int",
+        "100000",
+        "Events between two checkpoints of the state, at most; a state is kept after half as many as it has objects, "
+        "and at least 10,000, so that no question has to fold many.",
+        low=1,
     )
     retention_age: int | None = _flag(
         "log-retention-age", "age", "7d", "Remove history older than this, up to a checkpoint; 0: keep it."

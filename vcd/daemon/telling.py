@@ -27,7 +27,7 @@ from vcd.model.objects import Condition, Pod, PodGroupStatus
 from vcd.model.status import UNSCHEDULABLE as NOT_READY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.guard import name_in
-from vcd.scheduling.framework.reasons import in_words
+from vcd.scheduling.framework.reasons import reason_in_words
 from vcd.scheduling.framework.registry import kinds
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
@@ -116,7 +116,7 @@ class Telling:
             reasons, index = self.state.waiting.get(status.key), session.jobs.index(status.key)
             if reasons and index is not None and status.condition is not None and status.condition[0] == NOT_READY:
                 job = session.job(index)
-                words = "; ".join(map(in_words, [one for one in reasons if one.gate != "gang"] or reasons))
+                words = "; ".join(map(reason_in_words, [one for one in reasons if one.gate != "gang"] or reasons))
                 message = unschedulable(job.min_available - job.ready_count, job.task_count, words)
                 self._messages[status.key] = message
                 yield
@@ -184,7 +184,7 @@ class Telling:
             yield
             if not reasons:
                 continue
-            words = "; ".join(map(in_words, reasons))
+            words = "; ".join(map(reason_in_words, reasons))
             group = self.state.groups.get(key)
             if group is not None:
                 self.recorder.record("PodGroup", key, group.group.metadata.uid, "Warning", "Unschedulable", words)
@@ -192,7 +192,7 @@ class Telling:
             if index is None:
                 continue
             job = session.job(index)
-            own = {pod: in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
+            own = {pod: reason_in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
             reason_of = PodReasons(reasons, job.queue.name, self.state.queues)
             for task in job.pending():
                 if task.status == TaskStatus.PENDING:
@@ -205,7 +205,9 @@ class Telling:
             group = session.snapshot.groups.get(reasons[0].group)
             if reasons[0].group not in told:
                 queue = "" if group is None else session.queue_name_of(group)
-                self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), "; ".join(map(in_words, reasons)))
+                self._tell_pod(
+                    pod, PodReasons(reasons, queue, self.state.queues), "; ".join(map(reason_in_words, reasons))
+                )
 
     def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str) -> None:
         key, uid = pod.key, pod.metadata.uid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import merge
@@ -48,8 +49,10 @@ def waits_in(
         return WaitFold()
     waits, oldest = WaitFold(groups.__contains__, last=first.number - 1, since=since), reader.oldest()
     waits.known(first.time, waiting_at(oldest) if oldest else {})
-    told = sessions_told(reader, groups if len(groups) <= _FEW else None, 0, last)
-    happened = merge(told, groups_shown(reader, groups, last))
+    if len(groups) <= _FEW:
+        happened = _told_of_few(reader, groups, last)
+    else:
+        happened = merge(sessions_told(reader, 0, last), groups_shown(reader, groups, last))
     follow(waits, reader, happened, oldest, waiting_at)
     return waits
 
@@ -88,23 +91,37 @@ def _is_readable(shown: ev.ObjectPut) -> bool:
         return False
 
 
-def sessions_told(reader: LogReader, groups: Collection[str] | None, after: int, until: int) -> Iterator[Happened]:
-    """The sessions after an event and up to another, with what they say; where ``groups`` are named, of these at
-    least."""
-    if groups is None:
-        records = reader.session_records(after, until)
-    else:
-        of_each = [{one.sequence: one for one in reader.sessions_of(group, after, until)} for group in groups]
-        records = iter([one for _, one in sorted(ChainMap(*of_each).items())])
-    record = next(records, None)
-    for number, sequence, time in reader.rows("session_times", until=until):
-        changes: dict[str, Reasons] = {}
-        if record is not None and record.sequence == sequence:
-            assert isinstance(record.event, ev.SessionDecided)
-            changes = ev.waits_by_group(ev.decode_plan(record.event.plan).waiting)
-            record = next(records, None)
-        if sequence > after:
-            yield Happened(sequence, time, SessionTold(number, changes))
+def sessions_told(reader: LogReader, after: int, until: int) -> Iterator[Happened]:
+    """The sessions after an event and up to another, with what they say."""
+    numbers = {sequence: number for number, sequence in reader.rows("session_numbers", until=until)}
+    return (_told(record, numbers) for record in reader.session_records(after, until))
+
+
+def _told(record: Logged, numbers: Mapping[int, int]) -> Happened:
+    assert isinstance(record.event, ev.SessionDecided)
+    changes = ev.waits_by_group(ev.decode_plan(record.event.plan).waiting)
+    return Happened(record.sequence, record.time, SessionTold(numbers[record.sequence], changes))
+
+
+def _told_of_few(reader: LogReader, groups: Collection[str], until: int) -> Iterator[Happened]:
+    """The sessions up to an event that say something of groups, and where these come and go. Of the sessions between,
+    which are many and say nothing of them, only the last before each of these and of another replica's history, and the
+    first of that, are there."""
+    sessions = reader.rows("session_numbers", until=until)
+    numbers = {sequence: number for number, sequence in sessions}
+    records = ChainMap(*({one.sequence: one for one in reader.sessions_of(group, 0, until)} for group in groups))
+    said = [_told(one, numbers) for _, one in sorted(records.items())]
+    shown = list(groups_shown(reader, groups, until))
+    takeovers, sequences = [one.live for one in reader.segments()], list(numbers)
+    places = {bisect_left(sequences, at) - 1 for at in (*takeovers, *(one.sequence for one in (*said, *shown)), LAST)}
+    places.update(bisect_right(sequences, at) for at in takeovers)
+    between = [sequences[place] for place in sorted(places) if 0 <= place < len(sequences)]
+    silent = msgspec.json.encode([sequence for sequence in between if sequence not in records]).decode()
+    quiet = [
+        Happened(sequence, time, SessionTold(numbers[sequence], {}))
+        for sequence, time in reader.rows("times_of", sequences=silent)
+    ]
+    return merge(said, quiet, shown)
 
 
 def groups_shown(reader: LogReader, groups: Collection[str], until: int) -> Iterator[Happened]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
@@ -11,8 +11,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 
 
-@dataclass(frozen=True)
-class GroupWait:
+class GroupWait(msgspec.Struct, frozen=True):
     """A group that waits at the end of a session, and the reasons."""
 
     group: str

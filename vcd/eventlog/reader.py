@@ -164,6 +164,10 @@ class LogReader:
         values = {"kind": kind, "key": key, "type": type, "until": LAST if until is None else until}
         return map(self._logged, self._paged(name, after, limit, **values))
 
+    def policies(self, after: int = 0, until: int | None = None) -> Iterator[Logged]:
+        """Where configurations were loaded, after one sequence number and up to another (None: to the end)."""
+        return map(self._logged, self._paged("policies_loaded", after, until=LAST if until is None else until))
+
     def concerning(self, kinds: Sequence[str], types: Sequence[str], after: int, until: int) -> Iterator[Logged]:
         """The events after one and up to another that show objects of some kinds, or are of some types, in order."""
         named, of = (msgspec.json.encode(names).decode() for names in (kinds, types))

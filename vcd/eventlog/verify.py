@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -74,8 +73,7 @@ def verify(
             return Verified([str(error)])
 
 
-@dataclass
-class _Rows:
+class _Rows(msgspec.Struct):
     """Rows in any order: how many, and the sum of their digests, which other rows do not have."""
 
     count: int = 0

@@ -12,7 +12,7 @@ import msgspec
 from vcd.model import jsontext
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.objects import Object, ObjectMeta, Pod, PodGroupStatus, Projected, Quantities
+from vcd.model.objects import Object, ObjectMeta, Pod, PodGroupStatus, Projected
 from vcd.model.requests import without_echo
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -193,20 +193,15 @@ def group_status(payload: bytes) -> PodGroupStatus:
     return _decoded(_group_status_decoder, payload, "PodGroup").status
 
 
-class _GroupSpecHead(Projected, frozen=True):
-    queue: str = ""
-    min_resources: Quantities | None = None
-
-
 class _GroupMetaHead(Projected, frozen=True):
     creation_timestamp: str | None = None
 
 
 class GroupHead(Projected, frozen=True):
-    """Of a PodGroup the queue that it names, and what of it may be there and not be readable."""
+    """Of a PodGroup when it was made, and its encoded spec."""
 
     metadata: _GroupMetaHead = _GroupMetaHead()
-    spec: _GroupSpecHead = _GroupSpecHead()
+    spec: msgspec.Raw = msgspec.Raw(msgspec.msgpack.encode({}))
 
 
 _group_head_decoder = msgspec.msgpack.Decoder(GroupHead)

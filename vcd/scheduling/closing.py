@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -153,8 +153,7 @@ def _shown(columns: GroupColumns, indices: Rows) -> Counts:
     return shown
 
 
-@dataclass(frozen=True)
-class _Shows:
+class _Shows(msgspec.Struct, frozen=True):
     """Whether groups show a condition already."""
 
     condition: Condition

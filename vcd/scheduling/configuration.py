@@ -12,6 +12,7 @@ def read_policy(text: str | None, *, logged: bool = False) -> Policy:
 
     Raises PolicyError, RegistryError.
     """
-    registry.kinds()
-    actions = {name: action.arguments for name, action in registry.actions().items()}
-    return parse_policy(text, actions=actions, plugins=registry.plugins(), trial=trial.faults, logged=logged)
+    if not logged or registry.distributions():
+        registry.kinds()  # imports and checks all there are, on or not: a stranger's may use what ours declare
+    plugins, actions = registry.plugins(), registry.actions()
+    return parse_policy(text, actions=actions, plugins=plugins, trial=trial.faults, logged=logged)

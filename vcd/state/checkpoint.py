@@ -5,22 +5,24 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.objects import Pod, PodSpec
-from vcd.state.podrows import PodRow, PodRows
+from vcd.model.objects import Pod
+from vcd.state.podtable import PodTable, PodTableMaker
+
+_LEAST_BETWEEN = 10_000
+"""Events that may follow any checkpoint: they are folded in a tenth of a second."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Dump(msgspec.Struct, omit_defaults=True):
-    """All that a state holds; ``objects`` are kind, key, payload and digest, in order. Most pods are rows
-    instead; older checkpoints have none."""
+    """All that a state holds; ``objects`` are kind, key, payload and digest, in order. Most pods are in
+    a table instead; older checkpoints have none there."""
 
     sequence: int
     session: int
@@ -44,13 +46,12 @@ class Dump(msgspec.Struct, omit_defaults=True):
     former: dict[str, str] = {}
     rounds: dict[str, int] = {}
     late: dict[str, ev.PluginLate] = {}
-    pod_specs: list[PodSpec] = []
-    pods: list[PodRow] = []
+    pods: PodTable = msgspec.field(default_factory=PodTable)
 
     def every_object(self) -> Iterator[tuple[str, str, bytes, int]]:
         """All objects as ``objects`` holds them, those of ``pods``, too."""
-        for row in self.pods:
-            yield "Pod", row.key, encode_payload(row.pod(self.pod_specs)), row.digest
+        for key, payload, digest in zip(self.pods.keys(), self.pods.payloads(), self.pods.digests, strict=True):
+            yield "Pod", key, payload, digest
         yield from self.objects
 
 
@@ -61,8 +62,7 @@ AS_THEY_ARE = (
 """What a dump holds as the state does, by the name of both."""
 
 
-@dataclass(eq=False)
-class Frozen:
+class Frozen(msgspec.Struct, eq=False):
     """A state's content at one moment; ``encode`` may run in another thread."""
 
     _digests: dict[str, dict[str, int]]
@@ -74,28 +74,36 @@ class Frozen:
 
     def encode(self) -> bytes:
         """The canonical bytes."""
-        rows = PodRows()
+        pods = PodTableMaker()
         for kind in sorted(self._digests):
             digests = self._digests[kind]
             for key in sorted(digests):
                 if kind == "Pod":
-                    payload = self._pod(key, digests[key], rows)
+                    payload = self._pod(key, digests[key], pods)
                 else:
                     obj = self._objects.get(kind, {}).get(key)
                     payload = b"" if obj is None else encode_payload(obj)
                 if payload is not None:
                     self._dump.objects.append((kind, key, payload, digests[key]))
-        self._dump.pods, self._dump.pod_specs = rows.rows, rows.specs
+        self._dump.pods = pods.table()
         return _encode(self._dump)
 
-    def _pod(self, key: str, digest: int, rows: PodRows) -> bytes | None:
-        """A pod's payload, empty where it cannot be read; None where it has become a row."""
+    def _pod(self, key: str, digest: int, pods: PodTableMaker) -> bytes | None:
+        """A pod's payload, empty where it cannot be read; None where it is in the table."""
         row = self._rows.get(key)
         pod = None if row is None else self._pods[row]
         if row is None or pod is None:
             return b""
         node = self._shown_nodes[row]
-        return None if rows.add(key, pod, node, digest) else encode_payload(on_node(pod, node))
+        return None if pods.add(key, pod, node, digest) else encode_payload(on_node(pod, node))
+
+
+def events_between(objects: int, most: int) -> int:
+    """How many events may follow a checkpoint of so many objects before the next, at most ``most``.
+
+    A question reads a checkpoint and folds what follows it; an object costs about half of what an event does.
+    """
+    return min(max(objects // 2, _LEAST_BETWEEN), most)
 
 
 def decoded(data: bytes) -> Dump:

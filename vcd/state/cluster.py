@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import cast
@@ -12,14 +10,14 @@ import msgspec
 import numpy as np
 
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload, encode_payload, payload_digest
+from vcd.model.codec import BadObject, decode_payload, payload_digest
 from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
 from vcd.state.interning import Changes, Interner, Pages, Rows
-from vcd.state.podrows import PodRow, table_of
+from vcd.state.podtable import PodTable, taken_over
 from vcd.state.records import (
     REPEATING_ACTIONS,
     Evicted,
@@ -128,6 +126,11 @@ class ClusterState:
     def digest(self, kind: str, key: str) -> int | None:
         """The digest of an object's last payload, None where it is not there or could not be decoded."""
         return self.digests.get(kind, {}).get(key) or None
+
+    @property
+    def size(self) -> int:
+        """How many objects the log shows, readable or not."""
+        return sum(map(len, self.digests.values()))
 
     def keys(self, kind: str) -> list[str]:
         """The keys of all objects of a kind that the log shows, readable or not."""
@@ -350,33 +353,24 @@ class ClusterState:
         amounts = (counted.containers, counted.init_containers, counted.resources)
         return self.shapes.acquire((key, _amounts_key(amounts)), make)
 
-    def _take_shape(self, shape: Shape, uses: int) -> int:
-        self.resources.update(shape.requests)
-        return self.shapes.acquire(spec_key(shape.spec), lambda: shape, uses)
-
-    def _put_rows(self, specs: Sequence[PodSpec], rows: Sequence[PodRow]) -> None:
+    def _put_table(self, table: PodTable) -> None:
         """Take over a checkpoint's pods, where there are none yet, as if each had been put by itself."""
-        self.digests.setdefault("Pod", {}).update([(row.key, row.digest) for row in rows])
+        keys = table.keys()
+        self.digests.setdefault("Pod", {}).update(zip(keys, table.digests, strict=True))
         try:
-            shapes = [Shape.of(spec) for spec in specs]
-            _ = [seconds_of(row.metadata.creation_timestamp) for row in rows]
+            taken = taken_over(self, table)
         except (QuantityError, ValueError):  # a version wrote them that could read what this one cannot
-            for row in rows:
-                self._put_object("Pod", row.key, encode_payload(row.pod(specs)))
+            for key, payload in zip(keys, table.payloads(), strict=True):
+                self._put_object("Pod", key, payload)
             return
-        uses = Counter([row.spec for row in rows])
-        numbers = [self._take_shape(shape, uses[place]) for place, shape in enumerate(shapes)]
-        pods, columns = table_of(self, numbers, rows)
-        places = [self.tasks.add(row.key) for row in rows]
-        for name, values in columns.items():
-            self.tasks.fill(name, places, values)
-        names = columns["node"]
-        self.pods = Pages(pods)
-        self.shown_nodes = [self.node_names[number] if number >= 0 else "" for number in names]
+        for shape in taken.shapes:
+            self.resources.update(shape.requests)
+        self.pods, self.shown_nodes = Pages(taken.pods), taken.nodes
+        self.tasks.begin(keys, taken.columns)
         self.former.update((key, None) for key in self.job_keys.values if key and key not in self.groups)
-        for row, place in zip(rows, places, strict=True):
-            if row.key in self.intents or row.status.nominated_node_name:
-                self._place(row.key, place)
+        for row, (key, pod) in enumerate(zip(keys, taken.pods, strict=True)):
+            if key in self.intents or pod.status.nominated_node_name:
+                self._place(key, row)
 
     def _place(self, key: str, row: int) -> None:
         """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""
@@ -392,16 +386,21 @@ class ClusterState:
                 node_name, status = intent.node, TaskStatus.BINDING
             elif intent.verb == "evict":
                 status = TaskStatus.RELEASING
-        tasks = self.tasks
-        old = tasks.at(row, "node")
-        node = self.node_names.acquire(node_name, lambda: node_name) if node_name else _NOWHERE
-        tasks.put(row, status=status, node=node)
+        self.tasks.put(row, status=status, node=self._node_instead_of(self.tasks.at(row, "node"), node_name))
         self._nominate(key, pod.status.nominated_node_name if status is TaskStatus.PENDING else "")
         if node_name:
             self.nominated.pop(key, None)
             self.nomination_turns.pop(key, None)
+
+    def _node_instead_of(self, old: int, name: str) -> int:
+        """The number of the node that a pod is on now, which was on another, or on none; of none where it has none."""
+        names = self.node_names
+        if old >= 0 and names.is_known_as(old, name):
+            return old
+        new = names.acquire(name, lambda: name) if name else _NOWHERE
         if old >= 0:
-            self.node_names.release(old)
+            names.release(old)
+        return new
 
     def _nominate(self, key: str, shown: str) -> None:
         """Take over what the API server shows; a new word of it is younger than what was decided before."""
@@ -681,8 +680,8 @@ class ClusterState:
         for key, fields in dump.intents.items():
             volumes, annotations = dump.intended_volumes.get(key, ()), dump.intended_annotations.get(key, {})
             state._remember_intent(key, Intent(*fields, volumes, annotations))
-        state._put_rows(dump.pod_specs, dump.pods)
-        dump.pods.clear()
+        state._put_table(dump.pods)
+        dump.pods = PodTable()
         dump.objects.reverse()
         while dump.objects:
             kind, key, payload, digest = dump.objects.pop()
@@ -710,4 +709,4 @@ def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:
         conditions = (*others, Condition(kind, state, reason, message))
     status = PodGroupStatus(intended.phase, conditions, intended.running, intended.succeeded, intended.failed)
     group = msgspec.structs.replace(record.group, status=status)
-    return dataclasses.replace(record, group=group, phase=phase_of(status.phase))
+    return msgspec.structs.replace(record, group=group, phase=phase_of(status.phase))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -49,8 +50,7 @@ def values_of(columns: Sequence[npt.NDArray[np.integer[Any]]], rows: Sequence[in
     return list(zip(*[column.take(places).tolist() for column in columns], strict=True))
 
 
-@dataclass(frozen=True)
-class TaskColumns:
+class TaskColumns(msgspec.Struct, frozen=True, dict=True):
     """One row a pod; ``node`` is a row of the facts (-1: none, -2: a node that is not there), ``job`` a number of
     ``job_keys`` (-1: none). Freed rows have no node and no job."""
 
@@ -176,8 +176,7 @@ class Content:
         return columns.with_changes(self.shapes, earlier.shapes) if earlier.shapes else columns
 
 
-@dataclass(frozen=True)
-class Earlier:
+class Earlier(msgspec.Struct, frozen=True):
     """An earlier snapshot of the same state, and what changed since: keys of groups, and of those that wait for
     something else, rows of tasks, numbers of shapes; None where it may be anything."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -36,16 +37,29 @@ class Changes(Generic[K]):
         self._size = size
         self._last: dict[K, int] = {}
         self._known_since = 0
+        self._most = _REMEMBERED
 
     def note(self, key: K) -> None:
         """Something changed, was added or removed."""
         self.count += 1
         self._last.pop(key, None)
         self._last[key] = self.count
-        if len(self._last) > _REMEMBERED + self._size() // 16:
+        if len(self._last) > self._most:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget the older half of what is known, where that is more than its share of all things."""
+        self._most = _REMEMBERED + self._size() // 16
+        if len(self._last) > self._most:
             half = list(self._last.items())[len(self._last) // 2 :]
             self._known_since = half[0][1] - 1
             self._last = dict(half)
+
+    def note_many(self, count: int) -> None:
+        """So many things changed, which are not known one by one."""
+        self.count += count
+        self._last.clear()
+        self._known_since = self.count
 
     def since(self, count: int) -> list[K] | None:
         """What changed after there were ``count`` changes; None where that is no longer known."""
@@ -159,6 +173,16 @@ class Interner(Generic[T]):
         self.changes.note(number)
         return number
 
+    def acquire_all(self, uses: Mapping[Hashable, int], make: Callable[[Any], T]) -> dict[Hashable, int]:
+        """The numbers of the values known as some keys, by key, for so many more uses of each."""
+        if self._numbers:
+            return {key: self.acquire(key, partial(make, key), count) for key, count in uses.items()}
+        numbers = dict(zip(uses, range(len(uses)), strict=True))
+        self._numbers, self._keys, self._uses, self._free = dict(numbers), list(uses), list(uses.values()), []
+        self.values = Pages(map(make, uses))
+        self.changes.note_many(len(uses))
+        return numbers
+
     def release(self, number: int) -> None:
         """One user less."""
         self._uses[number] -= 1
@@ -206,10 +230,6 @@ class Rows:
         value: int = self._columns[name].item(row)
         return value
 
-    def fill(self, name: str, rows: Sequence[int], values: Sequence[int]) -> None:
-        """Write into one column of some rows."""
-        self._columns[name][rows] = values
-
     def copied(self) -> dict[str, npt.NDArray[Any]]:
         """A copy of each column."""
         return {name: self.column(name).copy() for name in self._columns}
@@ -236,6 +256,14 @@ class Rows:
                     self._columns[name] = np.concatenate([column, np.zeros_like(column)])
         self.row_of[key] = row
         return row
+
+    def begin(self, keys: Sequence[str], columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> None:
+        """Hold rows of these keys alone, in their order, with what the columns have for each."""
+        self.row_of, self.keys, self._free = {key: row for row, key in enumerate(keys)}, Pages(keys), []
+        self._room = max(len(keys), self._room)
+        for name, column in self._columns.items():
+            self._columns[name] = np.zeros(self._room, column.dtype)
+            self._columns[name][: len(keys)] = columns[name]
 
     def remove(self, key: str) -> int:
         """Free the row of ``key`` and return its number."""

@@ -6,14 +6,14 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
 from vcd.model.codec import BadObject, group_head
 from vcd.model.events import VolumeChoice
-from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Quantities, Queue
+from vcd.model.objects import Node, Pod, PodGroup, PodGroupSpec, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import (
     LARGEST_SUM,
@@ -64,8 +64,7 @@ def seconds_of(time: str | None) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, eq=False):
     """All that scheduling looks at in a pod's spec; tasks with equal specs, counted alike, share one.
 
     ``requests`` by resource name (units of ``vcd.model.requests``); ``scored`` cpu and memory as scores count them;
@@ -87,8 +86,7 @@ class Shape:
         return cls(spec, requests, score_requests(counted), is_best_effort(requests), demands("Pod", spec))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeRecord:
+class NodeRecord(msgspec.Struct, frozen=True, eq=False):
     """A node, what pods may use of it, and 64 bits of its name that the seeded order is made from."""
 
     node: Node
@@ -111,8 +109,7 @@ class NodeRecord:
             raise BadObject("Node", node.key, f"status.allocatable: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupRecord:
+class GroupRecord(msgspec.Struct, frozen=True, eq=False):
     """A PodGroup and its minimum resources (None where the group states none).
 
     ``unsupported`` are the fields for which its pods have to wait, ``passed_over`` says what else is not supported.
@@ -128,14 +125,30 @@ class GroupRecord:
     @classmethod
     def of(cls, group: PodGroup) -> GroupRecord:
         """Raises BadObject for a quantity or time that cannot be read."""
-        minimum, created = _minimum_and_age(group.key, group.spec.min_resources, group.metadata.creation_timestamp)
-        spec, phase = group.spec, phase_of(group.status.phase)
-        return cls(group, minimum, created, phase, demands("PodGroup", spec), wishes("PodGroup", spec))
+        created, spec = _age_and_spec(group.key, group.metadata.creation_timestamp, _encode(group.spec))
+        return cls(group, spec.minimum, created, phase_of(group.status.phase), spec.unsupported, spec.passed_over)
 
 
-def _minimum_and_age(key: str, stated: Quantities | None, created: str | None) -> tuple[dict[str, int] | None, int]:
+class _GroupSpec(NamedTuple):
+    """What is computed from a PodGroup's spec: the queue that it names, and as in ``GroupRecord``."""
+
+    queue: str
+    minimum: dict[str, int] | None
+    unsupported: tuple[str, ...]
+    passed_over: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=4096)  # groups of one kind of work have equal specs
+def _group_spec(encoded: bytes) -> _GroupSpec:
+    """What an encoded spec comes to, which nobody may change. Raises QuantityError, and ValueError for other bytes."""
+    spec = msgspec.msgpack.decode(encoded, type=PodGroupSpec)
+    minimum = None if spec.min_resources is None else within_bounds(resource_values(spec.min_resources))
+    return _GroupSpec(spec.queue, minimum, demands("PodGroup", spec), wishes("PodGroup", spec))
+
+
+def _age_and_spec(key: str, created: str | None, encoded: bytes) -> tuple[int, _GroupSpec]:
     try:
-        return None if stated is None else within_bounds(resource_values(stated)), seconds_of(created)
+        return seconds_of(created), _group_spec(encoded)
     except (QuantityError, ValueError) as error:
         raise BadObject("PodGroup", key, f"spec.minResources or creationTimestamp: {error}") from error
 
@@ -143,12 +156,10 @@ def _minimum_and_age(key: str, stated: Quantities | None, created: str | None) -
 def readable_group_queue(payload: bytes) -> str:
     """The queue that a PodGroup's payload names, empty for none. Raises BadObject where no record can be made of it."""
     head = group_head(payload)
-    _minimum_and_age("", head.spec.min_resources, head.metadata.creation_timestamp)
-    return head.spec.queue
+    return _age_and_spec("", head.metadata.creation_timestamp, bytes(head.spec))[1].queue
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class QueueRecord:
+class QueueRecord(msgspec.Struct, frozen=True, eq=False):
     """A queue and its quantities by resource name; ``passed_over`` says what of it is not supported."""
 
     queue: Queue
@@ -311,8 +322,7 @@ def name_bits(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed - 1}/{name}".encode(), digest_size=8).digest(), "big")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What of the program's flags decides: part of the log, so that a replay has them.
 
     ``scheduler_names`` whose pods are ours (empty: all); ``default_queue`` for groups that name none;
@@ -355,8 +365,7 @@ class Settings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Evicted(msgspec.Struct, frozen=True):
     """What preemption and reclaim took from a group: the UIDs of the pods that went, and of those that it had before
     the first of them did."""
 
@@ -364,8 +373,7 @@ class Evicted:
     known: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class Intent:
+class Intent(msgspec.Struct):
     """What a session decided about a pod and the API server has not shown yet.
 
     ``volumes`` are what the pod's unbound claims are to get before it is bound, ``annotations`` what it gets with it.
@@ -378,4 +386,4 @@ class Intent:
     uid: str
     node: str = ""
     volumes: tuple[VolumeChoice, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -7,7 +7,6 @@ import difflib
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -70,8 +69,7 @@ class Alteration(msgspec.Struct, frozen=True):
         return f"{whose}: {what} ({where}, {self.time})"
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """A change that can be taken back: what was before it and after it, an object's content or a configuration."""
 
     told: Alteration
@@ -114,7 +112,7 @@ def alterations(history: History, first: int | None = None, last: int | None = N
     if not heads:
         return []
     begin, segments, sight = reader.oldest(), reader.segments(), _Sight(history.oldest())
-    streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.find(type="policy", after=begin)]
+    streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.policies(begin)]
     found: list[Taken] = []
     for logged in heapq.merge(*streams, key=lambda one: one.sequence):
         place = bisect_left(heads, (logged.sequence, 0))

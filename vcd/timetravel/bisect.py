@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -297,9 +296,9 @@ def bisect_waits(
 
 def _with_policies(history: History, work: Workload, until: int | None) -> Workload:
     """The workload with the configurations that came into force, each at its time."""
-    loaded = [(logged.time, logged.event) for logged in history.reader.find(type="policy", until=until)]
+    loaded = [(logged.time, logged.event) for logged in history.reader.policies(until=until)]
     later = [(time, event) for time, event in loaded if time > work.begin]
-    return dataclasses.replace(work, changes=sorted([*work.changes, *later], key=lambda one: one[0]))
+    return msgspec.structs.replace(work, changes=sorted([*work.changes, *later], key=lambda one: one[0]))
 
 
 class _WaitsSearch:
@@ -368,4 +367,4 @@ def _without(work: Workload, change: Taken) -> Workload:
             changes.append((time, ev.ObjectPut(event.kind, event.key, "", encode_payload(before))))
         elif change.told.what == "changed" or (change.told.what == "gone" and time > change.nanoseconds):
             changes.append((time, event))
-    return dataclasses.replace(work, changes=changes)
+    return msgspec.structs.replace(work, changes=changes)

@@ -87,7 +87,7 @@ def concerning(reader: LogReader, group: str, pod: str | None, until: int) -> li
     for events in (
         reader.object_history("PodGroup", group),
         reader.sessions_of(group, 0, until),
-        reader.find(type="policy", until=until),
+        reader.policies(until=until),
         *(reader.object_history("Pod", key) for key in pods),
         *(reader.decided_of(key) for key in pods),
     ):

@@ -1,27 +1,30 @@
-"""A log open for questions: read, folded and decided again once for all that is asked of it."""
+"""A log open for questions: read, folded and decided again once for all that is asked of it.
+
+What only some questions need is imported by those, since importing all takes as long as many an answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from vcd.diagnosis.spans import WholeWait
 from vcd.timetravel.history import WHOLE, LogWindow, opened
-from vcd.timetravel.times import session_after, session_at, time_of
-from vcd.timetravel.why.causes import FirstCauses, first_causes
-from vcd.timetravel.why.changes import What
-from vcd.timetravel.why.compare import JobDifference, explain_difference
-from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, Counterfactual, smallest_change
-from vcd.timetravel.why.evictions import EvictionExplanation, explain_eviction
 from vcd.timetravel.why.explain import Explanation, NotFound, explain, named
-from vcd.timetravel.why.obstacles import Obstacles, obstacles
-from vcd.timetravel.why.orders import OrderExplanation, explain_order
-from vcd.timetravel.why.queues import SAMPLES, QueueExplanation, explain_queue
-from vcd.timetravel.why.sessions import SessionExplanation, explain_session
-from vcd.timetravel.why.verdict import Verdict, verdict_on, with_fix
-from vcd.timetravel.why.waits import waits_of
+
+if TYPE_CHECKING:
+    from vcd.diagnosis.spans import WholeWait
+    from vcd.timetravel.why.causes import FirstCauses
+    from vcd.timetravel.why.changes import What
+    from vcd.timetravel.why.compare import JobDifference
+    from vcd.timetravel.why.counterfactual import Counterfactual
+    from vcd.timetravel.why.evictions import EvictionExplanation
+    from vcd.timetravel.why.obstacles import Obstacles
+    from vcd.timetravel.why.orders import OrderExplanation
+    from vcd.timetravel.why.queues import QueueExplanation
+    from vcd.timetravel.why.sessions import SessionExplanation
+    from vcd.timetravel.why.verdict import Verdict
 
 
 class Log:
@@ -44,19 +47,27 @@ class Log:
     def causes(self, first: int | None = None, last: int | None = None, *, change: bool = False) -> FirstCauses:
         """For what the cluster's jobs lost most pod-hours, over some sessions (neither given: the log's last 24 h);
         with ``change`` the smallest change is searched for the worst job of each."""
+        from vcd.timetravel.why.causes import first_causes
+
         return first_causes(self.history, first, last, change=change)
 
     def time(self, text: str) -> int:
         """A time in ns since the epoch: as RFC 3339, as a clock's in UTC (``05:12``, the last such moment in the log),
         or as a span back from the log's end (``2h``). Raises BadTime."""
+        from vcd.timetravel.times import time_of
+
         return time_of(self.history.reader, text)
 
     def session_at(self, time: int) -> int:
         """The last session that was decided at or before a time (ns)."""
+        from vcd.timetravel.times import session_at
+
         return session_at(self.history.reader, time)
 
     def session_after(self, time: int) -> int:
         """The first session that was decided at or after a time (ns)."""
+        from vcd.timetravel.times import session_after
+
         return session_after(self.history.reader, time)
 
     def job(self, name: str, namespace: str = "default", session: int | None = None, since: int = 0) -> LoggedJob:
@@ -69,20 +80,26 @@ class Log:
         return explain(self.history, "pod", name, namespace, self._window(session, since))
 
     def queue(
-        self, name: str, first: int | None = None, last: int | None = None, *, samples: int = SAMPLES
+        self, name: str, first: int | None = None, last: int | None = None, *, samples: int | None = None
     ) -> QueueExplanation:
         """A queue over some sessions: what it had and was owed, who waited in it and who was evicted; ``samples`` of
         them at most, and the last one, are decided again."""
+        from vcd.timetravel.why.queues import explain_queue
+
         return explain_queue(self.history, name, first, last, samples=samples)
 
     def session(self, number: int | str = "last") -> SessionExplanation:
         """What a session found new and decided, and how it differs from its neighbours."""
+        from vcd.timetravel.why.sessions import explain_session
+
         return explain_session(self.history, number)
 
     def eviction(
         self, name: str, namespace: str = "default", session: int | None = None, since: int = 0
     ) -> EvictionExplanation:
         """Why a pod, or a job's pods, had to go, up to a session and after a time (ns)."""
+        from vcd.timetravel.why.evictions import explain_eviction
+
         return explain_eviction(self.history, name, namespace, self._window(session, since))
 
     def difference(
@@ -96,11 +113,15 @@ class Log:
     ) -> JobDifference:
         """What tells two jobs apart, each named as for ``job``, with ``@SESSION`` behind it where it is asked for as of
         that session; the other one, or the same, is taken from ``other_log`` where that is given."""
+        from vcd.timetravel.why.compare import explain_difference
+
         theirs = self.history if other_log is None else other_log.history
         return explain_difference(self.history, theirs, one, other, namespace, session=session)
 
     def order(self, queue: str | None = None, session: int | None = None) -> OrderExplanation:
         """Who is served before whom, in one queue or in all."""
+        from vcd.timetravel.why.orders import explain_order
+
         return explain_order(self.history, queue, session)
 
     def _window(self, session: int | None, since: int) -> LogWindow:
@@ -121,6 +142,8 @@ class LoggedJob:
 
     @cached_property
     def _waits(self) -> list[WholeWait]:
+        from vcd.timetravel.why.waits import waits_of
+
         return waits_of(self._history, self.key, self._window)
 
     @property
@@ -131,20 +154,27 @@ class LoggedJob:
     def verdict(self, *, change: bool = False) -> Verdict:
         """Why it waits, in a sentence; with ``change`` the smallest change is searched, too. Raises NotFound where it
         never waited."""
+        from vcd.timetravel.why.verdict import verdict_on, with_fix
+
         found = verdict_on(self._history, self.key, self._waits, self._window)
         return with_fix(found, self.change(found.session)) if change else found
 
     def obstacles(self, session: int | None = None) -> Obstacles:
         """What stands in its way at a session (None: the last in which it waited). Raises NotFound where it does not
         wait there."""
+        from vcd.timetravel.why.obstacles import obstacles
+
         return obstacles(self._history, self.key, self._asked(session))
 
     def change(
-        self, session: int | None = None, kinds: Sequence[What] = KINDS, most_decisions: int = MOST_DECISIONS
+        self, session: int | None = None, kinds: Sequence[What] | None = None, most_decisions: int | None = None
     ) -> Counterfactual:
-        """The smallest change that would have let it in, at a session as ``obstacles`` takes it; of ``kinds``, searched
-        in at most so many decisions."""
-        return smallest_change(self._history, self.key, self._asked(session), kinds, most_decisions)
+        """The smallest change that would have let it in, at a session as ``obstacles`` takes it; of ``kinds`` (None:
+        all), searched in at most so many decisions (None: ``MOST_DECISIONS``)."""
+        from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, smallest_change
+
+        most = MOST_DECISIONS if most_decisions is None else most_decisions
+        return smallest_change(self._history, self.key, self._asked(session), kinds or KINDS, most)
 
     def _asked(self, session: int | None) -> int | None:
         """The session that is asked about; None where it waits in none of all."""

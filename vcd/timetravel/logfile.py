@@ -109,9 +109,7 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
         return found
     with LogReader(path) as reader:
         missing = [f"configuration {digest} is missing" for (digest,) in reader.rows("missing_policies")]
-        loaded = {
-            logged.event.digest for logged in reader.find(type="policy") if isinstance(logged.event, PolicyLoaded)
-        }
+        loaded = {logged.event.digest for logged in reader.policies() if isinstance(logged.event, PolicyLoaded)}
         others = [(digest, text) for digest, text, _ in reader.rows("policies") if digest not in loaded]
     # what is logged of a text has no credentials in it, and then another digest than the text that was read
     unproven = [
@@ -157,7 +155,7 @@ def anonymise(path: str | Path, out: str | Path, first: int | None = None, last:
 def policy_in_force(path: str | Path) -> str | None:
     """The text of the configuration that a log was last decided under, None where it holds none. Raises LogError."""
     with LogReader(path) as reader:
-        loaded = deque(reader.find(type="policy"), maxlen=1)
+        loaded = deque(reader.policies(), maxlen=1)
         if loaded and isinstance(loaded[0].event, PolicyLoaded):
             return loaded[0].event.text
         base = reader.latest_checkpoint()

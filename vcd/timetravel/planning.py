@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -48,8 +47,7 @@ from vcd.timetravel.workloads import (
 EVERY_SCHEDULER = Settings(scheduler_names=())
 
 
-@dataclass
-class PlanResult:
+class PlanResult(msgspec.Struct):
     """What one cycle would do; keys are ``namespace/name``.
 
     ``ungated`` are pods whose queue's scheduling gate would be lifted.
@@ -60,17 +58,17 @@ class PlanResult:
     ``name: error``.
     """
 
-    binds: dict[str, str] = field(default_factory=dict)
-    evictions: list[str] = field(default_factory=list)
-    ungated: list[str] = field(default_factory=list)
-    pipelined: dict[str, str] = field(default_factory=dict)
-    phases: dict[str, str] = field(default_factory=dict)
-    why: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    set_aside: dict[str, str] = field(default_factory=dict)
-    problems: dict[str, list[str]] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    binds: dict[str, str] = msgspec.field(default_factory=dict)
+    evictions: list[str] = msgspec.field(default_factory=list)
+    ungated: list[str] = msgspec.field(default_factory=list)
+    pipelined: dict[str, str] = msgspec.field(default_factory=dict)
+    phases: dict[str, str] = msgspec.field(default_factory=dict)
+    why: dict[str, list[dict[str, Any]]] = msgspec.field(default_factory=dict)
+    set_aside: dict[str, str] = msgspec.field(default_factory=dict)
+    problems: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    faults: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+    unknown: list[str] = msgspec.field(default_factory=list)
 
 
 def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.values())) -> ClusterState:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -43,13 +42,12 @@ _READ_LEVELS = 5
 """How deep the fields lie that are read of a spec: ``tasks``, one of them, its ``partitionPolicy``, what is in that."""
 
 
-@dataclass
-class Work:
+class Work(msgspec.Struct):
     """Groups and pods, each in the order given; ``notes`` say what of the manifests was passed over."""
 
-    groups: list[PodGroup] = field(default_factory=list)
-    pods: list[Pod] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    groups: list[PodGroup] = msgspec.field(default_factory=list)
+    pods: list[Pod] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 class _Marks(msgspec.Struct, frozen=True):

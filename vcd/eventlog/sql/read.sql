@@ -54,6 +54,10 @@ WHERE sequence > :after AND sequence <= :until
     AND (:kind IS NULL OR kind = :kind) AND (:type IS NULL OR type = :type)
 ORDER BY sequence LIMIT :limit
 
+-- name: policies_loaded
+SELECT sequence, time, type, kind, key, resource_version, payload FROM event
+WHERE type = 'policy' AND sequence > :after AND sequence <= :until ORDER BY sequence LIMIT :limit
+
 -- name: events_concerning
 SELECT sequence, time, type, kind, key, resource_version, payload FROM event
 WHERE sequence > :after AND sequence <= :until
@@ -110,9 +114,11 @@ SELECT u.sequence FROM operation AS o
 WHERE o.key = :key
 ORDER BY 1
 
--- name: session_times
-SELECT s.number, s.sequence, e.time FROM session AS s JOIN event AS e ON e.sequence = s.sequence
-WHERE s.sequence <= :until ORDER BY s.number
+-- name: session_numbers
+SELECT number, sequence FROM session WHERE sequence <= :until ORDER BY sequence
+
+-- name: times_of
+SELECT sequence, time FROM event WHERE sequence IN (SELECT value FROM json_each(:sequences)) ORDER BY sequence
 
 -- name: session_at
 SELECT max(number) FROM session WHERE now <= :now
@@ -130,8 +136,11 @@ FROM operation AS o JOIN statement AS t ON t.session = o.session AND t.statement
 WHERE o.key = :key ORDER BY o.session, o.statement, o.operation
 
 -- name: served
-SELECT DISTINCT o.key FROM statement AS t JOIN operation AS o ON o.session = t.session AND o.statement = t.statement
-WHERE t.session >= :first AND t.session <= :last AND t.verdict = 'accepted' AND o.verb = 'bind'
+SELECT key FROM operation
+WHERE session >= :first AND session <= :last AND verb = 'bind' AND (session, statement) NOT IN (
+    SELECT session, statement FROM statement
+    WHERE session >= :first AND session <= :last AND verdict <> 'accepted'
+)
 
 -- name: served_at
 SELECT o.key, max(t.session) FROM statement AS t

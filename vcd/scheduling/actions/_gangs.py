@@ -8,10 +8,10 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from vcd.model.status import TaskStatus
@@ -32,8 +32,7 @@ from vcd.state.records import is_preemptable
 from vcd.state.sums import sum_of
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(msgspec.Struct, frozen=True, dict=True):
     """Tasks of one job that go together: those above its minima (not ``whole``), or the rest, which ends the job."""
 
     whole: bool

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice, takewhile
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -35,8 +35,7 @@ Ask = Callable[["Task", "list[Task]"], "Victims"]
 """Who of some tasks may go for a task."""
 
 
-@dataclass(frozen=True)
-class EvictionContext:
+class EvictionContext(msgspec.Struct, frozen=True, dict=True):
     """For whom whole gangs are asked: the action's name, the job, and those of its tasks that want room."""
 
     kind: str

@@ -12,10 +12,11 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
+
+import msgspec
 
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
 from vcd.scheduling.session.outside import without_user_info
@@ -62,8 +63,7 @@ MEANINGS: Mapping[Kind, str] = {
 _MEBIBYTE = 1 << 20
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True):
     """One key that a plugin or action reads.
 
     ``key`` is Volcano's; it may hold one placeholder such as ``<resource>``, which stands for any text
@@ -144,8 +144,7 @@ class ArgumentError(ValueError):
         self.path = path or (key,)
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(msgspec.Struct, frozen=True):
     """What whoever wrote it should know: the way to it, and the words that follow it in a sentence."""
 
     path: Path

@@ -13,8 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+import msgspec
 import yaml
 
 from vcd.model.kinds import Kind
@@ -115,8 +116,7 @@ class PolicyError(ValueError):
         self.warnings = warnings
 
 
-@dataclass(frozen=True)
-class PluginOption:
+class PluginOption(msgspec.Struct, frozen=True):
     """One plugin of a tier: ``enabled`` holds every enable flag, ``arguments`` what the file says, checked but raw."""
 
     name: str
@@ -153,8 +153,12 @@ class Policy:
         return self.cached((name, id(given)), lambda: read_arguments(declared, given)[0])
 
 
-Declared = Mapping[str, tuple[Argument, ...]]
-"""The arguments that each action declares, by its name."""
+class Declares(Protocol):
+    """What declares the arguments that it takes."""
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]: ...
+
 
 Trial = Callable[[Policy], Mapping[str, str]]
 """What a cycle under a policy fails with, by the plugin that fails (empty for what is no plugin's doing)."""
@@ -163,7 +167,7 @@ Trial = Callable[[Policy], Mapping[str, str]]
 def parse_policy(
     text: str | None,
     *,
-    actions: Declared,
+    actions: Mapping[str, Declares],
     plugins: Mapping[str, type[Plugin]],
     trial: Trial = lambda _: {},
     logged: bool = False,
@@ -232,7 +236,7 @@ class _Reading:
     """One reading of a file: walks the YAML nodes, which know their lines, and reports as it goes."""
 
     text: str
-    actions: Declared
+    actions: Mapping[str, Declares]
     plugins: Mapping[str, type[Plugin]]
     logged: bool
     errors: list[Problem] = field(default_factory=list)
@@ -351,7 +355,8 @@ class _Reading:
             name = self._name(item, fields, path, "action")
             if name:
                 self._check_name(fields["name"], f"{path}.name", "action", name, self.actions)
-            arguments, _ = self._arguments(fields.get("arguments"), f"{path}.arguments", self.actions.get(name), item)
+            declared = self.actions[name].arguments if name in self.actions else None
+            arguments, _ = self._arguments(fields.get("arguments"), f"{path}.arguments", declared, item)
             if name and name in found:
                 self._warn(fields["name"], path, f"{name} is configured before; only the first one is read")
             found.setdefault(name, arguments)

@@ -43,13 +43,15 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
         return words + (f": {message}" if message else "") + (f" ({beside})" if beside else "")
 
 
-def declared(reason: Reason | str) -> ReasonCode | None:
-    """What was declared of a reason's code; None for what an older log says in words, or a plugin said that is not
-    here."""
+def declared(reason: Reason | str, plugin: str = "") -> ReasonCode | None:
+    """What was declared of a reason's code, by this plugin where that is known; None for what an older log says in
+    words, or a plugin said that is not here."""
     if isinstance(reason, str):
         return None
+    if reason.code not in CODES:  # they are declared where they are given, in modules that are not imported yet
+        registry.plugins().get(plugin)
     if reason.code not in CODES:
-        registry.plugins(), registry.actions()
+        dict(registry.plugins()), dict(registry.actions())
     return CODES.get(reason.code)
 
 
@@ -68,7 +70,7 @@ def cause_of(waiting: Waiting) -> str:
 
 def told(waiting: Waiting) -> Told:
     """A reason as it is shown."""
-    reason, code = waiting.reason, declared(waiting.reason)
+    reason, code = waiting.reason, declared(waiting.reason, waiting.plugin)
     where = (waiting.group, waiting.gate, waiting.plugin)
     pods = (waiting.nodes, waiting.tasks, waiting.pods)
     if isinstance(reason, str):
@@ -85,11 +87,11 @@ def all_told(reasons: Iterable[Waiting]) -> tuple[Told, ...]:
 
 def mending(waiting: Waiting) -> str:
     """What to do about a reason that no waiting ends; empty for one that passes when others end or room comes."""
-    code = declared(waiting.reason)
+    code = declared(waiting.reason, waiting.plugin)
     return "" if code is None else code.mend
 
 
-def in_words(waiting: Waiting) -> str:
+def reason_in_words(waiting: Waiting) -> str:
     """A reason in a sentence, with its numbers, the plugin that says so, and what to do where waiting does not help."""
     source, to_do = f" [{waiting.plugin}]" if waiting.plugin else "", mending(waiting)
     return f"{told(waiting).text}{source}" + (f"; this does not pass by itself: {to_do}" if to_do else "")

@@ -1,8 +1,8 @@
 """Which plugins and actions there are: those in the tree, and those that installed distributions offer.
 
-A module of ``vcd.scheduling.plugins`` (``.actions``) holds one `Plugin` (`Action`); one whose name begins with an
-underscore is for what several share. A distribution offers one of its own by an entry point of its name in the group
-``vcd.plugins`` (``vcd.actions``). Nothing else lists them.
+A module of ``vcd.scheduling.plugins`` (``.actions``) holds one `Plugin` (`Action`) of its name, with hyphens for
+underscores; one whose name begins with an underscore is for what several share. A distribution offers one of its own by
+an entry point of its name in the group ``vcd.plugins`` (``vcd.actions``). Nothing else lists them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import importlib.metadata
 import inspect
 import logging
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -56,60 +56,70 @@ class RegistryError(Exception):
 
 @cache
 def plugins() -> Mapping[str, type[Plugin]]:
-    """Every plugin's class by the plugin's name, in the order of the names.
+    """Every plugin's class by the plugin's name, in the order of the names; one of the tree is imported when it is
+    asked for.
 
-    Raises RegistryError where a module or an entry point does not hold what it should.
+    Raises RegistryError where an entry point, or the module that is asked for, does not hold what it should.
     """
-    return discover(
-        Plugin, importlib.import_module("vcd.scheduling.plugins"), importlib.metadata.entry_points(group=PLUGIN_GROUP)
-    )
+    return Extensions(Plugin, importlib.import_module("vcd.scheduling.plugins"), _offered(PLUGIN_GROUP))
 
 
 @cache
 def actions() -> Mapping[str, type[Action]]:
     """Every action's class by the action's name, in the order of the names; raises as `plugins`."""
-    return discover(
-        Action, importlib.import_module("vcd.scheduling.actions"), importlib.metadata.entry_points(group=ACTION_GROUP)
-    )
+    return Extensions(Action, importlib.import_module("vcd.scheduling.actions"), _offered(ACTION_GROUP))
+
+
+def _offered(group: str) -> EntryPoints:
+    return importlib.metadata.entry_points(group=group)
 
 
 @cache
 def distributions() -> Mapping[str, str]:
     """The versions of the installed distributions that offer plugins or actions, by name."""
-    found = [
-        entry_point.dist
-        for group in (PLUGIN_GROUP, ACTION_GROUP)
-        for entry_point in importlib.metadata.entry_points(group=group)
-    ]
+    found = [entry_point.dist for group in (PLUGIN_GROUP, ACTION_GROUP) for entry_point in _offered(group)]
     return MappingProxyType({dist.name: dist.version for dist in found if dist is not None})
 
 
-def discover(base: type[E], package: ModuleType, entry_points: Iterable[EntryPoint]) -> Mapping[str, type[E]]:
-    """The subclasses of ``base`` that the modules of ``package`` hold and the ``entry_points`` name, by name.
+class Extensions(Mapping[str, type[E]]):
+    """Subclasses of ``base`` by name: what the modules of a package hold, each imported when it is asked for, and what
+    entry points name."""
 
-    Raises RegistryError for a module that holds none or several, for an entry point that does not load, names no such
-    class or another name than the class, and for a name that is taken.
-    """
-    found: dict[str, tuple[type[E], str]] = {}
+    def __init__(self, base: type[E], package: ModuleType, entry_points: Iterable[EntryPoint]) -> None:
+        """Raises RegistryError for an entry point that does not load, names no such class or another name than the
+        class, or a name that is taken."""
+        modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
+        self._base = base
+        self._modules = {
+            name.replace("_", "-"): f"{package.__name__}.{name}" for name in modules if not name.startswith("_")
+        }
+        self._loaded: dict[str, type[E]] = {}
+        sources = {name: f"module {path}" for name, path in self._modules.items()}
+        for entry_point in sorted(entry_points, key=lambda item: (item.name, item.value)):
+            name, source = entry_point.name, f"entry point {entry_point.name} = {entry_point.value}"
+            if name in sources:
+                raise RegistryError(f"{source}: the name {name} is taken by {sources[name]}")
+            self._loaded[name], sources[name] = _load(base, entry_point), source
+        self._names = sorted(sources)
 
-    def add(extension: type[E], source: str) -> None:
-        if not isinstance(getattr(extension, "name", None), str):
-            raise RegistryError(f"{source}: its class {extension.__name__} has no name")
-        if extension.name in found:
-            raise RegistryError(f"{source}: the name {extension.name} is taken by {found[extension.name][1]}")
-        found[extension.name] = (extension, source)
+    def __getitem__(self, name: str) -> type[E]:
+        """Raises RegistryError for a module that holds no such class, several, or one of another name."""
+        if name not in self._loaded:
+            self._loaded[name] = _only_class(self._base, name, importlib.import_module(self._modules[name]))
+        return self._loaded[name]
 
-    for name in sorted(module.name for module in pkgutil.iter_modules(package.__path__)):
-        if not name.startswith("_"):
-            path = f"{package.__name__}.{name}"
-            add(_only_class(base, importlib.import_module(path)), f"module {path}")
-    for entry_point in sorted(entry_points, key=lambda item: (item.name, item.value)):
-        add(_load(base, entry_point), f"entry point {entry_point.name} = {entry_point.value}")
-    return MappingProxyType({name: found[name][0] for name in sorted(found)})
+    def __contains__(self, name: object) -> bool:
+        return name in self._loaded or name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
-def _only_class(base: type[E], module: ModuleType) -> type[E]:
-    """The one subclass of ``base`` that ``module`` itself, or a part of it, defines."""
+def _only_class(base: type[E], name: str, module: ModuleType) -> type[E]:
+    """The one subclass of ``base`` that ``module`` itself, or a part of it, defines, which has this name."""
     classes = [
         value
         for value in vars(module).values()
@@ -120,6 +130,8 @@ def _only_class(base: type[E], module: ModuleType) -> type[E]:
     if len(classes) != 1:
         names = ", ".join(value.__name__ for value in classes) or "none"
         raise RegistryError(f"module {module.__name__}: it must define one {base.__name__}, and defines {names}")
+    if getattr(classes[0], "name", None) != name:
+        raise RegistryError(f"module {module.__name__}: its class {classes[0].__name__} must have the name {name}")
     return classes[0]
 
 
@@ -132,8 +144,8 @@ def _load(base: type[E], entry_point: EntryPoint) -> type[E]:
         raise RegistryError(f"{source}: it does not load: {type(error).__name__}: {error}") from error
     if not inspect.isclass(loaded) or not issubclass(loaded, base):
         raise RegistryError(f"{source}: it is no {base.__name__}")
-    if getattr(loaded, "name", entry_point.name) != entry_point.name:
-        raise RegistryError(f"{source}: its class says that its name is {loaded.name}")
+    if getattr(loaded, "name", None) != entry_point.name:
+        raise RegistryError(f"{source}: its class {loaded.__name__} must have the name {entry_point.name}")
     wrong = _wrong_declaration(loaded)
     if wrong:
         raise RegistryError(f"{source}: {loaded.__name__}.{wrong}")

@@ -7,8 +7,9 @@ placement: what is asked is passed on as it is, since unpacking it would cost as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from vcd.model.events import VolumeChoice, by_key
 from vcd.model.reasons import Reason
@@ -23,8 +24,7 @@ Refused = tuple[str, Reason]
 """The plugin that refuses, and why."""
 
 
-@dataclass(frozen=True)
-class Participants:
+class Participants(msgspec.Struct, frozen=True):
     """Who takes part at a point: the plugins' methods, tier by tier; ``protecting`` are those by which plugins say whom
     they leave unprotected."""
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.rules import plugin_of
 from vcd.scheduling.framework.standing import VictimStanding, Who, victim_standing
@@ -56,8 +58,7 @@ class VictimRound(NamedTuple):
     kept: dict[int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class VictimSearch:
+class VictimSearch(msgspec.Struct, frozen=True):
     """Who goes from where he is for ``asker``, a task or, with whole gangs, a context of some; asked at ``point``.
 
     ``rounds`` are the questions that were put, ``going`` those who were chosen, the first first, ``beside`` who could

@@ -95,7 +95,7 @@ class _Windows(tuple[str, ...]):
         return isinstance(text, str) and window_of(text) is not None
 
 
-class _WindowArgument(Argument):
+class _WindowArgument(Argument, frozen=True):
     """An argument whose values are windows."""
 
     @property

@@ -9,10 +9,10 @@ nobody asks about, and that ask nothing themselves, cost nothing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -125,16 +125,14 @@ def domains_of(facts: NodeFacts, key: str) -> Domains:
 # --- what is asked ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """Namespaces: those named, and those whose labels a selector (None: no further ones) matches."""
 
     names: tuple[str, ...]
     selector: Selector | None = None
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """Which pods to count: labels that a selector matches, in namespaces that all scopes hold; pods that are being
     deleted only with ``terminating``."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from vcd.model.objects import Affinity, Pod, PodAffinityTerm
 from vcd.model.selectors import IN, NOT_IN, LabelSelector, Requirement, Selector, SelectorError
@@ -12,8 +13,7 @@ from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """A term of one pod, its own labels and namespace worked in. ``weight`` is that of a preferred term, negative for
     anti-affinity."""
 

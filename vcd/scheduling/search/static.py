@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from vcd.scheduling.search.parts import Mask, Predicate, Rows, Score, Scores
@@ -72,8 +72,7 @@ class First(NamedTuple):
         return all(row is not None and worth.item(of.item(row)) > -np.inf for row in self.tops)
 
 
-@dataclass
-class Static:
+class Static(msgspec.Struct):
     """Who passes, and the points of all nodes; of scores that compare nodes what they start from."""
 
     key: Hashable

@@ -12,8 +12,9 @@ import hashlib
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from vcd.model.events import Asked
 
@@ -31,8 +32,7 @@ _HIDDEN = r'\1\2"(not logged)"'
 _USER_INFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?[^/?#]*@")
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """What a plugin asks: ``body`` is sent to ``url`` as JSON by POST.
 
     ``timeout`` is in nanoseconds, for the whole exchange; ``limit`` the most bytes an answer may have.
@@ -50,8 +50,7 @@ class Question:
         return hashlib.blake2b(head.encode() + self.body, digest_size=_DIGEST_BYTES).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What came of a question: ``body``, or the ``error`` in words that kept it from coming."""
 
     body: bytes = b""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, order=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, order=True):
     """Something wrong with an object, for its owner to mend: the name of its kind (``vcd.model.kinds``, or a plugin's),
     its key (``namespace/name``, or ``name``), and a sentence that names the field, its value and what to do. Without
     kind and key it is about the configuration."""

@@ -6,7 +6,6 @@ Every operation carries its reverse, so a statement can be taken back whole, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -23,8 +22,7 @@ _LEAVES = {"bind": _BINDING, "pipeline": _PIPELINED}
 """The status of tasks of which an operation leaves the session; an eviction always does."""
 
 
-@dataclass(frozen=True)
-class Hooks:
+class Hooks(msgspec.Struct, frozen=True):
     """Whom a statement tells of a task and its node's row: ``allocated`` gives those who refuse, each with its name,
     which takes the placement back; of several alike tasks at once nobody refuses one; an eviction is a
     ``deallocated``, taken back it is an ``allocated``. The others say what is done together with a bind."""

@@ -28,6 +28,7 @@ from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import OneByOne, Question, Recorder, Reply
 from vcd.state.checkpoint import Dump, decoded
 from vcd.state.cluster import ClusterState
+from vcd.state.podtable import PodTable
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.anonymise.objects import Rewriter
 from vcd.timetravel.anonymise.words import Words
@@ -308,7 +309,7 @@ class _Rewriting:
             "bad": sorted(bad),
             "answers": {question: to.answer(answer) for question, answer in dump.answers.items()},
             "objects": sorted(objects, key=lambda one: one[:2]),
-            "pods": [],
+            "pods": PodTable(),
             "intents": {
                 pods(key): (*at[:4], self._words(at[4], "uid"), self._words(at[5], "node"))
                 for key, at in dump.intents.items()

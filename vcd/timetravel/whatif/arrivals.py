@@ -13,7 +13,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass, field
+
+import msgspec
 
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup, altered
@@ -33,8 +34,7 @@ Uniform = Callable[[str], float]
 """A number from 0 to 1 for a name, which differs from run to run."""
 
 
-@dataclass
-class Came:
+class Came(msgspec.Struct):
     """A job that came, with its pods; as drawn anew, ``of`` is the group that it is a copy of. By key of its pods,
     ``lengths`` (ns) say how long those that they are copies of ran in all, where that is known, and ``seen`` for how
     long at least."""
@@ -42,8 +42,8 @@ class Came:
     life: GroupLife
     units: list[Unit]
     of: str = ""
-    lengths: dict[str, int] = field(default_factory=dict)
-    seen: dict[str, int] = field(default_factory=dict)
+    lengths: dict[str, int] = msgspec.field(default_factory=dict)
+    seen: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Arrivals:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
+
+import msgspec
 
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
@@ -38,8 +39,7 @@ Length = Callable[[Unit, int], int]
 """How long a unit runs in all (ns), when it has run so long already."""
 
 
-@dataclass(slots=True)
-class SimulatedUnit:
+class SimulatedUnit(msgspec.Struct):
     """A unit in the simulation. ``attempt`` counts its binds and evictions, so that what was due for an earlier one is
     passed over; ``due`` is when it ends unless it is evicted (None: it was never bound)."""
 
@@ -52,12 +52,11 @@ class SimulatedUnit:
     due: int | None = None
 
 
-@dataclass(slots=True)
-class _Gang:
+class _Gang(msgspec.Struct):
     """A group in the simulation."""
 
     life: GroupLife
-    pieces: list[SimulatedUnit] = field(default_factory=list)
+    pieces: list[SimulatedUnit] = msgspec.field(default_factory=list)
     admitted: bool = False
 
 

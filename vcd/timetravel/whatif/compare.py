@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -104,13 +103,12 @@ class Comparison(msgspec.Struct):
     notes: list[str]
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(msgspec.Struct, frozen=True):
     """One way to run a workload: ``conf`` is a configuration's text (None: the one that the log began with)."""
 
     name: str
     conf: str | None = None
-    edits: Edits = field(default_factory=Edits)
+    edits: Edits = msgspec.field(default_factory=Edits)
     seed: int = 0
 
     @property

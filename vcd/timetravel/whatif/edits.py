@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload, from_manifest
@@ -28,8 +28,7 @@ class EditError(ValueError):
     """A change that cannot be made; the message says which, why, and how to write it."""
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """One field of one object: ``queue/a.spec.weight=4``. ``text`` is what was written."""
 
     text: str
@@ -39,13 +38,12 @@ class Assignment:
     value: Any
 
 
-@dataclass(frozen=True)
-class Edits:
+class Edits(msgspec.Struct, frozen=True):
     """What is other than it was: fields set, objects left out (kind, key), manifests added at the beginning."""
 
     fields: tuple[Assignment, ...] = ()
     without: tuple[tuple[str, str], ...] = ()
-    added: tuple[Any, ...] = field(default=())
+    added: tuple[Any, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.fields or self.without or self.added)

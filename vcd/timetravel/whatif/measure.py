@@ -6,7 +6,8 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from vcd.timetravel.whatif.workload import GroupLife, Unit
 
@@ -67,8 +68,7 @@ class Course:
         return total / (end - start)
 
 
-@dataclass(slots=True)
-class JobRun:
+class JobRun(msgspec.Struct):
     """What became of a job (a group, or a pod without one). Times are ns since the epoch; ``started`` is when it first
     had its minimum of pods on nodes, ``ended`` when the last of its pods ended; None: not in this run. ``running`` and
     ``over`` count its pods."""
@@ -89,11 +89,10 @@ class JobRun:
         return None if self.started is None else self.started - self.arrived
 
 
-@dataclass
-class _Queue:
+class _Queue(msgspec.Struct):
     """What a queue holds and how many of its pods wait, over time."""
 
-    used: dict[str, Course] = field(default_factory=dict)
+    used: dict[str, Course] = msgspec.field(default_factory=dict)
     waiting: int = 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
@@ -19,8 +19,7 @@ _STAYS = ("DaemonSet", "Node")
 """Owners of pods that run as long as their node does."""
 
 
-@dataclass
-class Present:
+class Present(msgspec.Struct):
     """The state after event ``sequence`` (to be folded on), the time (ns), and the last session before it."""
 
     state: ClusterState

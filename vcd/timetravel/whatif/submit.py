@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -225,8 +224,7 @@ def _one(
 # --- what follows -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Asked:
+class _Asked(msgspec.Struct):
     """The present, what is known of run times and of what will come, and what is asked of them."""
 
     policy: Policy
@@ -237,7 +235,7 @@ class _Asked:
     meant: Meant
     without_pods: list[str]
     without: Workload | None = None
-    known: dict[str, int] = field(default_factory=dict)
+    known: dict[str, int] = msgspec.field(default_factory=dict)
     """How long (ns) units run of which their user says so, by key."""
 
     @classmethod

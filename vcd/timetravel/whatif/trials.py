@@ -11,6 +11,8 @@ from functools import cached_property, partial
 from random import Random
 from typing import Any
 
+import msgspec
+
 from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
@@ -36,8 +38,7 @@ _MOVES = "shuffle"
 """The action that may evict though nobody waits."""
 
 
-@dataclass
-class SampledRun:
+class SampledRun(msgspec.Struct):
     """What one run came to.
 
     ``started`` and ``ended`` of each watched group, ns since the epoch: None is "not until ``until``", when the run
@@ -51,7 +52,7 @@ class SampledRun:
     ended: dict[str, int | None]
     reasons: dict[str, tuple[ev.Waiting, ...]]
     grains: dict[str, int]
-    moved: dict[str, float] = field(default_factory=dict)
+    moved: dict[str, float] = msgspec.field(default_factory=dict)
     victims: frozenset[str] = frozenset()
 
 

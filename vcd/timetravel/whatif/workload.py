@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from vcd.eventlog import Logged, LogReader
 from vcd.model import events as ev
@@ -22,8 +23,7 @@ EVICTED = "evicted"
 _ENDED = ("Succeeded", "Failed")
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(msgspec.Struct):
     """A piece of work: a pod, with all that took its place after it was evicted or deleted.
 
     Times are ns since the epoch. ``pod`` is the pod as it was asked for, without a node. ``delay`` is how long after
@@ -45,7 +45,7 @@ class Unit:
     bound: int | None = None
     ended: int | None = None
     ending: str = ""
-    earlier: list[tuple[int, int, str]] = field(default_factory=list)
+    earlier: list[tuple[int, int, str]] = msgspec.field(default_factory=list)
 
     @property
     def run(self) -> int | None:
@@ -59,8 +59,7 @@ class Unit:
         return 0 if self.bound is None else (end if self.ended is None else self.ended) - self.bound
 
 
-@dataclass(slots=True)
-class GroupLife:
+class GroupLife(msgspec.Struct):
     """A PodGroup as it was asked for, without status; when it came, and was admitted (None: never). ``waited``: it was
     not admitted yet when it came."""
 
@@ -71,8 +70,7 @@ class GroupLife:
     admitted: int | None = None
 
 
-@dataclass
-class Workload:
+class Workload(msgspec.Struct):
     """What happened to a cluster from outside: ``base`` is there at ``begin``, ``changes`` come at their times, and so
     do ``groups`` and ``units``. ``end`` is the time of the last event."""
 
@@ -80,15 +78,15 @@ class Workload:
     end: int
     policy: str | None
     settings: Settings
-    base: list[ev.Event] = field(default_factory=list)
-    changes: list[tuple[int, ev.Event]] = field(default_factory=list)
-    groups: dict[str, GroupLife] = field(default_factory=dict)
-    units: list[Unit] = field(default_factory=list)
-    leaving: list[int] = field(default_factory=list)
+    base: list[ev.Event] = msgspec.field(default_factory=list)
+    changes: list[tuple[int, ev.Event]] = msgspec.field(default_factory=list)
+    groups: dict[str, GroupLife] = msgspec.field(default_factory=dict)
+    units: list[Unit] = msgspec.field(default_factory=list)
+    leaving: list[int] = msgspec.field(default_factory=list)
     """How long evicted pods took to go (ns)."""
-    evictions: Counter[str] = field(default_factory=Counter)
+    evictions: Counter[str] = msgspec.field(default_factory=Counter)
     """How many were decided, by action."""
-    spared: dict[str, Evicted] = field(default_factory=dict)
+    spared: dict[str, Evicted] = msgspec.field(default_factory=dict)
     """What groups had lost to others when it begins: what took its place is not evicted again."""
 
     def queue_of(self, group: str) -> str:

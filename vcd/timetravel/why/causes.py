@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from heapq import merge
 from typing import NamedTuple
 
@@ -149,8 +148,7 @@ def _stretch(history: History, first: int | None, last: int | None) -> _Stretch:
 # --- what was lost ----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Loss:
+class _Loss(msgspec.Struct):
     """What a job lost by reasons of one kind in a queue, the longest span of them, and the session at which that wait
     began, for whatever."""
 
@@ -174,7 +172,7 @@ def _happened(reader: LogReader, after: int, stretch: _Stretch) -> Iterator[Happ
     """Sessions, and what the log shows of PodGroups, in order."""
     until = stretch.last.sequence
     groups = happened_to(reader, reader.find(kind="PodGroup", after=after, until=until), until)
-    both = merge(groups, sessions_told(reader, None, after, until))
+    both = merge(groups, sessions_told(reader, after, until))
     return (one._replace(time=max(one.time, stretch.begin)) for one in both)
 
 

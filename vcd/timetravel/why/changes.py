@@ -111,7 +111,7 @@ def _with_nodes(
     if len(found) == len(facts):
         return dataclasses.replace(snapshot, facts=found)
     rows = np.array([*(found.row_of[name] for name in facts.names), GONE, _NOWHERE], snapshot.tasks.node.dtype)
-    tasks = dataclasses.replace(snapshot.tasks, node=rows[snapshot.tasks.node])
+    tasks = msgspec.structs.replace(snapshot.tasks, node=rows[snapshot.tasks.node])
     return dataclasses.replace(snapshot, facts=found, tasks=tasks)
 
 
@@ -153,9 +153,9 @@ def with_minimum(snapshot: Snapshot, group: str, count: int) -> Snapshot:
         name: format_resource(name, amount * count // before) for name, amount in resource_values(stated).items()
     }
     spec = {"min_member": count, "min_resources": resources}
-    changed = dataclasses.replace(record, group=altered(record.group, spec=spec))
+    changed = msgspec.structs.replace(record, group=altered(record.group, spec=spec))
     if resources is not None:
-        changed = dataclasses.replace(changed, min_resources=resource_values(resources))
+        changed = msgspec.structs.replace(changed, min_resources=resource_values(resources))
     return dataclasses.replace(snapshot, groups={**snapshot.groups, group: changed})
 
 
@@ -175,17 +175,17 @@ def with_pods(
         if old not in made:
             made[old] = len(shapes)
             spec = change(shape.spec)
-            shapes.append(Shape.of(spec) if counted else dataclasses.replace(shape, spec=spec))
+            shapes.append(Shape.of(spec) if counted else msgspec.structs.replace(shape, spec=spec))
         column[row] = made[old]
         pods[row] = altered(pod, spec=change(pod.spec))
-    columns = dataclasses.replace(tasks, shape=column, pods=Pages(pods))
+    columns = msgspec.structs.replace(tasks, shape=column, pods=Pages(pods))
     return dataclasses.replace(snapshot, tasks=columns, shapes=Pages(shapes))
 
 
 def with_priority(snapshot: Snapshot, group: str, value: int) -> Snapshot:
     """With another priority of a group, as by a PriorityClass of that value."""
     record = snapshot.groups[group]
-    changed = dataclasses.replace(record, group=altered(record.group, spec={"priority_class_name": CHANGED_CLASS}))
+    changed = msgspec.structs.replace(record, group=altered(record.group, spec={"priority_class_name": CHANGED_CLASS}))
     made: dict[str, Object] = {CHANGED_CLASS: PriorityClass(metadata=ObjectMeta(name=CHANGED_CLASS), value=value)}
     classes = {**snapshot.others.get("PriorityClass", {}), **made}
     return dataclasses.replace(
@@ -211,7 +211,7 @@ def without_jobs(snapshot: Snapshot, groups: Collection[str]) -> Snapshot:
     for row in rows:
         keys[row] = pods[row] = None
     names = frozenset(key for row in rows if (key := tasks.keys[row]) is not None)
-    columns = dataclasses.replace(
+    columns = msgspec.structs.replace(
         tasks,
         status=np.where(gone, TaskStatus.UNKNOWN, tasks.status).astype(tasks.status.dtype),
         node=np.where(gone, -1, tasks.node).astype(tasks.node.dtype),

@@ -363,11 +363,11 @@ def _alike(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot] | 
 
 
 def _with_age(snapshot: Snapshot, key: str, created: int) -> Snapshot:
-    record = dataclasses.replace(snapshot.groups[key], created=created)
+    record = msgspec.structs.replace(snapshot.groups[key], created=created)
     return dataclasses.replace(snapshot, groups={**snapshot.groups, key: record})
 
 
 def _in_queue(snapshot: Snapshot, key: str, queue: str) -> Snapshot:
     record = snapshot.groups[key]
-    moved = dataclasses.replace(record, group=altered(record.group, spec={"queue": queue}))
+    moved = msgspec.structs.replace(record, group=altered(record.group, spec={"queue": queue}))
     return dataclasses.replace(snapshot, groups={**snapshot.groups, key: moved})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 
 from vcd.model.objects import Guarantee, altered
@@ -24,8 +24,7 @@ _BASIC = (CPU, MEMORY)
 _MIB = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Dial:
+class Dial(msgspec.Struct, frozen=True):
     """What can be turned: amounts by resource as they are ``now``, each in steps of one ``unit`` (below zero: down).
 
     ``steps`` are the most, ``likely`` as many as the job's own needs come to; ``turned`` makes the snapshot with other
@@ -64,8 +63,7 @@ def _unit_of(resource: str) -> int:
     return per_unit(resource)
 
 
-@dataclass(frozen=True)
-class _Needs:
+class _Needs(msgspec.Struct, frozen=True):
     """What a job waits for (``own``, nothing of what it does not), and what all jobs hold, wait for and state as their
     minimum: nobody ever needs more."""
 

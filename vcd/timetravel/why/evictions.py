@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
@@ -381,8 +380,7 @@ def _details(eviction: Eviction, ask: VictimQuestion) -> list[str]:
 # --- what became of it ------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _After:
+class _After(msgspec.Struct):
     """What became of an evicted pod; times in nanoseconds since the epoch, 0 where it did not happen."""
 
     info: OperationInfo

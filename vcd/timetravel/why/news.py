@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -41,13 +40,12 @@ class New(msgspec.Struct, omit_defaults=True):
         return f"{words}: {some(self.details or self.keys, NAMED, len(self.keys))}"
 
 
-@dataclass(frozen=True)
-class Sight:
+class Sight(msgspec.Struct, frozen=True):
     """What a state shows of the cluster: pods as UID and standing, everything else as objects by kind and key."""
 
-    pods: Mapping[str, tuple[str, str, Pod]] = field(default_factory=dict)
-    objects: Mapping[str, Mapping[str, Object]] = field(default_factory=dict)
-    bad: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    pods: Mapping[str, tuple[str, str, Pod]] = msgspec.field(default_factory=dict)
+    objects: Mapping[str, Mapping[str, Object]] = msgspec.field(default_factory=dict)
+    bad: Mapping[tuple[str, str], str] = msgspec.field(default_factory=dict)
     policy: str = ""
     leader: tuple[int, bool] = (0, False)
 

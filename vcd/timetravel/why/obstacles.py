@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -204,8 +203,7 @@ def _told(wait: Wait, turns: _Turns) -> Obstacles:
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Nearness:
+class Nearness(msgspec.Struct, frozen=True):
     """The nodes that all but their room would let take a task, as they are at the end of the session, with what is
     being freed counted as free: ``rows`` those first to which least lacks for one more of it; per node of the session
     ``fits`` how many more it takes, and per resource its ``room`` and what ``lacks``."""

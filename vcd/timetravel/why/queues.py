@@ -28,6 +28,8 @@ SAMPLES = 40
 """How many sessions are decided again for the figures, the last one aside."""
 FOLDED = 20_000
 """Of a stretch of more events only sessions that follow checkpoints are decided again: nothing is folded for them."""
+LOADED = 2
+"""So many of these: to load a checkpoint takes a tenth of a second."""
 
 _LAST = 5
 """How many evictions are listed that were last."""
@@ -133,12 +135,13 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
 
 
 def explain_queue(
-    history: History, name: str, first: int | None = None, last: int | None = None, *, samples: int = SAMPLES
+    history: History, name: str, first: int | None = None, last: int | None = None, *, samples: int | None = None
 ) -> QueueExplanation:
     """Explain a queue from session ``first`` to session ``last`` of a log (None: from its beginning, to its end).
 
     Waits and evictions are those of all sessions of the range, in the queue and in those below it; for the figures at
-    most ``samples`` of them and the last one are decided again, of a long log those that follow its checkpoints. Raises
+    most ``samples`` of them (None: ``SAMPLES``, of a long log ``LOADED``) and the last one are decided again, of a long
+    log those that follow its checkpoints. Raises
     NotFound when there is no such queue or session, naming those there are, and LogError for what the log does not
     hold.
     """
@@ -231,12 +234,13 @@ class _Samples:
             span.seconds = (end - start) / _SECOND
 
 
-def _chosen(reader: LogReader, infos: Sequence[SessionInfo], samples: int) -> list[SessionInfo]:
+def _chosen(reader: LogReader, infos: Sequence[SessionInfo], samples: int | None) -> list[SessionInfo]:
     """At most so many sessions, evenly spaced, and the last."""
-    among = infos
+    among, most = infos, SAMPLES
     if infos[-1].head - infos[0].head > FOLDED:
         among = first_sessions_after(infos, [one.sequence for one in reader.checkpoints()])
-    count = min(samples, len(among))
+        most = LOADED
+    count = min(most if samples is None else samples, len(among))
     chosen = [among[place * len(among) // count] for place in range(count)]
     return chosen if chosen[-1:] == [infos[-1]] else [*chosen, infos[-1]]
 
@@ -277,7 +281,7 @@ def _amount(figures: QueueFigures, resource: str) -> str:
 
 
 def _explained(
-    history: History, name: str, infos: Sequence[SessionInfo], edits: list[QueueEdit], samples: int
+    history: History, name: str, infos: Sequence[SessionInfo], edits: list[QueueEdit], samples: int | None
 ) -> QueueExplanation:
     reader = history.reader
     course, end = _course(history, name, infos)

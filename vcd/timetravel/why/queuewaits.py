@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -51,14 +50,13 @@ class WaitingJob(msgspec.Struct, omit_defaults=True):
     queue: str = ""
 
 
-@dataclass
-class JobWait:
+class JobWait(msgspec.Struct):
     """How long a job waited, in ns, and by reason, and in which queue last; while it waits, since when and for
     what."""
 
     queue: str = ""
     total: int = 0
-    by_reason: Counter[str] = field(default_factory=Counter)
+    by_reason: Counter[str] = msgspec.field(default_factory=Counter)
     since: int = 0
     waits: tuple[ev.Waiting, ...] = ()
 

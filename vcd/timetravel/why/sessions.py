@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -361,8 +360,7 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 # --- a session and those beside it ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Beside:
+class _Beside(msgspec.Struct, frozen=True):
     """What a session is compared by: its accepted operations, and who waits at what after it, each in words."""
 
     info: SessionInfo

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -62,8 +61,7 @@ class Tried(msgspec.Struct, frozen=True):
     decisions: int
 
 
-@dataclass(frozen=True)
-class FoundChange:
+class FoundChange(msgspec.Struct, frozen=True):
     """A change that lets the job in."""
 
     change: Change

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -25,10 +27,12 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
-from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import moment
+
+if TYPE_CHECKING:
+    from vcd.timetravel.why.counterfactual import Counterfactual
 
 _SECOND = 1_000_000_000
 _MOST_OF_IT = 0.9
@@ -171,8 +175,13 @@ def _made(group: str, found: Diagnosis, since: int, waited: int, held: int, sess
 
 
 def served_between(history: History, first: int, last: int) -> Served:
-    """The pods that were given nodes in some sessions."""
-    return served(frozenset(key for (key,) in history.reader.rows("served", first=first, last=last)))
+    """The pods that were given nodes in some sessions; the log is asked when a cause asks for them."""
+
+    @cache
+    def pods() -> frozenset[str]:
+        return frozenset(key for (key,) in history.reader.rows("served", first=first, last=last))
+
+    return lambda session: served(pods())(session)
 
 
 def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int, last: int) -> Diagnosis:

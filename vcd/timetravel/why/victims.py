@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from vcd.diagnosis.funnel import Funnel, FunnelLine
@@ -22,8 +22,7 @@ from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History
 
 
-@dataclass(slots=True)
-class Offer:
+class Offer(msgspec.Struct):
     """A pod that could have gone. ``rank`` is its place in the order in which it was offered (0: it was not, ``rule``
     says why), ``place`` that among those that the plugins let go (0: none of them). ``plugin`` spared it, by ``rule``;
     ``alone`` it would have gone: it was spared for what goes before it. ``helps``: it holds some of what the node
@@ -42,8 +41,7 @@ Offers = dict[str, Offer]
 """By the keys of the pods."""
 
 
-@dataclass(slots=True)
-class VictimQuestion:
+class VictimQuestion(msgspec.Struct):
     """A question about victims for ``asker`` of ``job`` (no asker: for the whole gang), as things were when it was put.
 
     ``offers`` by key in the order in which they would go; ``figures`` of all queues; what was ``asked`` for and what
@@ -60,14 +58,13 @@ class VictimQuestion:
     asked: dict[str, str]
     lacked: dict[str, str]
     no_room: str = ""
-    differences: dict[tuple[str, str], Precedence] = field(default_factory=dict)
+    differences: dict[tuple[str, str], Precedence] = msgspec.field(default_factory=dict)
     needed: str = ""
-    funnel: list[FunnelLine] = field(default_factory=list)
+    funnel: list[FunnelLine] = msgspec.field(default_factory=list)
     elsewhere: str = ""
 
 
-@dataclass(frozen=True)
-class EvictedTask:
+class EvictedTask(msgspec.Struct, frozen=True):
     """A pod that a session evicts: the question that led to it, None where nobody was asked, and the plugins that want
     it elsewhere of themselves."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from vcd.diagnosis.loggedwaits import waits_in
 from vcd.diagnosis.spans import WholeWait
 from vcd.diagnosis.waiting import GroupWait
@@ -13,8 +11,7 @@ from vcd.timetravel.history import WHOLE, History, LogWindow
 from vcd.timetravel.why.explain import NotFound, named
 
 
-@dataclass(frozen=True)
-class Wait(GroupWait):
+class Wait(GroupWait, frozen=True):
     """A job that waits at a session of a log: the session's record, and its plan as it is decided again."""
 
     record: ev.SessionDecided

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,8 +29,7 @@ _PRODUCT = re.compile(r"(?P<vendor>[^/]+)/(?P<kind>\w+)\.product")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(msgspec.Struct, frozen=True):
     """What a node's labels say of its cards: ``<vendor>/<kind>.product`` and ``.memory`` (MiB; None: no number)."""
 
     product: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, QUOTA, CardError, Names, names_in
 from vcd.scheduling.plugins.capacity_card.cards import NodeCards
@@ -20,8 +22,7 @@ INSUFFICIENT = ReasonCode(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """An amount of one card resource, and the cards that may serve it in order of preference.
 
     ``named`` where the user named them; else every card of the resource will do, and a node whose card nobody knows.

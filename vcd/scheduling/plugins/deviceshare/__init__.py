@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 import numpy as np
 
 from vcd.model.objects import Pod
@@ -42,8 +42,7 @@ _NPU_CORES = "huawei.com/npu-core"
 _NPUS_WAIT = "Ascend vNPU is not supported: pods that ask for virtual NPUs wait, and say so."
 
 
-@dataclass(slots=True)
-class _Holding:
+class _Holding(msgspec.Struct):
     """What a placed pod has of its node's cards, and what it counts in its queue. ``releasing``: it is going away, and
     counts no more; ``waiting``: it waits for room that is being freed; ``time``: when it was bound, where its node's
     device plugin has not handed it its cards yet."""

@@ -6,9 +6,9 @@ Amounts are integers in the units of the device plugins: memory in MB (or blocks
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from vcd.scheduling.search.parts import Mask
@@ -63,8 +63,7 @@ class Request(NamedTuple):
         return self.memory if self.percent is None else card_memory * self.percent // 100
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """All that decides which cards a pod can get: equal asks get equal answers.
 
     ``avoids`` are the marks of cards that the pod must not get (those of rules count on nodes without MIG only).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -71,8 +70,7 @@ CONFIG_MAP = Kind(
 )
 
 
-@dataclass(frozen=True)
-class DeviceConfig:
+class DeviceConfig(msgspec.Struct, frozen=True):
     """What of the device plugin's configuration matters: names of resources, MB per unit of memory, MIG geometries by
     words of a card's type; ``npus`` are the resources of Ascend's virtual NPUs."""
 
@@ -105,7 +103,7 @@ def device_config(text: str | None) -> DeviceConfig:
     npus = tuple(_npu_resources(loaded.get("vnpus")))
     nvidia = loaded.get("nvidia")
     if not isinstance(nvidia, dict):
-        return replace(default, npus=npus)
+        return msgspec.structs.replace(default, npus=npus)
     factor = nvidia.get("gpuMemoryFactor")
     return DeviceConfig(
         str(nvidia.get("resourceCountName") or default.count),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -77,8 +76,7 @@ class EventAnswer(Answer, frozen=True):
     error_message: str = msgspec.field(name="errormessage", default="")
 
 
-@dataclass(frozen=True, slots=True)
-class Said(Generic[A]):
+class Said(msgspec.Struct, Generic[A], frozen=True):
     """What came of a call: the ``answer``, the verb's default where there is an ``error``."""
 
     answer: A

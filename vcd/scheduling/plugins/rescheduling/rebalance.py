@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from vcd.model.objects import Node, PodSpec, PriorityClass, Quantities
 from vcd.model.qos import is_guaranteed
@@ -65,8 +66,7 @@ PARAMS = (
 )
 
 
-@dataclass(frozen=True)
-class LowNodeUtilization:
+class LowNodeUtilization(msgspec.Struct, frozen=True):
     """The parameters: percent below which a node is idle, and above which it is busy, by resource."""
 
     low: Mapping[str, float]

@@ -9,9 +9,9 @@ while the node's load, weighed over cpu and memory, is at least risk_threshold, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -37,8 +37,7 @@ ESTIMATOR = (
 )
 
 
-@dataclass(frozen=True)
-class Estimator:
+class Estimator(msgspec.Struct, frozen=True):
     """The section ``estimator``: ``be_cpu`` in thousandths, ``be_mem`` in bytes."""
 
     request_ratio: float

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
@@ -42,8 +42,7 @@ _UNREADABLE = ReasonCode(
 )
 
 
-@dataclass(frozen=True)
-class _Terms:
+class _Terms(msgspec.Struct, frozen=True):
     """A task's required terms, with the pods that they are about.
 
     As in kube-scheduler a pod is company only if it matches all affinity terms, so one tally serves them all;

@@ -6,9 +6,9 @@ Source: kube-scheduler 1.36 ``volumebinding`` (binder), ``nodevolumelimits``; co
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -58,8 +58,7 @@ class Attachment(NamedTuple):
     handle: str
 
 
-@dataclass(frozen=True, eq=False)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, eq=False):
     """A pod's claims: ``bound`` ones, ``delayed`` ones (smallest first) that are bound when the pod is placed, and
     ``immediate`` ones that should have been bound before."""
 
@@ -82,8 +81,7 @@ class Choice(NamedTuple):
     chosen: Chosen
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
+class Found(msgspec.Struct, frozen=True, eq=False):
     """Where a pod's unbound claims can be bound: ``conflict`` and ``space`` mark the nodes where they cannot, for want
     of a volume or of room to make one."""
 
@@ -92,8 +90,7 @@ class Found:
     choices: tuple[Choice, ...]
 
 
-@dataclass(slots=True)
-class _Assumed:
+class _Assumed(msgspec.Struct):
     """What placements assume of a claim: the volume that it gets, by number in its class, or the node it is made on.
 
     ``taken`` is the volume's class where the volume was free before; ``users`` counts the pods that rely on it.

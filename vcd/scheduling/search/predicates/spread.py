@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from vcd.model.objects import PodSpec, TopologySpreadConstraint
@@ -46,8 +46,7 @@ DEFAULTS = (TopologySpreadConstraint(3, HOSTNAME, SOFT), TopologySpreadConstrain
 """kube-scheduler's own, for pods of Services and of sets of pods that name no constraint."""
 
 
-@dataclass(frozen=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """A task's constraint with what it counts.
 
     ``tally`` counts pods of the task's namespace that match and are not being deleted; ``own`` is 1 if the task

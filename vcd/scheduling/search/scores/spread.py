@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -89,8 +89,7 @@ class PodTopologySpreadScore(Score):
         return result
 
 
-@dataclass(frozen=True)
-class _Counted:
+class _Counted(msgspec.Struct, frozen=True):
     """A constraint over some nodes: the matching pods in each one's domain, and the domain's number (-1: none)."""
 
     skew: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from vcd.model.objects import Numatopology
@@ -15,7 +15,7 @@ from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.plugins.numaaware.cpus import (
+from vcd.scheduling.plugins.numa_aware.cpus import (
     NONE,
     POLICIES,
     NodeTopology,
@@ -59,8 +59,7 @@ _NO_POLICY = ReasonCode(
 _FRESH = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ask:
+class _Ask(msgspec.Struct, frozen=True):
     """The policy that a pod wants of the kubelet (none: it takes any), and the whole CPUs of its containers."""
 
     policy: str

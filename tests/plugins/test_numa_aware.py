@@ -18,8 +18,8 @@ from vcd.model.codec import BadObject, decode_payload, encode_payload, from_mani
 from vcd.model.objects import CpuPlace, Numatopology
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins.numaaware import NumaAwarePlugin
-from vcd.scheduling.plugins.numaaware.cpus import Layout, TopologyError, assign, hints, read_cpus, replaced, write_cpus
+from vcd.scheduling.plugins.numa_aware import NumaAwarePlugin
+from vcd.scheduling.plugins.numa_aware.cpus import Layout, TopologyError, assign, hints, read_cpus, replaced, write_cpus
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 

@@ -6,9 +6,10 @@ What is chosen is what the kubelet's CPU manager (policy static) and topology ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
+
+import msgspec
 
 from vcd.model.objects import CpuPlace, Numatopology, PodSpec
 from vcd.model.qos import is_guaranteed
@@ -161,8 +162,7 @@ class Layout:
         return [cpu for core in sorted(self.cores, key=key) for cpu in bits(self.cores[core] & free)]
 
 
-@dataclass(frozen=True, eq=False)
-class NodeTopology:
+class NodeTopology(msgspec.Struct, frozen=True, eq=False):
     """What a Numatopology says. ``free`` are the CPUs that no pod has for itself and the kubelet does not keep,
     ``taken`` those that pods have."""
 
@@ -170,7 +170,7 @@ class NodeTopology:
     topology_policy: str
     free: int
     taken: int
-    assigned: frozenset[str] = field(default_factory=frozenset)
+    assigned: frozenset[str] = msgspec.field(default_factory=frozenset)
     """Keys and UIDs of the pods that the kubelet gave CPUs, where the exporter lists them."""
 
     @classmethod

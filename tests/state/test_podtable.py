@@ -1,4 +1,4 @@
-"""Checkpoints hold pods as rows: a state that takes them over is what folding them one by one makes."""
+"""Checkpoints hold pods as a table: a state that takes it over is what folding them one by one makes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vcd.model.objects import Pod
 from vcd.model.requests import may_be_resized
 from vcd.state.checkpoint import decoded
 from vcd.state.cluster import ClusterState
-from vcd.state.podrows import PodRow
+from vcd.state.podtable import PodTable
 from vcd.state.snapshot import SnapshotMaker
 
 
@@ -75,7 +75,7 @@ def test_a_pod_with_a_nomination_or_an_intent_keeps_it() -> None:
     assert loaded.nominations() == {"default/b": ("n2", 0)}
 
 
-def test_most_pods_are_rows_and_those_that_are_being_resized_are_not() -> None:
+def test_most_pods_are_in_the_table_and_those_that_are_being_resized_are_not() -> None:
     grown = pod("b", group="g", cpu=1, on="n1")
     resources = {"requests": {"cpu": "3"}}
     grown["status"]["containerStatuses"] = [{"name": "c", "resources": resources, "allocatedResources": {"cpu": "3"}}]
@@ -83,19 +83,18 @@ def test_most_pods_are_rows_and_those_that_are_being_resized_are_not() -> None:
     shown = state.pod("default/b")
     assert shown is not None and may_be_resized(shown)
     dump = decoded(state.dump())
-    assert [row.key for row in dump.pods] == ["default/a"]
+    assert dump.pods.keys() == ["default/a"]
     assert [key for kind, key, _, _ in dump.objects if kind == "Pod"] == ["default/b"]
     assert known(ClusterState.load(state.dump())) == known(state)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_checkpoint_without_rows_is_the_same_state(seed: int) -> None:
+def test_a_checkpoint_without_a_table_is_the_same_state(seed: int) -> None:
     """Those of older versions have none."""
     state = folded(*random_events(seed))
     dump = decoded(state.dump())
-    older = msgspec.structs.replace(
-        dump, objects=sorted(dump.every_object(), key=lambda one: one[:2]), pods=[], pod_specs=[]
-    )
+    objects = sorted(dump.every_object(), key=lambda one: one[:2])
+    older = msgspec.structs.replace(dump, objects=objects, pods=PodTable())
     assert ClusterState.of(older).dump() == state.dump()
 
 
@@ -106,34 +105,35 @@ def test_every_object_of_a_dump_is_as_it_was_logged() -> None:
 
 
 @pytest.mark.parametrize("change", ["time", "amount"])
-def test_rows_that_this_version_cannot_read_are_taken_one_by_one(change: str) -> None:
-    state = folded(*BASE, put(pod("b", group="g", cpu=2)))
+def test_a_table_that_this_version_cannot_read_is_taken_pod_by_pod(change: str) -> None:
+    state = folded(*BASE, put(pod("b", group="g", cpu=2, memory="1Gi")))
     dump = decoded(state.dump())
-    first, second = dump.pods
+    table = dump.pods
     if change == "time":
-        meta = msgspec.structs.replace(first.metadata, creation_timestamp="yesterday")
-        rows, specs = [PodRow(meta, first.spec, first.status, "", 1), second], dump.pod_specs
+        odd = msgspec.structs.replace(table.metas[table.meta_of[0]], creation_timestamp="yesterday")
+        table.metas.append(odd)
+        table.meta_of[0] = len(table.metas) - 1
     else:
-        odd = decode_payload("Pod", put(pod("a", group="g", cpu="much")).payload or b"")
-        assert isinstance(odd, Pod)
-        rows, specs = [first, second], [odd.spec, *dump.pod_specs[1:]]
-    loaded = ClusterState.of(msgspec.structs.replace(dump, pods=rows, pod_specs=specs))
+        shown = decode_payload("Pod", put(pod("a", group="g", cpu="much")).payload or b"")
+        assert isinstance(shown, Pod)
+        table.specs[table.spec_of[0]] = shown.spec
+    loaded = ClusterState.of(dump)
     assert [key for _, key in loaded.bad] == ["default/a"]
     assert list(loaded.tasks.row_of) == ["default/b"]
     assert sorted(loaded.keys("Pod")) == ["default/a", "default/b"]
 
 
-def test_equal_states_have_equal_rows() -> None:
+def test_equal_states_have_equal_tables() -> None:
     pods = [put(pod(f"p{number}", group="g", cpu=number % 3 + 1)) for number in range(9)]
     expected = folded(*pods).dump()
     for seed in range(5):
         random.Random(seed).shuffle(pods)
         assert folded(*pods).dump() == expected
-    assert len(decoded(expected).pod_specs) == 3
+    assert len(decoded(expected).pods.specs) == 3
 
 
-def test_a_pod_that_goes_by_another_key_than_its_own_is_no_row() -> None:
+def test_a_pod_that_goes_by_another_key_than_its_own_is_not_in_the_table() -> None:
     payload = encode_payload(decode_payload("Pod", put(pod("a", group="g")).payload or b""))
     state = folded(ev.ObjectPut("Pod", "default/other", "1", payload))
-    assert decoded(state.dump()).pods == []
+    assert decoded(state.dump()).pods == PodTable()
     assert known(ClusterState.load(state.dump())) == known(state)
