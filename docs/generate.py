@@ -345,7 +345,7 @@ def _all_points() -> str:
 
 def reasons_page() -> str:
     """All reasons that may keep a group waiting, by cause."""
-    plugins(), actions()
+    dict(plugins()), dict(actions())
     found = sorted(CODES.values(), key=lambda reason: (list(Cause).index(reason.cause), reason.name))
     rows = (
         (code(reason.label), code(reason.name), reason.words, reason.mend, "yes" if reason.nodes_help else "")

@@ -19,7 +19,7 @@ HOUSE = Path(__file__).parents[2] / "vcd"
 
 def declared() -> list[ReasonCode]:
     """The codes of the house."""
-    registry.plugins(), registry.actions()
+    dict(registry.plugins()), dict(registry.actions())
     return [code for code in CODES.values() if not code.name.startswith("test ")]
 
 

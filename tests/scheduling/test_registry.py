@@ -96,13 +96,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePackage:
 
 
 def test_modules_of_the_package_are_found_in_the_order_of_names(package: MakePackage) -> None:
-    found = Extensions(Parent, package({"z_last": DRF.replace("'drf'", "'z-last'"), "gang": GANG}), [])
+    found = Extensions(Parent, package({"z_last": DRF.replace("'drf'", "'z-last'"), "gang": GANG}), list)
     assert [(name, kind.name) for name, kind in found.items()] == [("gang", "gang"), ("z-last", "z-last")]
     assert "gang" in found and "z_last" not in found and len(found) == 2
 
 
 def test_module_is_imported_when_it_is_asked_for(package: MakePackage) -> None:
-    found = Extensions(Parent, package({"broken": "raise RuntimeError", "gang": GANG}), [])
+    found = Extensions(Parent, package({"broken": "raise RuntimeError", "gang": GANG}), list)
     assert "broken" in found and found["gang"].name == "gang"
     with pytest.raises(RuntimeError):
         found["broken"]
@@ -110,35 +110,37 @@ def test_module_is_imported_when_it_is_asked_for(package: MakePackage) -> None:
 
 def test_class_that_a_module_only_imports_is_not_its_own(package: MakePackage) -> None:
     source = "from tests.scheduling.test_registry import Outside\n" + GANG
-    assert list(Extensions(Parent, package({"gang": source}), [])) == ["gang"]
+    assert list(Extensions(Parent, package({"gang": source}), list)) == ["gang"]
 
 
 def test_module_with_an_underscore_is_for_what_others_share(package: MakePackage) -> None:
-    assert list(Extensions(Parent, package({"_shared": "LIMIT = 1\n", "gang": GANG}), [])) == ["gang"]
+    assert list(Extensions(Parent, package({"_shared": "LIMIT = 1\n", "gang": GANG}), list)) == ["gang"]
 
 
 def test_module_without_a_class(package: MakePackage) -> None:
     with pytest.raises(RegistryError, match=r"\.empty: it must define one Parent, and defines none"):
-        Extensions(Parent, package({"empty": ""}), [])["empty"]
+        Extensions(Parent, package({"empty": ""}), list)["empty"]
 
 
 def test_module_with_two_classes(package: MakePackage) -> None:
     with pytest.raises(RegistryError, match="and defines Gang, Drf"):
-        Extensions(Parent, package({"both": GANG + DRF}), [])["both"]
+        Extensions(Parent, package({"both": GANG + DRF}), list)["both"]
 
 
 def test_class_without_a_name(package: MakePackage) -> None:
     with pytest.raises(RegistryError, match="its class Nameless must have the name nameless"):
-        Extensions(Parent, package({"nameless": PARENT + "class Nameless(Parent):\n    pass\n"}), [])["nameless"]
+        Extensions(Parent, package({"nameless": PARENT + "class Nameless(Parent):\n    pass\n"}), list)["nameless"]
 
 
 def test_class_of_another_name_than_its_module(package: MakePackage) -> None:
     with pytest.raises(RegistryError, match=r"\.two: its class Gang must have the name two"):
-        Extensions(Parent, package({"two": GANG}), [])["two"]
+        Extensions(Parent, package({"two": GANG}), list)["two"]
 
 
 def test_entry_point_is_found(package: MakePackage) -> None:
-    assert Extensions(Parent, package({"gang": GANG}), [FakeEntryPoint("outside", Outside)])["outside"] is Outside
+    assert (
+        Extensions(Parent, package({"gang": GANG}), lambda: [FakeEntryPoint("outside", Outside)])["outside"] is Outside
+    )
 
 
 def test_entry_point_that_does_not_load(package: MakePackage) -> None:
@@ -147,18 +149,18 @@ def test_entry_point_that_does_not_load(package: MakePackage) -> None:
         RegistryError,
         match=r"entry point outside = some\.module:Class: it does not load: ImportError: no module named wanted",
     ):
-        Extensions(Parent, package({}), [broken])
+        list(Extensions(Parent, package({}), lambda: [broken]))
 
 
 @pytest.mark.parametrize("loaded", [object, 5])
 def test_entry_point_of_something_else(package: MakePackage, loaded: object) -> None:
     with pytest.raises(RegistryError, match=r"entry point outside = some\.module:Class: it is no Parent"):
-        Extensions(Parent, package({}), [FakeEntryPoint("outside", loaded)])
+        list(Extensions(Parent, package({}), lambda: [FakeEntryPoint("outside", loaded)]))
 
 
 def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
     with pytest.raises(RegistryError, match="its class Outside must have the name inside"):
-        Extensions(Parent, package({}), [FakeEntryPoint("inside", Outside)])
+        list(Extensions(Parent, package({}), lambda: [FakeEntryPoint("inside", Outside)]))
 
 
 @pytest.mark.parametrize(
@@ -192,13 +194,13 @@ def test_entry_point_whose_class_declares_nonsense(package: MakePackage, declare
     """Found when it is loaded: the watches would read it in the midst of a reload."""
     kind = type("Odd", (Parent,), {"name": "odd", **declared})
     with pytest.raises(RegistryError, match=rf"^entry point odd = some.module:Class: Odd\.{told}"):
-        Extensions(Parent, package({}), [FakeEntryPoint("odd", kind)])
+        list(Extensions(Parent, package({}), lambda: [FakeEntryPoint("odd", kind)]))
 
 
 def test_entry_point_cannot_take_the_name_of_one_in_the_tree(package: MakePackage) -> None:
     taken = type("Other", (Parent,), {"name": "gang"})
     with pytest.raises(RegistryError, match=r"the name gang is taken by module .*\.gang"):
-        Extensions(Parent, package({"gang": GANG}), [FakeEntryPoint("gang", taken)])
+        list(Extensions(Parent, package({"gang": GANG}), lambda: [FakeEntryPoint("gang", taken)]))
 
 
 def test_the_compiled_in_default_can_be_used_as_it_is() -> None:

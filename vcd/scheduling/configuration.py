@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcd.scheduling import trial
-from vcd.scheduling.framework import registry
+from vcd.scheduling.framework import guard, registry
 from vcd.scheduling.framework.policy import Policy, parse_policy
 
 
@@ -12,7 +12,12 @@ def read_policy(text: str | None, *, logged: bool = False) -> Policy:
 
     Raises PolicyError, RegistryError.
     """
-    if not logged or registry.distributions():
-        registry.kinds()  # imports and checks all there are, on or not: a stranger's may use what ours declare
     plugins, actions = registry.plugins(), registry.actions()
-    return parse_policy(text, actions=actions, plugins=plugins, trial=trial.faults, logged=logged)
+    if not logged:
+        registry.kinds()  # imports and checks all there are, on or not
+    policy = parse_policy(text, actions=actions, plugins=plugins, trial=trial.faults, logged=logged)
+    used: list[type] = [plugins[option.name] for tier in policy.tiers for option in tier]
+    used += [actions[name] for name in policy.actions]
+    if not all(map(guard.is_ours, used)):
+        registry.kinds()  # a stranger's may use what any of ours declares
+    return policy

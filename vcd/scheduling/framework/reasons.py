@@ -48,7 +48,7 @@ def declared(reason: Reason | str, plugin: str = "") -> ReasonCode | None:
     words, or a plugin said that is not here."""
     if isinstance(reason, str):
         return None
-    if reason.code not in CODES:  # they are declared where they are given, in modules that are not imported yet
+    if plugin and reason.code not in CODES:  # codes are declared where they are given, in modules not imported yet
         registry.plugins().get(plugin)
     if reason.code not in CODES:
         dict(registry.plugins()), dict(registry.actions())

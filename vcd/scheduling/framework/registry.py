@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.metadata
 import inspect
 import logging
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints
+from functools import cache, cached_property, partial
 from types import MappingProxyType, ModuleType
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from vcd.model.events import Waiting
 from vcd.model.kinds import KINDS, Kind
@@ -29,6 +27,9 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.quotas import QueueLimit, Quota
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _log = logging.getLogger(__name__)
 
@@ -55,23 +56,25 @@ class RegistryError(Exception):
 
 
 @cache
-def plugins() -> Mapping[str, type[Plugin]]:
+def plugins() -> Extensions[Plugin]:
     """Every plugin's class by the plugin's name, in the order of the names; one of the tree is imported when it is
     asked for.
 
     Raises RegistryError where an entry point, or the module that is asked for, does not hold what it should.
     """
-    return Extensions(Plugin, importlib.import_module("vcd.scheduling.plugins"), _offered(PLUGIN_GROUP))
+    return Extensions(Plugin, importlib.import_module("vcd.scheduling.plugins"), partial(_offered, PLUGIN_GROUP))
 
 
 @cache
-def actions() -> Mapping[str, type[Action]]:
+def actions() -> Extensions[Action]:
     """Every action's class by the action's name, in the order of the names; raises as `plugins`."""
-    return Extensions(Action, importlib.import_module("vcd.scheduling.actions"), _offered(ACTION_GROUP))
+    return Extensions(Action, importlib.import_module("vcd.scheduling.actions"), partial(_offered, ACTION_GROUP))
 
 
-def _offered(group: str) -> EntryPoints:
-    return importlib.metadata.entry_points(group=group)
+def _offered(group: str) -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # which takes longer than to import most plugins
+
+    return entry_points(group=group)
 
 
 @cache
@@ -83,39 +86,49 @@ def distributions() -> Mapping[str, str]:
 
 class Extensions(Mapping[str, type[E]]):
     """Subclasses of ``base`` by name: what the modules of a package hold, each imported when it is asked for, and what
-    entry points name."""
+    distributions offer by entry points, which are looked for when another name is asked for, or all are.
 
-    def __init__(self, base: type[E], package: ModuleType, entry_points: Iterable[EntryPoint]) -> None:
-        """Raises RegistryError for an entry point that does not load, names no such class or another name than the
-        class, or a name that is taken."""
+    Raises RegistryError for a module that holds no such class, several, or one of another name, and for an entry point
+    that does not load, names no such class or another name than the class, or a name that is taken.
+    """
+
+    def __init__(self, base: type[E], package: ModuleType, offered: Callable[[], Iterable[EntryPoint]]) -> None:
         modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
         self._base = base
         self._modules = {
             name.replace("_", "-"): f"{package.__name__}.{name}" for name in modules if not name.startswith("_")
         }
-        self._loaded: dict[str, type[E]] = {}
+        self._offered = offered
+        self._imported: dict[str, type[E]] = {}
+
+    @cached_property
+    def _elsewhere(self) -> dict[str, type[E]]:
+        found: dict[str, type[E]] = {}
         sources = {name: f"module {path}" for name, path in self._modules.items()}
-        for entry_point in sorted(entry_points, key=lambda item: (item.name, item.value)):
+        for entry_point in sorted(self._offered(), key=lambda item: (item.name, item.value)):
             name, source = entry_point.name, f"entry point {entry_point.name} = {entry_point.value}"
             if name in sources:
                 raise RegistryError(f"{source}: the name {name} is taken by {sources[name]}")
-            self._loaded[name], sources[name] = _load(base, entry_point), source
-        self._names = sorted(sources)
+            found[name], sources[name] = _load(self._base, entry_point), source
+        return found
 
     def __getitem__(self, name: str) -> type[E]:
-        """Raises RegistryError for a module that holds no such class, several, or one of another name."""
-        if name not in self._loaded:
-            self._loaded[name] = _only_class(self._base, name, importlib.import_module(self._modules[name]))
-        return self._loaded[name]
+        if not name:
+            raise KeyError(name)
+        if name not in self._modules:
+            return self._elsewhere[name]
+        if name not in self._imported:
+            self._imported[name] = _only_class(self._base, name, importlib.import_module(self._modules[name]))
+        return self._imported[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._loaded or name in self._modules
+        return name in self._modules or name in self._elsewhere
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(sorted([*self._modules, *self._elsewhere]))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._modules) + len(self._elsewhere)
 
 
 def _only_class(base: type[E], name: str, module: ModuleType) -> type[E]:
