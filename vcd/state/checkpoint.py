@@ -12,6 +12,7 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import Pod
+from vcd.state.grouptable import GroupTable, GroupTableMaker
 from vcd.state.podtable import PodTable, PodTableMaker
 
 _LEAST_BETWEEN = 10_000
@@ -21,8 +22,8 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Dump(msgspec.Struct, omit_defaults=True):
-    """All that a state holds; ``objects`` are kind, key, payload and digest, in order. Most pods are in
-    a table instead; older checkpoints have none there."""
+    """All that a state holds; ``objects`` are kind, key, payload and digest, in order. Most pods and
+    PodGroups are in tables instead; older checkpoints have none there."""
 
     sequence: int
     session: int
@@ -47,11 +48,14 @@ class Dump(msgspec.Struct, omit_defaults=True):
     rounds: dict[str, int] = {}
     late: dict[str, ev.PluginLate] = {}
     pods: PodTable = msgspec.field(default_factory=PodTable)
+    groups: GroupTable = msgspec.field(default_factory=GroupTable)
 
     def every_object(self) -> Iterator[tuple[str, str, bytes, int]]:
         """All objects as ``objects`` holds them, those of ``pods``, too."""
         for key, payload, digest in zip(self.pods.keys(), self.pods.payloads(), self.pods.digests, strict=True):
             yield "Pod", key, payload, digest
+        for group, digest in zip(self.groups.groups(), self.groups.digests, strict=True):
+            yield "PodGroup", group.key, encode_payload(group), digest
         yield from self.objects
 
 
@@ -74,18 +78,21 @@ class Frozen(msgspec.Struct, eq=False):
 
     def encode(self) -> bytes:
         """The canonical bytes."""
-        pods = PodTableMaker()
+        pods, groups = PodTableMaker(), GroupTableMaker()
         for kind in sorted(self._digests):
             digests = self._digests[kind]
             for key in sorted(digests):
                 if kind == "Pod":
                     payload = self._pod(key, digests[key], pods)
+                elif (obj := self._objects.get(kind, {}).get(key)) is None:
+                    payload = b""
+                elif kind == "PodGroup":
+                    payload = groups.add(key, obj, digests[key])
                 else:
-                    obj = self._objects.get(kind, {}).get(key)
-                    payload = b"" if obj is None else encode_payload(obj)
+                    payload = encode_payload(obj)
                 if payload is not None:
                     self._dump.objects.append((kind, key, payload, digests[key]))
-        self._dump.pods = pods.table()
+        self._dump.pods, self._dump.groups = pods.table(), groups.table()
         return _encode(self._dump)
 
     def _pod(self, key: str, digest: int, pods: PodTableMaker) -> bytes | None:

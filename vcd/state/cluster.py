@@ -10,12 +10,13 @@ import msgspec
 import numpy as np
 
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload, payload_digest
+from vcd.model.codec import BadObject, decode_payload, encode_payload, payload_digest
 from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
+from vcd.state.grouptable import GroupTable
 from vcd.state.interning import Changes, Interner, Pages, Rows
 from vcd.state.podtable import PodTable, taken_over
 from vcd.state.records import (
@@ -372,6 +373,23 @@ class ClusterState:
             if key in self.intents or pod.status.nominated_node_name:
                 self._place(key, row)
 
+    def _put_groups(self, table: GroupTable) -> None:
+        """Take over a checkpoint's PodGroups, where there are none yet, as if each had been put by itself."""
+        keys = [group.key for group in table.groups()]
+        self.digests.setdefault("PodGroup", {}).update(zip(keys, table.digests, strict=True))
+        try:
+            records = table.records()
+        except BadObject:  # a version wrote them that could read what this one cannot
+            for group in table.groups():
+                self._put_object("PodGroup", group.key, encode_payload(group))
+            return
+        self.groups.update(records)
+        self.changed_groups.note_many(len(keys))
+        for key in keys:
+            self.former.pop(key, None)
+        for spec in table.specs:
+            self.resources.update(GroupRecord.of(PodGroup(spec=spec)).min_resources or ())
+
     def _place(self, key: str, row: int) -> None:
         """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""
         pod = cast(Pod, self.pods[row])
@@ -681,7 +699,8 @@ class ClusterState:
             volumes, annotations = dump.intended_volumes.get(key, ()), dump.intended_annotations.get(key, {})
             state._remember_intent(key, Intent(*fields, volumes, annotations))
         state._put_table(dump.pods)
-        dump.pods = PodTable()
+        state._put_groups(dump.groups)
+        dump.pods, dump.groups = PodTable(), GroupTable()
         dump.objects.reverse()
         while dump.objects:
             kind, key, payload, digest = dump.objects.pop()

@@ -211,6 +211,22 @@ class Interner(Generic[T]):
         return len(self._numbers)
 
 
+class Shared(Generic[T]):
+    """Values, of which equal ones are one, at places in the order of their coming."""
+
+    def __init__(self, key_of: Callable[[T], Hashable]) -> None:
+        self.values: list[T] = []
+        self._key_of = key_of
+        self._places: dict[Hashable, int] = {}
+
+    def place(self, value: T) -> int:
+        """The place of a value that is equal to this one."""
+        place = self._places.setdefault(self._key_of(value), len(self.values))
+        if place == len(self.values):
+            self.values.append(value)
+        return place
+
+
 class Rows:
     """Row numbers for keys; freed rows are used again. Columns of any type grow with it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vcd.model.codec import encode_payload
 from vcd.model.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from vcd.model.requests import may_be_resized
-from vcd.state.interning import Interner
+from vcd.state.interning import Interner, Shared
 from vcd.state.records import Shape, seconds_of, spec_key, task_priority, task_status
 
 K = TypeVar("K", bound=Hashable)
@@ -62,31 +62,15 @@ class PodTable(msgspec.Struct, array_like=True):
             yield encode_payload(msgspec.structs.replace(pod, spec=spec))
 
 
-class _Shared(Generic[V]):
-    """Values, of which equal ones are one, at places in the order of their coming."""
-
-    def __init__(self, key_of: Callable[[V], Hashable]) -> None:
-        self.values: list[V] = []
-        self._key_of = key_of
-        self._places: dict[Hashable, int] = {}
-
-    def place(self, value: V) -> int:
-        """The place of a value that is equal to this one."""
-        place = self._places.setdefault(self._key_of(value), len(self.values))
-        if place == len(self.values):
-            self.values.append(value)
-        return place
-
-
 class PodTableMaker:
     """Makes a table of pods that are given one by one, in the order of their keys."""
 
     def __init__(self) -> None:
         self._table = PodTable()
-        self._metas: _Shared[ObjectMeta] = _Shared(_encode)
-        self._specs: _Shared[PodSpec] = _Shared(spec_key)
-        self._statuses: _Shared[PodStatus] = _Shared(_encode)
-        self._nodes: _Shared[str] = _Shared(str)
+        self._metas: Shared[ObjectMeta] = Shared(_encode)
+        self._specs: Shared[PodSpec] = Shared(spec_key)
+        self._statuses: Shared[PodStatus] = Shared(_encode)
+        self._nodes: Shared[str] = Shared(str)
         self._place_of_spec: dict[int, int] = {}
 
     def add(self, key: str, pod: Pod, node: str, digest: int) -> bool:

@@ -47,6 +47,11 @@ TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
+def encoded_spec(spec: PodGroupSpec) -> bytes:
+    """What tells specs of PodGroups apart that are not equal."""
+    return _encode(spec)
+
+
 def spec_key(spec: PodSpec) -> bytes:
     """What tells specs apart that are not equal."""
     return _encode(spec)
@@ -123,9 +128,10 @@ class GroupRecord(msgspec.Struct, frozen=True, eq=False):
     passed_over: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, group: PodGroup) -> GroupRecord:
-        """Raises BadObject for a quantity or time that cannot be read."""
-        created, spec = _age_and_spec(group.key, group.metadata.creation_timestamp, _encode(group.spec))
+    def of(cls, group: PodGroup, encoded: bytes = b"") -> GroupRecord:
+        """``encoded`` is its spec where that is known. Raises BadObject for a quantity or time that cannot be read."""
+        encoded = encoded or encoded_spec(group.spec)
+        created, spec = _age_and_spec(group, group.metadata.creation_timestamp, encoded)
         return cls(group, spec.minimum, created, phase_of(group.status.phase), spec.unsupported, spec.passed_over)
 
 
@@ -146,17 +152,18 @@ def _group_spec(encoded: bytes) -> _GroupSpec:
     return _GroupSpec(spec.queue, minimum, demands("PodGroup", spec), wishes("PodGroup", spec))
 
 
-def _age_and_spec(key: str, created: str | None, encoded: bytes) -> tuple[int, _GroupSpec]:
+def _age_and_spec(group: PodGroup | None, created: str | None, encoded: bytes) -> tuple[int, _GroupSpec]:
     try:
         return seconds_of(created), _group_spec(encoded)
     except (QuantityError, ValueError) as error:
+        key = "" if group is None else group.key
         raise BadObject("PodGroup", key, f"spec.minResources or creationTimestamp: {error}") from error
 
 
 def readable_group_queue(payload: bytes) -> str:
     """The queue that a PodGroup's payload names, empty for none. Raises BadObject where no record can be made of it."""
     head = group_head(payload)
-    return _age_and_spec("", head.metadata.creation_timestamp, bytes(head.spec))[1].queue
+    return _age_and_spec(None, head.metadata.creation_timestamp, bytes(head.spec))[1].queue
 
 
 class QueueRecord(msgspec.Struct, frozen=True, eq=False):

@@ -28,6 +28,7 @@ from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import OneByOne, Question, Recorder, Reply
 from vcd.state.checkpoint import Dump, decoded
 from vcd.state.cluster import ClusterState
+from vcd.state.grouptable import GroupTable
 from vcd.state.podtable import PodTable
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.anonymise.objects import Rewriter
@@ -310,6 +311,7 @@ class _Rewriting:
             "answers": {question: to.answer(answer) for question, answer in dump.answers.items()},
             "objects": sorted(objects, key=lambda one: one[:2]),
             "pods": PodTable(),
+            "groups": GroupTable(),
             "intents": {
                 pods(key): (*at[:4], self._words(at[4], "uid"), self._words(at[5], "node"))
                 for key, at in dump.intents.items()
