@@ -5,27 +5,38 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import aiosqlite
 import anyio
+import msgspec
 import zstandard
 
 from vcd.eventlog import chain, retention
+from vcd.eventlog.chain import Chain, Content, Mark
 from vcd.eventlog.errors import LogError, explained, is_damage
 from vcd.eventlog.packing import Packer
 from vcd.eventlog.reader import LogReader
-from vcd.eventlog.rows import Logged, Row, digest_of, inserts
+from vcd.eventlog.rows import Logged, Row, digest_of, inserts, logged_of
 from vcd.eventlog.statements import statements
 from vcd.eventlog.store import BUSY_SECONDS, PART, SETTINGS, failures_explained, note_damage, prepare, writer_lock
 from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096
 """Events that one transaction takes from waiting calls; a single call is never split, however long."""
+
+
+class _Copied(NamedTuple):
+    """Events of the log that this one is a copy of, and what their rows say with the links."""
+
+    logged: list[Logged]
+    rows: Sequence[tuple[Content, bytes | None]]
+
 
 Work = Callable[[aiosqlite.Connection], Awaitable[Any]]
 Waiter = asyncio.Future[Any]
@@ -49,7 +60,7 @@ class EventLog:
         self._time = reader.last_time()
         self._packer = Packer(reader.dictionaries())
         self._chain = reader.chain(self.head)
-        self._queue: deque[tuple[list[Logged] | Work, Waiter]] = deque()
+        self._queue: deque[tuple[list[Logged] | _Copied | Work, Waiter]] = deque()
         self._wake = asyncio.Event()
         self._checkpointing = asyncio.Lock()
         self._retaining = asyncio.Lock()
@@ -105,6 +116,37 @@ class EventLog:
         await self._enqueue([Logged(first + i, self._time, event) for i, event in enumerate(events)])
         return last
 
+    async def copy(self, rows: Sequence[tuple[Content, bytes | None]]) -> list[Logged]:
+        """Write the next events of a log that this one is a copy of, with their numbers, times and links.
+
+        Raises LogError as ``append``, for events that do not follow the last one, and for what this version cannot
+        read. A link that is not the one of its event and of all before it ends the log's writing.
+        """
+        self._refuse_after_failure()
+        try:
+            logged = [logged_of(content) for content, _ in rows]
+        except msgspec.MsgspecError as error:
+            raise LogError(f"event log {self.path}: this version cannot read an event to be copied: {error}") from error
+        if [one.sequence for one in logged] != list(range(self._assigned + 1, self._assigned + 1 + len(rows))):
+            raise LogError(f"event log {self.path}: what is to be copied does not follow event {self._assigned}")
+        sessions = [one.event.session for one in logged if isinstance(one.event, SessionDecided)]
+        self._assigned += len(rows)
+        self._time, self.last_session = logged[-1].time, max([self.last_session, *sessions])
+        await self._enqueue(_Copied(logged, rows))
+        return logged
+
+    async def begin_with(self, sequence: int, link: bytes | None, write: Work) -> None:
+        """Begin an empty log with what ``write`` writes: the checkpoint of an event, with its link."""
+        if self._assigned:
+            raise LogError(f"event log {self.path}: it has events already")
+        await self.transact(write)
+        self.head = self._assigned = sequence
+        self._chain = Chain(link)
+
+    def mark(self, after: int, mark: Mark) -> None:
+        """Let the next event's link hold what a piece of ``transact``'s work wrote after an event."""
+        self._chain.mark(after, mark)
+
     async def checkpoint(self, sequence: int, state: bytes) -> None:
         """Keep the encoded state as of ``sequence``; it counts once all of it is durable.
 
@@ -133,7 +175,7 @@ class EventLog:
         sql, (sequence, made, _, _, digest, _) = statements("checkpoint"), row
         await connection.execute(sql["complete"], row)
         await connection.execute(sql["seal"], (self.head, sequence, made, digest))
-        self._chain.mark(self.head, chain.seal(sequence, made, digest))
+        self.mark(self.head, chain.seal(sequence, made, digest))
 
     async def retain(self, max_age: int | None = None, max_bytes: int | None = None) -> retention.Retained:
         """Remove history of more than ``max_age`` (ns) before the last event, or beyond a file of ``max_bytes``.
@@ -171,7 +213,7 @@ class EventLog:
                     raise ValueError(f"session {event.session} cannot follow session {number - 1}")
         self.last_session = number
 
-    def _enqueue(self, item: list[Logged] | Work) -> Waiter:
+    def _enqueue(self, item: list[Logged] | _Copied | Work) -> Waiter:
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._queue.append((item, waiter))
         self._wake.set()
@@ -186,8 +228,9 @@ class EventLog:
                 await connection.execute("BEGIN IMMEDIATE")
                 result = await self._perform(connection, item)
                 await connection.execute("COMMIT")
-                if isinstance(item, list):
-                    self.head = item[-1].sequence
+                if isinstance(item, list | _Copied):
+                    written = item if isinstance(item, list) else item.logged
+                    self.head = written[-1].sequence
                 for waiter in waiters:
                     if not waiter.done():
                         waiter.set_result(result)
@@ -210,7 +253,7 @@ class EventLog:
             await self._wake.wait()
         return True
 
-    def _take(self) -> tuple[list[Logged] | Work, list[Waiter]]:
+    def _take(self) -> tuple[list[Logged] | _Copied | Work, list[Waiter]]:
         """The next transaction: one piece of work, or the appends that wait at the front of the queue."""
         item, waiter = self._queue.popleft()
         waiters = [waiter]
@@ -220,12 +263,23 @@ class EventLog:
                 waiters.append(self._queue.popleft()[1])
         return item, waiters
 
-    async def _perform(self, connection: aiosqlite.Connection, item: list[Logged] | Work) -> Any:
-        if not isinstance(item, list):
+    async def _perform(self, connection: aiosqlite.Connection, item: list[Logged] | _Copied | Work) -> Any:
+        if isinstance(item, list):
+            written = inserts(self._packer, self._chain.extend, item)
+        elif isinstance(item, _Copied):
+            contents, links = [content for content, _ in item.rows], iter([link for _, link in item.rows])
+            written = inserts(self._packer, partial(self._follow, links), item.logged, contents=contents)
+        else:
             return await item(connection)
-        for sql, rows in inserts(self._packer, self._chain.extend, item):
+        for sql, rows in written:
             await connection.executemany(sql, rows)
         return None
+
+    def _follow(self, links: Iterator[bytes | None], content: Content) -> bytes | None:
+        link = next(links)
+        if not self._chain.follow(content, link):
+            raise LogError(f"event {content[0]} to be copied is not the one that its link is of")
+        return link
 
 
 @asynccontextmanager

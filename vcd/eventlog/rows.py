@@ -124,16 +124,21 @@ def outcome_row(sequence: int, event: OperationDone) -> Row:
 
 
 def inserts(
-    packer: Packer, link: Link, batch: list[Logged], *, indexed: bool = True
+    packer: Packer,
+    link: Link,
+    batch: list[Logged],
+    *,
+    contents: Iterable[Content] | None = None,
+    indexed: bool = True,
 ) -> Iterator[tuple[str, Iterable[Row]]]:
     """The statements, each with its rows, that write a batch; to be executed in one transaction.
 
     Rows are made while they are consumed: packing, the chain and the walk through plans happen in the thread that
-    writes. ``link`` is asked once for each event, in their order. ``indexed`` False leaves out the index rows of
-    sessions and outcomes.
+    writes. ``link`` is asked once for each event, in their order. ``contents`` are what their rows say, where that is
+    known. ``indexed`` False leaves out the index rows of sessions and outcomes.
     """
     sql = statements("append")
-    contents = map(content_of, batch)
+    contents = map(content_of, batch) if contents is None else contents
     yield sql["event"], (event_row(packer, content, link(content)) for content in contents)
     concern = (one for one in batch if indexed or not isinstance(one.event, SessionDecided))
     yield sql["group_event"], (row for logged in concern for row in group_rows(logged))

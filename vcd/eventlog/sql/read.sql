@@ -30,6 +30,10 @@ SELECT sequence, time, type, kind, key, resource_version FROM event ORDER BY seq
 -- name: chained
 SELECT sequence, time, type, kind, key, resource_version, payload, chain FROM event ORDER BY sequence
 
+-- name: linked
+SELECT sequence, time, type, kind, key, resource_version, payload, chain FROM event
+WHERE sequence > :after AND sequence <= :until ORDER BY sequence LIMIT :limit
+
 -- name: links
 SELECT chain FROM event WHERE sequence > :after ORDER BY sequence
 

@@ -1,0 +1,304 @@
+"""A copy of a log is the same log; and a log that went another way goes back to where the two part."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.eventlog.samples import SECOND, Clock, fold, leads, outcome, put, session, write_history
+from vcd.eventlog import EventLog, LogError, LogReader, import_logs, verify
+from vcd.eventlog.copying import Begin, Events, Kept, LogSource, Piece, Position, positions, write_copy
+from vcd.eventlog.rewinding import rewind
+from vcd.model.events import PolicyLoaded
+
+TABLES = (
+    "event", "session", "statement", "operation", "outcome", "group_event", "checkpoint", "checkpoint_part", "seal",
+)  # fmt: skip
+_wire = msgspec.msgpack.Decoder(Piece)
+
+
+def sent(piece: Piece) -> Piece:
+    """A piece as it arrives."""
+    found: Piece = _wire.decode(msgspec.msgpack.encode(piece))
+    return found
+
+
+def content(path: Path, *, tables: tuple[str, ...] = TABLES) -> dict[str, list[Any]]:
+    """All rows of a log, its payloads unpacked, the configurations without where they were loaded last."""
+    with LogReader(path) as reader:
+        events = [(reader.parsed(row[:-1])[0], row[-1]) for row in reader.cursor("chained")]
+        policies = sorted((digest, text) for digest, text, _ in reader.rows("policies"))
+    with closing(sqlite3.connect(path)) as db:
+        rows = {table: sorted(db.execute(f"SELECT * FROM {table}").fetchall()) for table in tables if table != "event"}
+        rows["numbered"] = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'session'").fetchall()
+    return {**rows, "event": events, "policy": policies}
+
+
+async def copy_all(source: LogSource, out: Path) -> None:
+    """What a source has to send, written into a log."""
+    async with EventLog.open(out) as log:
+        for piece in source.news():
+            await write_copy(log, sent(piece))
+
+
+async def copied(path: Path, out: Path) -> None:
+    """A copy of a whole log."""
+    with LogSource(path) as source:
+        async with EventLog.open(out) as log:
+            for piece in (*source.from_the_beginning(), *source.news()):
+                await write_copy(log, sent(piece))
+
+
+async def agree(path: Path, out: Path) -> None:
+    """Find where a copy and its log part, take back what only the copy has, and copy what follows."""
+    with LogSource(path) as source:
+        with LogReader(out) as reader:
+            known, head = positions(reader), reader.head()
+        shared = source.shared(known)
+        assert shared is not None
+        with LogSource(out) as own:
+            sealed = own.seals_at(shared)
+        if shared < head or not set(sealed) <= set(source.seals_at(shared)):
+            rewind(out, shared)
+            sealed = []
+        source.go_on(shared, sealed)
+        await copy_all(source, out)
+
+
+async def test_a_copy_holds_what_the_log_does(tmp_path: Path) -> None:
+    path, out = tmp_path / "log", tmp_path / "copy"
+    await write_history(path, 5, checkpoints=(2, 4))
+    async with EventLog.open(path) as log:
+        await log.append([PolicyLoaded("digest", "actions: none", {}), leads(2)])
+    await copied(path, out)
+    assert content(out) == content(path)
+    assert verify(out, fold) == verify(path, fold)
+    assert not verify(out, fold).problems
+
+
+async def test_a_copy_grows_with_its_log(tmp_path: Path) -> None:
+    path, out = tmp_path / "log", tmp_path / "copy"
+    clock = Clock()
+    await write_history(path, 2, checkpoints=(2,), clock=clock)
+    with LogSource(path) as source:
+        async with EventLog.open(out) as log:
+            for piece in (*source.from_the_beginning(), *source.news()):
+                await write_copy(log, piece)
+            for checkpoints in ((3, 4), (), (5,)):
+                await write_history(path, 1, checkpoints=checkpoints, clock=clock)
+                for piece in source.news():
+                    await write_copy(log, piece)
+                assert not list(source.news())
+    assert content(out) == content(path)
+    assert not verify(out, fold).problems
+
+
+async def test_a_checkpoint_that_is_kept_late_comes_after_the_events_before_it(tmp_path: Path) -> None:
+    """It is kept while events go on: its seal is after a later event than its own."""
+    path, out = tmp_path / "log", tmp_path / "copy"
+    async with EventLog.open(path) as log:
+        await log.append([put(1), put(2), put(3)])
+        with LogSource(path) as source:
+            async with EventLog.open(out) as copy:
+                for piece in (*source.from_the_beginning(), *source.news()):
+                    await write_copy(copy, piece)
+                await log.checkpoint(1, b"one" * 100)  # after event 3, which the copy has
+                (kept,) = source.news()
+                assert isinstance(kept, Kept) and (kept.after, kept.sequence) == (3, 1)
+                await write_copy(copy, kept)
+                await log.append([put(4)])
+                for piece in source.news():
+                    await write_copy(copy, piece)
+    assert content(out) == content(path)
+    assert not verify(out).problems
+
+
+async def test_of_a_log_without_its_beginning_the_copy_begins_with_its_checkpoint(tmp_path: Path) -> None:
+    path, out = tmp_path / "log", tmp_path / "copy"
+    clock = Clock()
+    await write_history(path, 6, checkpoints=(2, 4), clock=clock)
+    async with EventLog.open(path, clock=clock) as log:
+        await log.retain(max_age=3 * 60 * SECOND)
+    with LogReader(path) as reader:
+        assert reader.first() != 1
+    await copied(path, out)
+    assert content(out) == content(path)
+    assert not verify(out, fold).problems
+    await write_history(path, 1, clock=clock)
+    await agree(path, out)
+    assert content(out) == content(path)
+
+
+async def test_a_copy_goes_on_where_it_was(tmp_path: Path) -> None:
+    path, out = tmp_path / "log", tmp_path / "copy"
+    clock = Clock()
+    await write_history(path, 3, checkpoints=(1, 3), clock=clock)
+    await copied(path, out)
+    await agree(path, out)
+    assert content(out) == content(path)
+    await write_history(path, 3, checkpoints=(5,), clock=clock)
+    await agree(path, out)
+    assert content(out) == content(path)
+
+
+@pytest.mark.parametrize("only", [1, 2, 3, 17])
+async def test_what_only_the_copy_has_is_taken_back(tmp_path: Path, only: int) -> None:
+    path, out = tmp_path / "log", tmp_path / "copy"
+    clock = Clock()
+    await write_history(path, 4, checkpoints=(2,), clock=clock)
+    await copied(path, out)
+    await write_history(out, only, checkpoints=(5, 20), clock=clock)  # it went on by itself
+    async with EventLog.open(path, clock=clock) as log:
+        await log.append([put(900), leads(2)])
+    await write_history(path, 2, checkpoints=(6,), clock=clock)
+    await agree(path, out)
+    assert content(out) == content(path)
+    assert not verify(out, fold).problems
+
+
+async def test_a_checkpoint_that_only_the_copy_kept_is_taken_back(tmp_path: Path) -> None:
+    path, out = tmp_path / "log", tmp_path / "copy"
+    await write_history(path, 2)
+    await copied(path, out)
+    async with EventLog.open(out) as copy:
+        await copy.checkpoint(6, b"of its own")
+    await write_history(path, 1)
+    await agree(path, out)
+    assert content(out) == content(path)
+    assert not verify(out).problems
+
+
+async def test_going_back_to_where_no_session_was_leaves_numbers_as_they_were_then(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    await write_history(path, 3)
+    rewind(path, 3)
+    with LogReader(path) as reader:
+        assert (reader.head(), reader.last_session()) == (3, 0)
+    async with EventLog.open(path) as log:
+        await log.append([session(1, 3)])
+    assert not verify(path).problems
+
+
+async def test_a_configuration_that_was_loaded_again_stays_with_its_first_time(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    first, second = PolicyLoaded("first", "actions: a", {}), PolicyLoaded("second", "actions: b", {})
+    async with EventLog.open(path) as log:
+        await log.append([first, put(1), second, first])
+    rewind(path, 2)
+    with LogReader(path) as reader:
+        assert reader.rows("policies") == [("first", "actions: a", 1)]
+
+
+async def test_a_log_goes_back_no_further_than_it_reaches(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    clock = Clock()
+    await write_history(path, 6, checkpoints=(4,), clock=clock)
+    async with EventLog.open(path, clock=clock) as log:
+        await log.retain(max_age=60 * SECOND)
+    before = content(path)
+    for to in (23, 37):
+        with pytest.raises(LogError, match=f"cannot go back to event {to}; it has 24 to 36"):
+            rewind(path, to)
+    assert content(path) == before
+    rewind(path, 24)
+    assert not verify(path, fold).problems
+
+
+async def test_two_logs_of_different_beginnings_share_nothing(tmp_path: Path) -> None:
+    await write_history(tmp_path / "one", 2)
+    async with EventLog.open(tmp_path / "other") as log:
+        await log.append([put(7)] * 9)
+    with LogSource(tmp_path / "one") as source, LogReader(tmp_path / "other") as other:
+        assert source.shared(positions(other)) is None
+        assert source.shared([]) is None
+
+
+async def test_positions_reach_from_the_end_to_the_beginning(tmp_path: Path) -> None:
+    await write_history(tmp_path / "log", 17)
+    with LogReader(tmp_path / "log") as reader:
+        found = positions(reader)
+        assert [one.sequence for one in found] == [102, 101, 100, 98, 94, 86, 70, 38, 1]
+        assert found[0] == Position(102, reader.link(102) or b"")
+
+
+@pytest.mark.parametrize("change", ["content", "link", "gap", "order"])
+async def test_events_that_are_not_the_next_are_refused(tmp_path: Path, change: str) -> None:
+    path, out = tmp_path / "log", tmp_path / "copy"
+    await write_history(path, 1)
+    with LogSource(path) as source:
+        begin, events = *source.from_the_beginning(), *source.news()
+    assert isinstance(begin, Begin) and isinstance(events, Events)
+    rows = list(events.rows)
+    if change == "content":
+        rows[2] = ((*rows[2][0][:4], "ns/other", *rows[2][0][5:]), rows[2][1])
+    elif change == "link":
+        rows[2] = (rows[2][0], b"0" * 16)
+    elif change == "gap":
+        del rows[2]
+    else:
+        rows[1], rows[2] = rows[2], rows[1]
+    async with EventLog.open(out) as log:
+        with pytest.raises(LogError, match="to be copied"):
+            await write_copy(log, Events(rows))
+        assert log.head == 0
+    with LogReader(out) as reader:
+        assert not list(reader.read())
+
+
+async def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    path, out = tmp_path / "log", tmp_path / "copy"
+    await write_history(path, 1, checkpoints=(1,))
+    with LogSource(path) as source:
+        pieces = [*source.from_the_beginning(), *source.news()]
+    async with EventLog.open(out) as log:
+        for piece in pieces[:-1]:
+            await write_copy(log, piece)
+        kept = pieces[-1]
+        assert isinstance(kept, Kept)
+        for wrong in ([b"nothing"], [*kept.parts, *kept.parts]):
+            with pytest.raises(LogError, match="checkpoint 6 of another log"):
+                await write_copy(log, msgspec.structs.replace(kept, parts=wrong))
+        with pytest.raises(LogError, match="was kept after event 5, not 6"):
+            await write_copy(log, msgspec.structs.replace(kept, after=5))
+
+
+async def test_a_log_with_events_takes_no_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    clock = Clock()
+    await write_history(path, 6, checkpoints=(2, 4), clock=clock)
+    async with EventLog.open(path, clock=clock) as log:
+        await log.retain(max_age=60 * SECOND)
+    with LogSource(path) as source:
+        _, base = source.from_the_beginning()
+    async with EventLog.open(tmp_path / "other") as log:
+        await log.append([put(1)])
+        with pytest.raises(LogError, match="it has events already"):
+            await write_copy(log, base)
+
+
+async def test_what_history_has_lost_cannot_be_sent(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    clock = Clock()
+    await write_history(path, 6, checkpoints=(4,), clock=clock)
+    with LogSource(path) as source:
+        source.go_on(6, [])
+        async with EventLog.open(path, clock=clock) as log:
+            await log.retain(max_age=60 * SECOND)
+        with pytest.raises(LogError, match="events after 6 are not there any more"):
+            list(source.news())
+
+
+async def test_an_import_is_not_copied_event_by_event(tmp_path: Path) -> None:
+    for epoch, name in ((1, "a"), (2, "b")):
+        async with EventLog.open(tmp_path / name) as log:
+            await log.append([leads(epoch), put(1), session(1, 2, epoch=epoch), outcome(1)])
+    import_logs([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
+    with LogSource(tmp_path / "both") as source, pytest.raises(LogError, match="an import cannot be copied"):
+        list(source.from_the_beginning())
+    with pytest.raises(LogError, match="an import does not go back"):
+        rewind(tmp_path / "both", 2)

@@ -1,0 +1,210 @@
+"""A log copied into another as it grows: what is sent of it, and where two files part.
+
+A copy holds the same events under the same numbers, times and links, and the same checkpoints. A link stands for all
+before it, so that one position which two files share shows that they are the same up to there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import zstandard
+from aiosqlite import Connection
+
+from vcd.eventlog import chain
+from vcd.eventlog.chain import Content
+from vcd.eventlog.errors import LogError
+from vcd.eventlog.log import EventLog
+from vcd.eventlog.reader import LogReader
+from vcd.eventlog.rows import Logged, Row, digest_of
+from vcd.eventlog.statements import statements
+
+_EVENTS = 500
+"""Events of one piece at most."""
+
+
+class Position(msgspec.Struct, frozen=True, array_like=True):
+    """An event, or the checkpoint that a log's history begins with, and its link."""
+
+    sequence: int
+    link: bytes
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
+    """What a log begins with: digest and text of the configurations that were loaded before its first event."""
+
+    policies: list[tuple[str, str]]
+
+
+class Events(msgspec.Struct, frozen=True, array_like=True, tag="events"):
+    """Events that follow each other, each with its link."""
+
+    rows: list[tuple[Content, bytes | None]]
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, tag="checkpoint"):
+    """A checkpoint, and after which event it was kept (None: the history begins with it, and ``link`` is its event's).
+
+    ``parts`` are the compressed state as it is in the file; none where it was removed since, or is there already.
+    """
+
+    after: int | None
+    sequence: int
+    time: int
+    size: int
+    digest: bytes
+    parts: list[bytes]
+    link: bytes | None = None
+
+    def check(self) -> None:
+        """Raises LogError unless the parts are the state that the digest is of."""
+        try:
+            state = b"".join(map(zstandard.decompress, self.parts))
+        except zstandard.ZstdError as error:
+            raise LogError(f"checkpoint {self.sequence} of another log cannot be read: {error}") from error
+        if self.parts and (len(state), digest_of(state)) != (self.size, self.digest):
+            raise LogError(f"checkpoint {self.sequence} of another log is damaged")
+
+
+Piece = Begin | Events | Kept
+"""What is sent of a log, in order."""
+
+
+def positions(reader: LogReader) -> list[Position]:
+    """Where a log is, and was: its end, and each time twice as far back, down to its beginning; the latest first.
+
+    None of a log without a chain: one that an older vcd wrote, and nobody since.
+    """
+    head, oldest, back, found = reader.head(), max(reader.oldest(), 1), 1, []
+    places = [head] if head else []
+    while places and places[-1] > oldest:
+        places.append(max(head - back, oldest))
+        back *= 2
+    for place in places:
+        link = reader.link(place)
+        if link is not None:
+            found.append(Position(place, link))
+    return found
+
+
+class LogSource:
+    """A log of which a copy is made while it grows; a context manager, which closes the file. For one thread at a time.
+
+    Every method raises LogError for what the file does not hold.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._reader = LogReader(path)
+        self._at = 0
+        self._sealed: set[int] = set()
+        """Of which checkpoints the copy has the seal after the event where it is."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
+
+    def shared(self, known: Iterable[Position]) -> int | None:
+        """The last of some positions of another log that this one has, too; None where it has none."""
+        oldest, head = self._reader.oldest(), self._reader.head()
+        inside = (one for one in known if oldest <= one.sequence <= head)
+        return max((one.sequence for one in inside if self._reader.link(one.sequence) == one.link), default=None)
+
+    def seals_at(self, sequence: int) -> list[int]:
+        """The checkpoints that were kept after an event and before the next."""
+        return [checkpoint for after, checkpoint, *_ in self._seals(sequence, sequence)]
+
+    def go_on(self, after: int, sealed: Sequence[int]) -> None:
+        """Send next what follows an event, to a copy that has these checkpoints' seals after it."""
+        self._at, self._sealed = after, set(sealed)
+
+    def from_the_beginning(self) -> Iterator[Piece]:
+        """What a copy begins with that has nothing. Raises LogError for an import, whose parts are several logs'."""
+        reader = self._reader
+        if reader.segments():
+            raise LogError(f"event log {reader.path}: an import cannot be copied event by event; copy the file")
+        begin = reader.oldest()
+        yield Begin([(digest, text) for digest, text, _ in reader.rows("policies")])
+        if begin:
+            yield self._kept(None, begin)
+        self.go_on(begin, [])
+
+    def news(self) -> Iterator[Piece]:
+        """What came since, up to now."""
+        head = self._reader.head()
+        for after, checkpoint, *_ in self._seals(self._at, head):
+            yield from self._events(after)
+            if checkpoint not in self._sealed:
+                self._sealed.add(checkpoint)
+                yield self._kept(after, checkpoint)
+        yield from self._events(head)
+
+    def _seals(self, first: int, last: int) -> list[tuple[int, int, int, bytes]]:
+        rows = self._reader.rows("seals", after=first)
+        return [(after, sequence, time, digest) for after, sequence, time, digest in rows if after <= last]
+
+    def _events(self, until: int) -> Iterator[Events]:
+        while self._at < until:
+            rows = self._reader.rows("linked", after=self._at, until=until, limit=_EVENTS)
+            if not rows or rows[0][0] != self._at + 1:
+                raise LogError(f"event log {self._reader.path}: the events after {self._at} are not there any more")
+            self._at, self._sealed = rows[-1][0], set()
+            yield Events([(self._reader.parsed(row[:-1])[0], row[-1]) for row in rows])
+
+    def _kept(self, after: int | None, sequence: int) -> Kept:
+        """A checkpoint as it is in the file, or what its seal says of one that is there no more."""
+        reader = self._reader
+        row = next((row for row in reader.rows("checkpoints") if row[0] == sequence), None)
+        if row is None:
+            (time, digest) = reader.seals()[sequence]
+            return Kept(after, sequence, time, 0, digest, [])
+        _, time, size, _, digest = row
+        parts = [bytes(data) for _, data in reader.rows("checkpoint_parts", sequence=sequence)]
+        return Kept(after, sequence, time, size, digest, parts, reader.link(sequence) if after is None else None)
+
+
+async def write_copy(log: EventLog, piece: Piece) -> list[Logged]:
+    """Write a piece of another log into its copy; the events that it holds. Raises LogError for what is not the next
+    piece of it, and as ``EventLog.append``."""
+    match piece:
+        case Events(rows):
+            return await log.copy(rows)
+        case Begin(policies):
+            await log.transact(partial(_insert, "append", "policy", [(*policy, 0) for policy in policies]))
+        case Kept():
+            await asyncio.to_thread(piece.check)
+            if piece.after is None:
+                await log.begin_with(piece.sequence, piece.link, partial(_write_kept, piece))
+            else:
+                await log.transact(partial(_write_sealed, log, piece))
+    return []
+
+
+async def _insert(section: str, name: str, rows: list[Row], connection: Connection) -> None:
+    await connection.executemany(statements(section)[name], rows)
+
+
+async def _write_kept(kept: Kept, connection: Connection) -> None:
+    rows = [(kept.sequence, number, part) for number, part in enumerate(kept.parts)]
+    await _insert("checkpoint", "part", rows, connection)
+    complete = (kept.sequence, kept.time, kept.size, len(kept.parts), kept.digest, kept.link)
+    await _insert("checkpoint", "complete", [complete], connection)
+
+
+async def _write_sealed(log: EventLog, kept: Kept, connection: Connection) -> None:
+    """Write a checkpoint that is not there yet, and its seal."""
+    sql = statements("checkpoint")
+    await connection.execute(sql["clear"])
+    ((count,),) = await connection.execute_fetchall(sql["exists"], (kept.sequence,))
+    if kept.parts and not count:
+        await _write_kept(kept, connection)
+    if kept.after != log.head:
+        raise LogError(f"checkpoint {kept.sequence} to be copied was kept after event {kept.after}, not {log.head}")
+    await connection.execute(sql["seal"], (kept.after, kept.sequence, kept.time, kept.digest))
+    log.mark(log.head, chain.seal(kept.sequence, kept.time, kept.digest))
