@@ -116,6 +116,18 @@ class LogSource:
         inside = (one for one in known if oldest <= one.sequence <= head)
         return max((one.sequence for one in inside if self._reader.link(one.sequence) == one.link), default=None)
 
+    def positions(self) -> list[Position]:
+        """``positions`` of it."""
+        return positions(self._reader)
+
+    def head(self) -> Position | None:
+        """Where the log ends; None where it is empty, or has no chain."""
+        return next(iter(positions(self._reader)), None)
+
+    def has(self, position: Position) -> bool:
+        """Whether a position of another log is one of this one, too."""
+        return self.shared([position]) is not None
+
     def seals_at(self, sequence: int) -> list[int]:
         """The checkpoints that were kept after an event and before the next."""
         return [checkpoint for after, checkpoint, *_ in self._seals(sequence, sequence)]

@@ -62,6 +62,7 @@ class EventLog:
         self._chain = reader.chain(self.head)
         self._queue: deque[tuple[list[Logged] | _Copied | Work, Waiter]] = deque()
         self._wake = asyncio.Event()
+        self._growth = asyncio.Event()
         self._checkpointing = asyncio.Lock()
         self._retaining = asyncio.Lock()
         self._closing = False
@@ -190,6 +191,10 @@ class EventLog:
             before = None if max_age is None else min(self._clock(), self._time) - max_age
             return await retention.retain(self.path, self.transact, before, max_bytes)
 
+    def growth(self) -> asyncio.Event:
+        """Set once something more is durable, or nothing will be."""
+        return self._growth
+
     async def transact(self, work: Work) -> Any:
         """Let the writer run ``work`` as a transaction of its own, in its turn; returns what it returns."""
         self._refuse_after_failure()
@@ -228,6 +233,8 @@ class EventLog:
                 await connection.execute("BEGIN IMMEDIATE")
                 result = await self._perform(connection, item)
                 await connection.execute("COMMIT")
+                self._growth.set()
+                self._growth = asyncio.Event()
                 if isinstance(item, list | _Copied):
                     written = item if isinstance(item, list) else item.logged
                     self.head = written[-1].sequence
@@ -240,6 +247,7 @@ class EventLog:
                 note_damage(self.path, str(self.failure))
         finally:
             self.failure = self.failure or self._closed()
+            self._growth.set()
             for waiter in waiters + [waiter for _, waiter in self._queue]:
                 if not waiter.done():
                     waiter.set_exception(LogError(str(self.failure)))

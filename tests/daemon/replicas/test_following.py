@@ -1,0 +1,248 @@
+"""A replica follows the log of the one that leads, over a connection: it has the same, and says how far."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import BaseTestServer, TestServer
+
+from tests.eventlog.samples import Clock, put, session, write_history
+from tests.eventlog.test_copying import content
+from vcd.daemon.replicas import wire
+from vcd.daemon.replicas.followers import Followers
+from vcd.daemon.replicas.following import Behind, LogFollower, Parted
+from vcd.daemon.replicas.serving import LogServer
+from vcd.eventlog import EventLog, LogError, Logged, verify
+from vcd.eventlog.copying import Events
+from vcd.eventlog.rewinding import rewind
+
+
+class Leader:
+    """A replica that leads: its log, and who follows it."""
+
+    def __init__(self, log: EventLog, server: BaseTestServer, followers: Followers) -> None:
+        self.log, self.server, self.followers = log, server, followers
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        async with aiohttp.ClientSession() as client:
+            address = self.server.make_url(wire.PATH)
+            async with client.ws_connect(address, max_msg_size=wire.LARGEST) as socket:
+                yield socket
+
+
+@asynccontextmanager
+async def leader(path: Path) -> AsyncIterator[Leader]:
+    async with EventLog.open(path) as log:
+        followers = Followers(lambda: log.head)
+        application = web.Application()
+        application.router.add_get(wire.PATH, LogServer("leader", log, followers).serve)
+        async with TestServer(application) as server:
+            yield Leader(log, server, followers)
+
+
+class Copy:
+    """A replica that follows, and the events that it folded."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        self.folded: list[int] = []
+        self.follower = LogFollower("follower", log, self._fold)
+
+    async def _fold(self, logged: Sequence[Logged]) -> None:
+        self.folded += [one.sequence for one in logged]
+
+
+@asynccontextmanager
+async def following(lead: Leader, path: Path) -> AsyncIterator[Copy]:
+    """A replica that has caught up, and goes on following until the end of the context."""
+    async with EventLog.open(path) as log, lead.connection() as socket:
+        copy = Copy(log)
+        task = asyncio.ensure_future(copy.follower.follow(socket))
+        try:
+            await asyncio.wait([task, caught_up := asyncio.ensure_future(copy.follower.caught_up.wait())],
+                               return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
+            caught_up.cancel()
+            if task.done():
+                await task
+            yield copy
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_replica_without_a_log_takes_all_over(tmp_path: Path) -> None:
+    await write_history(tmp_path / "a", 5, checkpoints=(2, 4))
+    async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b") as copy:
+        assert (copy.follower.leader, copy.follower.lag) == ("leader", 0)
+        assert copy.folded == list(range(1, 31))
+    assert content(tmp_path / "b") == content(tmp_path / "a")
+    assert not verify(tmp_path / "b").problems
+
+
+async def test_what_the_leader_logs_is_here_before_it_is_said_to_be(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b") as copy:
+        for number in range(1, 6):
+            head = await lead.log.append([put(number), session(number, 2 * number - 1)])
+            assert await lead.followers.have(head)
+            assert copy.log.head == head
+        await lead.log.checkpoint(4, b"state" * 100)
+        assert await lead.followers.have(await lead.log.append([put(6)]))
+    assert content(tmp_path / "b") == content(tmp_path / "a")
+    assert copy.folded == list(range(1, 12))
+
+
+async def test_a_replica_goes_on_where_it_was(tmp_path: Path) -> None:
+    await write_history(tmp_path / "a", 2, checkpoints=(2,))
+    async with leader(tmp_path / "a") as lead:
+        async with following(lead, tmp_path / "b") as copy:
+            pass
+        await lead.log.append([put(100)])
+        async with following(lead, tmp_path / "b") as copy:
+            assert copy.folded == [13]
+    assert content(tmp_path / "b") == content(tmp_path / "a")
+
+
+async def test_of_logs_that_part_the_follower_goes_back(tmp_path: Path) -> None:
+    clock = Clock()
+    await write_history(tmp_path / "a", 3, clock=clock)
+    async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b"):
+        pass
+    await write_history(tmp_path / "b", 2, clock=clock)
+    await write_history(tmp_path / "a", 1, checkpoints=(4,), clock=clock)
+    async with leader(tmp_path / "a") as lead:
+        with pytest.raises(Parted) as raised:
+            async with following(lead, tmp_path / "b"):
+                pass
+        assert raised.value.to is not None and raised.value.to <= 18
+        rewind(tmp_path / "b", raised.value.to)
+        async with following(lead, tmp_path / "b"):
+            pass
+    assert content(tmp_path / "b") == content(tmp_path / "a")
+
+
+async def test_a_log_of_another_beginning_is_begun_anew(tmp_path: Path) -> None:
+    await write_history(tmp_path / "a", 3)
+    async with EventLog.open(tmp_path / "b") as log:
+        await log.append([put(5), put(6)])
+    async with leader(tmp_path / "a") as lead:
+        with pytest.raises(Parted) as raised:
+            async with following(lead, tmp_path / "b"):
+                pass
+    assert raised.value.to is None
+
+
+@pytest.mark.parametrize("more", [1, 50])
+async def test_what_the_leader_does_not_have_yet_is_not_taken_back(tmp_path: Path, more: int) -> None:
+    """A new leader that lags takes the rest over from those that have it: they keep it."""
+    clock = Clock()
+    await write_history(tmp_path / "a", 3, clock=clock)
+    async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b"):
+        pass
+    await write_history(tmp_path / "b", more, clock=clock)
+    async with leader(tmp_path / "a") as lead:
+        with pytest.raises(Behind, match=f"leader has event 18, and this replica {18 + 6 * more}"):
+            async with following(lead, tmp_path / "b"):
+                pass
+
+
+async def test_a_decision_waits_for_nobody_where_nobody_follows(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead:
+        assert not await lead.followers.have(await lead.log.append([put(1)]))
+        async with following(lead, tmp_path / "b"):
+            pass
+        assert not await lead.followers.have(await lead.log.append([put(2)]))
+
+
+async def test_who_is_late_is_waited_for_no_more_until_it_has_caught_up(tmp_path: Path) -> None:
+    async with EventLog.open(tmp_path / "a") as log:
+        clock = DrivenClock()
+        followers = Followers(lambda: log.head, clock)
+        with followers.joined("slow") as slow:
+            first = await log.append([put(1)])
+            followers.has(slow, first)
+            second = await log.append([put(2)])
+            waiting = asyncio.ensure_future(followers.have(second))
+            await clock.asked.wait()
+            clock.now += 2
+            clock.slept.set()
+            assert not await waiting
+            assert followers.late == 1
+            assert not await followers.have(second)  # at once
+            followers.has(slow, second)
+            assert await followers.have(second)
+
+
+class DrivenClock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.asked, self.slept = asyncio.Event(), asyncio.Event()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.asked.set()
+        await self.slept.wait()
+
+
+async def test_a_follower_that_goes_ends_the_wait_for_it(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead:
+        async with following(lead, tmp_path / "b"):
+            (follower,) = lead.followers.connected
+            waiting = asyncio.ensure_future(lead.followers.have(99))
+        assert not await waiting
+        assert lead.followers.connected == [] and follower.keeps_up
+
+
+OTHERWISE: dict[str, bytes | str] = {
+    "nothing": b"",
+    "nonsense": b"nonsense",
+    "no frame": b"\x28\xb5\x2f\xfd" + b"\xff" * 20,
+    "text": "text",
+    "out of turn": wire.packed(wire.Have(5)),
+    "another version": wire.packed(wire.Hello(99, "newer", [], [])),
+}
+
+
+@pytest.mark.parametrize("said", OTHERWISE.values(), ids=OTHERWISE)
+async def test_who_speaks_otherwise_is_refused(tmp_path: Path, said: bytes | str) -> None:
+    await write_history(tmp_path / "a", 1)
+    async with leader(tmp_path / "a") as lead, lead.connection() as socket:
+        await (socket.send_str(said) if isinstance(said, str) else socket.send_bytes(said))
+        answer = await socket.receive(5)
+        assert answer.type is aiohttp.WSMsgType.CLOSE
+        assert answer.extra
+        assert lead.followers.connected == []
+    assert lead.log.failure is None or "closed" in str(lead.log.failure)
+
+
+async def test_a_follower_refuses_what_is_not_the_leaders_next_event(tmp_path: Path) -> None:
+    async def lies(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive()
+        await socket.send_bytes(wire.packed(wire.Welcome(wire.VERSION, "liar", None, [], None)))
+        await socket.receive()
+        await socket.send_bytes(wire.packed(Events([((7, 1, "gone", "Pod", "a/b", "1", None), b"x" * 16)])))
+        await socket.receive()
+        return socket
+
+    application = web.Application()
+    application.router.add_get(wire.PATH, lies)
+    async with TestServer(application) as server, EventLog.open(tmp_path / "b") as log:
+        with pytest.raises(LogError, match="does not follow event 0"):
+            async with following(Leader(log, server, Followers(lambda: 0)), tmp_path / "c"):
+                pass

@@ -1,0 +1,1 @@
+"""Replicas of one log: who leads serves it as it grows, the others follow."""

@@ -1,0 +1,84 @@
+"""Who follows this replica's log, how far, and whether what it decided is elsewhere, too, before it is done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+
+PATIENCE = 1.0
+"""Seconds that a decision waits for a follower to have it; one that takes longer is waited for no more until it has
+caught up."""
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when the first of some waits has ended; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+class Follower:
+    """A replica that follows: up to which event its log is durable, and whether it keeps up."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.has = 0
+        self.keeps_up = False
+        """Whether it had all there was, and was never late since."""
+
+
+class Followers:
+    """Those that follow now. ``head`` is where the own log ends."""
+
+    def __init__(self, head: Callable[[], int], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._head = head
+        self._clock = clock
+        self._moved = asyncio.Event()
+        self.connected: list[Follower] = []
+        self.late = 0
+        """How often a decision was not waited for any longer."""
+
+    @contextmanager
+    def joined(self, name: str) -> Iterator[Follower]:
+        """A follower, as long as it is connected."""
+        follower = Follower(name)
+        self.connected.append(follower)
+        try:
+            yield follower
+        finally:
+            self.connected.remove(follower)
+            self._tell()
+
+    def has(self, follower: Follower, sequence: int) -> None:
+        """A follower says up to which event its log is durable."""
+        follower.has = max(follower.has, sequence)
+        follower.keeps_up = follower.keeps_up or follower.has >= self._head()
+        self._tell()
+
+    async def have(self, sequence: int) -> bool:
+        """Wait until a follower that keeps up has an event; False where none does, or none has it in time."""
+        until = self._clock.monotonic() + PATIENCE
+        while True:
+            keeping_up = [one for one in self.connected if one.keeps_up]
+            if any(one.has >= sequence for one in keeping_up):
+                return True
+            if not keeping_up:
+                return False
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                self.late += 1
+                for one in keeping_up:
+                    one.keeps_up = False
+                return False
+            await first_of(self._moved.wait(), self._clock.sleep(left))
+
+    def _tell(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()

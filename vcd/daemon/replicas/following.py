@@ -1,0 +1,109 @@
+"""Following the log of the replica that leads: what it logs is written here as it is there, and folded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
+
+from vcd.daemon.replicas import wire
+from vcd.daemon.replicas.serving import SILENCE
+from vcd.eventlog.copying import LogSource, write_copy
+from vcd.eventlog.errors import LogError
+from vcd.eventlog.log import EventLog
+from vcd.eventlog.rows import Logged
+
+_log = structlog.get_logger(__name__)
+
+
+class Parted(Exception):
+    """This replica's log went another way than the leader's: it has to go back to an event (None: begin anew) first."""
+
+    def __init__(self, to: int | None, leader: str) -> None:
+        super().__init__(f"the log of {leader} and this one part after event {to or 0}")
+        self.to = to
+
+
+class Behind(LogError):
+    """The leader has not all that this replica has, and logged nothing else: it is about to take that over."""
+
+
+class LogFollower:
+    """Follows one leader over a connection; ``fold`` takes what is durable here over into the state."""
+
+    def __init__(self, name: str, log: EventLog, fold: Callable[[Sequence[Logged]], Awaitable[None]]) -> None:
+        self._name = name
+        self._log = log
+        self._fold = fold
+        self.leader = ""
+        """Who is followed; empty for nobody."""
+        self.head = 0
+        """Where the leader's log ended when it was last heard."""
+        self.caught_up = asyncio.Event()
+        """Set once all was here that the leader had when it said so."""
+
+    @property
+    def lag(self) -> int:
+        """How many events the leader has that are not here."""
+        return max(self.head - self._log.head, 0)
+
+    async def follow(self, socket: ClientWebSocketResponse) -> None:
+        """Follow until the connection ends.
+
+        Raises Parted where the own log has to be changed before it can follow, Behind, and LogError for what is no log
+        or cannot be written.
+        """
+        try:
+            await self._begin(socket)
+            async for message in socket:
+                if message.type is WSMsgType.ERROR:
+                    return
+                await self._take(socket, wire.from_leader(message.data))
+        except (ClientError, ConnectionError, TimeoutError) as error:
+            _log.info("no longer following", leader=self.leader, reason=repr(error))
+        finally:
+            self.leader = ""
+
+    async def _begin(self, socket: ClientWebSocketResponse) -> None:
+        """Agree on where to go on."""
+        with await asyncio.to_thread(LogSource, self._log.path) as own:
+            known, sealed = await asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head)))
+            await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, self._name, known, sealed)))
+            welcome = await _welcomed(socket)
+            self.leader, self.head = welcome.name, 0 if welcome.head is None else welcome.head.sequence
+            if not self._log.head:
+                follow = wire.Follow(None, [])
+            elif welcome.shared == self._log.head and set(sealed) <= set(welcome.sealed):
+                follow = wire.Follow(self._log.head, sealed)
+            elif welcome.head is None or await asyncio.to_thread(own.has, welcome.head):
+                raise Behind(f"{self.leader} has event {self.head}, and this replica {self._log.head}")
+            else:
+                raise Parted(welcome.shared, self.leader)
+        await socket.send_bytes(wire.packed(follow))
+        _log.info("following", leader=self.leader, after=follow.after, head=self.head)
+
+    async def _take(self, socket: ClientWebSocketResponse, message: wire.ToFollower) -> None:
+        if isinstance(message, wire.Head):
+            self.head = message.sequence
+            if self._log.head >= message.sequence:
+                self.caught_up.set()
+            await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
+        elif isinstance(message, wire.Welcome):
+            raise wire.BadMessage("the leader says Welcome twice")
+        else:
+            logged = await write_copy(self._log, message)
+            if logged:
+                await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
+                await self._fold(logged)
+
+
+async def _welcomed(socket: ClientWebSocketResponse) -> wire.Welcome:
+    answer = await socket.receive(SILENCE)
+    if answer.type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.CLOSING):
+        raise LogError(f"the leader does not serve its log: {answer.extra or 'it closed the connection'}")
+    welcome = wire.from_leader(answer.data)
+    if not isinstance(welcome, wire.Welcome):
+        raise wire.BadMessage("the leader must answer Hello with Welcome")
+    return welcome

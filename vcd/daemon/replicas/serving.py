@@ -1,0 +1,106 @@
+"""The log of the replica that leads, sent to those that follow it while it grows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from itertools import islice
+
+import structlog
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from vcd.daemon.replicas import wire
+from vcd.daemon.replicas.followers import Follower, Followers, first_of
+from vcd.eventlog.copying import LogSource, Piece
+from vcd.eventlog.errors import LogError
+from vcd.eventlog.log import EventLog
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+
+_log = structlog.get_logger(__name__)
+
+HEARTBEAT = 1.0
+"""Seconds after which a follower hears again where the log ends, though nothing came."""
+SILENCE = 10.0
+"""Seconds without a word of the other side, or a ping answered, after which a connection counts as lost."""
+_PIECES = 4
+"""Pieces that are read at a time."""
+
+
+class LogServer:
+    """Serves a log that is being written; ``leads`` says whether its replica is who is to be followed."""
+
+    def __init__(self, name: str, log: EventLog, followers: Followers, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._name = name
+        self._log = log
+        self._followers = followers
+        self._clock = clock
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request to follow the log; returns when the follower has gone."""
+        socket = web.WebSocketResponse(heartbeat=SILENCE, max_msg_size=wire.LARGEST)
+        await socket.prepare(request)
+        try:
+            with ExitStack() as stack:
+                source = stack.enter_context(await asyncio.to_thread(LogSource, self._log.path))
+                hello, pieces = await self._greeted(socket, source)
+                follower = stack.enter_context(self._followers.joined(hello.name))
+                _log.info("followed", by=hello.name)
+                sending = asyncio.ensure_future(self._send(socket, source, pieces))
+                listening = asyncio.ensure_future(self._listen(socket, follower))
+                await first_of(_ended(sending), _ended(listening))
+                for task in (sending, listening):
+                    task.cancel()
+                for result in await asyncio.gather(sending, listening, return_exceptions=True):
+                    if isinstance(result, LogError):
+                        raise result
+        except LogError as error:
+            _log.warning("no longer followed", reason=str(error))
+            await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120])
+        except (ConnectionError, TimeoutError) as error:
+            _log.info("no longer followed", reason=repr(error))
+        return socket
+
+    async def _greeted(self, socket: web.WebSocketResponse, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
+        """Who follows, and the first of what they are sent."""
+        hello = wire.from_follower((await socket.receive(SILENCE)).data)
+        if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:
+            raise wire.BadMessage(f"a follower must begin with Hello of version {wire.VERSION}")
+        shared = await asyncio.to_thread(source.shared, hello.positions)
+        sealed = [] if shared is None else await asyncio.to_thread(source.seals_at, shared)
+        head = await asyncio.to_thread(source.head)
+        welcome = wire.Welcome(wire.VERSION, self._name, shared, sealed, head)
+        await socket.send_bytes(wire.packed(welcome))
+        follow = wire.from_follower((await socket.receive(SILENCE)).data)
+        if not isinstance(follow, wire.Follow):
+            raise wire.BadMessage("a follower must go on with Follow")
+        if follow.after is None:
+            return hello, source.from_the_beginning()
+        source.go_on(follow.after, follow.sealed)
+        return hello, iter(())
+
+    async def _send(self, socket: web.WebSocketResponse, source: LogSource, pieces: Iterator[Piece]) -> None:
+        while True:
+            growth, head = self._log.growth(), self._log.head
+            for some in (pieces, source.news()):
+                while found := await asyncio.to_thread(list, islice(some, _PIECES)):
+                    for piece in found:
+                        await socket.send_bytes(wire.packed(piece))
+            await socket.send_bytes(wire.packed(wire.Head(head)))
+            if self._log.failure is not None:
+                raise LogError(str(self._log.failure))
+            await first_of(growth.wait(), self._clock.sleep(HEARTBEAT))
+
+    async def _listen(self, socket: web.WebSocketResponse, follower: Follower) -> None:
+        async for message in socket:
+            if message.type is WSMsgType.ERROR:
+                return
+            have = wire.from_follower(message.data)
+            if not isinstance(have, wire.Have):
+                raise wire.BadMessage("a follower must say what it has, and nothing else")
+            self._followers.has(follower, have.sequence)
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    with suppress(Exception):  # whoever waits for it looks at the task itself
+        await asyncio.shield(task)
