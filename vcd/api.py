@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,20 +39,32 @@ if TYPE_CHECKING:
     from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
     from vcd.timetravel.times import BadTime
     from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
+    from vcd.timetravel.whatif.conditions import ConditionError
     from vcd.timetravel.whatif.edits import EditError, read_edits
     from vcd.timetravel.whatif.fill import Filling, fill
     from vcd.timetravel.whatif.forecasts import Submission
-    from vcd.timetravel.whatif.report import html_report
+    from vcd.timetravel.whatif.gate import (
+        Gated,
+        GateError,
+        GateResult,
+        change_in_words,
+        gate,
+        judgement_in_words,
+        spread_in_words,
+        summary,
+        told_figures,
+    )
+    from vcd.timetravel.whatif.report import gate_report, html_report
     from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
     from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
     from vcd.timetravel.why.causes import FirstCauses
     from vcd.timetravel.why.changes import Change, What
     from vcd.timetravel.why.compare import JobDifference
-    from vcd.timetravel.why.counterfactual import Counterfactual
+    from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, Counterfactual
     from vcd.timetravel.why.evictions import EvictionExplanation
     from vcd.timetravel.why.obstacles import Obstacles
     from vcd.timetravel.why.orders import OrderExplanation
-    from vcd.timetravel.why.queues import QueueExplanation
+    from vcd.timetravel.why.queues import SAMPLES, QueueExplanation
     from vcd.timetravel.why.sessions import SessionExplanation
     from vcd.timetravel.why.verdict import Verdict, with_fix
 
@@ -73,20 +85,24 @@ _LATER = {
     "vcd.timetravel.timeline": "Ends SessionLine ends session_lines",
     "vcd.timetravel.times": "BadTime",
     "vcd.timetravel.whatif.compare": "Comparison Run Variant whatif",
+    "vcd.timetravel.whatif.conditions": "ConditionError",
     "vcd.timetravel.whatif.edits": "EditError read_edits",
     "vcd.timetravel.whatif.fill": "Filling fill",
     "vcd.timetravel.whatif.forecasts": "Submission",
-    "vcd.timetravel.whatif.report": "html_report",
+    "vcd.timetravel.whatif.gate": (
+        "GateResult Gated GateError change_in_words gate judgement_in_words spread_in_words summary told_figures"
+    ),
+    "vcd.timetravel.whatif.report": "gate_report html_report",
     "vcd.timetravel.whatif.submit": "RUNS eta eta_in_words submit",
     "vcd.timetravel.whatif.sweep": "Sweep sweep variants_of",
     "vcd.timetravel.why.causes": "FirstCauses",
     "vcd.timetravel.why.changes": "Change What",
     "vcd.timetravel.why.compare": "JobDifference",
-    "vcd.timetravel.why.counterfactual": "Counterfactual",
+    "vcd.timetravel.why.counterfactual": "KINDS MOST_DECISIONS Counterfactual",
     "vcd.timetravel.why.evictions": "EvictionExplanation",
     "vcd.timetravel.why.obstacles": "Obstacles",
     "vcd.timetravel.why.orders": "OrderExplanation",
-    "vcd.timetravel.why.queues": "QueueExplanation",
+    "vcd.timetravel.why.queues": "SAMPLES QueueExplanation",
     "vcd.timetravel.why.sessions": "SessionExplanation",
     "vcd.timetravel.why.verdict": "Verdict with_fix",
 }
@@ -105,12 +121,17 @@ def __dir__() -> list[str]:
 
 
 def plan(
-    objects: Iterable[Any], conf: str | None = None, now: datetime.datetime | None = None, seed: int = 0
+    objects: Iterable[Any],
+    conf: str | None = None,
+    now: datetime.datetime | None = None,
+    seed: int = 0,
+    schedulers: Collection[str] | None = None,
 ) -> PlanResult:
     """One cycle over plain manifests (mappings), without a cluster.
 
     ``conf`` is the text of a scheduler configuration file, None vc-scheduler's compiled-in default; ``now`` the time
-    to decide for, None the present. Every pending pod is taken as ours, whatever its schedulerName.
+    to decide for, None the present. Every pending pod is taken as ours, whatever its schedulerName; with ``schedulers``
+    the objects are all that a cluster lists, and those of these schedulers are.
 
     Raises PolicyError for a bad configuration and BadObject for what is no manifest at all.
     """
@@ -118,7 +139,7 @@ def plan(
     from vcd.scheduling.configuration import read_policy
     from vcd.timetravel import planning
 
-    return planning.plan(objects, read_policy(conf), at, seed)
+    return planning.plan(objects, read_policy(conf), at, seed, schedulers)
 
 
 def open(path: str | Path) -> Log:

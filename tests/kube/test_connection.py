@@ -85,6 +85,43 @@ async def test_the_environments_kubeconfig_is_found(tmp_path: Path) -> None:
     assert (await connect(environ=environ)).base_url == "http://one:1"
 
 
+def two_contexts(path: Path, current: str = "one") -> str:
+    """A kubeconfig with the contexts one and two, each with a server and a token of its name."""
+    names = ("one", "two")
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": current,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}} for name in names],
+        "clusters": [{"name": name, "cluster": {"server": f"http://{name}:1"}} for name in names],
+        "users": [{"name": name, "user": {"token": name}} for name in names],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+@pytest.mark.parametrize("current", ["one", ""])
+async def test_a_context_that_is_named_goes_before_the_current_one(tmp_path: Path, current: str) -> None:
+    found = await connect(two_contexts(tmp_path / "k", current), context="two")
+    assert (found.base_url, found.credentials.headers["Authorization"]) == ("http://two:1", "Bearer two")
+
+
+async def test_a_context_is_a_kubeconfigs_also_inside_a_pod(pod: Path, tmp_path: Path) -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBECONFIG": two_contexts(tmp_path / "k")}
+    assert (await connect(context="two", environ=environ)).base_url == "http://two:1"
+
+
+async def test_a_context_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="three"):
+        await connect(two_contexts(tmp_path / "k"), context="three")
+
+
+def test_contexts_are_read_from_all_files(tmp_path: Path) -> None:
+    both = f"{two_contexts(tmp_path / 'a')}:{kubeconfig(tmp_path / 'b')}"
+    assert connection.contexts_of(both) == ["one", "two", "c"]
+    assert connection.contexts_of(str(tmp_path / "none")) == []
+
+
 async def test_proxy_and_tls_name_are_taken_over(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "k", server="https://one:1", **{"tls-server-name": "api", "proxy-url": "http://p:3"})
     found = await connect(path)

@@ -270,6 +270,10 @@ async def full_node(path: Path, *classes: Manifest, conf: str = PREEMPTING) -> P
     )
 
 
+async def test_of_no_kinds_none_is_tried(tmp_path: Path) -> None:
+    assert smallest_change(await full_node(tmp_path), "urgent", kinds=()).tried == []
+
+
 async def test_a_priority_that_is_too_low_is_raised_above_who_gives_way(tmp_path: Path) -> None:
     found = smallest_change(await full_node(tmp_path), "urgent", kinds=("priority",))
     assert changed(found) == Change("priority", "default/urgent", "priority", {"": "10"}, {"": "51"})

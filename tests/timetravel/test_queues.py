@@ -441,3 +441,14 @@ async def test_of_a_long_stretch_the_sessions_after_checkpoints_are_decided_agai
     few = explain_queue(busy, "small")
     assert (whole.sampled, few.sampled) == (8, 2)
     assert (few.reasons, few.longest, few.now) == (whole.reasons, whole.longest, whole.now)
+
+
+async def test_a_log_of_which_no_session_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await write_busy_history(tmp_path / "log")
+
+    def unreadable(*_: object, **__: object) -> None:
+        raise LogError("this version cannot read the checkpoint")
+
+    monkeypatch.setattr("vcd.timetravel.history.History.rerun", unreadable)
+    with pytest.raises(LogError, match="cannot read the checkpoint"):
+        explain_queue(tmp_path / "log", "default")

@@ -18,15 +18,19 @@ PAGE = ROOT / "docs" / "timetravel.md"
 EXAMPLES = ROOT / "examples" / "nights"
 
 
-def steps() -> list[tuple[str, list[str]]]:
-    """The commands of the page, each with the lines that it is to print."""
-    found: list[tuple[str, list[str]]] = []
+def steps() -> list[tuple[str, list[str], int]]:
+    """The commands of the page, each with the lines that it is to print and its exit code: 0, or what ``echo $?`` is
+    shown to print after it."""
+    found: list[tuple[str, list[str], int]] = []
     for block in re.findall(r"^```console\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
             if line.startswith("$ "):
-                found.append((line.removeprefix("$ "), []))
+                found.append((line.removeprefix("$ "), [], 0))
             else:
                 found[-1][1].append(line)
+        if found[-1][0] == "echo $?":
+            _, (code,), _ = found.pop()
+            found[-1] = (*found[-1][:2], int(code))
     return found
 
 
@@ -59,18 +63,26 @@ def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("night")
-@pytest.mark.parametrize(("command", "shown"), steps(), ids=[command for command, _ in steps()])
-def test_a_step_prints_what_the_page_says(command: str, shown: list[str]) -> None:
+@pytest.mark.parametrize(("command", "shown", "code"), steps(), ids=[command for command, _, _ in steps()])
+def test_a_step_prints_what_the_page_says(command: str, shown: list[str], code: int) -> None:
     program, *arguments = shlex.split(command)
     assert program == "vcd"
     result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     assert departure(shown, result.stdout.splitlines()) is None, result.stdout
 
 
 def test_the_page_has_a_step_for_each_kind_of_question() -> None:
-    commands = " ".join(command for command, _ in steps())
-    for words in ("explain job", "--change", "explain order", "explain session", "explain queue", "explain eviction"):
+    commands = " ".join(command for command, _, _ in steps())
+    for words in (
+        "explain job",
+        "--change",
+        "explain order",
+        "explain session",
+        "explain queue",
+        "explain eviction",
+        "gate",
+    ):
         assert words in commands
     assert {f"{name}.sqlite" for name in NIGHTS} == {file.name for file in EXAMPLES.glob("*.sqlite")}
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "view": "Show an event log as a page in the browser.",
     "whatif": "Let a log's workload come again under other conditions.",
     "sweep": "Many what-ifs at once.",
+    "gate": "Let a configuration pass, or fail, on a log's workload.",
     "log": "Look into event logs and prove them sound.",
     "conf": "Check and show the scheduler's configuration.",
     "completion": "Print the completion script for a shell.",

@@ -1,10 +1,12 @@
-"""``vcd plan``: one cycle over plain manifests, without a cluster."""
+"""``vcd plan``: one cycle over plain manifests, or over what a running cluster holds."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import importlib
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
@@ -14,6 +16,12 @@ from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import read_manifests, read_text
 from vcd.cli.printing import console
+
+if TYPE_CHECKING:  # what talks to an API server takes longer to import than most plans take
+    from vcd.daemon.listed import Listed
+
+OURS = ("volcano",)
+"""The schedulers whose pods of a cluster are planned unless others are named."""
 
 
 def _moment(context: click.Context, option: click.Parameter, value: str | None) -> datetime.datetime | None:
@@ -35,9 +43,18 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     "--filename",
     "files",
     multiple=True,
-    required=True,
     type=click.Path(allow_dash=True),
     help="A file or folder of manifests, or - for standard input; may be given several times.",
+)
+@click.option("--from-cluster", is_flag=True, help="Plan what a running cluster holds, and change nothing there.")
+@click.option("--kubeconfig", metavar="FILE", help="With --from-cluster: as kubectl finds it unless given.")
+@click.option("--context", metavar="NAME", help="With --from-cluster: the kubeconfig's current one unless given.")
+@click.option(
+    "--scheduler-name",
+    "schedulers",
+    multiple=True,
+    metavar="NAME",
+    help="With --from-cluster: whose pods are planned; volcano unless given. May be repeated.",
 )
 @click.option(
     "--scheduler-conf",
@@ -46,33 +63,51 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
 )
 @click.option("--now", callback=_moment, help="The time to decide for, in RFC 3339; the present unless given.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Orders nodes that are equally good.")
-@click.option("--strict", is_flag=True, help="Take a field that there is none of as an error, not as a warning.")
+@click.option("--strict", is_flag=True, help="Take a field that there is none of, or a kind not listed, as an error.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @says_errors
 def plan(
     files: tuple[str, ...],
+    from_cluster: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    schedulers: tuple[str, ...],
     scheduler_conf: str | None,
     now: datetime.datetime | None,
     seed: int,
     strict: bool,
     output: str,
 ) -> None:
-    """Decide one cycle over manifests and print what it would do, and who waits for what.
+    """Decide one cycle over manifests or a running cluster; print what it would do, and who waits for what.
 
-    Every pending pod is taken as this scheduler's. An object that cannot be used is named on standard error, and
-    the others are planned; so is what plugins find wrong with one, such as a queue whose quota cannot be read.
+    Of manifests, every pending pod is taken as this scheduler's. An object that cannot be used is named on standard
+    error, and the others are planned; so is what plugins find wrong with one, such as a queue whose quota cannot be
+    read.
 
     Workloads (Deployments, sets of pods, Jobs, CronJobs) are planned by the pods that they make, unless
     these are given. What is passed over is named, and so are fields of PodGroups, Queues and Volcano Jobs that there
     are none of.
 
-    Exits with 0, or with 2 where a file cannot be used, or, with --strict, has such a field.
+    With --from-cluster the kinds that the configuration reads are listed with your own kubeconfig and rights. What you
+    may not list is named, with the role that it takes, and what the decision lacks without it.
+
+    Exits with 0, or with 2 where a file or a cluster cannot be used, or, with --strict, has such a field or does not
+    let you list a kind.
     """
+    if from_cluster == bool(files):
+        raise click.UsageError("say what to plan: manifests with -f, or a running cluster with --from-cluster")
+    if not from_cluster and (kubeconfig is not None or context is not None or schedulers):
+        raise click.UsageError("--kubeconfig, --context and --scheduler-name are for --from-cluster")
     if (*files, scheduler_conf).count("-") > 1:
         raise click.UsageError("- (standard input) can be read only once")
     conf = None if scheduler_conf is None else read_text(scheduler_conf)
+    listed: Listed | None = None
     try:
-        result = api.plan(read_manifests(files), conf, now, seed)
+        if from_cluster:
+            listed = _listed(conf, kubeconfig, context, strict=strict)
+            result = api.plan(listed.manifests, conf, now, seed, schedulers or OURS)
+        else:
+            result = api.plan(read_manifests(files), conf, now, seed)
     except api.PolicyError as error:
         raise InvalidConf(scheduler_conf or "the compiled-in configuration", error) from None
     except api.BadObject as error:
@@ -92,12 +127,33 @@ def plan(
         raise Unusable("the manifests have fields that there are none of; leave out --strict to plan without them")
     if output == "json":
         names = ("binds", "evictions", "ungated", "pipelined", "phases", "why", "problems", "notes", "unknown")
-        click.echo(json.dumps({name: getattr(result, name) for name in names}, indent=2, ensure_ascii=False))
+        printed = {name: getattr(result, name) for name in names}
+        if listed is not None:
+            missing = [{name: getattr(one, name) for name in one.__struct_fields__} for one in listed.missing]
+            printed["cluster"] = {"server": listed.server, "context": listed.context, "missing": missing}
+        click.echo(json.dumps(printed, indent=2, ensure_ascii=False))
     else:
-        _print(result)
+        lacking = " of what may be listed; see the warnings" if listed is not None and listed.missing else ""
+        _print(result, lacking)
 
 
-def _print(result: api.PlanResult) -> None:
+def _listed(conf: str | None, kubeconfig: str | None, context: str | None, *, strict: bool) -> Listed:
+    """What a cluster holds; what may not be listed is told. Raises Unusable, PolicyError."""
+    module = importlib.import_module("vcd.daemon.listed")
+    importlib.import_module("vcd.daemon.logs").configure()  # else what is logged goes to standard output
+    try:
+        found: Listed = asyncio.run(module.list_cluster(conf, kubeconfig, context))
+    except module.ClusterError as error:
+        raise Unusable(str(error)) from None
+    click.echo(f"note: {len(found.manifests):,} objects listed at {found.server}", err=True)
+    for missing in found.missing:
+        click.echo(f"{'error' if strict else 'warning'}: {missing.line()}", err=True)
+    if strict and found.missing:
+        raise Unusable("not all that the configuration reads may be listed; leave out --strict to plan without it")
+    return found
+
+
+def _print(result: api.PlanResult, lacking: str = "") -> None:
     out = console()
     pods = Table("pod", "what", "node", box=None, pad_edge=False)
     for pod, node in result.binds.items():
@@ -120,7 +176,7 @@ def _print(result: api.PlanResult) -> None:
         if table.row_count:
             out.print(table)
     if not pods.row_count:
-        out.print("nothing to bind or evict" + (" of what is read; see the notes" if result.notes else ""))
+        out.print("nothing to bind or evict" + (" of what is read; see the notes" if result.notes else lacking))
 
 
 def _gate(reason: dict[str, Any]) -> str:

@@ -32,10 +32,7 @@ def refused(conf: str | None) -> Iterator[None]:
 def print_comparison(comparison: api.Comparison, output: str, report: Path | None) -> None:
     """Print a comparison, and write its report where one is wanted. Raises Unusable."""
     if report is not None:
-        try:
-            report.write_text(api.html_report(comparison), encoding="utf-8")
-        except OSError as error:
-            raise Unusable(f"{report}: {error.strerror or error}") from None
+        write_report(report, api.html_report(comparison))
     if output == "json":
         print_json(comparison)
         return
@@ -45,6 +42,14 @@ def print_comparison(comparison: api.Comparison, output: str, report: Path | Non
     _print_shifts(comparison)
     for note in comparison.notes:
         click.echo(f"note: {note}")
+
+
+def write_report(file: Path, text: str) -> None:
+    """Write a report. Raises Unusable."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Unusable(f"{file}: {error.strerror or error}") from None
 
 
 def print_runs(runs: Sequence[api.Run]) -> None:

@@ -16,13 +16,13 @@ LONGEST = 200
 
 _LONG = 50
 """Characters that a name has at most in a sentence."""
-_JOBS = ("holder", "ahead")
+JOBS = ("holder", "ahead")
 """Roles of the jobs that a sentence names."""
 
 
 def said(diagnosis: Diagnosis) -> str:
     """What a job waits for."""
-    subject = {role: cut(name) if role in _JOBS else name for role, name in diagnosis.subject.items()}
+    subject = {role: cut(name) if role in JOBS else name for role, name in diagnosis.subject.items()}
     return _said(msgspec.structs.replace(diagnosis, subject=subject))
 
 

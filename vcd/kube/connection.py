@@ -104,30 +104,45 @@ async def connect(
     kubeconfig: str | None = None,
     master: str | None = None,
     *,
+    context: str | None = None,
     environ: Mapping[str, str] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Connection:
     """Find the API server.
 
     ``kubeconfig`` names a file, ``master`` a URL that overrides its server (or stands alone, without credentials).
-    With neither: the service account inside a pod, else ``$KUBECONFIG``, else ``~/.kube/config``.
+    With neither: the service account inside a pod, else ``$KUBECONFIG``, else ``~/.kube/config``. ``context`` is one of
+    the kubeconfig's; its current one where none is given.
 
     Raises ConfigurationError when none of them leads to a server.
     """
     environ = os.environ if environ is None else environ
-    load = _choose(kubeconfig, master, environ)
+    load = _choose(kubeconfig, master, context, environ)
     settings = await load(False) if load else _Settings()
     base_url = (master or settings.host).rstrip("/")
     if "://" not in base_url:
         base_url = f"http://{base_url}"  # as client-go takes an address without a scheme
-    context = _ssl_context(settings) if base_url.startswith("https") else None
-    credentials = Credentials(settings, load, context, clock)
-    return Connection(base_url, credentials, context, settings.tls_server_name, settings.proxy)
+    tls = _ssl_context(settings) if base_url.startswith("https") else None
+    credentials = Credentials(settings, load, tls, clock)
+    return Connection(base_url, credentials, tls, settings.tls_server_name, settings.proxy)
 
 
-def _choose(kubeconfig: str | None, master: str | None, environ: Mapping[str, str]) -> Loader | None:
+def contexts_of(kubeconfig: str) -> list[str]:
+    """The names of a kubeconfig's contexts; none of a file that cannot be read as one."""
+    from kubernetes_asyncio.config.kube_config import KubeConfigMerger
+
+    try:
+        merged: Any = KubeConfigMerger(kubeconfig).config
+        return [str(each["name"]) for each in merged.value["contexts"]]
+    except Exception:  # noqa: BLE001 - whatever the file is; what is wrong with it is said where it is used
+        return []
+
+
+def _choose(
+    kubeconfig: str | None, master: str | None, context: str | None, environ: Mapping[str, str]
+) -> Loader | None:
     if not kubeconfig and not master:
-        if environ.get("KUBERNETES_SERVICE_HOST"):
+        if environ.get("KUBERNETES_SERVICE_HOST") and context is None:
             return _in_cluster(environ)
         kubeconfig = environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
         if not any(path.exists() for path in _files(kubeconfig)):
@@ -138,7 +153,7 @@ def _choose(kubeconfig: str | None, master: str | None, environ: Mapping[str, st
         return None
     if not any(path.exists() for path in _files(kubeconfig)):
         raise ConfigurationError(f"kubeconfig {kubeconfig} does not exist")
-    return _Kubeconfig(kubeconfig).load
+    return _Kubeconfig(kubeconfig, context).load
 
 
 def _files(kubeconfig: str) -> list[Path]:
@@ -163,13 +178,14 @@ def _ssl_context(settings: _Settings) -> ssl.SSLContext:
 class _Kubeconfig:
     """A kubeconfig file (or several, as $KUBECONFIG lists them)."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, context: str | None = None) -> None:
         self._path = path
+        self._context = context
         self._settings = _Settings()
         self._loader: Any = None
 
     async def load(self, refused: bool) -> _Settings:
-        """The settings of the current context. An exec plugin is run again only when its token expires."""
+        """The settings of the context. An exec plugin is run again only when its token expires."""
         from kubernetes_asyncio.config import load_kube_config
 
         try:
@@ -181,7 +197,9 @@ class _Kubeconfig:
             settings = _Settings()
             # an OIDC token that was renewed is written back for kubectl's sake, where that is allowed
             writable = all(os.access(path, os.W_OK) for path in _files(self._path))
-            self._loader = await load_kube_config(self._path, client_configuration=settings, persist_config=writable)
+            self._loader = await load_kube_config(
+                self._path, self._context, client_configuration=settings, persist_config=writable
+            )
         except Exception as error:
             raise ConfigurationError(f"kubeconfig {self._path}: {error or type(error).__name__}") from error
         self._settings = settings

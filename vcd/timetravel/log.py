@@ -5,7 +5,7 @@ What only some questions need is imported by those, since importing all takes as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -88,11 +88,12 @@ class Log:
 
         return explain_queue(self.history, name, first, last, samples=samples)
 
-    def session(self, number: int | str = "last") -> SessionExplanation:
-        """What a session found new and decided, and how it differs from its neighbours."""
+    def session(self, number: int | str = "last", seen: Callable[[str, str], bool] | None = None) -> SessionExplanation:
+        """What a session found new and decided, and how it differs from its neighbours; with ``seen`` only what that
+        says yes to by kind and key."""
         from vcd.timetravel.why.sessions import explain_session
 
-        return explain_session(self.history, number)
+        return explain_session(self.history, number, seen)
 
     def eviction(
         self, name: str, namespace: str = "default", session: int | None = None, since: int = 0
@@ -151,12 +152,12 @@ class LoggedJob:
         """The last session in which it waited, by what sessions say."""
         return self._waits[-1].last if self._waits else None
 
-    def verdict(self, *, change: bool = False) -> Verdict:
-        """Why it waits, in a sentence; with ``change`` the smallest change is searched, too. Raises NotFound where it
-        never waited."""
+    def verdict(self, *, change: bool = False, seen: Callable[[str, str], bool] | None = None) -> Verdict:
+        """Why it waits, in a sentence; with ``change`` the smallest change is searched, too. With ``seen`` other jobs
+        are named only if that says yes to their kind and key. Raises NotFound where it never waited."""
         from vcd.timetravel.why.verdict import verdict_on, with_fix
 
-        found = verdict_on(self._history, self.key, self._waits, self._window)
+        found = verdict_on(self._history, self.key, self._waits, self._window, seen)
         return with_fix(found, self.change(found.session)) if change else found
 
     def obstacles(self, session: int | None = None) -> Obstacles:
@@ -174,7 +175,7 @@ class LoggedJob:
         from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, smallest_change
 
         most = MOST_DECISIONS if most_decisions is None else most_decisions
-        return smallest_change(self._history, self.key, self._asked(session), kinds or KINDS, most)
+        return smallest_change(self._history, self.key, self._asked(session), KINDS if kinds is None else kinds, most)
 
     def _asked(self, session: int | None) -> int | None:
         """The session that is asked about; None where it waits in none of all."""

@@ -77,23 +77,27 @@ def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.val
     Workloads whose pods are not given are taken as these make pods of them. Objects of other kinds than ``kinds`` are
     passed over. Order does not matter.
     """
-    return _described(list(flatten(manifests)), kinds)[0]
+    return _described(list(flatten(manifests)), kinds, None)[0]
 
 
-def _described(manifests: list[Manifest], kinds: Collection[Kind]) -> tuple[ClusterState, list[str]]:
-    """The state, and what was passed over."""
+def _described(
+    manifests: list[Manifest], kinds: Collection[Kind], schedulers: Collection[str] | None
+) -> tuple[ClusterState, list[str]]:
+    """The state, and what was passed over; ``schedulers`` are those of `plan`."""
     known = [defaulted(manifest, kinds) for manifest in manifests]
     state = ClusterState()
-    state.apply(1, ev.PolicyLoaded("", "", EVERY_SCHEDULER.as_text()))
+    settings = EVERY_SCHEDULER if schedulers is None else Settings(scheduler_names=tuple(schedulers))
+    state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
     entries: list[tuple[str, str, str, bytes | str]] = []  # kind, key, of which pod it is implied, payload or fault
-    workloads = [manifest for manifest in known if is_workload(manifest)]
+    # the pods of a cluster's workloads are listed themselves, and more would be of no use to it
+    workloads = [manifest for manifest in known if is_workload(manifest)] if schedulers is None else []
     work, bad = _worked_out(workloads, owners_in(known))
     entries.extend(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups)
     entries.extend(("Pod", pod.key, "", encode_payload(pod)) for pod in _with_priorities(work.pods, known))
     for manifest in (*known, *default_queues(known)):
         for read in _readers(manifest, kinds):
             try:
-                entries.extend(_entries(manifest, read))
+                entries.extend(_entries(manifest, read, schedulers))
             except BadObject as error:
                 entries.append((error.kind, error.key, "", error.message))
     unusable = {(kind, key) for kind, key, _, content in bad}
@@ -148,11 +152,11 @@ def _with_priorities(pods: Iterable[Pod], manifests: Iterable[Manifest]) -> Iter
             yield pod
 
 
-def _entries(manifest: Any, read: Kind) -> list[tuple[str, str, str, bytes]]:
+def _entries(manifest: Any, read: Kind, schedulers: Collection[str] | None) -> list[tuple[str, str, str, bytes]]:
     """The object of a manifest, and the group that is implied. Raises BadObject."""
     kind, obj, _ = from_manifest(manifest, (read,))
     groups: list[Object] = []
-    if isinstance(obj, Pod):
+    if isinstance(obj, Pod) and (schedulers is None or obj.spec.scheduler_name in schedulers):
         groups, obj = _grouped(with_limits_as_requests(obj))
     return [
         (kind, obj.key, "", encode_payload(obj)),
@@ -171,15 +175,28 @@ def _grouped(pod: Pod) -> tuple[list[Object], Pod]:
     return [group], in_group(pod, group.metadata.name)
 
 
-def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> PlanResult:
-    """One cycle over manifests at ``now`` (nanoseconds since the epoch)."""
+def plan(
+    manifests: Iterable[Any],
+    policy: Policy,
+    now: int,
+    seed: int = 0,
+    schedulers: Collection[str] | None = None,
+) -> PlanResult:
+    """One cycle over manifests at ``now`` (nanoseconds since the epoch).
+
+    With ``schedulers`` they are all that a cluster lists: pods of these schedulers are ours, workloads have the pods
+    that are listed, and fields were checked by the API server. None: manifests of people, whose every pending pod is
+    ours.
+    """
     given = list(flatten(manifests))
-    state, notes = _described(given, kinds_read(policy))
+    state, notes = _described(given, kinds_read(policy), schedulers)
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     execution.take_problems(framework_of(session), kinds(), None)
     result = _result_of(state, plan_of(session))
     result.notes.extend(notes)
-    result.unknown.extend(f"{called(manifest)}: {words}" for manifest in given for words in unknown_fields(manifest))
+    if schedulers is None:
+        unknown = (f"{called(manifest)}: {words}" for manifest in given for words in unknown_fields(manifest))
+        result.unknown.extend(unknown)
     for name, found in session.problems.items():
         if isinstance(found, Exception):
             result.faults.append(f"{name}: problems: {type(found).__name__}: {found}")

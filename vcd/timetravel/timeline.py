@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -47,28 +47,33 @@ def ends(history: History) -> Ends:
     return Ends(reader.head(), reader.last_time() // _MILLISECOND, first, reader.last_session() if first else 0)
 
 
-def session_lines(history: History, first: int, last: int) -> Iterator[SessionLine]:
-    """The sessions from one number to another, in order. Raises LogError."""
-    return (_line(history.reader, info) for info in history.reader.sessions(first, last))
+def session_lines(
+    history: History, first: int, last: int, seen: Callable[[str, str], bool] = lambda kind, key: True
+) -> Iterator[SessionLine]:
+    """The sessions from one number to another, in order; counted are pods and groups of which ``seen`` says so, by
+    their kinds and keys. Raises LogError."""
+    return (_line(history.reader, info, seen) for info in history.reader.sessions(first, last))
 
 
-def _line(reader: LogReader, info: SessionInfo) -> SessionLine:
+def _line(reader: LogReader, info: SessionInfo, seen: Callable[[str, str], bool]) -> SessionLine:
     try:
         # the row itself is asked for, not the session by its number, which would look the row up once more
         (record,) = (logged.event for logged in reader.read(info.sequence - 1, info.sequence))
         assert isinstance(record, ev.SessionDecided)
-        plan = record.accepted()
+        plan, decided = record.accepted(), ev.decode_plan(record.plan).statements
     except msgspec.MsgspecError as error:
         raise LogError(f"event log {reader.path}: this version cannot read session {info.number}: {error}") from error
-    verbs = Counter(operation.verb for statement in plan.statements for operation in statement.operations)
+    operations = (operation for statement in plan.statements for operation in statement.operations)
+    verbs = Counter(operation.verb for operation in operations if seen("Pod", operation.key))
+    groups = [group for group in plan.groups if seen("PodGroup", group.key)]
     return SessionLine(
         number=info.number,
         time=record.now // _MILLISECOND,
         binds=verbs["bind"],
         evictions=verbs["evict"],
         held=verbs["pipeline"],
-        admitted=sum(group.phase in _ADMITTED and group.was in ("", "Pending") for group in plan.groups),
-        waiting=len({waiting.group for waiting in plan.waiting}),
-        stale=len(record.stale),
+        admitted=sum(group.phase in _ADMITTED and group.was in ("", "Pending") for group in groups),
+        waiting=sum(seen("PodGroup", group) for group in {waiting.group for waiting in plan.waiting}),
+        stale=sum(seen("PodGroup", decided[number].group) for number, _ in record.stale),
         faults=len(plan.faults),
     )

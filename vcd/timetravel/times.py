@@ -38,6 +38,22 @@ def time_of(reader: LogReader, text: str) -> int:
     return found
 
 
+def span_of(text: str) -> int:
+    """A length of time in ns, such as 90m, 7d or 1d12h. Raises BadTime."""
+    match = _SPAN.fullmatch(text.strip())
+    try:
+        found = None if match is None else _span(match)
+    except ValueError:
+        found = None
+    if not found:
+        raise BadTime(f"{text!r} is no length of time; write one such as 90m, 7d or 1d12h")
+    return found
+
+
+def _span(match: re.Match[str]) -> int:
+    return int(match[1] or 0) * _DAY + (parse_duration(match[2]) if match[2] else 0)
+
+
 def _moment(text: str, end: int) -> int | None:
     if match := _RFC3339.fullmatch(text):
         day, clock, fraction, zone = match.groups()
@@ -49,7 +65,7 @@ def _moment(text: str, end: int) -> int | None:
         found = _nanoseconds(day_of_end.replace(hour=hour, minute=minute, second=second)) + _fraction(match[4])
         return found if found <= end else found - _DAY
     if text and (match := _SPAN.fullmatch(text)):
-        return end - int(match[1] or 0) * _DAY - (parse_duration(match[2]) if match[2] else 0)
+        return end - _span(match)
     return None
 
 

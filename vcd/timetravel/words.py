@@ -9,6 +9,8 @@ from vcd.model import events as ev
 from vcd.model.words import quantities_in_words, rfc3339
 from vcd.scheduling.framework.reasons import Told, told
 
+ANOTHER = "a job of another namespace"
+"""What a job is called whose name is not to be told."""
 UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What the name of a group that was made for a Volcano Job ends in."""
 

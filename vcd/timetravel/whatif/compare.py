@@ -110,6 +110,8 @@ class Variant(msgspec.Struct, frozen=True):
     conf: str | None = None
     edits: Edits = msgspec.field(default_factory=Edits)
     seed: int = 0
+    logged: bool = False
+    """``conf`` was in force: it is read as what a log holds is, though this version would refuse it anew."""
 
     @property
     def words(self) -> str:
@@ -148,13 +150,17 @@ def whatif(
         shifts=_shifts(runs),
         accuracy=how_well,
         estimated=estimated,
-        notes=_notes(estimated, how_well, [read_policy(work.policy, logged=True), *policies]),
+        notes=caveats(estimated, how_well, [read_policy(work.policy, logged=True), *policies]),
     )
 
 
 def policy_of(variant: Variant, work: Workload) -> Policy:
     """The variant's configuration, or the workload's own. Raises PolicyError."""
-    return read_policy(work.policy, logged=True) if variant.conf is None else read_policy(variant.conf)
+    return (
+        read_policy(work.policy, logged=True)
+        if variant.conf is None
+        else read_policy(variant.conf, logged=variant.logged)
+    )
 
 
 def simulated(
@@ -195,7 +201,7 @@ def _happened(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[
     """What a measure is to be told, with the times; at one time in this order."""
     for time, event in [*((work.begin, event) for event in work.base), *work.changes]:
         if isinstance(event, ev.ObjectPut | ev.ObjectGone) and event.kind == "Node":
-            yield time, partial(measure.node, time, event.key, _room(event))
+            yield time, partial(measure.node, time, event.key, room(event))
     for life in work.groups.values():
         yield life.arrived, partial(measure.group, life.arrived, life, work.queue_of(life.key))
     for unit in work.units:
@@ -215,7 +221,7 @@ def _happened(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[
             yield unit.ended, partial(measure.ends, unit.ended, unit, unit.place if unit.bound is not None else "")
 
 
-def _room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
+def room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
     """What a node may give from now on; nothing of one that is gone or that nobody can read."""
     node = shown(event)
     try:
@@ -295,18 +301,21 @@ def _parts(used: Course, total: Course, until: int) -> Points:
 def _shifts(runs: Sequence[Run]) -> list[Shift]:
     """The jobs of each run that wait most otherwise than in the baseline; who never starts comes first."""
     baseline = next(run for run in runs if run.name == BASELINE)
-    found = []
+    found: list[Shift] = []
     for run in runs:
         if run.name in (RECORDED, BASELINE):
             continue
-        shifts = []
-        for job, (queue, wait) in run.jobs.items():
-            before = baseline.jobs.get(job, (queue, None))[1]
-            if wait != before:
-                shifts.append(Shift(run.name, job, queue, before, wait))
-        shifts.sort(key=lambda shift: (-_by_how_much(shift), shift.job))
-        found.extend(shifts[:_NAMED_JOBS])
+        waits = (
+            (job, queue, baseline.jobs.get(job, (queue, None))[1], wait) for job, (queue, wait) in run.jobs.items()
+        )
+        found.extend(largest(Shift(run.name, *each) for each in waits))
     return found
+
+
+def largest(shifts: Iterable[Shift]) -> list[Shift]:
+    """Those that wait otherwise at all, the largest changes first, as many as are named."""
+    changed = [shift for shift in shifts if shift.wait != shift.baseline]
+    return sorted(changed, key=lambda shift: (-_by_how_much(shift), shift.job))[:_NAMED_JOBS]
 
 
 def _by_how_much(shift: Shift) -> float:
@@ -315,7 +324,7 @@ def _by_how_much(shift: Shift) -> float:
     return abs(shift.wait - shift.baseline)
 
 
-def _notes(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy]) -> list[str]:
+def caveats(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy]) -> list[str]:
     """How far the runs can be trusted: what is estimated, and what a simulated cluster has not."""
     names = sorted({option.name for policy in policies for tier in policy.tiers for option in tier})
     on = [plugins()[name] for name in names]

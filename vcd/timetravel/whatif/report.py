@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from vcd.model.words import span_in_words
-from vcd.timetravel.whatif.compare import RECORDED, Comparison, Points, Run, Waits
+from vcd.timetravel.whatif.compare import RECORDED, Comparison, Points, Run, Shift, Waits
+from vcd.timetravel.whatif.gate import (
+    Gated,
+    change_in_words,
+    judgement_in_words,
+    spread_in_words,
+    summary,
+    told_figures,
+)
 from vcd.timetravel.words import moment
 
 _WIDTH, _HEIGHT = 860, 220
@@ -33,18 +41,44 @@ def html_report(comparison: Comparison) -> str:
     title = f"What if: {', '.join(run.name for run in comparison.runs[2:]) or 'as it was'}"
     span = f"{moment(comparison.begin)} to {moment(comparison.end)}"
     parts = [
-        f"<h1>{escape(title)}</h1>",
         f"<p>{escape(comparison.file)}: {comparison.pods:,} pods, {span}</p>",
         _table(comparison.runs),
         *_plots(comparison.runs),
-        _shifts(comparison),
-        _notes(comparison),
+        _shifts(comparison.shifts),
+        _notes(comparison.notes),
     ]
+    return _page(title, parts)
+
+
+def gate_report(found: Gated) -> str:
+    """The report of a gate: the verdict with its conditions, the figures, the course of the first seed's runs."""
+    gate = found.gate
+    title = f"{gate.new} {'passed' if gate.passed else 'failed'} against {gate.old}"
+    judged = [
+        ("FAILED" if one.failed else "passed", one.text, judgement_in_words(one).partition(": ")[2])
+        for one in gate.conditions
+    ]
+    figures = [
+        (one.name, spread_in_words(one.old, one.unit), spread_in_words(one.new, one.unit), change_in_words(one))
+        for one in told_figures(gate)
+    ]
+    parts = [
+        f"<p>{escape(summary(gate))}</p>",
+        _html_table(("", "fails if", "figures"), judged),
+        _html_table(("median (over the seeds)", f"old: {gate.old}", f"new: {gate.new}", "change"), figures),
+        *_plots([found.old_runs[0], found.new_runs[0]]),
+        _shifts(gate.shifts),
+        _notes(gate.notes),
+    ]
+    return _page(title, parts)
+
+
+def _page(title: str, parts: Sequence[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(parts)
+        + "\n".join([f"<h1>{escape(title)}</h1>", *parts])
         + "\n</body></html>\n"
     )
 
@@ -88,18 +122,16 @@ def _waits(waits: Waits | None) -> str:
     return "" if waits is None else f"{span_in_words(waits.median)}, {span_in_words(waits.p95)}"
 
 
-def _shifts(comparison: Comparison) -> str:
-    if not comparison.shifts:
+def _shifts(shifts: Sequence[Shift]) -> str:
+    if not shifts:
         return "<h2>Jobs</h2><p>No job waits otherwise than in the baseline.</p>"
-    rows = [
-        (one.job, one.queue, one.run, span_in_words(one.baseline), span_in_words(one.wait)) for one in comparison.shifts
-    ]
+    rows = [(one.job, one.queue, one.run, span_in_words(one.baseline), span_in_words(one.wait)) for one in shifts]
     table = _html_table(("job", "queue", "run", "baseline", "wait"), rows)
     return f"<h2>Jobs whose wait changes most</h2>{table}"
 
 
-def _notes(comparison: Comparison) -> str:
-    lines = "".join(f"<p>{escape(line)}</p>" for line in comparison.notes)
+def _notes(notes: Sequence[str]) -> str:
+    lines = "".join(f"<p>{escape(line)}</p>" for line in notes)
     return f"<h2>Notes</h2>{lines}" if lines else ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,10 +18,25 @@ from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import Run, Variant, policy_of, simulated
 from vcd.timetravel.whatif.edits import edited
 from vcd.timetravel.whatif.measure import GPU
-from vcd.timetravel.whatif.workload import workload_of
+from vcd.timetravel.whatif.workload import Workload, workload_of
 
 _CONNECT = 5
 """Seconds in which an engine's scheduler has to answer."""
+
+
+class Stretch(NamedTuple):
+    """What of a log is run: from the state after one event (None: its oldest) to another (None: its end)."""
+
+    after: int | None = None
+    until: int | None = None
+
+    def workload(self, reader: LogReader) -> Workload:
+        """What the log holds of it. Raises LogError."""
+        return workload_of(reader, self.until, self.after)
+
+
+WHOLE = Stretch()
+"""All of a log."""
 
 
 class Sweep(msgspec.Struct):
@@ -48,23 +63,26 @@ def sweep(
     period: int = PERIOD,
     gpu: str = GPU,
     scheduler: str | None = None,
+    stretch: Stretch = WHOLE,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
-    """Run a log's workload under each variant.
+    """Run a log's workload, or that of a ``stretch`` of it, under each variant.
 
     ``jobs`` processes work at once (None: one for each processor); with ``scheduler``, the address of a Dask scheduler,
     its workers do, and must be able to read ``path``. ``progress`` is told the name of each run that is done. Raises
     LogError, PolicyError, EditError before the first run, and ModuleNotFoundError where Dask is not installed.
     """
     with LogReader(path) as reader:
-        work = workload_of(reader)
+        work = stretch.workload(reader)
     for variant in variants:
         policy_of(variant, work)
         edited(work, variant.edits)
     runs: dict[int, Run] = {}
     with _executor(jobs, scheduler) as executor:
         with kept_from_ctrl_c():
-            futures = {executor.submit(_one, str(path), one, period, gpu): place for place, one in enumerate(variants)}
+            futures = {
+                executor.submit(_one, str(path), one, period, gpu, stretch): place for place, one in enumerate(variants)
+            }
         for future in as_completed(futures):
             place = futures[future]
             runs[place] = future.result()
@@ -72,10 +90,10 @@ def sweep(
     return Sweep(str(path), [runs[place] for place in sorted(runs)])
 
 
-def _one(path: str, variant: Variant, period: int, gpu: str) -> Run:
+def _one(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch) -> Run:
     """One run, in a worker."""
     with LogReader(path) as reader:
-        work = workload_of(reader)
+        work = stretch.workload(reader)
     return simulated(edited(work, variant.edits), variant, period, gpu)
 
 

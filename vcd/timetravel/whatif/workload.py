@@ -106,13 +106,24 @@ class Workload(msgspec.Struct):
         return {key: times[minimum - 1] for key, times, minimum in known if len(times) >= minimum}
 
 
-def workload_of(reader: LogReader, until: int | None = None) -> Workload:
-    """What a log holds, from its oldest state to its end or an event. Raises LogError."""
-    history, first = History(reader), reader.oldest()
+def workload_of(reader: LogReader, until: int | None = None, after: int | None = None) -> Workload:
+    """What a log holds, from its oldest state, or the state after an event, to its end or an event. Raises LogError."""
+    history, first = History(reader), reader.oldest() if after is None else after
     begin = next((logged.time for logged in reader.read(first, first + 1)), reader.last_time())
-    listener = _Listener(begin, history.oldest())
+    listener = _Listener(begin, history.oldest() if after is None else history.state(after, jump=True))
     history.tell(listener, first, until)
-    return listener.done()
+    work = listener.done()
+    if after is not None:
+        for unit in work.units:
+            if unit.node and unit.bound == begin:
+                unit.bound = _bind_before(reader, unit.key, begin)
+    return work
+
+
+def _bind_before(reader: LogReader, pod: str, time: int) -> int:
+    """When a pod was last bound before a time at which it is on its node; that time where the log does not say."""
+    binds = [one.time for one in reader.operations_of(pod) if one.verb == "bind" and one.time <= time]
+    return max(binds, default=time)
 
 
 class _Listener:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from vcd.eventlog import LogReader, SessionInfo
+from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
@@ -207,6 +207,8 @@ class _Samples:
         self._starts: list[int] = []
         self.spans: list[QueueSpan] = []
         self.failed: list[str] = []
+        self.unreadable: LogError | None = None
+        """Why the last session that could not be read was not."""
         self.count = 0
 
     def take(self, history: History, info: SessionInfo) -> None:
@@ -214,6 +216,7 @@ class _Samples:
         try:
             _, session = history.rerun(info.number)
         except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+            self.unreadable = error if isinstance(error, LogError) else self.unreadable
             self.failed.append(f"deciding session {info.number} again fails with {type(error).__name__}: {error}")
             return
         self.count += 1
@@ -288,6 +291,8 @@ def _explained(
     figures = _Samples(name)
     for info in _chosen(reader, infos, samples):
         figures.take(history, info)
+    if figures.unreadable is not None and not figures.count:
+        raise figures.unreadable
     figures.finish(end)
     return QueueExplanation(
         name, infos[0].number, infos[-1].number, moment(infos[0].time), moment(end),

@@ -22,7 +22,7 @@ from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.words import moment, operation_in_words, place_in_words, status_in_words
+from vcd.timetravel.words import ANOTHER, moment, operation_in_words, place_in_words, status_in_words
 
 _SHOWN = 12
 """How many entries of a list become lines."""
@@ -368,16 +368,18 @@ class _Beside(msgspec.Struct, frozen=True):
     waits: dict[Place, str]
 
     @classmethod
-    def of(cls, info: SessionInfo, record: ev.SessionDecided, waits: Mapping[str, Waits]) -> _Beside:
+    def of(cls, info: SessionInfo, record: ev.SessionDecided, waits: Mapping[str, Waits], seen: Seen) -> _Beside:
         accepted = record.accepted().statements
         operations: dict[Place, str] = {
             (one.verb, one.key, one.node, one.reason): operation_in_words(one)
             for statement in accepted
             for one in statement.operations
+            if seen("Pod", one.key)
         }
         kinds: dict[Place, str] = {
             (group, *place): f"{group} waits at {words}"
             for group, reasons in waits.items()
+            if seen("PodGroup", group)
             for place, words in kinds_of(reasons).items()
         }
         return cls(info, operations, kinds)
@@ -399,18 +401,24 @@ def _only(here: Mapping[Place, str], there: Mapping[Place, str]) -> tuple[list[s
     return ours, [words for place, words in there.items() if place not in here]
 
 
-def explain_session(history: History, number: int | str = 0) -> SessionExplanation:
+Seen = Callable[[str, str], bool]
+"""Whether an object may be told of, by its kind and key."""
+
+
+def explain_session(history: History, number: int | str = 0, seen: Seen | None = None) -> SessionExplanation:
     """Explain a session of a log: what was new to it, what it decided, what became of it, and how the sessions before
     and after it differ.
 
-    ``number`` 0 or "last" is the last session. Raises NotFound when there is no such session, naming those there are,
-    and LogError for what the log does not hold.
+    ``number`` 0 or "last" is the last session. With ``seen`` only what that says yes to is told and counted: of an
+    eviction the pod, though not for whom, of news and queues those of kinds that it knows, and nothing of plugins that
+    failed, of the world outside, and of what a repetition comes to. Raises NotFound when there is no such session,
+    naming those there are, and LogError for what the log does not hold.
     """
     infos = list(history.reader.sessions())
     index = _index_of(history.reader, infos, number)
     before = infos[index - 1] if index else None
     after = infos[index + 1] if index + 1 < len(infos) else None
-    return _explained(history, before, infos[index], after)
+    return _explained(history, before, infos[index], after, seen)
 
 
 def _index_of(reader: LogReader, infos: Sequence[SessionInfo], number: int | str) -> int:
@@ -429,27 +437,28 @@ def _index_of(reader: LogReader, infos: Sequence[SessionInfo], number: int | str
 
 
 def _explained(
-    history: History, before: SessionInfo | None, info: SessionInfo, after: SessionInfo | None
+    history: History, before: SessionInfo | None, info: SessionInfo, after: SessionInfo | None, seen: Seen | None
 ) -> SessionExplanation:
-    reader = history.reader
-    previous = None if before is None else _beside(history, before)
+    reader, shows = history.reader, seen or (lambda kind, key: True)
+    previous = None if before is None else _beside(history, before, shows)
     # the last event that is not new to it: what the session before saw, or the beginning of the log
     start = min(reader.oldest(), info.head) if before is None else before.head
-    seen = Sight.of(history.state(start, jump=True)) if start else Sight()
+    old = Sight.of(history.state(start, jump=True)) if start else Sight()
     state = history.state(info.head, jump=True)
-    news = [*news_of_objects(seen, Sight.of(state)), *news_of_calls(history, start, info.head)]
+    news = [*news_of_objects(old, Sight.of(state)), *news_of_calls(history, start, info.head)]
     record = reader.session(info.number)
     plan = ev.decode_plan(record.plan)
     known = dict(state.waiting)
     waits = ev.waits_after(known, plan.waiting)
-    here = _Beside.of(info, record, waits)
+    here = _Beside.of(info, record, waits, shows)
+    groups = [one for one in plan.groups if shows("PodGroup", one.key)]
     explanation = SessionExplanation(
         info.number, moment(info.time), moment(info.now), info.head, info.epoch, info.policy, news,
         decided=_decided(history, info, record, state),
-        admitted=[one.key for one in plan.groups if one.phase == "Inqueue" and one.was in ("", "Pending")],
-        phases=[status_in_words(one) for one in plan.groups],
-        waiting=_wait_changes(known, waits),
-        still=_still(waits),
+        admitted=[one.key for one in groups if one.phase == "Inqueue" and one.was in ("", "Pending")],
+        phases=[status_in_words(one) for one in groups],
+        waiting=[change for change in _wait_changes(known, waits) if shows("PodGroup", change.group)],
+        still=_still({group: found for group, found in waits.items() if shows("PodGroup", group)}),
         queues=[],
         meanwhile=info.sequence - info.head - 1,
         faults=list(plan.faults),
@@ -458,14 +467,42 @@ def _explained(
     )  # fmt: skip
     _decide_again(history, explanation, record)
     explanation.previous = None if previous is None else here.against(previous)
-    explanation.next = None if after is None else here.against(_beside(history, after))
-    return explanation
+    explanation.next = None if after is None else here.against(_beside(history, after, shows))
+    return explanation if seen is None else _only_seen(explanation, seen)
 
 
-def _beside(history: History, info: SessionInfo) -> _Beside:
+def _only_seen(whole: SessionExplanation, seen: Seen) -> SessionExplanation:
+    """Without decisions, news and queues that are not to be told of; groups are chosen already."""
+    decided = [one for one in (_seen_of(one, seen) for one in whole.decided) if one is not None]
+    news = [one for one in (_news_seen(one, seen) for one in whole.news) if one is not None]
+    queues = [queue for queue in whole.queues if seen("Queue", queue.queue)]
+    return msgspec.structs.replace(whole, decided=decided, news=news, queues=queues, faults=[], outside=[], again="")
+
+
+def _seen_of(decided: Decided, seen: Seen) -> Decided | None:
+    """A statement as whom it moves may read it; None where it moves nothing of theirs."""
+    evictions = [one for one in decided.evictions if seen("Pod", one.pod)]
+    if seen("PodGroup", decided.group):
+        own = len(evictions) == len(decided.evictions)
+        return msgspec.structs.replace(decided, evictions=evictions, failures=decided.failures if own else [])
+    if not evictions:
+        return None
+    evictions = [msgspec.structs.replace(one, for_group=ANOTHER, for_queue="") for one in evictions]
+    return Decided(decided.statement, decided.action, ANOTHER, "", evictions=evictions)
+
+
+def _news_seen(new: New, seen: Seen) -> New | None:
+    if new.kind in ("configuration", "leadership"):
+        return new
+    shown = [(number, key) for number, key in enumerate(new.keys) if seen(new.kind, key)]
+    details = [new.details[number] for number, _ in shown if number < len(new.details)]
+    return msgspec.structs.replace(new, keys=[key for _, key in shown], details=details) if shown else None
+
+
+def _beside(history: History, info: SessionInfo, seen: Seen) -> _Beside:
     record = history.reader.session(info.number)
     known = history.state(info.head, jump=True).waiting
-    return _Beside.of(info, record, ev.waits_after(known, ev.decode_plan(record.plan).waiting))
+    return _Beside.of(info, record, ev.waits_after(known, ev.decode_plan(record.plan).waiting), seen)
 
 
 def _asked(record: ev.SessionDecided) -> list[str]:

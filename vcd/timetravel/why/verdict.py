@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from vcd.diagnosis.case import Diagnosis, Served, served
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
 from vcd.diagnosis.funnel import Funnel, FunnelLine
 from vcd.diagnosis.spans import HeldFor, WholeWait, dominant
-from vcd.diagnosis.verdictwords import cut, said, shortened
+from vcd.diagnosis.verdictwords import JOBS, cut, said, shortened
 from vcd.diagnosis.waiting import pending_task
 from vcd.eventlog.reader import LAST
 from vcd.model.events import ObjectGone
@@ -29,7 +29,7 @@ from vcd.state.records import seconds_of
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.waits import wait_at
-from vcd.timetravel.words import moment
+from vcd.timetravel.words import ANOTHER, moment
 
 if TYPE_CHECKING:
     from vcd.timetravel.why.counterfactual import Counterfactual
@@ -137,9 +137,16 @@ def with_fix(verdict: Verdict, found: Counterfactual) -> Verdict:
     return msgspec.structs.replace(verdict, fix=fix, verified=True, text=text)
 
 
-def verdict_on(history: History, group: str, waits: list[WholeWait], window: LogWindow = WHOLE) -> Verdict:
-    """The verdict on the last of a job's waits in the window, by its group's key. Raises NotFound where it never
-    waited, and LogError for what the log does not hold."""
+def verdict_on(
+    history: History,
+    group: str,
+    waits: list[WholeWait],
+    window: LogWindow = WHOLE,
+    seen: Callable[[str, str], bool] | None = None,
+) -> Verdict:
+    """The verdict on the last of a job's waits in the window, by its group's key. Other jobs are named if ``seen``
+    (None: all) says yes to their kind and key. Raises NotFound where it never waited, and LogError for what the log
+    does not hold."""
     if not waits:
         return _without_pods(history, group, window)
     *earlier, wait = waits
@@ -153,6 +160,8 @@ def verdict_on(history: History, group: str, waits: list[WholeWait], window: Log
     diagnosis = found.diagnosis
     if "ahead" in diagnosis.subject:
         diagnosis = _with_key(history, diagnosis, group, wait.first, wait.last)
+    if seen is not None:
+        diagnosis = _without_others(diagnosis, seen)
     still = wait.last == window.last_session(history.reader) and wait.end >= window.end(history.reader)
     verb, session = "waits" if still else "waited", found.held.span.last
     return msgspec.structs.replace(
@@ -161,6 +170,15 @@ def verdict_on(history: History, group: str, waits: list[WholeWait], window: Log
         earlier_waited=sum(one.length for one in earlier) / _SECOND,
         looked=round(found.looked / wait.length, 3),
     )
+
+
+def _without_others(diagnosis: Diagnosis, seen: Callable[[str, str], bool]) -> Diagnosis:
+    """Without the names of jobs that are not to be told, nor what the order says of them."""
+    hidden = [role for role in JOBS if role in diagnosis.subject and not seen("PodGroup", diagnosis.subject[role])]
+    subject = {role: ANOTHER if role in hidden else name for role, name in diagnosis.subject.items()}
+    if "ahead" in hidden:
+        subject.pop("key", None)
+    return msgspec.structs.replace(diagnosis, subject=subject)
 
 
 def _made(group: str, found: Diagnosis, since: int, waited: int, held: int, session: int, verb: str) -> Verdict:

@@ -1,0 +1,144 @@
+"""``vcd gate``: what it prints, how it exits, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from tests import dsl
+from tests.timetravel.plays import CONF, Work, play
+from vcd.cli import main
+from vcd.timetravel.whatif import gate as gates
+
+PASSES, FAILS = "wait.max > +10%", "wait.max < +0%"
+"""Of the packed configuration, under which nobody waits."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log in which wide waits 20 s since two small jobs are on a node each, and a configuration that packs them."""
+    path = tmp_path_factory.mktemp("gate")
+    work = [Work("small-0", 0, 30), Work("small-1", 1, 60), Work("wide", 10, 20, cpu=2)]
+    asyncio.run(play(path / "events.sqlite", [dsl.node(f"n{i}", cpu=2) for i in range(2)], work, seconds=62))
+    (path / "spread.conf").write_text(CONF)
+    (path / "packed.conf").write_text(CONF.replace("nodeorder", "binpack"))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def run(*arguments: object, fail_if: tuple[str, ...] = (PASSES,), new: str = "packed.conf") -> Result:
+    """Run ``vcd gate`` with one seed; a traceback fails the test."""
+    conditions = [word for each in fail_if for word in ("--fail-if", each)]
+    given = ["gate", "--event-log", "events.sqlite", "--new", new, "--seeds", 1, "--jobs", 1, *conditions, *arguments]
+    result = CliRunner().invoke(main, list(map(str, given)))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_one_that_passes_exits_with_0_and_shows_both() -> None:
+    result = run()
+    assert result.exit_code == 0, result.output
+    lines = [line.split("  ") for line in result.stdout.splitlines()]
+    assert ["wait.max", "20 s", "0 s", "-100.0%"] in [[word.strip() for word in line if word] for line in lines]
+    assert result.stdout.startswith("events.sqlite: 3 jobs came from 2026-01-01T00:00:00.000Z to ")
+    assert "old: as logged, new: packed.conf, 1 seed each" in result.stdout
+    assert "passed wait.max > +10%: wait.max 20 s -> 0 s (-100.0%, limit 22 s)\n" in result.stdout
+
+
+def test_one_that_fails_exits_with_1_and_says_each_condition_in_a_line() -> None:
+    result = run(fail_if=(FAILS, PASSES, "wait.mean < 1s and started > 2"))
+    assert result.exit_code == 1
+    failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
+    assert failed == [
+        "FAILED wait.max < +0%: wait.max 20 s -> 0 s (-100.0%, limit 20 s)",
+        "FAILED wait.mean < 1s and started > 2: wait.mean 6.67 s -> 0 s (-100.0%); started 3 -> 3",
+    ]
+
+
+def test_old_may_be_another_file() -> None:
+    result = run("--old", "packed.conf", new="spread.conf")
+    assert result.exit_code == 1
+    assert "FAILED wait.max > +10%: wait.max 0 s -> 20 s (+20 s, limit 0 s)" in result.stdout
+
+
+def test_as_many_seeds_are_tried_as_from_python() -> None:
+    command = main.get_command(click.Context(main), "gate")
+    assert command is not None
+    assert [each.default for each in command.params if each.name == "seeds"] == [gates.SEEDS]
+
+
+def test_json_has_a_version_and_all_figures() -> None:
+    result = run("-o", "json", fail_if=(FAILS,))
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert (found["version"], found["passed"], found["seeds"]) == (1, False, 1)
+    (waits,) = [figure for figure in found["figures"] if figure["name"] == "wait.max"]
+    assert waits["old"] == {"median": 20, "least": 20, "most": 20}
+    assert found["conditions"][0]["clauses"][0]["holds"] is True
+
+
+def test_a_report_is_written_also_where_it_fails(tmp_path: Path) -> None:
+    assert run("--report", tmp_path / "out.html", fail_if=(FAILS,)).exit_code == 1
+    text = (tmp_path / "out.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert "packed.conf failed against as logged" in text
+
+
+def test_a_stretch_is_run_alone() -> None:
+    result = run("--from", "00:00:05", "--to", "00:00:40")
+    assert "1 job came from" in result.stdout
+    assert "(2 more ran already)" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--old", "nowhere.conf"), "nowhere.conf: No such file"),
+        (("--from", "yesterday"), "'yesterday' is no time; write one such as"),
+        (("--since", "05:12"), "'05:12' is no length of time; write one such as 90m"),
+        (("--from", "00:00:05", "--since", "1m"), "--from and --since both say where to begin"),
+        (("--from", "00:00:30", "--to", "00:00:20"), "the stretch is empty"),
+        (("--since", "1s"), "no job came from"),
+        (("--fail-if", "wait.p59 > 1m"), "--fail-if 'wait.p59 > 1m': there is no metric wait.p59; did you mean wait."),
+        (("--seeds", "0"), "'--seeds': 0 is not in the range"),
+        (("--report", "nowhere/out.html"), "nowhere/out.html: there is no folder nowhere"),
+        (("--event-log", "nowhere.sqlite"), "nowhere.sqlite"),
+    ],
+)
+def test_what_cannot_be_used_exits_with_2_and_a_line(arguments: tuple[str, ...], words: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.split())
+
+
+def test_without_a_condition_there_is_nothing_to_judge_by() -> None:
+    result = run(fail_if=())
+    assert (result.exit_code, "Missing option '--fail-if'" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--old", "--new"])
+def test_a_bad_configuration_is_told_line_by_line(option: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.conf").write_text("actions: allocat\n")
+    result = run(option, tmp_path / "bad.conf")
+    assert result.exit_code == 2
+    assert "bad.conf:1: error:" in result.stderr
+
+
+def test_a_process_that_dies_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*_: object, **__: object) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(gates, "sweep", dies)
+    result = run()
+    assert (result.exit_code, "ended before its time" in result.stderr) == (2, True)

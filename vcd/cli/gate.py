@@ -1,0 +1,140 @@
+"""``vcd gate``: whether a change of the configuration may be merged, by the workload of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from vcd import api
+from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.inputs import event_log_option, read_text
+from vcd.cli.printing import console, print_json
+from vcd.cli.runs import write_report
+
+SECOND = 1_000_000_000
+FAILED = 1
+"""The exit code of a configuration that does not pass."""
+
+
+@click.command()
+@event_log_option
+@click.option("--old", metavar="FILE", help="The configuration until now; unless given, the one that the log had last.")
+@click.option("--new", required=True, metavar="FILE", help="The configuration that is to be merged.")
+@click.option(
+    "--fail-if",
+    "fail_if",
+    multiple=True,
+    required=True,
+    metavar="CONDITION",
+    help="METRIC OP VALUE, such as 'wait.p95 > +10%'; several with 'and'. May be repeated: any of them fails.",
+)
+@click.option(
+    "--from", "begin", metavar="TIME", help="Run what came after TIME: RFC 3339, 05:12, or 2h before the end."
+)
+@click.option("--to", "end", metavar="TIME", help="Run what came until TIME.")
+@click.option("--since", metavar="SPAN", help="Run the last SPAN of the log, or before --to, such as 7d.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Orders of equal nodes to try; medians are compared.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes that work at once; one a processor unless given.")
+@click.option("--period", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
+@click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report in HTML here, too.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@says_errors
+def gate(
+    event_log: Path,
+    old: str | None,
+    new: str,
+    fail_if: tuple[str, ...],
+    begin: str | None,
+    end: str | None,
+    since: str | None,
+    seeds: int,
+    jobs: int | None,
+    period: float,
+    gpu: str,
+    report: Path | None,
+    output: str,
+) -> None:
+    """Run a log's workload under two configurations, and fail where the new one does worse than is allowed.
+
+    What users submitted, when, and how long it ran is taken from the log; the scheduler decides anew, under each
+    configuration with each seed, which orders equal nodes. The medians over the seeds are compared.
+
+    A condition is METRIC OP VALUE: wait.p95, wait.max{queue=research}, evictions, started, utilisation.nvidia.com/gpu
+    and others (what is no metric is answered with all of them); one of > >= < <=; and an amount (30m, 0.5, 12) or a
+    change from old to new (+10%, -5%).
+
+    Exits with 0 where no condition holds, with 1 where one does, with 2 where a file, a configuration or a condition
+    cannot be used.
+    """
+    if begin is not None and since is not None:
+        raise click.UsageError("--from and --since both say where to begin; leave one out")
+    if report is not None and not report.absolute().parent.is_dir():
+        raise Unusable(f"{report}: there is no folder {report.parent}")  # not after minutes of runs
+    before, after = (None if name is None else (name, _checked(name)) for name in (old, new))
+    assert after is not None
+    try:
+        with api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+            found = api.gate(
+                log,
+                (Path(after[0]).name, after[1]),
+                fail_if,
+                old=None if before is None else (Path(before[0]).name, before[1]),
+                seeds=seeds,
+                begin=begin,
+                end=end,
+                since=since,
+                jobs=jobs,
+                period=round(period * SECOND),
+                gpu=gpu,
+                called=str(event_log),
+                progress=lambda name: click.echo(f"{name}: done", err=True),
+            )
+    except api.PolicyError as error:
+        raise InvalidConf("the log's configuration", error) from None
+    except api.ConditionError as error:
+        raise Unusable(f"--fail-if {error}") from None
+    except (api.BadTime, api.GateError, api.NotFound) as error:
+        raise Unusable(str(error)) from None
+    if report is not None:
+        write_report(report, api.gate_report(found))
+    if output == "json":
+        print_json(found.gate)
+    else:
+        _print(found.gate)
+    if not found.gate.passed:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _checked(name: str) -> str:
+    """The text of a configuration that can be used. Raises Unusable, InvalidConf."""
+    text = read_text(name)
+    try:
+        api.read_policy(text)
+    except api.PolicyError as error:
+        raise InvalidConf(name, error) from None
+    return text
+
+
+def _print(found: api.GateResult) -> None:
+    click.echo(api.summary(found))
+    table = Table("", "old", "new", "change", box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for figure in api.told_figures(found):
+        spreads = [api.spread_in_words(one, figure.unit) for one in (figure.old, figure.new)]
+        table.add_row(*map(Text, (figure.name, *spreads, api.change_in_words(figure))))
+    console(200).print(table)
+    for judgement in found.conditions:
+        click.echo(api.judgement_in_words(judgement))
+    for note in found.notes:
+        click.echo(f"note: {note}")

@@ -1,0 +1,211 @@
+"""What a running cluster holds, listed once with somebody's own rights; what these do not let one list is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from vcd.kube.client import ApiError, KubeClient, KubeError, decoded, with_query
+from vcd.kube.connection import ConfigurationError, connect, contexts_of
+from vcd.model.kinds import Kind
+from vcd.model.words import some
+from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.arguments import did_you_mean
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import ALWAYS_READ, actions, kinds_read, plugins
+
+Manifest = dict[str, Any]
+
+ANSWER_TIMEOUT = 10.0
+"""Seconds in which a server has to show that it is there: a list of a large cluster takes longer, and may."""
+
+WITHOUT: Mapping[str, str] = {
+    "Pod": "no pod is known, so that nothing is placed and nodes look empty",
+    "Node": "no node is known, so that nothing can be placed",
+    "PodGroup": "no gang is known, so that pods of gangs are not placed",
+    "Queue": "only the queues default and root are there, without quotas: jobs of other queues are not placed",
+    "PriorityClass": "jobs of all priority classes come alike",
+    "Namespace": "labels and annotations of namespaces count for nothing",
+    "ResourceQuota": "quotas of namespaces hold nothing back",
+    "PodDisruptionBudget": "budgets spare no pod from eviction",
+    "Service": "pods are not spread by their services",
+    "ReplicationController": "pods are not spread by their controllers",
+    "ReplicaSet": "pods are not spread by their controllers",
+    "StatefulSet": "pods are not spread by their controllers",
+    "PersistentVolumeClaim": "pods with claims cannot be placed",
+    "PersistentVolume": "volumes bind no pod to a node, and pods whose claims are not bound cannot be placed",
+    "StorageClass": "pods whose claims are not bound cannot be placed",
+    "CSINode": "limits of attached volumes are not known",
+    "CSIDriver": "capacities of storage are not asked for",
+    "CSIStorageCapacity": "capacities of storage are not known",
+    "Numatopology": "no node's NUMA topology is known",
+}
+"""What a decision lacks where a kind may not be listed."""
+
+
+class ClusterError(ValueError):
+    """No cluster that could be read; the message says which, why, and what to do."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A kind that could not be listed: its ``resource`` with API group, ``why`` (forbidden, or not served), the
+    ``role`` that it takes (empty where the server has no such kind), and what the decision is ``without``."""
+
+    resource: str
+    why: str
+    role: str
+    without: str
+
+    def line(self) -> str:
+        """In a sentence."""
+        if not self.role:
+            hint = " (is Volcano installed there?)" if self.resource.endswith(".volcano.sh") else ""
+            return f"the server has no {self.resource}{hint}: {self.without}"
+        return f"may not list {self.resource}: it takes {self.role}. Without it {self.without}"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What was listed: at which server, as which context of a kubeconfig (empty: a pod's service account)."""
+
+    server: str
+    context: str
+    manifests: list[Manifest]
+    missing: list[Missing]
+
+
+async def list_cluster(
+    conf: str | None = None,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Listed:
+    """All objects of the kinds that a configuration reads (``conf`` is its text; None: the compiled-in one).
+
+    The kubeconfig is looked for as kubectl does: the file that is named, ``$KUBECONFIG``, ``~/.kube/config``, then a
+    pod's service account. Only lists are asked for, and nothing is written. Raises ClusterError, PolicyError.
+    """
+    policy = read_policy(conf)
+    environ = os.environ if environ is None else environ
+    file = kubeconfig or environ.get("KUBECONFIG") or _of_home()
+    if file is None and (context is not None or not environ.get("KUBERNETES_SERVICE_HOST")):
+        raise ClusterError("no kubeconfig: there is no ~/.kube/config and no $KUBECONFIG; name one with --kubeconfig")
+    try:
+        connection = await connect(file, context=context, environ=environ)
+    except ConfigurationError as error:
+        raise ClusterError(_misconfigured(error, file, context)) from None
+    async with KubeClient(connection, user_agent="vcd-plan", request_timeout=ANSWER_TIMEOUT) as client:
+        reader = _Reader(client, connection.base_url, policy)
+        await reader.greet()
+        found = await asyncio.gather(*map(reader.all_of, kinds_read(policy)))
+    manifests = [manifest for each in found if isinstance(each, list) for manifest in each]
+    return Listed(connection.base_url, context or "", manifests, [each for each in found if isinstance(each, Missing)])
+
+
+def _of_home() -> str | None:
+    file = Path.home() / ".kube" / "config"
+    return str(file) if file.exists() else None
+
+
+def _misconfigured(error: ConfigurationError, file: str | None, context: str | None) -> str:
+    """What is wrong with a kubeconfig, in a line."""
+    names = [] if file is None else contexts_of(file)
+    if context is not None and names and context not in names:
+        return f"kubeconfig {file} has no context {context}{did_you_mean(context, names)}; it has {some(names, 10)}"
+    words = " ".join(str(error).split())
+    if names or file is None or not Path(file).is_file():
+        return words
+    # what Python says of a file that is something else altogether tells nobody anything
+    internal = isinstance(error.__cause__, TypeError | AttributeError | KeyError)
+    detail = "" if internal else f" ({words.partition(f'{file}: ')[2]})"
+    return f"kubeconfig {file} names no context that could be used{detail}; name another with --kubeconfig"
+
+
+class _Reader:
+    """Lists kinds at one server."""
+
+    def __init__(self, client: KubeClient, server: str, policy: Policy) -> None:
+        self._client = client
+        self._server = server
+        self._policy = policy
+
+    async def greet(self) -> None:
+        """See that somebody answers, before long lists are asked for. Raises ClusterError."""
+        try:
+            await self._client.request("GET", "/version")
+        except ApiError as error:
+            if error.status == 401:
+                raise self._refused(error) from None
+        except KubeError as error:
+            words = "is it the right context, and can it be reached from here?"
+            raise ClusterError(f"no API server can be reached at {self._server} ({error}): {words}") from None
+
+    async def all_of(self, kind: Kind) -> list[Manifest] | Missing:
+        """The objects of a kind that are read, or why they are missing. Raises ClusterError."""
+        found: list[Manifest] = []
+        fields = kind.field_selector
+        path = with_query(kind.path, urlencode({"fieldSelector": fields})) if fields else kind.path
+        try:
+            async for page in self._client.pages(path):
+                if page.first:
+                    found.clear()
+                # items of a list do not say what they are
+                head = {"apiVersion": kind.api_version, "kind": kind.manifest_kind}
+                found.extend(decoded(_manifests, item, kind.name) | head for item in page.items)
+        except ApiError as error:
+            if error.status == 403:
+                return Missing(_resource(kind), "forbidden", _role(kind), self._without(kind))
+            if error.status == 404:
+                return Missing(_resource(kind), "not served", "", self._without(kind))
+            if error.status == 401:
+                raise self._refused(error) from None
+            raise self._failed(_resource(kind), error) from None
+        except KubeError as error:
+            raise self._failed(_resource(kind), error) from None
+        return found
+
+    def _without(self, kind: Kind) -> str:
+        what = WITHOUT.get(kind.name, "what they say counts for nothing")
+        readers = [] if kind.name in ALWAYS_READ else sorted(set(self._readers(kind)))
+        return f"{what} ({', '.join(readers)} reads it)" if readers else what
+
+    def _readers(self, kind: Kind) -> Iterable[str]:
+        """The plugins and actions of the configuration that declare a kind."""
+        on: list[type[Plugin] | type[Action]] = [plugins()[one.name] for tier in self._policy.tiers for one in tier]
+        on += [actions()[name] for name in self._policy.actions]
+        for extension in on:
+            if any(kind.name == (each if isinstance(each, str) else each.name) for each in extension.kinds):
+                yield extension.name
+
+    def _refused(self, error: ApiError) -> ClusterError:
+        words = "log in again, or name another context with --context"
+        return ClusterError(f"the API server at {self._server} does not know these credentials ({error}): {words}")
+
+    def _failed(self, what: str, error: KubeError) -> ClusterError:
+        return ClusterError(f"the API server at {self._server} cannot be read ({what}: {error})")
+
+
+_manifests: msgspec.json.Decoder[Manifest] = msgspec.json.Decoder(Manifest)
+
+
+def _resource(kind: Kind) -> str:
+    """As kubectl and roles name it: ``podgroups.scheduling.volcano.sh``."""
+    named = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+    return f"{named} in namespace {kind.namespace}" if kind.namespace else named
+
+
+def _role(kind: Kind) -> str:
+    """The role that a list takes."""
+    where = f"a Role in namespace {kind.namespace}" if kind.namespace else "a ClusterRole"
+    which = f" (resourceNames {kind.object})" if kind.object else ""
+    group = f"API group {kind.group}" if kind.group else 'API group ""'
+    return f"{where} with verb list on {kind.plural}{which} of {group}"

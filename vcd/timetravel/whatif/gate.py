@@ -1,0 +1,413 @@
+"""Whether another configuration may be merged: a log's workload under both, their figures, and conditions on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from statistics import fmean, median
+
+import msgspec
+
+from vcd.eventlog import LogError, LogReader
+from vcd.model import events as ev
+from vcd.model.requests import names_in_order
+from vcd.model.words import counted, span_in_words
+from vcd.scheduling.configuration import read_policy
+from vcd.timetravel.times import session_at, span_of, time_of
+from vcd.timetravel.whatif.cluster import PERIOD
+from vcd.timetravel.whatif.compare import Run, Shift, Variant, caveats, largest, policy_of, room
+from vcd.timetravel.whatif.conditions import FailCondition, MetricLimit, Unit, metric, read_condition
+from vcd.timetravel.whatif.measure import GPU, quantile
+from vcd.timetravel.whatif.runtimes import accuracy
+from vcd.timetravel.whatif.sweep import Stretch, sweep
+from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.words import moment
+
+VERSION = 1
+"""Of the JSON: it grows by fields without another number."""
+SEEDS = 3
+"""So many orders of equal nodes are tried unless it is said."""
+
+_BY_QUEUE: Mapping[str, Unit] = {
+    "wait.mean": "seconds",
+    "wait.p50": "seconds",
+    "wait.p95": "seconds",
+    "wait.max": "seconds",
+    "started": "count",
+    "never_started": "count",
+}
+_OVERALL: Mapping[str, Unit] = {
+    "evictions": "count",
+    "lost_hours": "hours",
+    "fairness": "index",
+    "last_start": "seconds",
+    "makespan": "seconds",
+}
+_GPUS: Mapping[str, Unit] = {"gpus.free": "cards", "gpus.free_on_empty_nodes": "cards"}
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A figure over the seeds. None: a wait of jobs of which none started."""
+
+    median: float | None
+    least: float | None
+    most: float | None
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One metric under both configurations. ``change`` is that of the medians as a part of the old one, None where the
+    old one is 0 or a wait has no end."""
+
+    name: str
+    unit: Unit
+    old: Spread
+    new: Spread
+    change: float | None
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """A clause with what it was judged by: its figure and the limit (None: no end)."""
+
+    clause: MetricLimit
+    figure: Figure
+    limit: float | None
+    holds: bool
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """A condition; it failed where all of its clauses hold."""
+
+    text: str
+    clauses: list[Judged]
+    failed: bool
+
+
+class GateResult(msgspec.Struct, frozen=True):
+    """Both configurations on one workload. Times are ns since the epoch; ``jobs`` came in that stretch, ``running``
+    more ran when it began and are in no wait."""
+
+    file: str
+    begin: int
+    end: int
+    jobs: int
+    running: int
+    pods: int
+    seeds: int
+    old: str
+    new: str
+    figures: list[Figure]
+    conditions: list[Judgement]
+    passed: bool
+    shifts: list[Shift]
+    notes: list[str]
+    version: int = VERSION
+
+
+class Gated(msgspec.Struct, frozen=True):
+    """What a gate found, and the runs that it found it by, in order of their seeds."""
+
+    gate: GateResult
+    old_runs: list[Run]
+    new_runs: list[Run]
+
+
+class GateError(ValueError):
+    """There is nothing to judge by; the message says why."""
+
+
+def stretch_of(reader: LogReader, begin: str | None, end: str | None, since: str | None) -> Stretch:
+    """A stretch of a log between two times as people write them, to the session; ``since`` is how long before the end
+    it begins. Raises BadTime, GateError, LogError."""
+    until = None if end is None else time_of(reader, end)
+    after = None if begin is None else time_of(reader, begin)
+    if since is not None:
+        after = (reader.last_time() if until is None else until) - span_of(since)
+    if after is not None and until is not None and after >= until:
+        raise GateError(f"the stretch is empty: it would begin at {moment(after)} and end at {moment(until)}")
+    first = None if after is None else _event_at(reader, after)
+    last = None if until is None else _event_at(reader, until)
+    if until is not None and (last is None or last <= reader.oldest()):
+        raise GateError(f"no session of the log is before {moment(until)}, where the stretch would end")
+    return Stretch(None if first is None or first <= reader.oldest() else first, last)
+
+
+def _event_at(reader: LogReader, time: int) -> int | None:
+    """The event of the last session that was decided by then; None before the first one."""
+    try:
+        return reader.info(session_at(reader, time)).sequence
+    except NotFound:
+        return None
+
+
+def gate(
+    path: str | Path,
+    new: tuple[str, str],
+    fail_if: Sequence[str],
+    *,
+    old: tuple[str, str] | None = None,
+    seeds: int = SEEDS,
+    begin: str | None = None,
+    end: str | None = None,
+    since: str | None = None,
+    jobs: int | None = None,
+    period: int = PERIOD,
+    gpu: str = GPU,
+    called: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Gated:
+    """Run a log's workload under two configurations, each with ``seeds`` orders of equal nodes, and judge the new one.
+
+    A configuration is its name and text; without ``old`` it is the one in force at the end of the stretch. ``begin``,
+    ``end`` and ``since`` pick a stretch of the log as `stretch_of` reads them. ``called`` names the log where ``path``
+    is a copy of it. ``jobs``, ``period``, ``gpu`` and ``progress`` are as `sweep` takes them. All mistakes are found
+    before the first run. Raises LogError, PolicyError, BadTime, ConditionError, GateError.
+    """
+    with LogReader(path) as reader:
+        stretch = stretch_of(reader, begin, end, since)
+        work = stretch.workload(reader)
+        loaded = [logged.event for logged in reader.policies(stretch.after or reader.oldest(), stretch.until)]
+    texts = [event.text for event in loaded if isinstance(event, ev.PolicyLoaded)]
+    told = _Jobs(work)
+    if not told.came:
+        raise GateError(f"no job came from {moment(work.begin)} to {moment(work.end)}: there is nothing to compare")
+    units = _units(work, told.queues, gpu)
+    conditions = [read_condition(text, units) for text in fail_if]
+    name, text = ("as logged", texts[-1] if texts else work.policy) if old is None else old
+    both = (Variant(name, text, logged=old is None), Variant(*new))
+    policies = [read_policy(work.policy, logged=True), *(policy_of(each, work) for each in both)]
+    variants = [
+        msgspec.structs.replace(each, name=f"{label} {each.name}, seed {seed}", seed=seed)
+        for label, each in zip(("old", "new"), both, strict=True)
+        for seed in range(seeds)
+    ]
+    try:
+        runs = sweep(path, variants, jobs=jobs, period=period, gpu=gpu, progress=progress, stretch=stretch).runs
+    except BrokenProcessPool:
+        raise LogError("a process that ran the workload ended before its time; with fewer --jobs it may not") from None
+    old_runs, new_runs = runs[:seeds], runs[seeds:]
+    figures = _figures(units, [told.measured(run) for run in old_runs], [told.measured(run) for run in new_runs])
+    by_name = {figure.name: figure for figure in figures}
+    judged = [_judged(condition, by_name) for condition in conditions]
+    shifts = told.shifts(f"new {new[0]}", old_runs, new_runs)
+    notes = [*_notes(name, new[0], len({work.policy, *texts} - {None}) if old is None else 1, shifts, seeds)]
+    estimated = sum(unit.run is None for unit in work.units)
+    found = GateResult(
+        file=called or str(path),
+        begin=work.begin,
+        end=work.end,
+        jobs=len(told.came),
+        running=len(told.running),
+        pods=len(work.units),
+        seeds=seeds,
+        old=name,
+        new=new[0],
+        figures=figures,
+        conditions=judged,
+        passed=not any(one.failed for one in judged),
+        shifts=largest(shifts),
+        notes=[*notes, *caveats(estimated, accuracy(work), policies)],
+    )
+    return Gated(found, old_runs, new_runs)
+
+
+class _Jobs:
+    """The jobs of a workload: those that came, and those that ran already when it was first seen, which nobody placed.
+
+    What runs already has no wait, and would make any wait look shorter.
+    """
+
+    def __init__(self, work: Workload) -> None:
+        key_of = {unit.key: unit.group if unit.group in work.groups else unit.key for unit in work.units}
+        self.running = {key_of[unit.key] for unit in work.units if unit.node}
+        queue_of = {key_of[unit.key]: work.queue_of(unit.group) for unit in work.units}
+        queue_of |= {key: work.queue_of(key) for key in work.groups}
+        self.came = {key: queue for key, queue in queue_of.items() if key not in self.running}
+        self.queues = sorted(set(self.came.values()))
+
+    def measured(self, run: Run) -> dict[str, float]:
+        """The figures of a run by name; a wait without end is infinite."""
+        found: dict[str, float] = {
+            "evictions": sum(run.evictions.values()),
+            "lost_hours": run.lost_hours,
+            "fairness": 1.0 if run.fairness is None else run.fairness,
+            "last_start": run.busy_seconds,
+            "makespan": run.seconds,
+            "gpus.free": run.free_gpus,
+            "gpus.free_on_empty_nodes": run.free_gpus_on_empty_nodes,
+        }
+        found |= {f"utilisation.{resource}": part for resource, part in run.utilisation.items()}
+        for queue in (None, *self.queues):
+            waits = [run.jobs.get(key, ("", None))[1] for key, own in self.came.items() if queue in (None, own)]
+            known = [wait for wait in waits if wait is not None]
+            figures = {
+                "wait.mean": fmean(known) if known else None,
+                "wait.p50": quantile(known, 0.5),
+                "wait.p95": quantile(known, 0.95),
+                "wait.max": max(known, default=None),
+                "started": len(known),
+                "never_started": len(waits) - len(known),
+            }
+            for name, value in figures.items():
+                # between two waits a quantile may come out as 22.000000000000004, which is not more than 22
+                found[metric(name, queue)] = math.inf if value is None else round(value, 6)
+        return found
+
+    def shifts(self, name: str, old: Sequence[Run], new: Sequence[Run]) -> list[Shift]:
+        """Each job's wait under both, the medians over the seeds."""
+        return [
+            Shift(name, key, queue, _finite(_median_wait(key, old)), _finite(_median_wait(key, new)))
+            for key, queue in self.came.items()
+        ]
+
+
+def _median_wait(job: str, runs: Sequence[Run]) -> float:
+    waits = [run.jobs.get(job, ("", None))[1] for run in runs]
+    return median(math.inf if wait is None else wait for wait in waits)
+
+
+def _units(work: Workload, queues: Sequence[str], gpu: str) -> dict[str, Unit]:
+    """What is measured of a workload, by name, in the order in which it is told."""
+    events = [*work.base, *(event for _, event in work.changes)]
+    nodes = [each for each in events if isinstance(each, ev.ObjectPut) and each.kind == "Node"]
+    there = {name for event in nodes for name, amount in room(event).items() if amount}
+    wanted = {name for unit in work.units for name, amount in unit.requests.items() if amount}
+    found = dict(_BY_QUEUE)
+    found |= _OVERALL
+    if gpu in there:
+        found |= _GPUS
+    found |= {f"utilisation.{name}": "part" for name in names_in_order(there & wanted) if name != "pods"}
+    for queue in queues:
+        found |= {metric(name, queue): unit for name, unit in _BY_QUEUE.items()}
+    return found
+
+
+def _figures(
+    units: Mapping[str, Unit], old: Sequence[Mapping[str, float]], new: Sequence[Mapping[str, float]]
+) -> list[Figure]:
+    found = []
+    for name, unit in units.items():
+        # a resource that no pod was given in a run is none of its figures
+        before, after = ([run.get(name, 0.0) for run in runs] for runs in (old, new))
+        one, other = _spread(before), _spread(after)
+        change = None
+        if one.median is not None and other.median is not None:
+            change = (other.median - one.median) / one.median if one.median else (None if other.median else 0.0)
+        found.append(Figure(name, unit, one, other, change))
+    return found
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(_finite(median(values)), _finite(min(values)), _finite(max(values)))
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+def _judged(condition: FailCondition, figures: Mapping[str, Figure]) -> Judgement:
+    clauses = []
+    for clause in condition.clauses:
+        figure = figures[clause.metric]
+        old, new = (math.inf if one.median is None else one.median for one in (figure.old, figure.new))
+        clauses.append(Judged(clause, figure, _finite(clause.limit(old)), clause.holds(old, new)))
+    return Judgement(condition.text, clauses, all(one.holds for one in clauses))
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+def figure_in_words(value: float | None, unit: Unit) -> str:
+    """A figure as it is shown."""
+    match unit:
+        case "seconds":
+            return span_in_words(value)
+        case "part":
+            return f"{value or 0:.1%}"
+        case "index":
+            return f"{value or 0:.3f}"
+        case "count":
+            return f"{value or 0:,.1f}".removesuffix(".0")
+        case "hours" | "cards":
+            return f"{value or 0:,.1f}"
+
+
+def spread_in_words(spread: Spread, unit: Unit) -> str:
+    """The median, and the least and the most of the seeds where these differ as they are shown."""
+    least, middle, most = (figure_in_words(one, unit) for one in (spread.least, spread.median, spread.most))
+    return middle if least == most else f"{middle} ({least} to {most})"
+
+
+def change_in_words(figure: Figure) -> str:
+    """By how much the medians differ."""
+    if figure.old.median == figure.new.median:
+        return "="
+    if figure.change is None:
+        return f"+{figure_in_words(figure.new.median, figure.unit)}" if figure.old.median == 0 else ""
+    return f"{figure.change:+.1%}"
+
+
+def judgement_in_words(judgement: Judgement) -> str:
+    """A condition with its figures, in one line."""
+    verdict = "FAILED" if judgement.failed else "passed"
+    return f"{verdict} {judgement.text}: " + "; ".join(map(_clause_in_words, judgement.clauses))
+
+
+def _clause_in_words(judged: Judged) -> str:
+    clause, figure = judged.clause, judged.figure
+    old, new = (spread_in_words(each, figure.unit) for each in (figure.old, figure.new))
+    change = change_in_words(figure)
+    told = [change] if change not in ("", "=") else []
+    if clause.relative:
+        told.append(f"limit {figure_in_words(judged.limit, figure.unit)}")
+    if judged.holds and _overlap(figure):
+        told.append("some seeds of both are alike")
+    return f"{clause.metric} {old} -> {new}" + (f" ({', '.join(told)})" if told else "")
+
+
+def _overlap(figure: Figure) -> bool:
+    """Whether what the seeds came to under one configuration reaches into what they came to under the other."""
+    lows = [one.least if one.least is not None else math.inf for one in (figure.old, figure.new)]
+    highs = [one.most if one.most is not None else math.inf for one in (figure.old, figure.new)]
+    return max(lows) <= min(highs) and figure.old != figure.new
+
+
+def told_figures(gate: GateResult) -> list[Figure]:
+    """The figures that are shown: the cluster's, those of queues that changed, and those that were asked for. Where
+    there is one queue only, its figures are the cluster's."""
+    asked = {one.figure.name for judgement in gate.conditions for one in judgement.clauses}
+    queues = {figure.name.partition("{")[2] for figure in gate.figures} - {""}
+    return [
+        figure
+        for figure in gate.figures
+        if "{" not in figure.name or figure.name in asked or (len(queues) > 1 and figure.old != figure.new)
+    ]
+
+
+def summary(gate: GateResult) -> str:
+    """What was run, in one line."""
+    ran = f" ({gate.running:,} more ran already)" if gate.running else ""
+    seeds = counted(gate.seeds, "seed")
+    return (
+        f"{gate.file}: {counted(gate.jobs, 'job')} came from {moment(gate.begin)} to {moment(gate.end)}{ran};"
+        f" old: {gate.old}, new: {gate.new}, {seeds} each"
+    )
+
+
+def _notes(old: str, new: str, configurations: int, shifts: Sequence[Shift], seeds: int) -> Iterator[str]:
+    for has, lacks, count in (
+        (old, new, sum(one.baseline is not None and one.wait is None for one in shifts)),
+        (new, old, sum(one.baseline is None and one.wait is not None for one in shifts)),
+    ):
+        if count:
+            starts, does = ("starts", "does") if count == 1 else ("start", "do")
+            yield (
+                f"{counted(count, 'job')} that {starts} under {has} never {does} under {lacks}: waits are of jobs that"
+                " start; never_started counts these"
+            )
+    if configurations > 1:
+        yield f"{configurations} configurations were in force in this stretch of the log; old is the last of them"
+    if seeds == 1:
+        yield "with one seed a change may be no more than another order of equal nodes; --seeds 5 tells"
