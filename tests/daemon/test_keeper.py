@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from tests.daemon.fakes import FakeLog
 from tests.dsl import gang, group, node
 from tests.kube.scripted import running, until
-from vcd.daemon.keeper import Keeper
+from vcd.daemon.keeper import Keeper, restore
+from vcd.eventlog import EventLog
 from vcd.eventlog.errors import LogError
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
@@ -181,3 +183,11 @@ async def test_a_session_that_places_many_pods_is_folded_in_slices(monkeypatch: 
         done.set()
     assert sum(0 < known < count for known in intended) > 2
     assert len(kept.state.intents) == count
+
+
+async def test_a_checkpoint_of_another_vcd_that_cannot_be_read_is_told_with_its_file(tmp_path: Path) -> None:
+    async with EventLog.open(tmp_path / "log") as log:
+        await log.append([put("a")])
+        await log.checkpoint(1, b"\x81\xa4pods\x01")
+    with pytest.raises(LogError, match="log: checkpoint 1 was written by another vcd, which this one cannot read"):
+        restore(tmp_path / "log")

@@ -17,6 +17,7 @@ import yaml
 from vcd.model.events import Waiting
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
+from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import Argument
@@ -334,3 +335,22 @@ def test_a_plugin_that_cannot_read_its_own_reason_is_told_of(
     offering(monkeypatch, Puzzled)
     assert registry.limits_of(Waiting("ns/job", "queue", "closer", "no quota")) == []
     assert caplog.messages == ["plugin closer cannot read the limits in its own reason 'no quota': KeyError('cpu')"]
+
+
+def test_a_code_that_ours_declares_is_not_a_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is imported first: it is the stranger who is named."""
+
+    class Twice(FakeEntryPoint):
+        def load(self) -> type[Plugin]:
+            ReasonCode("pods-missing", Cause.QUEUE_CAPABILITY, "mine")
+            return Plugin
+
+    monkeypatch.setattr(registry, "_offered", lambda group: [Twice("stranger", None)] if "plugins" in group else [])
+    for cached in (registry.plugins, registry.actions):
+        cached.cache_clear()
+    try:
+        with pytest.raises(RegistryError, match=r"entry point stranger .*: ValueError: the reason pods-missing"):
+            read_policy(None)
+    finally:
+        for cached in (registry.plugins, registry.actions):
+            cached.cache_clear()

@@ -7,9 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from vcd.daemon.followup import in_slices
+from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
+from vcd.eventlog.rows import Logged
 from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, PluginLate, SessionDecided
 from vcd.state.checkpoint import decoded, events_between, uncollected
 from vcd.state.cluster import ClusterState
@@ -23,13 +27,24 @@ def restore(path: Path) -> ClusterState:
     if not path.exists():
         return ClusterState()
     with LogReader(path) as reader, uncollected():
-        checkpoint = reader.latest_checkpoint()
-        dump = None if checkpoint is None else decoded(checkpoint.state)
-        del checkpoint  # as large as much of what is made of it
-        state = ClusterState() if dump is None else ClusterState.of(dump)
+        state = _restored(reader)
         for logged in reader.read(after=state.sequence):
             state.apply(logged.sequence, logged.event)
     return state
+
+
+def _restored(reader: LogReader) -> ClusterState:
+    """The state of the newest checkpoint, whose bytes are let go before: they are as large as much of the state."""
+    checkpoint = reader.latest_checkpoint()
+    if checkpoint is None:
+        return ClusterState()
+    try:
+        dump = decoded(checkpoint.state)
+    except msgspec.MsgspecError as error:
+        where = f"event log {reader.path}: checkpoint {checkpoint.sequence}"
+        raise LogError(f"{where} was written by another vcd, which this one cannot read: {error}") from error
+    del checkpoint
+    return ClusterState.of(dump)
 
 
 class Keeper:
@@ -67,6 +82,10 @@ class Keeper:
         """Whether the state is to be kept again, which is after ``most`` events at the latest."""
         return self.state.sequence - self.checkpointed_at >= events_between(self.state.size, most)
 
+    async def take(self, logged: Sequence[Logged]) -> None:
+        """Fold events of another replica's log, which are durable in this one; returns when they are in the state."""
+        await self._take(logged[0].sequence, [one.event for one in logged])
+
     async def checkpoint(self) -> None:
         """Keep the state as it is now, encoded in a thread."""
         await self.whole.wait()
@@ -78,8 +97,11 @@ class Keeper:
         began = time.perf_counter()
         last = await self.log.append(events)
         self.appended(time.perf_counter() - began)
+        await self._take(last - len(events) + 1, events)
+
+    async def _take(self, first: int, events: Sequence[Event]) -> None:
         folded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._durable[last - len(events) + 1] = (events, folded)
+        self._durable[first] = (events, folded)
         if self.whole.is_set():  # else who folds goes on with these
             await self._fold()
         await folded

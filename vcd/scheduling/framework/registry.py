@@ -105,7 +105,11 @@ class Extensions(Mapping[str, type[E]]):
     def _elsewhere(self) -> dict[str, type[E]]:
         found: dict[str, type[E]] = {}
         sources = {name: f"module {path}" for name, path in self._modules.items()}
-        for entry_point in sorted(self._offered(), key=lambda item: (item.name, item.value)):
+        offered = sorted(self._offered(), key=lambda item: (item.name, item.value))
+        if offered:  # what a stranger's declares a second time is the stranger's fault, not ours
+            plugins().import_modules()
+            actions().import_modules()
+        for entry_point in offered:
             name, source = entry_point.name, f"entry point {entry_point.name} = {entry_point.value}"
             if name in sources:
                 raise RegistryError(f"{source}: the name {name} is taken by {sources[name]}")
@@ -120,6 +124,11 @@ class Extensions(Mapping[str, type[E]]):
         if name not in self._imported:
             self._imported[name] = _only_class(self._base, name, importlib.import_module(self._modules[name]))
         return self._imported[name]
+
+    def import_modules(self) -> None:
+        """Import all that the package holds."""
+        for path in self._modules.values():
+            importlib.import_module(path)
 
     def __contains__(self, name: object) -> bool:
         return name in self._modules or name in self._elsewhere
