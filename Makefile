@@ -6,12 +6,18 @@ PIP    := -m pip --disable-pip-version-check --no-input
 
 # Program and Debian's package of each thing beside Python that the external tests drive.
 EXTERNAL := kubectl:kubernetes-client prometheus:prometheus chromium:chromium
-SOURCES  := vcd tests $(wildcard bench docs examples grafana)
+# What Debian has not, built by `go install` into GO_BIN where it is not on PATH: program and the module of its version.
+GO_TOOLS := helm:helm.sh/helm/v3/cmd/helm@v3.22.0 kustomize:sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
+# As helm's release builds are linked: charts ask for the version of Kubernetes that helm was made for.
+GO_LDFLAGS := -s -w $(foreach part,rules chartutil,$(foreach number,Major=1 Minor=37,\
+	-X helm.sh/helm/v3/pkg/$(part:rules=lint/rules).k8sVersion$(number)))
+GO_BIN    = $(shell go env GOPATH 2>/dev/null || echo "$$HOME/go")/bin
+SOURCES  := vcd tests $(wildcard bench deploy docs examples grafana)
 
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 
-.PHONY: help demo test test-external external-tools bench docs lint format lock clean
+.PHONY: help demo test test-external external-tools go-tools bench docs chart lint format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -33,10 +39,10 @@ demo: $(STAMP)  ## gangs on the embedded cluster, one pending job explained, the
 test: $(STAMP)  ## the tests that need Python alone
 	$(BIN)/python -m pytest -n 2 -m "not external" $(PYTEST_ARGS)
 
-test-external: $(STAMP) external-tools  ## the tests that drive kubectl and Prometheus
-	$(BIN)/python -m pytest -m external $(PYTEST_ARGS)
+test-external: $(STAMP) external-tools  ## the tests that drive kubectl, helm and Prometheus
+	PATH="$$PATH:$(GO_BIN)" $(BIN)/python -m pytest -m external $(PYTEST_ARGS)
 
-external-tools:  ## install (as root, by apt-get) what test-external drives; fail where something is missing
+external-tools: go-tools  ## install what test-external drives (apt-get, as root; go install), or say what is missing
 	@missing=""; packages=""; \
 	for tool in $(EXTERNAL); do \
 		command -v "$${tool%%:*}" >/dev/null || { missing="$$missing $${tool%%:*}"; packages="$$packages $${tool##*:}"; }; \
@@ -48,12 +54,24 @@ external-tools:  ## install (as root, by apt-get) what test-external drives; fai
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$packages </dev/null
 
+go-tools:
+	@for tool in $(GO_TOOLS); do \
+		name="$${tool%%:*}"; module="$${tool#*:}"; \
+		if PATH="$$PATH:$(GO_BIN)" command -v "$$name" >/dev/null; then continue; fi; \
+		command -v go >/dev/null || { echo "missing: $$name (go install $$module, with Go 1.26 or later)" >&2; exit 1; }; \
+		echo "building $$module into $(GO_BIN)"; \
+		GOBIN="$(GO_BIN)" go install -ldflags "$(GO_LDFLAGS)" "$$module" || exit 1; \
+	done
+
 bench: $(STAMP)  ## the benchmarks, beside Volcano's figures
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 docs: $(STAMP)  ## write anew what the documentation says of flags, metrics, plugins and commands
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m grafana.dashboards
+
+chart: $(STAMP)  ## write anew what the Helm chart has from elsewhere: its table of values, the custom resources
+	$(BIN)/python deploy/chart/readme.py
 
 lint: $(STAMP)  ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check $(SOURCES)

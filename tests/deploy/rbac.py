@@ -35,10 +35,10 @@ def grants(manifests: Iterable[dict[str, Any]], service_account: str, namespace:
 
 
 def rule_grants(rules: list[dict[str, list[str]]], namespace: str) -> Iterator[Grant]:
-    """The rules of one role, spelled out."""
+    """The rules of one role about resources, spelled out."""
     for rule in rules:
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
+        for group in rule.get("apiGroups", ()):
+            for resource in rule.get("resources", ()):
                 for verb in rule["verbs"]:
                     for name in rule.get("resourceNames", [""]):
                         yield Grant(verb, group, resource, namespace, name)

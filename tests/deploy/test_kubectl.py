@@ -1,23 +1,24 @@
-"""`kubectl kustomize` renders deploy/ to what the other tests checked."""
+"""kubectl and kustomize render deploy/ to what the other tests checked, also in a namespace of a user's own."""
 
 from __future__ import annotations
 
 import json
-import re
+import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.deploy.kustomize import Key, Manifest, key, render
-from tests.deploy.test_manifests import BASE, REPLACE, STANDALONE, names, overlay_of
+from tests.deploy.programs import go_tool, options_in
+from tests.deploy.rbac import Grant, allows, grants
+from tests.deploy.test_manifests import BASE, DEPLOY, NAMESPACE, REPLACE, STANDALONE, names, overlay_of
+from tests.deploy.test_ports import INGRESS
 
 pytestmark = pytest.mark.external
-
-# kubectl before 1.21 carries kustomize 2.0, which takes neither folders as resources nor components.
-FIRST_WITH_OVERLAYS = (1, 21)
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +30,9 @@ def kubectl() -> str:
 
 
 @pytest.fixture(scope="module")
-def modern_kubectl(kubectl: str) -> str:
-    """A kubectl that can render overlays."""
-    shown = json.loads(run(kubectl, "version", "--client", "--output=json"))["clientVersion"]
-    version = tuple(int(re.sub(r"\D", "", shown[part])) for part in ("major", "minor"))
-    if version < FIRST_WITH_OVERLAYS:
-        pytest.skip(f"kubectl {shown['gitVersion']} renders no overlays; the base is tested with it")
-    return kubectl
+def kustomize() -> str:
+    """kustomize itself, since a kubectl before 1.21 knows neither components nor folders as resources."""
+    return go_tool("kustomize")
 
 
 def run(*command: str) -> str:
@@ -46,19 +43,78 @@ def run(*command: str) -> str:
 
 
 def kustomized(kubectl: str, folder: Path) -> dict[Key, Manifest]:
-    return {key(manifest): manifest for manifest in yaml.safe_load_all(run(kubectl, "kustomize", str(folder)))}
+    return manifests(run(kubectl, "kustomize", str(folder)))
+
+
+def built(kustomize: str, folder: Path) -> dict[Key, Manifest]:
+    return manifests(run(kustomize, "build", str(folder)))
+
+
+def manifests(text: str) -> dict[Key, Manifest]:
+    return {key(manifest): manifest for manifest in yaml.safe_load_all(text)}
 
 
 def test_the_base_renders(kubectl: str) -> None:
     assert kustomized(kubectl, BASE) == render(BASE)
 
 
-@pytest.mark.parametrize("folder", [REPLACE, STANDALONE], ids=names)
-def test_an_overlay_renders(modern_kubectl: str, folder: Path) -> None:
-    assert kustomized(modern_kubectl, folder) == render(folder)
+@pytest.mark.parametrize("folder", [BASE, REPLACE, STANDALONE], ids=names)
+def test_an_overlay_renders(kustomize: str, folder: Path) -> None:
+    assert built(kustomize, folder) == render(folder)
 
 
-@pytest.mark.parametrize("component", ["log-on-claims", "without-servicemonitor"])
-def test_a_component_changes_the_base(modern_kubectl: str, component: str, tmp_path: Path) -> None:
+def test_the_page_behind_an_ingress_renders(kustomize: str) -> None:
+    assert built(kustomize, INGRESS) == render(INGRESS)
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        *("log-on-claims", "metrics-for-token-holders", "network-policy", "one-log", "page-for-token-holders"),
+        "without-servicemonitor",
+    ],
+)
+def test_a_component_changes_the_base(kustomize: str, component: str, tmp_path: Path) -> None:
     overlay = overlay_of(tmp_path, component)
-    assert kustomized(modern_kubectl, overlay) == render(overlay)
+    assert built(kustomize, overlay) == render(overlay)
+
+
+COMPONENTS = (*("log-on-claims", "metrics-for-token-holders", "network-policy", "one-log", "page-for-token-holders"),)
+
+
+def moved(kustomize: str, folder: Path, **fields: Any) -> dict[Key, Manifest]:
+    """The standalone overlay with components, in a namespace of one's own."""
+    return built(kustomize, overlay_of(folder, *COMPONENTS, base="overlays/standalone", namespace="batch", **fields))
+
+
+def test_the_namespace_of_an_overlay_moves_everything(kustomize: str, tmp_path: Path) -> None:
+    found = moved(kustomize, tmp_path)
+    assert {namespace for _, namespace, _ in found} == {"", "batch"}
+    assert [name for kind, _, name in found if kind == "Namespace"] == ["batch"]
+    crds = {"CustomResourceDefinition"}
+    assert NAMESPACE not in json.dumps([manifest for manifest in found.values() if manifest["kind"] not in crds])
+
+
+def test_the_namespace_of_an_overlay_moves_the_lease(kustomize: str, tmp_path: Path) -> None:
+    found = moved(kustomize, tmp_path)
+    lease = options_in(found, "batch").lease_namespace
+    granted = grants(found.values(), "vcd-scheduler", "batch")
+    assert lease == "batch"
+    assert allows(granted, Grant("create", "coordination.k8s.io", "leases", lease, ""))
+    assert allows(granted, Grant("update", "coordination.k8s.io", "leases", lease, "volcano"))
+
+
+def test_the_vgpu_plugins_config_map_stays_readable_where_it_is(kustomize: str, tmp_path: Path) -> None:
+    transformer = os.path.relpath(DEPLOY / "transformers" / "vgpu-in-kube-system", tmp_path.resolve())
+    found = moved(kustomize, tmp_path, transformers=[transformer])
+    granted = grants(found.values(), "vcd-scheduler", "batch")
+    base = grants(render(BASE).values(), "vcd-scheduler", NAMESPACE)
+    assert {grant for grant in granted if grant.namespace == "kube-system"} == {
+        grant for grant in base if grant.namespace == "kube-system"
+    }
+    assert not grants(found.values(), "vcd-scheduler", NAMESPACE)
+
+
+def test_in_vc_schedulers_place_the_lease_is_vc_schedulers(kustomize: str) -> None:
+    options = options_in(built(kustomize, REPLACE), NAMESPACE)
+    assert (options.lease_namespace, options.lease_name) == ("volcano-system", "volcano")

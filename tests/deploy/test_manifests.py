@@ -12,10 +12,10 @@ import yaml
 from tests.deploy.kustomize import Key, Manifest, kustomization_file, render
 from tests.deploy.rbac import Grant, allows, grants
 from tests.deploy.schema import problems
-from vcd.kube.tokens import PAGE_PATH
 from vcd.model.kinds import KINDS, Kind
 from vcd.scheduling.framework.arguments import read_arguments
 from vcd.scheduling.framework.registry import ALWAYS_READ, actions, plugins
+from vcd.view.sight import PAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -223,6 +223,17 @@ def test_the_configuration_is_mounted_where_the_arguments_look(folder: Path) -> 
     assert f"--scheduler-conf={mount['mountPath']}/{key}" in spec["containers"][0]["args"]
 
 
+@pytest.mark.parametrize("folder", [BASE, STANDALONE], ids=names)
+def test_the_lease_is_in_the_pods_namespace(folder: Path) -> None:
+    (container,) = pod_of(render(folder))["spec"]["containers"]
+    expected = "--leader-elect-resource-namespace=$(POD_NAMESPACE)"
+    assert container["args"] == [
+        expected if argument.startswith("--leader-elect-resource-namespace=") else argument for argument in CHART_ARGS
+    ]
+    source = {"fieldRef": {"fieldPath": "metadata.namespace"}}
+    assert container["env"] == [{"name": "POD_NAMESPACE", "valueFrom": source}]
+
+
 def test_in_vc_schedulers_place_the_arguments_are_the_charts() -> None:
     (container,) = pod_of(render(REPLACE))["spec"]["containers"]
     assert container["args"] == CHART_ARGS
@@ -236,7 +247,7 @@ def test_in_vc_schedulers_place_its_configmap_is_read_and_none_is_shipped() -> N
 
 
 def test_in_vc_schedulers_place_nothing_of_volcanos_is_overwritten() -> None:
-    assert {name for _, _, name in render(REPLACE)} == {"vcd-scheduler"}
+    assert {name for _, _, name in render(REPLACE)} == {"vcd-scheduler", "vcd-scheduler-vgpu"}
 
 
 def test_the_values_for_volcanos_chart_leave_vc_scheduler_without_pods() -> None:
@@ -272,13 +283,41 @@ def test_the_page_is_exposed_only_with_the_right_to_review_tokens_and_access(tmp
         ("create", "authorization.k8s.io", "subjectaccessreviews"),
     }
     reader = rendered["ClusterRole", "", "vcd-page-reader"]
-    assert reader["rules"] == [{"nonResourceURLs": [PAGE_PATH], "verbs": ["get"]}]
+    assert reader["rules"] == [{"nonResourceURLs": [PAGE.path], "verbs": ["get"]}]
 
 
-def overlay_of(folder: Path, component: str) -> Path:
-    """A kustomization in `folder` of the base and one component, as a user would write it: with relative paths."""
+def test_the_network_policy_lets_in_what_the_pod_serves_and_out_what_it_asks(tmp_path: Path) -> None:
+    rendered = render(overlay_of(tmp_path, "network-policy", "page-for-token-holders", "one-log"))
+    policy = one(rendered, "NetworkPolicy")
+    schema = SCHEMAS["kinds"]["networking.k8s.io/v1 NetworkPolicy"]
+    assert list(problems(policy, schema, SCHEMAS["definitions"])) == []
+    assert policy["spec"]["podSelector"] == one(rendered, "Deployment")["spec"]["selector"]
+    (container,) = pod_of(rendered)["spec"]["containers"]
+    served = [port["containerPort"] for port in container["ports"]]
+    assert sorted(let_through(policy, "ingress")) == sorted((port, "TCP") for port in served)
+    log = next(port["containerPort"] for port in container["ports"] if port["name"] == "log")
+    among = {"podSelector": policy["spec"]["podSelector"]}
+    assert policy["spec"]["ingress"][-1] == {"from": [among], "ports": [{"port": log, "protocol": "TCP"}]}
+    assert policy["spec"]["egress"][-1] == {"to": [among], "ports": [{"port": log, "protocol": "TCP"}]}
+    assert let_through(policy, "egress") == [(53, "UDP"), (53, "TCP"), (443, "TCP"), (6443, "TCP"), (log, "TCP")]
+
+
+def let_through(policy: Manifest, way: str) -> list[tuple[int, str]]:
+    """The ports of all rules of a NetworkPolicy, `way` being ingress or egress."""
+    return [(port["port"], port["protocol"]) for rule in policy["spec"][way] for port in rule["ports"]]
+
+
+def overlay_of(folder: Path, *components: str, base: str = "base", **fields: Any) -> Path:
+    """A kustomization in `folder` of the base and components, as a user would write it: with relative paths.
+
+    `fields` are what else stands in it.
+    """
     deploy = os.path.relpath(DEPLOY, folder.resolve())
-    kustomization = {"resources": [f"{deploy}/base"], "components": [f"{deploy}/components/{component}"]}
+    kustomization = {
+        "resources": [f"{deploy}/{base}"],
+        "components": [f"{deploy}/components/{component}" for component in components],
+        **fields,
+    }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return folder
 

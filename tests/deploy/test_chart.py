@@ -1,0 +1,164 @@
+"""The Helm chart's files, read: versions, custom resources, its README, and the schema that judges values."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.deploy.test_manifests import BASE, CRDS, DEPLOY, REPLACE, STANDALONE, one, pod_of, render
+from vcd.model.version import __version__
+
+CHART = DEPLOY / "chart" / "vcd"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
+
+
+def generator() -> Any:
+    """The module that writes the chart's README."""
+    spec = importlib.util.spec_from_file_location("chart_readme", DEPLOY / "chart" / "readme.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def refused(values: dict[str, Any]) -> list[str]:
+    """What the schema says against values that are put over the defaults."""
+    found = jsonschema.Draft7Validator(SCHEMA).iter_errors(over(VALUES, values))
+    return [f"{'.'.join(map(str, error.path))}: {error.message}" for error in found]
+
+
+def over(base: Any, values: Any) -> Any:
+    """Values over others as Helm puts them: mappings by key, all else replaced, null removes."""
+    if not isinstance(base, dict) or not isinstance(values, dict):
+        return copy.deepcopy(values)
+    merged = {name: over(base.get(name), value) for name, value in values.items() if value is not None}
+    return {**{name: value for name, value in base.items() if name not in values}, **merged}
+
+
+def schemas_of_objects(schema: dict[str, Any], path: str = "") -> dict[str, dict[str, Any]]:
+    """The schemas of all mappings that name their keys, by path."""
+    found = {path: schema} if "properties" in schema else {}
+    for name, each in schema.get("properties", {}).items():
+        found |= schemas_of_objects(each, f"{path}.{name}")
+    return found
+
+
+def test_its_version_is_the_projects() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["apiVersion"], chart["version"], chart["appVersion"]) == ("v2", __version__, __version__)
+
+
+def test_the_image_of_the_base_is_of_that_version() -> None:
+    (container,) = pod_of(render(BASE))["spec"]["containers"]
+    assert container["image"] == f"vcd:{__version__}"
+
+
+def test_what_it_depends_on_is_of_the_version_that_it_names() -> None:
+    (dependency,) = yaml.safe_load((CHART / "Chart.yaml").read_text())["dependencies"]
+    inner = yaml.safe_load((CHART / "charts" / dependency["name"] / "Chart.yaml").read_text())
+    assert (inner["name"], inner["version"]) == (dependency["name"], dependency["version"])
+
+
+def test_its_description_is_the_projects() -> None:
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["description"] == project["description"]
+
+
+def test_its_custom_resources_are_the_packages() -> None:
+    shipped = {path.name: path.read_text() for path in (CHART / "charts" / "crds" / "crds").iterdir()}
+    assert shipped == {path.name: path.read_text() for path in CRDS.glob("*.yaml")}, "make chart"
+
+
+def test_the_readme_has_the_table_of_the_values() -> None:
+    readme = (CHART / "README.md").read_text()
+    assert generator().with_table(readme, (CHART / "values.yaml").read_text()) == readme, "make chart"
+
+
+def test_every_value_is_documented() -> None:
+    module = generator()
+    known = {value.path for value in module.documented((CHART / "values.yaml").read_text())}
+    assert len(known) > 50
+    assert list(module.undocumented(VALUES, known)) == []
+
+
+def test_a_value_without_a_comment_is_found() -> None:
+    module = generator()
+    text = "a:\n  # Told.\n  b: 1\n  c: 2\n"
+    assert list(module.undocumented(yaml.safe_load(text), {value.path for value in module.documented(text)})) == ["a.c"]
+
+
+def test_its_configuration_is_the_bases() -> None:
+    assert VALUES["scheduler"]["configuration"] == one(render(BASE), "ConfigMap")["data"]["volcano-scheduler.conf"]
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+
+
+def test_the_schema_knows_just_the_values_that_there_are() -> None:
+    optional = {"global"}
+    for path, schema in schemas_of_objects(SCHEMA).items():
+        assert schema["additionalProperties"] is False, path
+        values = VALUES
+        for name in path.split(".")[1:]:
+            values = values.get(name, {})
+        assert set(values) <= set(schema["properties"]), path
+        if path == "":
+            assert set(schema["properties"]) - set(values) == optional
+
+
+def test_the_schema_takes_the_defaults() -> None:
+    assert refused({}) == []
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_schema_takes_the_examples(path: Path) -> None:
+    values = yaml.safe_load(path.read_text())
+    assert values
+    assert refused(values) == []
+
+
+def test_there_is_an_example_for_each_overlay() -> None:
+    assert {path.stem for path in EXAMPLES} == {REPLACE.name, STANDALONE.name}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"replica": 3}, ": Additional properties are not allowed ('replica' was unexpected)"),
+        ({"leaderElection": {"enable": True}}, "leaderElection: Additional properties"),
+        ({"eventLog": {"storage": {"sizeLimit": "1Gi"}}}, "eventLog.storage: Additional properties"),
+        ({"replicas": "2"}, "replicas: '2' is not of type 'integer'"),
+        ({"leaderElection": {"enabled": "yes"}}, "leaderElection.enabled: 'yes' is not of type 'boolean'"),
+        ({"eventLog": {"storage": {"type": "pvc"}}}, "eventLog.storage.type: 'pvc' is not one of ['emptyDir', 'eph"),
+        ({"eventLog": {"storage": {"size": "20 GB"}}}, "eventLog.storage.size: '20 GB' does not match"),
+        ({"eventLog": {"storage": {"accessModes": ["ReadWriteMany"]}}}, "eventLog.storage.accessModes.0: 'ReadWriteM"),
+        ({"eventLog": {"retention": {"age": "a week"}}}, "eventLog.retention.age: 'a week' does not match"),
+        ({"image": {"digest": "sha256:12"}}, "image.digest: 'sha256:12' does not match"),
+        ({"image": {"pullSecrets": ["mine"]}}, "image.pullSecrets.0: 'mine' is not of type 'object'"),
+        ({"scheduler": {"extraArgs": ["seed=1"]}}, "scheduler.extraArgs.0: 'seed=1' does not match"),
+        ({"scheduler": {"existingConfigMap": "Mine"}}, "scheduler.existingConfigMap: 'Mine' does not match"),
+        ({"metrics": {"service": {"port": 70000}}}, "metrics.service.port: 70000 is greater than"),
+        ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "networkPolicy.apiServerCIDRs.0: '10.0.0.1' does not"),
+        ({"rbac": {"extraRoles": [{"name": "more"}]}}, "rbac.extraRoles.0: 'rules' is a required property"),
+        ({"podLabels": {"a": 1}}, "podLabels.a: 1 is not of type 'string'"),
+        ({"image": None}, ": 'image' is a required property"),
+        ({"strategy": {"type": "Rolling"}}, "strategy.type: 'Rolling' is not one of"),
+    ],
+    ids=str,
+)
+def test_the_schema_refuses(values: dict[str, Any], expected: str) -> None:
+    found = refused(values)
+    assert len(found) == 1
+    assert found[0].startswith(expected)

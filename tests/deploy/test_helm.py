@@ -1,0 +1,486 @@
+"""What helm makes of the chart: what kustomize makes of deploy/base, valid for Kubernetes, in one namespace."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.deploy.kustomize import Key, Manifest, key, render
+from tests.deploy.programs import go_tool, options_in
+from tests.deploy.rbac import Grant, allows, grants, rule_grants
+from tests.deploy.schema import problems
+from tests.deploy.test_chart import CHART, VALUES
+from tests.deploy.test_manifests import (
+    BASE,
+    CRDS,
+    NAMESPACE,
+    REPLACE,
+    SCHEMAS,
+    STANDALONE,
+    let_through,
+    one,
+    overlay_of,
+)
+from vcd.api import read_policy, roles_for
+from vcd.model.version import __version__
+
+pytestmark = pytest.mark.external
+
+Template = Callable[..., dict[Key, Manifest]]
+
+OLDEST, NEWEST = "1.25.0", "1.37.0"
+"""Of Kubernetes: what the chart asks for, and what helm and the schemas here know last."""
+
+NETWORK = {"networkPolicy": {"enabled": True}}
+PAGE = {"page": {"enabled": True}}
+MONITOR = {"metrics": {"serviceMonitor": {"enabled": True}}}
+SHARED = {"eventLog": {"shared": True}}
+PERSISTENT = {"eventLog": {"storage": {"type": "persistent", "storageClassName": "local"}}}
+EPHEMERAL = {"eventLog": {"storage": {"type": "ephemeral"}}}
+REPLACING = yaml.safe_load((CHART / "examples" / "replace-vc-scheduler.yaml").read_text())
+ALONE = yaml.safe_load((CHART / "examples" / "standalone.yaml").read_text())
+EVERYTHING = {
+    "fullnameOverride": "night-shift",
+    "image": {"digest": "sha256:" + "0f" * 32, "pullPolicy": "Always", "pullSecrets": [{"name": "mine"}]},
+    "replicas": 3,
+    "strategy": {"rollingUpdate": {"maxSurge": "50%"}},
+    "scheduler": {
+        "name": "night",
+        "defaultQueue": "evening",
+        "schedulePeriod": "500ms",
+        "kubeApiQPS": 2000000,
+        "kubeApiBurst": 3000000,
+        "verbosity": -1,
+        "extraArgs": ["--node-selector=zone:a,zone:b", "--scheduler-name=day", "--seed=7"],
+    },
+    "leaderElection": {"name": "night", "namespace": "leases"},
+    "eventLog": {"shared": True, "retention": {"age": "14d", "size": "15Gi"}},
+    **PAGE,
+    "metrics": {
+        "service": {"port": 9090},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "1m"},
+    },
+    "podDisruptionBudget": {"minAvailable": "50%"},
+    "networkPolicy": {
+        "enabled": True,
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "pageFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+        "apiServerCIDRs": ["192.0.2.7/32", "2001:db8::/64"],
+        "apiServerPorts": [8443],
+        "extraIngress": [{"ports": [{"port": 8091, "protocol": "TCP"}]}],
+        "extraEgress": [{"ports": [{"port": 8091, "protocol": "TCP"}]}],
+    },
+    "serviceAccount": {"name": "night", "annotations": {"example.com/role": "night"}},
+    "rbac": {
+        "extraRoles": [{"name": "more", "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]}]
+    },
+    "defaultQueue": {"create": True, "spec": {"weight": 2, "capability": {"cpu": "10"}}},
+    "resources": {"limits": {"cpu": 4}},
+    "priorityClassName": "system-node-critical",
+    "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+    "extraEnv": [{"name": "VCD_LOG_FORMAT", "value": "json"}],
+    "extraVolumes": [{"name": "certificate", "secret": {"secretName": "page"}}],
+    "extraVolumeMounts": [{"name": "certificate", "mountPath": "/certificate", "readOnly": True}],
+    "podAnnotations": {"example.com/a": "b"},
+    "podLabels": {"example.com/team": "batch"},
+    "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+}
+MATRIX: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "replace-vc-scheduler": REPLACING,
+    "standalone": ALONE,
+    "persistent": PERSISTENT,
+    "ephemeral": EPHEMERAL,
+    "page and networkpolicy, no metrics": {**PAGE, **NETWORK, "metrics": {"enabled": False}},
+    "one replica": {"replicas": 1, "strategy": {"type": "Recreate"}, "leaderElection": {"enabled": False}},
+    "nothing made for it": {
+        "serviceAccount": {"create": False, "name": "mine"},
+        "rbac": {"create": False},
+        "podDisruptionBudget": {"enabled": False},
+    },
+    "everything": EVERYTHING,
+    "everything, persistent": {**EVERYTHING, "eventLog": {"storage": PERSISTENT["eventLog"]["storage"]}},
+}
+CASES = pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
+
+
+@pytest.fixture(scope="module")
+def helm() -> str:
+    """The helm of `make external-tools`; a machine without one fails here."""
+    return go_tool("helm")
+
+
+@pytest.fixture
+def run(helm: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs helm with a file of values, in which nothing of the user who runs the tests counts."""
+
+    def run(*words: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+        file = tmp_path / "values.yaml"
+        file.write_text(yaml.safe_dump(values or {}))
+        environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+        given = [] if words[0] == "package" else ["--values", str(file)]
+        command = [helm, *words, *given]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
+
+    return run
+
+
+@pytest.fixture
+def template(run: Callable[..., subprocess.CompletedProcess[str]]) -> Template:
+    """The objects that a release has with these values, by key; standard error must be empty."""
+
+    def template(
+        values: dict[str, Any] | None = None,
+        *words: str,
+        namespace: str = NAMESPACE,
+        release: str = "vcd",
+        version: str = NEWEST,
+        chart: Path = CHART,
+    ) -> dict[Key, Manifest]:
+        where = ["--namespace", namespace, "--kube-version", version]
+        done = run("template", release, str(chart), *where, *words, values=values)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        found = [each for each in yaml.safe_load_all(done.stdout) if each is not None]
+        assert len({key(each) for each in found}) == len(found)
+        return {key(each): each for each in found}
+
+    return template
+
+
+def comparable(value: Any) -> Any:
+    """A manifest without what Helm adds, named things in order of their names.
+
+    Only one thing is added: labels that tell the release. They are in selectors, too, since two releases in a namespace
+    must not select each other's pods.
+    """
+    added = {"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"}
+    if isinstance(value, dict):
+        return {name: comparable(item) for name, item in value.items() if name not in added}
+    if isinstance(value, list):
+        items = [comparable(item) for item in value]
+        return sorted(items, key=lambda item: item["name"]) if named(items) else items
+    return value
+
+
+def named(items: list[Any]) -> bool:
+    return all(isinstance(item, dict) and "name" in item for item in items)
+
+
+def assert_same(chart: dict[Key, Manifest], kustomize: dict[Key, Manifest], lacks: set[Key]) -> None:
+    """The chart makes what kustomize makes, object by object, but for the objects in `lacks`."""
+    assert set(kustomize) - set(chart) == lacks
+    assert set(chart) - set(kustomize) == set()
+    for where, manifest in chart.items():
+        assert comparable(manifest) == comparable(kustomize[where]), where
+
+
+# Off in the chart unless asked for: without the Prometheus operator an installation would fail at it.
+MONITORED = {("ServiceMonitor", NAMESPACE, "vcd-scheduler")}
+# Helm makes it by --create-namespace, and a release must not own where its own record is.
+OWN_NAMESPACE = {("Namespace", "", NAMESPACE)}
+
+
+def test_the_defaults_are_the_base(template: Template) -> None:
+    assert_same(template(), render(BASE), lacks=MONITORED)
+
+
+def test_with_a_service_monitor_nothing_of_the_base_is_left_out(template: Template) -> None:
+    assert_same(template(MONITOR), render(BASE), lacks=set())
+
+
+def test_in_vc_schedulers_place_it_is_the_overlay(template: Template) -> None:
+    assert_same(template({**REPLACING, **MONITOR}), render(REPLACE), lacks=set())
+
+
+def test_without_volcano_it_is_the_overlay(template: Template) -> None:
+    assert_same(template({**ALONE, **MONITOR}, "--include-crds"), render(STANDALONE), lacks=OWN_NAMESPACE)
+
+
+@pytest.mark.parametrize(
+    ("values", "components"),
+    [
+        (EPHEMERAL, ["log-on-claims"]),
+        (PAGE, ["page-for-token-holders"]),
+        (SHARED, ["one-log"]),
+        ({**PAGE, **NETWORK, **SHARED}, ["page-for-token-holders", "network-policy", "one-log"]),
+    ],
+    ids=["log-on-claims", "page-for-token-holders", "one-log", "network-policy"],
+)
+def test_a_value_does_what_a_component_does(
+    template: Template, values: dict[str, Any], components: list[str], tmp_path: Path
+) -> None:
+    assert_same(template({**values, **MONITOR}), render(overlay_of(tmp_path, *components)), lacks=set())
+
+
+def test_a_difference_in_an_object_is_found(template: Template) -> None:
+    found = template({**MONITOR, "resources": {"limits": {"memory": "3Gi"}}})
+    with pytest.raises(AssertionError, match="Deployment"):
+        assert_same(found, render(BASE), lacks=set())
+
+
+def invalid(manifests: dict[Key, Manifest], version: str) -> Iterator[str]:
+    """What an API server of a version of Kubernetes would refuse, unknown fields included."""
+    for where, manifest in manifests.items():
+        kind = f"{manifest['apiVersion']} {manifest['kind']}"
+        if kind == "monitoring.coreos.com/v1 ServiceMonitor":
+            yield from (f"{where}{each}" for each in problems(manifest, SCHEMAS["kinds"][kind], SCHEMAS["definitions"]))
+        elif manifest["kind"] == "Queue":
+            yield from (f"{where}: {error.message}" for error in queue_schema().iter_errors(manifest))
+        else:
+            try:
+                kubernetes_validate.validate(manifest, version, strict=True)
+            except kubernetes_validate.ValidationError as error:
+                yield f"{where}: {'.'.join(map(str, error.path))}: {error.message}"
+
+
+def queue_schema() -> jsonschema.Draft7Validator:
+    """The schema of Queues, with fields that it does not name refused."""
+    (definition,) = list(yaml.safe_load_all((CRDS / "scheduling.volcano.sh_queues.yaml").read_text()))
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["additionalProperties"] = False
+    return jsonschema.Draft7Validator(schema)
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@CASES
+def test_every_object_is_valid(template: Template, values: dict[str, Any], version: str) -> None:
+    assert list(invalid(template(values, "--include-crds", version=version), version)) == []
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Role", "ServiceMonitor", "Queue"])
+def test_a_misspelled_field_would_be_found(template: Template, kind: str) -> None:
+    found = template({**MONITOR, "defaultQueue": {"create": True}})
+    misspelled = next(manifest for manifest in found.values() if manifest["kind"] == kind)
+    misspelled.get("spec", misspelled)["ruless"] = []
+    assert any("ruless" in problem for problem in invalid(found, NEWEST))
+
+
+@CASES
+def test_it_is_without_a_warning_of_lint(
+    run: Callable[..., subprocess.CompletedProcess[str]], values: dict[str, Any]
+) -> None:
+    done = run("lint", "--strict", str(CHART), values=values)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@CASES
+def test_a_release_is_in_its_namespace(template: Template, values: dict[str, Any]) -> None:
+    found = template(values, namespace="batch")
+    elsewhere = {where for where in found if where[1] not in {"", "batch"}}
+    lease = values.get("leaderElection", {}).get("namespace", "batch")
+    assert {namespace for _, namespace, _ in elsewhere} <= {lease, "kube-system"}
+    assert {kind for kind, _, _ in elsewhere} <= {"Role", "RoleBinding"}
+    subjects = [each for manifest in found.values() for each in manifest.get("subjects", [])]
+    assert {each["namespace"] for each in subjects} <= {"batch"}
+
+
+def test_names_that_look_like_numbers_stay_texts(template: Template) -> None:
+    values = {
+        "fullnameOverride": "1",
+        "scheduler": {"existingConfigMap": "2", "defaultQueue": "3"},
+        "serviceAccount": {"name": "4"},
+        "page": {"enabled": True, "readerClusterRole": {"name": "5"}},
+        "priorityClassName": "6",
+        "leaderElection": {"namespace": "7"},
+        "rbac": {"extraRoles": [{**EVERYTHING["rbac"]["extraRoles"][0], "name": "8", "namespace": "9"}]},
+        "defaultQueue": {"create": True},
+        **MONITOR,
+        **NETWORK,
+    }
+    assert list(invalid(template(values, namespace="10"), NEWEST)) == []
+
+
+@CASES
+def test_two_releases_share_no_object(template: Template, values: dict[str, Any]) -> None:
+    own = {name: value for name, value in values.items() if name not in {"fullnameOverride", "rbac", "defaultQueue"}}
+    own["serviceAccount"] = {}
+    found = [set(template(own, release=release)) for release in ("vcd", "night-vcd", "other")]
+    assert not found[0] & found[1]
+    assert not found[2] & (found[0] | found[1])
+
+
+@CASES
+def test_vcd_takes_its_command_line_and_may_take_the_lease(template: Template, values: dict[str, Any]) -> None:
+    found = template(values, namespace="batch")
+    options = options_in(found, "batch")
+    election = VALUES["leaderElection"] | values.get("leaderElection", {})
+    assert options.leader_elect is election["enabled"]
+    if not options.leader_elect or values.get("rbac") == {"create": False}:
+        return
+    assert (options.lease_namespace, options.lease_name) == (election["namespace"] or "batch", election["name"])
+    account = values.get("serviceAccount", {}).get("name", "vcd-scheduler")
+    granted = grants(found.values(), account, "batch")
+    for verb, name in (("create", ""), ("get", options.lease_name), ("update", options.lease_name)):
+        assert allows(granted, Grant(verb, "coordination.k8s.io", "leases", options.lease_namespace, name))
+
+
+def test_what_is_given_reaches_vcd(template: Template) -> None:
+    options = options_in(template(EVERYTHING), NAMESPACE)
+    assert options.scheduler_names == ("night", "day")
+    assert options.default_queue == "evening"
+    assert options.node_selector == ("zone:a", "zone:b")
+    assert (options.kube_api_qps, options.kube_api_burst) == (2000000, 3000000)
+    assert (options.schedule_period, options.verbosity, options.seed) == (0.5, -1, 7)
+    assert (options.retention_age, options.retention_size) == (14 * 24 * 3600 * 10**9, 15 * 2**30)
+    assert (options.view_address, options.log_format) == (":8090", "json")
+
+
+def test_what_is_given_reaches_the_pods(template: Template) -> None:
+    pod = one(template(EVERYTHING), "Deployment")["spec"]["template"]
+    spec, (container,) = pod["spec"], pod["spec"]["containers"]
+    for field in ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName"):
+        assert spec[field] == EVERYTHING[field], field
+    assert pod["metadata"]["annotations"] == EVERYTHING["podAnnotations"]
+    assert pod["metadata"]["labels"]["example.com/team"] == "batch"
+    assert container["image"] == f"vcd@sha256:{'0f' * 32}"
+    assert (container["imagePullPolicy"], spec["imagePullSecrets"]) == ("Always", [{"name": "mine"}])
+    assert container["resources"]["limits"] == {"cpu": 4, "memory": "2Gi"}
+    assert container["volumeMounts"][-1:] == EVERYTHING["extraVolumeMounts"]
+    assert spec["volumes"][-1:] == EVERYTHING["extraVolumes"]
+    assert set(VALUES["podSecurityContext"]) - set(spec["securityContext"]) == {"runAsUser", "runAsGroup", "fsGroup"}
+
+
+def test_a_persistent_log_is_on_a_claim_of_each_replica(template: Template) -> None:
+    ordinary, found = template(), template(PERSISTENT)
+    before, after = one(ordinary, "Deployment")["spec"], one(found, "StatefulSet")["spec"]
+    (claim,) = after["volumeClaimTemplates"]
+    volumes = before["template"]["spec"]["volumes"]
+    before["template"]["spec"]["volumes"] = [
+        volume for volume in volumes if volume["name"] != claim["metadata"]["name"]
+    ]
+    assert len(volumes) == 1 + len(before["template"]["spec"]["volumes"])
+    assert after["template"] == before["template"]
+    assert claim["spec"] == {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local",
+        "resources": {"requests": {"storage": "20Gi"}},
+    }
+    services = {name: manifest for (kind, _, name), manifest in found.items() if kind == "Service"}
+    headless = services[after["serviceName"]]["spec"]
+    assert (headless["clusterIP"], headless["selector"]) == ("None", after["selector"]["matchLabels"])
+
+
+def test_a_service_monitor_reads_each_replica_once(template: Template) -> None:
+    found = template({**PERSISTENT, **MONITOR})
+    monitor = one(found, "ServiceMonitor")["spec"]
+    services = [manifest for manifest in found.values() if manifest["kind"] == "Service"]
+    (port,) = [endpoint["port"] for endpoint in monitor["endpoints"]]
+    read = [
+        service["metadata"]["name"]
+        for service in services
+        if monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        and port in {each["name"] for each in service["spec"]["ports"]}
+    ]
+    assert (len(services), read) == (2, ["vcd-scheduler"])
+
+
+def test_without_metrics_nothing_of_them_is_served(template: Template) -> None:
+    found = template({"metrics": {"enabled": False, "serviceMonitor": {"enabled": True}}, **NETWORK})
+    assert not {"Service", "ServiceMonitor"} & {kind for kind, _, _ in found}
+    assert options_in(found, NAMESPACE).enable_metrics is False
+    assert let_through(one(found, "NetworkPolicy"), "ingress") == [(11251, "TCP")]
+
+
+def test_the_network_policy_can_be_narrowed(template: Template) -> None:
+    spec = one(template(EVERYTHING), "NetworkPolicy")["spec"]
+    peers = {rule["ports"][0]["port"]: rule.get("from") for rule in spec["ingress"]}
+    narrow = EVERYTHING["networkPolicy"]
+    among = [{"podSelector": spec["podSelector"]}]
+    assert peers == {8080: narrow["metricsFrom"], 11251: None, 8090: narrow["pageFrom"], 8444: among, 8091: None}
+    assert spec["egress"][-3] == {
+        "ports": [{"port": 8443, "protocol": "TCP"}],
+        "to": [{"ipBlock": {"cidr": "192.0.2.7/32"}}, {"ipBlock": {"cidr": "2001:db8::/64"}}],
+    }
+    assert spec["egress"][-1:] == narrow["extraEgress"]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_budget_never_keeps_the_only_replica(template: Template, replicas: int) -> None:
+    assert ("PodDisruptionBudget" in {kind for kind, _, _ in template({"replicas": replicas})}) is (replicas > 1)
+
+
+def test_the_roles_that_vcd_prints_can_be_given(template: Template) -> None:
+    policy = read_policy(
+        "actions: allocate\ntiers:\n- plugins:\n  - name: deviceshare\n    arguments:\n"
+        "      deviceshare.VGPUEnable: true\n      deviceshare.KnownGeometriesCMNamespace: devices\n"
+    )
+    printed = roles_for(policy, "vcd-scheduler", NAMESPACE)
+    roles = [each for each in printed if each["kind"] in {"Role", "ClusterRole"}]
+    assert {each["kind"] for each in roles} == {"Role", "ClusterRole"}
+    given = [{**each["metadata"], "rules": each["rules"]} for each in roles]
+    found = template({"rbac": {"extraRoles": given}}).values()
+    assert grants(found, "vcd-scheduler", NAMESPACE) == grants(
+        [*render(BASE).values(), *printed], "vcd-scheduler", NAMESPACE
+    )
+
+
+def test_the_page_can_be_read_by_who_gets_the_role(template: Template) -> None:
+    found = template({"page": {"enabled": True, "readerClusterRole": {"name": "readers"}}}, release="night")
+    assert found["ClusterRole", "", "readers"]["rules"] == [{"nonResourceURLs": ["/vcd/page"], "verbs": ["get"]}]
+    bound = [manifest["roleRef"]["name"] for manifest in found.values() if "roleRef" in manifest]
+    assert "readers" not in bound
+    reviews = {each.resource for each in rule_grants(found["ClusterRole", "", "night-vcd-scheduler-page"]["rules"], "")}
+    assert reviews == {"tokenreviews", "subjectaccessreviews"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"replica": 3}, "at '': additional properties 'replica' not allowed"),
+        ({"scheduler": {"nam": "x"}}, "at '/scheduler': additional properties 'nam' not allowed"),
+        ({"replicas": "two"}, "at '/replicas': got string, want integer"),
+        ({"image": {"pullPolicy": "always"}}, "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent'"),
+        ({"page": True}, "at '/page': got boolean, want object"),
+        ({"leaderElection": {"enabled": False}}, "leaderElection.enabled: without it nothing keeps replicas apart"),
+        (
+            {"leaderElection": {"enabled": False}, "replicas": 1},
+            "leaderElection.enabled: without it two pods may never run; set strategy.type to Recreate",
+        ),
+        (
+            {"leaderElection": {"enabled": False}, **SHARED, "replicas": 1},
+            "eventLog.shared: needs leaderElection.enabled",
+        ),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name: must be given, since serviceAccount.create"),
+        ({"scheduler": {"configuration": "actions: ["}}, "scheduler.configuration: error converting YAML"),
+    ],
+    ids=str,
+)
+def test_bad_values_are_refused_with_a_message(
+    run: Callable[..., subprocess.CompletedProcess[str]], values: dict[str, Any], message: str
+) -> None:
+    done = run("template", "vcd", str(CHART), "--kube-version", NEWEST, values=values)
+    assert done.returncode != 0
+    assert message in done.stderr.replace("\n", " ")
+
+
+def test_a_kubernetes_that_is_too_old_is_refused(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = run("template", "vcd", str(CHART), "--kube-version", "1.24.9")
+    assert "requires kubeVersion: >=1.25.0-0" in done.stderr
+
+
+def test_it_can_be_packaged(run: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    done = run("package", str(CHART), "--destination", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(tmp_path / f"vcd-{__version__}.tgz") as archive:
+        packed = set(archive.getnames())
+    files = {f"vcd/{path.relative_to(CHART)}" for path in CHART.rglob("*") if path.is_file()}
+    assert packed == files
+
+
+def test_the_package_makes_what_the_folder_makes(
+    run: Callable[..., subprocess.CompletedProcess[str]], template: Template, tmp_path: Path
+) -> None:
+    assert run("package", str(CHART), "--destination", str(tmp_path)).returncode == 0
+    package = tmp_path / f"vcd-{__version__}.tgz"
+    assert template(ALONE, "--include-crds", chart=package) == template(ALONE, "--include-crds")

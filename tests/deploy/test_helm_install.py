@@ -1,0 +1,144 @@
+"""helm installs, upgrades and uninstalls the chart at an API server: the embedded one, over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.kustomize import Key, key, render
+from tests.deploy.programs import go_tool
+from tests.deploy.test_chart import CHART
+from tests.deploy.test_manifests import BASE, CRDS, NAMESPACE
+from vcd.embedded.server import ApiServer
+from vcd.embedded.store import Store
+
+pytestmark = pytest.mark.external
+
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+MANAGER = "app.kubernetes.io/managed-by"
+QUEUES = "queues.scheduling.volcano.sh"
+REPLACING = ("--values", str(CHART / "examples" / "replace-vc-scheduler.yaml"))
+ALONE = ("--values", str(CHART / "examples" / "standalone.yaml"))
+RESOURCES = (
+    "serviceaccounts",
+    "configmaps",
+    "services",
+    "deployments.apps",
+    "poddisruptionbudgets.policy",
+    *(f"{kind}.rbac.authorization.k8s.io" for kind in ("roles", "rolebindings", "clusterroles", "clusterrolebindings")),
+)
+
+
+class Helm:
+    """Runs helm against a server; ``store`` is what it serves."""
+
+    def __init__(self, program: str, server: ApiServer, home: Path) -> None:
+        self.store = server.store
+        self._command = (program, "--kube-apiserver", server.url, "--namespace", NAMESPACE)
+        self._environ = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+
+    async def run(self, *words: str) -> str:
+        """The standard output of a command that must end well."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            *words,
+            env=self._environ,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, error = await asyncio.wait_for(process.communicate(), 120)
+        assert process.returncode == 0, f"{words}: {out.decode()}{error.decode()}"
+        return out.decode()
+
+    async def install(self, *words: str) -> str:
+        return await self.run("install", "vcd", str(CHART), "--create-namespace", *words)
+
+    def objects(self) -> set[Key]:
+        """What of the cluster is of a release, by key."""
+        found = [each for resource in (*RESOURCES, QUEUES) for each in self.store.list(resource)]
+        return {key(each) for each in found if each["metadata"].get("labels", {}).get(MANAGER) == "Helm"}
+
+    def without_volcano(self) -> None:
+        """Take out the custom resources that the embedded server begins with."""
+        for definition in self.store.list(DEFINITIONS):
+            self.store.delete(DEFINITIONS, None, definition["metadata"]["name"])
+        assert self.store.registry.get(QUEUES) is None
+
+    def container(self) -> Any:
+        (container,) = self.store.get("deployments.apps", NAMESPACE, "vcd-scheduler")["spec"]["template"]["spec"][
+            "containers"
+        ]
+        return container
+
+
+@pytest.fixture
+async def helm(tmp_path: Path) -> AsyncIterator[Helm]:
+    server = ApiServer(Store())
+    await server.start("127.0.0.1", 0)
+    try:
+        yield Helm(go_tool("helm"), server, tmp_path)
+    finally:
+        await server.stop()
+
+
+async def test_in_a_volcano_installation(helm: Helm) -> None:
+    await helm.install(*REPLACING)
+    expected = {where for where in render(BASE) if where[0] not in {"ServiceMonitor", "ConfigMap"}}
+    assert helm.objects() == expected
+    assert "--leader-elect-resource-namespace=volcano-system" in helm.container()["args"]
+
+
+async def test_a_queue_of_ones_own_comes_with_the_custom_resources(helm: Helm) -> None:
+    helm.without_volcano()
+    await helm.install(*ALONE, "--set", "defaultQueue.create=true,defaultQueue.spec.weight=3")
+    there = {each["metadata"]["name"] for each in helm.store.list(DEFINITIONS)}
+    assert there == {".".join(reversed(path.stem.split("_"))) for path in CRDS.glob("*.yaml")}
+    assert helm.store.get(QUEUES, None, "default")["spec"]["weight"] == 3
+
+
+async def test_custom_resources_are_not_installed_unless_asked_for(helm: Helm) -> None:
+    helm.without_volcano()
+    await helm.install()
+    assert helm.store.list(DEFINITIONS) == []
+
+
+async def test_an_upgrade_changes_what_is_there(helm: Helm) -> None:
+    await helm.install()
+    before = helm.objects()
+    await helm.run("upgrade", "vcd", str(CHART), "--reuse-values", "--set", "image.tag=new,page.enabled=true")
+    added = {("ClusterRole", "", "vcd-scheduler-page"), ("ClusterRoleBinding", "", "vcd-scheduler-page")}
+    assert helm.objects() == before | added | {("ClusterRole", "", "vcd-page-reader")}
+    assert helm.container()["image"] == "vcd:new"
+    assert {port["name"] for port in helm.container()["ports"]} == {"metrics", "healthz", "page"}
+
+
+async def test_an_uninstallation_leaves_custom_resources_and_the_queue(helm: Helm) -> None:
+    helm.without_volcano()
+    await helm.install(*ALONE, "--set", "defaultQueue.create=true")
+    await helm.run("uninstall", "vcd")
+    assert helm.objects() == {("Queue", "", "default")}
+    assert len(helm.store.list(DEFINITIONS)) == len(list(CRDS.glob("*.yaml")))
+
+
+async def test_the_notes_say_what_to_look_at(helm: Helm) -> None:
+    text = await helm.install()
+    assert "kubectl -n volcano-system rollout status deployment/vcd-scheduler" in text
+    assert "kubectl -n volcano-system get lease volcano" in text
+    assert "vcd log tail /var/lib/vcd/events.sqlite" in text
+    assert "WARNING" not in text
+
+
+async def test_the_notes_follow_the_values(helm: Helm) -> None:
+    given = "eventLog.storage.type=persistent,page.enabled=true,replicas=1,rbac.create=false"
+    # The embedded server lets no StatefulSet be made.
+    dry = ("--dry-run=client", "--disable-openapi-validation", "--namespace", "batch")
+    text = await helm.install(*dry, "--set", given)
+    assert "kubectl -n batch rollout status statefulset/vcd-scheduler" in text
+    assert "--clusterrole=vcd-page-reader" in text
+    assert "the Lease is batch/volcano, vc-scheduler's is volcano-system/volcano" in text
+    assert text.count("WARNING") == 3
+    assert "eventLog.storage.type" not in text
