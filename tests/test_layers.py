@@ -15,15 +15,15 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = (
     *("model", "state", "scheduling", "eventlog", "kube", "diagnosis", "timetravel", "daemon", "embedded"),
-    *("api", "view", "cli"),
+    *("serving", "api", "view", "cli"),
 )
 
 # The arrows of the design, and of what lies below an arrow's end: state and model under scheduling, model under kube.
 ARROWS = {
     "cli": {"api", "view", "daemon", "embedded"},
-    "view": {"api"},
+    "view": {"api", "serving"},
     "api": {"timetravel", "scheduling", "state", "model"},
-    "daemon": {"kube", "diagnosis", "eventlog", "scheduling", "state", "model"},
+    "daemon": {"kube", "serving", "diagnosis", "eventlog", "scheduling", "state", "model"},
     "timetravel": {"diagnosis", "eventlog", "scheduling", "state", "model"},
     "diagnosis": {"eventlog", "scheduling", "state", "model"},
     "scheduling": {"state", "model"},
@@ -31,6 +31,7 @@ ARROWS = {
     "eventlog": {"model"},
     "kube": {"model"},
     "embedded": set(),
+    "serving": set(),
     "model": set(),
 }
 EMBEDDED_MAY_TAKE = ("vcd.model.quantity", "vcd.model.selectors", "vcd.model.jsontext", "vcd.model.controllers")

@@ -17,7 +17,6 @@ from click.testing import CliRunner, Result
 
 from vcd.cli.run import run
 from vcd.daemon.options import FLAGS, Options
-from vcd.kube.tokens import Reader
 
 # As Volcano's chart writes them, the shell's words that no shell takes included.
 CHART = [
@@ -42,9 +41,7 @@ class Service:
         self.options: list[Options] = []
         self.code = 0
         self.loop: asyncio.AbstractEventLoop | None = None
-
-    async def reader_of(self, token: str) -> Reader:
-        return Reader("", may_read=False)
+        self.security = types.SimpleNamespace(page=None, certificate=None)
 
     async def run(self, options: Options, beside: Callable[[Any], AbstractAsyncContextManager[object]]) -> int:
         async with beside(self):

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import cast
 
 import aiohttp
 import pytest
@@ -15,6 +16,8 @@ import pytest
 from vcd.daemon.http import CONNECTIONS, AddressError, Ports, endpoints
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, parse_options
+from vcd.daemon.security import Security
+from vcd.kube.client import KubeClient
 
 
 def options(**changes: str) -> Options:
@@ -27,11 +30,16 @@ def well() -> None:
     return None
 
 
+def plain() -> Security:
+    """What the flags say that are not given: nobody is asked anything."""
+    return Security(options(), cast(KubeClient, None), lambda: None)
+
+
 @asynccontextmanager
 async def serving(
     healthy: Callable[[], str | None] = well, ready: Callable[[], str | None] = well, metrics: Metrics | None = None
 ) -> AsyncIterator[Ports]:
-    async with endpoints(options(), metrics or Metrics(), healthy, ready) as ports:
+    async with endpoints(options(), metrics or Metrics(), plain(), healthy, ready) as ports:
         yield ports
 
 
@@ -103,7 +111,7 @@ async def test_each_address_has_its_own_pages() -> None:
     ("flag", "metrics", "health"), [("enable_metrics", False, True), ("enable_healthz", True, False)]
 )
 async def test_what_is_turned_off_is_not_served(flag: str, metrics: bool, health: bool) -> None:
-    async with endpoints(options(**{flag: "false"}), Metrics(), well, well) as ports:
+    async with endpoints(options(**{flag: "false"}), Metrics(), plain(), well, well) as ports:
         assert (ports.metrics is not None, ports.health is not None) == (metrics, health)
 
 
@@ -125,7 +133,7 @@ def taken() -> Iterator[int]:
 @pytest.mark.parametrize("flag", ["listen-address", "healthz-address"])
 async def test_an_address_in_use_is_named_with_its_flag(taken: int, flag: str) -> None:
     with pytest.raises(AddressError, match=f"^--{flag}=127.0.0.1:{taken}: address already in use") as raised:
-        async with endpoints(options(**{flag: f"127.0.0.1:{taken}"}), Metrics(), well, well):
+        async with endpoints(options(**{flag: f"127.0.0.1:{taken}"}), Metrics(), plain(), well, well):
             pass
     assert raised.value.errno == errno.EADDRINUSE
 
@@ -136,7 +144,7 @@ async def test_one_bad_address_leaves_the_other_free(taken: int) -> None:
         free = probe.getsockname()[1]
     chosen = options(listen_address=f"127.0.0.1:{free}", healthz_address=f"127.0.0.1:{taken}")
     with pytest.raises(AddressError):
-        async with endpoints(chosen, Metrics(), well, well):
+        async with endpoints(chosen, Metrics(), plain(), well, well):
             pass
     with socket.socket() as again:
         again.bind(("127.0.0.1", free))
@@ -144,7 +152,7 @@ async def test_one_bad_address_leaves_the_other_free(taken: int) -> None:
 
 async def test_a_host_that_is_not_ours_is_a_clear_error() -> None:
     with pytest.raises(AddressError, match=r"--listen-address=203\.0\.113\.1:0: "):
-        async with endpoints(options(listen_address="203.0.113.1:0"), Metrics(), well, well):
+        async with endpoints(options(listen_address="203.0.113.1:0"), Metrics(), plain(), well, well):
             pass
 
 

@@ -79,6 +79,8 @@ class TestFlags:
         text = Path("deploy/base/deployment.yaml").read_text()
         arguments = normalise_arguments(re.findall(r"^ +- (--?\w\S*)$", text, re.MULTILINE))
         assert len(arguments) > 8
+        arguments = [argument.replace("$(POD_NAMESPACE)", "batch") for argument in arguments]
+        assert parsed(*arguments).lease_namespace == "batch"
         assert parsed(*arguments).scheduler_conf == Path("/volcano.scheduler/volcano-scheduler.conf")
 
     @pytest.mark.parametrize(
@@ -189,7 +191,14 @@ class TestErrors:
             (["--leader-elect-retry-period=10s"], "--leader-elect-renew-deadline: 10s must be longer than"),
             (["--leader-elect-resource-name="], "--leader-elect-resource-name: must not be empty"),
             (["--leader-elect-resource-namespace="], "--leader-elect-resource-namespace: must not be empty"),
+            (["--leader-elect-resource-namespace=$(POD_NAMESPACE)"], "is no namespace; give the container that env"),
             (["--schedul-period=1s"], "--schedul-period is no flag; did you mean schedule-period?"),
+            (["--tls-cert-file=a"], "^--tls-private-key-file: --tls-cert-file is given, and needs this, too$"),
+            (["--tls-private-key-file=a"], "^--tls-cert-file: --tls-private-key-file is given, and needs this, too$"),
+            (["--metrics-secure=true"], "^--metrics-secure: needs --tls-cert-file and --tls-private-key-file$"),
+            (["--page-host=https://vcd.example.com"], "^--page-host: 'https://vcd.example.com' is no host; write its"),
+            (["--page-host=vcd.example.com:443"], "write its name alone, as in vcd.example.com"),
+            (["--page-audience="], "--page-audience: must name an audience, as in vcd"),
         ],
     )
     def test_name_the_flag_and_the_remedy(self, arguments: list[str], message: str) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import yaml
@@ -324,7 +324,7 @@ class Cluster:
         self.store.subscribe(["pods"], self._note)
         self.store.create("namespaces", {"metadata": {"name": NAMESPACE}})
 
-    async def __aenter__(self) -> Cluster:
+    async def __aenter__(self) -> Self:
         await self.server.start()
         if self._controllers is not None:
             await self._controllers.start()

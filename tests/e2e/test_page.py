@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 
 from tests.e2e.cluster import Cluster, Daemon, until
+from tests.serving.pairs import trusting, write_pair
 
 
 async def page_of(daemon: Daemon) -> str:
@@ -65,7 +66,7 @@ async def test_elsewhere_a_token_is_asked_for_of_somebody_who_may_read_the_page(
         cluster.server.permit = lambda spec: (
             spec["user"] == "reader"
             and spec["groups"] == ["system:authenticated"]
-            and spec["nonResourceAttributes"] == {"path": "/vcd/page", "verb": "get"}
+            and spec.get("nonResourceAttributes") == {"path": "/vcd/page", "verb": "get"}
         )
         answers = await asyncio.gather(
             asked(f"{page}/api/head"),
@@ -73,8 +74,20 @@ async def test_elsewhere_a_token_is_asked_for_of_somebody_who_may_read_the_page(
             asked(f"{page}/api/head", Authorization="Bearer token-of-a-job"),
             asked(f"{page}/api/head", Authorization="Bearer token-of-a-reader"),
         )
-        assert [status for status, _ in answers] == [401, 401, 403, 200]
-        assert "job may not read the page" in answers[2][1]["error"]
+        assert [status for status, _ in answers] == [401, 401, 200, 200]
+        status, refused = await asked(f"{page}/api/overview?session=1", Authorization="Bearer token-of-a-job")
+        assert (status, refused["error"].partition(":")[0]) == (403, "job may see nothing of session 1")
+
+
+async def test_elsewhere_who_may_list_the_jobs_of_a_namespace_sees_these(tmp_path: Path) -> None:
+    async with shown_elsewhere(tmp_path) as (cluster, _, page):
+        cluster.server.permit = lambda spec: (
+            spec.get("resourceAttributes")
+            == {"verb": "list", "group": "scheduling.volcano.sh", "resource": "podgroups", "namespace": "default"}
+        )
+        status, overview = await asked(f"{page}/api/overview", Authorization="Bearer token-of-a-job")
+        assert (status, [job["key"] for job in overview["jobs"]]) == (200, ["default/gang"])
+        assert (overview["nodes"], overview["queues"]) == ([], [])
 
 
 async def test_a_taken_address_costs_the_page_and_nothing_else(tmp_path: Path) -> None:
@@ -98,3 +111,56 @@ async def test_who_guesses_tokens_is_put_off_and_troubles_nobody_else(tmp_path: 
         assert {status for status, _ in answers} == {401, 429}
         assert len(reviews) < 30
         assert (await asked(f"{page}/api/head", Authorization="Bearer token-of-a-reader"))[0] == 200
+
+
+async def test_flags_protect_the_page_and_the_metrics(tmp_path: Path) -> None:
+    certificate, key = write_pair(tmp_path, "one")
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started(
+            "a", f"--view-address=0.0.0.0:{free_port()}", "--page-audience=vcd", "--page-host=vcd.example.com",
+            f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", "--metrics-secure",
+            "--metrics-require-token",
+        )  # fmt: skip
+        page = (await page_of(daemon)).replace("http:", "https:")
+        cluster.may("create", "authentication.k8s.io", "tokenreviews")
+        cluster.may("create", "authorization.k8s.io", "subjectaccessreviews")
+        assert cluster.server.tokens is not None
+        cluster.server.tokens |= {"for-vcd": "ann", "for-all": "ann"}
+        cluster.server.audiences = {"for-vcd": ("vcd",)}
+        named = {"Host": "vcd.example.com"}
+        metrics = daemon.metrics_url.replace("http:", "https:") + "/metrics"
+        told = [
+            (await told_by_tls(f"{page}/api/head", **named, Authorization="Bearer for-vcd")),
+            (await told_by_tls(f"{page}/api/head", **named, Authorization="Bearer for-all")),
+            (await told_by_tls(f"{page}/api/head", Authorization="Bearer for-vcd")),
+            (await told_by_tls(metrics, Authorization="Bearer for-all")),
+            (await told_by_tls(metrics, Authorization="Bearer for-vcd")),
+            (await told_by_tls(metrics)),
+        ]
+        assert [status for status, _ in told] == [200, 401, 403, 200, 401, 401]
+        certificate.write_text("nothing")
+        await until(lambda: daemon.lines("certificate refused; the one in force stays"), what="it is refused")
+        status, text = await told_by_tls(metrics, Authorization="Bearer for-all")
+        assert (status, "\nvcd_certificate_reload_errors_total 1.0\n" in text) == (200, True)
+
+
+async def told_by_tls(url: str, **headers: str) -> tuple[int, str]:
+    """Status and text of an answer; the certificate is looked at, not believed."""
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting())) as session,
+        session.get(url, headers=headers) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_a_bad_certificate_ends_the_start_with_one_error(tmp_path: Path) -> None:
+    certificate, key = write_pair(tmp_path, "one", key="two")
+    async with Cluster(tmp_path) as cluster:
+        daemon = await cluster.start("a", f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}")
+        await until(lambda: not daemon.running, what="it ends")
+        assert daemon.process.returncode == 2
+        assert [line["reason"] for line in daemon.lines("stopped")] == [
+            f"--tls-cert-file={certificate} --tls-private-key-file={key}: the key is not the certificate's; give"
+            " both of one pair"
+        ]

@@ -13,6 +13,7 @@ from vcd.embedded.errors import StatusError, forbidden
 from vcd.embedded.listing import ListPage
 from vcd.embedded.request import ApiCall, Target
 from vcd.embedded.resources import ResourceType
+from vcd.embedded.reviews import API_AUDIENCES, TokenUser
 from vcd.embedded.server import ADMIN, HEALTH, ApiServer
 from vcd.embedded.store import Store
 from vcd.embedded.watch import WatchStream
@@ -84,8 +85,9 @@ class DisturbedServer(ApiServer):
     ``tokens`` maps bearer tokens to the identities that they stand for; without it every request is the
     administrator's. ``bookmarks`` is the seconds between a watch's bookmarks. ``faults`` is called with each request
     before anything else and may answer it, delay it, or raise; ``authorize(identity, call, name)`` may refuse;
-    ``permit(spec)`` answers SubjectAccessReviews, which else allow everything; ``audit`` counts the calls of each
-    identity.
+    ``permit(spec)`` answers SubjectAccessReviews, which else allow everything; ``audiences`` are those that a token
+    was made for, where it is not the API server; ``minds_audiences`` is False for a server that knows nothing of
+    audiences; ``audit`` counts the calls of each identity.
     """
 
     stream_type = Stallable
@@ -97,6 +99,8 @@ class DisturbedServer(ApiServer):
         self.habits = Habits()
         self.authorize: Callable[[str, Call, str], bool] | None = None
         self.permit: Callable[[Object], bool] | None = None
+        self.audiences: dict[str, tuple[str, ...]] = {}
+        self.minds_audiences = True
         self.audit: dict[str, dict[Call, int]] = {}
         self._seconds = bookmarks
 
@@ -159,15 +163,18 @@ class DisturbedServer(ApiServer):
         raise error
 
     def _review(self, rtype: ResourceType, asked: Object, identity: str) -> Object:
-        made = super()._review(rtype, asked, identity)
-        if rtype.kind == "TokenReview":
-            user = (self.tokens or {}).get(made["spec"].get("token", ""))
-            if user:
-                known = {"username": user, "groups": ["system:authenticated"]}
-                made["status"] = {"authenticated": True, "user": known}
-        elif rtype.kind == "SubjectAccessReview" and self.permit is not None:
-            made["status"] = {"allowed": self.permit(made["spec"])}
+        if self.minds_audiences or rtype.kind != "TokenReview":
+            return super()._review(rtype, asked, identity)
+        made = super()._review(rtype, {"spec": {"token": (asked.get("spec") or {}).get("token")}}, identity)
+        made["status"].pop("audiences", None)
         return made
+
+    def _user_of(self, token: str) -> TokenUser | None:
+        user = (self.tokens or {}).get(token)
+        return None if user is None else TokenUser(user, audiences=self.audiences.get(token, API_AUDIENCES))
+
+    def _is_permitted(self, asked: Object) -> bool:
+        return self.permit is None or self.permit(asked)
 
     def _page(self, asked: ApiCall) -> ListPage:
         found = super()._page(asked)

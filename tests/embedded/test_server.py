@@ -62,6 +62,49 @@ async def test_reviews_know_the_caller() -> None:
         assert may.body["status"] == {"allowed": True}
 
 
+async def test_a_token_is_reviewed_for_an_audience() -> None:
+    async with serving(tokens=TOKENS | {"projected": "ann"}) as api:
+        api.server.audiences = {"projected": ("vcd", "vault")}
+
+        async def status(token: str, *audiences: str) -> Any:
+            spec = {"token": token} | ({"audiences": list(audiences)} if audiences else {})
+            answer = await api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": spec}, BEARER)
+            return answer.body["status"]
+
+        known = {"username": "ann", "groups": ["system:authenticated"]}
+        assert await status("projected", "vcd") == {"authenticated": True, "user": known, "audiences": ["vcd"]}
+        assert (await status("projected", "other", "vault", "vcd"))["audiences"] == ["vault", "vcd"]
+        for refused in (await status("projected"), await status("projected", "other"), await status("none", "vcd")):
+            assert "authenticated" not in refused and refused["user"] == {}
+            assert refused["error"].startswith("[invalid bearer token, ")
+        assert (await status("secret"))["audiences"] == ["https://kubernetes.default.svc.cluster.local"]
+
+
+async def test_a_review_that_asks_nothing_is_refused() -> None:
+    async with serving(tokens=TOKENS) as api:
+        answer = await api.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {}}, BEARER)
+        assert (answer.status, answer.body["message"]) == (400, "token is required for TokenReview in authentication")
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        url, pods = {"path": "/metrics", "verb": "get"}, {"verb": "get", "resource": "pods"}
+        for spec, says in (
+            ({"user": "ann"}, "exactly one of nonResourceAttributes or resourceAttributes must be specified"),
+            (
+                {
+                    "user": "ann",
+                    "nonResourceAttributes": url,
+                    "resourceAttributes": pods,
+                },
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            ),
+            ({"nonResourceAttributes": url}, "at least one of user or group must be specified"),
+        ):
+            answer = await api.post(path, {"spec": spec}, BEARER)
+            assert answer.status == 422
+            assert says in answer.body["message"]
+        answer = await api.post(path, {"spec": {"user": "ann", "nonResourceAttributes": url}}, BEARER)
+        assert (answer.status, answer.body["status"]) == (201, {"allowed": True})
+
+
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kube.recorded import exchange
 from tests.kube.scripted import Answer, FakeClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
-from vcd.kube.lease import DEFAULT_NAME, DEFAULT_NAMESPACE, LeaderElector
+from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE, LeaderElector
 from vcd.model.events import LeadershipChanged
 
 DURATION, DEADLINE, RETRY, REQUEST = 15.0, 10.0, 2.0, 4.0
@@ -439,3 +439,41 @@ async def test_nobody_leads_by_an_answer_that_is_not_the_lease_as_it_was_written
     f.server.on("POST", "leases", f.lease.answer)
     await f.pass_time(4)
     assert elector.is_leader()
+
+
+async def test_the_lease_says_where_its_holders_log_is_followed(f: Fixture) -> None:
+    a = await f.replica("a", address="https://a/vcd/log#sha256=00")
+    await f.settle()
+    b = await f.replica("b", address="https://b/vcd/log#sha256=01")
+    await f.settle(2)
+    assert (b.holder, b.holder_address) == ("a", "https://a/vcd/log#sha256=00")
+    await f.kill(a)
+    await f.pass_time(20)
+    assert b.is_leader()
+    assert f.lease.object is not None
+    assert f.lease.object["metadata"]["annotations"] == {ADDRESS: "b https://b/vcd/log#sha256=01"}
+
+
+async def test_who_is_not_followed_takes_the_address_of_another_away(f: Fixture) -> None:
+    a = await f.replica("a", address="https://a/vcd/log#sha256=00")
+    await f.settle()
+    await f.kill(a)
+    b = await f.replica("b")
+    await f.pass_time(20)
+    assert b.is_leader()
+    assert f.lease.object is not None
+    assert ADDRESS not in f.lease.object["metadata"].get("annotations", {})
+
+
+async def test_an_address_that_another_holder_left_there_is_not_followed(f: Fixture) -> None:
+    """client-go writes back what it does not know."""
+    await f.replica("a", address="https://a/vcd/log#sha256=00")
+    await f.settle()
+    b = await f.replica("b")
+    await f.settle(2)
+    assert f.lease.object is not None
+    spec = {**f.lease.spec, "holderIdentity": "vc-scheduler", "leaseTransitions": 1}
+    f.lease._store({"metadata": dict(f.lease.object["metadata"]), "spec": spec})
+    await f.pass_time(2 * RETRY, 2)
+    assert ADDRESS in f.lease.object["metadata"]["annotations"]
+    assert (b.holder, b.holder_address) == ("vc-scheduler", "")

@@ -8,13 +8,16 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from tests.kube.scripted import until
 from tests.timetravel.histories import write_busy_history
 from tests.view.pages import Asker, asking
-from vcd.view.access import KEPT_SECONDS, MOST_A_SECOND, MOST_AT_ONCE, REFUSED_SECONDS, is_local
+from vcd.serving.access import Access
+from vcd.serving.hosts import is_local
+from vcd.serving.people import KEPT_SECONDS, MOST_A_SECOND, MOST_AT_ONCE, REFUSED_SECONDS
 from vcd.view.server import View, ViewError
 
 
@@ -32,9 +35,15 @@ async def page(busy: Path) -> AsyncIterator[Asker]:
         yield asker
 
 
+class Known(NamedTuple):
+    """Somebody whom the API server knows."""
+
+    name: str
+
+
 class Reviewer:
-    """Stands for the API server: knows a reader's token and that of somebody who may not read, counts the questions,
-    fails while told to, and answers once it is told to."""
+    """Stands for the API server: knows a reader's token and that of somebody who may do nothing, notes the tokens that
+    it is asked about, fails while told to, and answers once it is told to."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -42,12 +51,16 @@ class Reviewer:
         self.answers = asyncio.Event()
         self.answers.set()
 
-    async def __call__(self, token: str) -> tuple[str, bool]:
+    async def who(self, token: str) -> Known | None:
         self.asked.append(token)
         await self.answers.wait()
         if self.fails:
             raise OSError("connection refused")
-        return {"good": ("ann", True), "other": ("bob", False)}.get(token, ("", False))
+        name = {"good": "ann", "other": "bob"}.get(token)
+        return None if name is None else Known(name)
+
+    async def may(self, who: Known, access: Access) -> bool:
+        return who.name == "ann" and access.path == "/vcd/page"
 
 
 # --- what is served ---------------------------------------------------------------------------------------------------
@@ -155,7 +168,7 @@ async def test_elsewhere_it_does_not_start_without_a_review(busy: Path, host: st
 
 async def test_elsewhere_a_token_is_needed(busy: Path) -> None:
     reviewer = Reviewer()
-    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+    async with asking(busy, "0.0.0.0", reviews=reviewer) as page:
         status, sentence = await page.error("api/head")
         assert (status, sentence) == (401, "a bearer token is needed; kubectl create token NAME makes one")
         _, _, headers = await page.get("api/head")
@@ -166,18 +179,18 @@ async def test_elsewhere_a_token_is_needed(busy: Path) -> None:
         assert (await page.get("api/head", Authorization="Bearer good"))[0] == 200
         assert (await page.get("api/head", Authorization="bearer good"))[0] == 200
         status, sentence = await page.error("api/head", Authorization="Bearer bad")
-        assert (status, sentence) == (401, "the API server does not know this token; it may have expired")
+        assert (status, sentence) == (401, "the API server does not know this token here; it may have expired")
 
 
 async def test_the_page_itself_holds_no_data_and_needs_no_token(busy: Path) -> None:
-    async with asking(busy, "0.0.0.0", review=Reviewer()) as page:
+    async with asking(busy, "0.0.0.0", reviews=Reviewer()) as page:
         assert (await page.get(""))[0] == 200
         assert (await page.get("app.js"))[0] == 200
 
 
 async def test_a_review_is_kept_for_a_minute(busy: Path) -> None:
     reviewer, clock = Reviewer(), [1000.0]
-    async with asking(busy, "0.0.0.0", review=reviewer, now=lambda: clock[0]) as page:
+    async with asking(busy, "0.0.0.0", reviews=reviewer, now=lambda: clock[0]) as page:
         for _ in range(3):
             await page.get("api/head", Authorization="Bearer good")
             await page.get("api/head", Authorization="Bearer bad")
@@ -190,29 +203,32 @@ async def test_a_review_is_kept_for_a_minute(busy: Path) -> None:
         assert reviewer.asked[2:] == ["good"]
 
 
-async def test_who_is_known_and_may_not_read_the_page_is_told_what_is_missing(busy: Path) -> None:
+async def test_who_is_known_and_may_see_nothing_is_told_what_is_missing(busy: Path) -> None:
     """To be somebody in the cluster is not enough: names of all jobs and queues are on the page."""
-    async with asking(busy, "0.0.0.0", review=Reviewer()) as page:
+    async with asking(busy, "0.0.0.0", reviews=Reviewer()) as page:
         status, sentence = await page.error("api/overview", Authorization="Bearer other")
         assert status == 403
-        assert sentence.startswith("bob may not read the page; a role that allows get on the nonResourceURL /vcd/page")
+        assert sentence.startswith(
+            "bob may see nothing of session 8: it takes list podgroups.scheduling.volcano.sh in "
+        )
+        assert sentence.endswith(", or for everything get on the nonResourceURL /vcd/page")
 
 
 async def test_a_refusal_is_kept_for_a_shorter_time(busy: Path) -> None:
     reviewer, clock = Reviewer(), [1000.0]
-    async with asking(busy, "0.0.0.0", review=reviewer, now=lambda: clock[0]) as page:
-        for token in ("other", "bad", "other", "bad"):
+    async with asking(busy, "0.0.0.0", reviews=reviewer, now=lambda: clock[0]) as page:
+        for token in ("bad", "bad"):
             await page.get("api/head", Authorization=f"Bearer {token}")
-        assert sorted(reviewer.asked) == ["bad", "other"]
+        assert reviewer.asked == ["bad"]
         clock[0] += REFUSED_SECONDS
-        assert (await page.get("api/head", Authorization="Bearer other"))[0] == 403
-        assert len(reviewer.asked) == 3
+        assert (await page.get("api/head", Authorization="Bearer bad"))[0] == 401
+        assert len(reviewer.asked) == 2
 
 
 async def test_one_token_is_reviewed_once_however_many_questions_wait_for_it(busy: Path) -> None:
     reviewer = Reviewer()
     reviewer.answers.clear()
-    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+    async with asking(busy, "0.0.0.0", reviews=reviewer) as page:
         questions = [asyncio.create_task(page.get("api/head", Authorization="Bearer good")) for _ in range(8)]
         await until(lambda: reviewer.asked)
         reviewer.answers.set()
@@ -223,7 +239,7 @@ async def test_one_token_is_reviewed_once_however_many_questions_wait_for_it(bus
 async def test_reviews_under_way_are_bounded(busy: Path) -> None:
     reviewer = Reviewer()
     reviewer.answers.clear()
-    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+    async with asking(busy, "0.0.0.0", reviews=reviewer) as page:
         tokens = [f"guess-{number}" for number in range(MOST_AT_ONCE)]
         questions = [asyncio.create_task(page.get("api/head", Authorization=f"Bearer {token}")) for token in tokens]
         await until(lambda: len(reviewer.asked) == MOST_AT_ONCE)
@@ -236,7 +252,7 @@ async def test_reviews_under_way_are_bounded(busy: Path) -> None:
 
 async def test_reviews_of_new_tokens_in_a_second_are_bounded_and_a_good_one_goes_on(busy: Path) -> None:
     reviewer, clock = Reviewer(), [1000.0]
-    async with asking(busy, "0.0.0.0", review=reviewer, now=lambda: clock[0]) as page:
+    async with asking(busy, "0.0.0.0", reviews=reviewer, now=lambda: clock[0]) as page:
         assert (await page.get("api/head", Authorization="Bearer good"))[0] == 200
         clock[0] += KEPT_SECONDS
         told = [
@@ -250,14 +266,14 @@ async def test_reviews_of_new_tokens_in_a_second_are_bounded_and_a_good_one_goes
 
 async def test_what_can_be_no_token_is_not_reviewed(busy: Path) -> None:
     reviewer = Reviewer()
-    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+    async with asking(busy, "0.0.0.0", reviews=reviewer) as page:
         assert (await page.error("api/head", Authorization="Bearer gu\u00e9ss"))[0] == 401
     assert reviewer.asked == []
 
 
 async def test_a_review_that_fails_lets_nobody_in_and_is_not_kept(busy: Path) -> None:
     reviewer = Reviewer()
-    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+    async with asking(busy, "0.0.0.0", reviews=reviewer) as page:
         reviewer.fails = True
         assert await page.error("api/head", Authorization="Bearer good") == (
             503,

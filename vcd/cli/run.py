@@ -8,7 +8,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 import click
 import structlog
@@ -25,6 +26,9 @@ from vcd.daemon.options import (
     parse_options,
     split_address,
 )
+
+if TYPE_CHECKING:
+    from vcd.daemon.security import Security
 
 _log = structlog.get_logger(__name__)
 
@@ -63,21 +67,29 @@ def _serve(**given: tuple[str, ...]) -> None:
 def _run(options: Options) -> int:
     service = importlib.import_module("vcd.daemon.service")  # not for `vcd run --help`, which has no use for it
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code: int = runner.run(service.run(options, lambda replica: _page(options, replica.reader_of)))
+        code: int = runner.run(service.run(options, lambda replica: _page(options, replica.security)))
     return code
 
 
 @contextlib.asynccontextmanager
-async def _page(options: Options, review: Callable[[str], Awaitable[tuple[str, bool]]]) -> AsyncIterator[None]:
+async def _page(options: Options, security: Security) -> AsyncIterator[None]:
     """The log as a page, where it is wanted and can be: scheduling does not depend on it."""
     server = importlib.import_module("vcd.view.server")
     async with contextlib.AsyncExitStack() as stack:
         if options.view_address:
             host, port = split_address(options.view_address, "--view-address")
-            page = server.View(options.event_log, host, port, review=review, flag="--view-address")
+            page = server.View(
+                options.event_log,
+                host,
+                port,
+                reviews=security.page,
+                hosts=options.page_hosts,
+                tls=None if security.certificate is None else security.certificate.context,
+                flag="--view-address",
+            )
             try:
                 await stack.enter_async_context(page)
-                _log.info("listening", address=options.view_address, pages=["/"])
+                _log.info("listening", address=options.view_address, pages=["/"], tls=page.url.startswith("https:"))
             except server.ViewError as error:
                 _log.warning("the page is not served", reason=str(error))
         yield

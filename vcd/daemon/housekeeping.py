@@ -22,18 +22,28 @@ _CLOCK_LOOK = 1.0
 
 
 async def keep_house(
-    options: Options, keeper: Keeper, metrics: Metrics, clock: Clock, also: Callable[[], None]
+    options: Options,
+    keeper: Keeper,
+    metrics: Metrics,
+    clock: Clock,
+    also: Callable[[], None],
+    writes: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Checkpoints, retention and gauges of the log, and what is ``also`` to be done then, until cancelled."""
-    log = keeper.log
+    """Checkpoints, retention and gauges of the log, and what is ``also`` to be done then, until cancelled.
+
+    Where this replica does not write the log it has the checkpoints of the one that it follows.
+    """
+    log, retained_at = keeper.log, keeper.checkpointed_at
     while True:
         await asyncio.sleep(options.housekeeping_period)
         metrics.series.show("vcd_event_log_sequence", log.head)
         for name, size in (await asyncio.to_thread(_sizes, options.event_log)).items():
             metrics.series.show(name, size)
         also()
-        if keeper.is_checkpoint_due(options.checkpoint_interval):
+        if writes() and keeper.is_checkpoint_due(options.checkpoint_interval):
             await keeper.checkpoint()
+        if keeper.checkpointed_at != retained_at:
+            retained_at = keeper.checkpointed_at
             # while nobody can tell how old history is, none goes for its age
             unsteady = isinstance(clock, SteadyClock) and not clock.is_steady()
             await log.retain(None if unsteady else options.retention_age, options.retention_size)

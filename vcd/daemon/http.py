@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from aiohttp import web
 
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, split_address
+from vcd.daemon.security import Security
+from vcd.serving.tls import HANDSHAKE_SECONDS
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +49,9 @@ class AddressError(OSError):
 
 
 @asynccontextmanager
-async def _listening(flag: str, address: str, pages: Mapping[str, _Handler]) -> AsyncIterator[int]:
+async def _listening(
+    flag: str, address: str, pages: Mapping[str, _Handler], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     """Serve pages on one address, which is named by its flag in an error; the port, also where 0 was asked for.
 
     Raises AddressError, and OptionError for what is no address. At the end requests under way may end.
@@ -73,7 +78,12 @@ async def _listening(flag: str, address: str, pages: Mapping[str, _Handler]) -> 
         stack.push_async_callback(runner.cleanup)
         try:
             listener = await asyncio.get_running_loop().create_server(
-                connected, host or None, port, backlog=CONNECTIONS
+                connected,
+                host or None,
+                port,
+                backlog=CONNECTIONS,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
             )
         except OSError as error:
             raise AddressError(error.errno, f"{flag}={address}: {_explained(error)}") from error
@@ -98,24 +108,30 @@ class Ports(NamedTuple):
 
 
 @asynccontextmanager
-async def endpoints(options: Options, metrics: Metrics, healthy: Verdict, ready: Verdict) -> AsyncIterator[Ports]:
+async def endpoints(
+    options: Options, metrics: Metrics, security: Security, healthy: Verdict, ready: Verdict
+) -> AsyncIterator[Ports]:
     """Serve all that the options ask for. Raises AddressError, and then listens on no address.
 
-    ``healthy`` and ``ready`` are asked at each probe; an answer of theirs makes it fail with 503, and is its text.
+    ``security`` says who may read the metrics, and by which certificate they are served. ``healthy`` and ``ready`` are
+    asked at each probe; an answer of theirs makes it fail with 503, and is its text.
     """
     async with AsyncExitStack() as stack:
         port = health = None
+        await stack.enter_async_context(security.following())
         if options.enable_metrics:
-            pages = {"/metrics": _metrics_page(metrics)}
-            port = await stack.enter_async_context(_listening("--listen-address", options.listen_address, pages))
+            pages = {"/metrics": _metrics_page(metrics, security)}
+            listening = _listening("--listen-address", options.listen_address, pages, security.metrics_tls)
+            port = await stack.enter_async_context(listening)
         if options.enable_healthz:
             pages = {"/healthz": _verdict_page(healthy), "/readyz": _verdict_page(ready)}
             health = await stack.enter_async_context(_listening("--healthz-address", options.healthz_address, pages))
         yield Ports(port, health)
 
 
-def _metrics_page(metrics: Metrics) -> _Handler:
+def _metrics_page(metrics: Metrics, security: Security) -> _Handler:
     async def page(request: web.Request) -> web.StreamResponse:
+        await security.check_scraper(request)
         # writing many series takes longer than the event loop may pause
         body = await asyncio.to_thread(metrics.freeze())
         response = web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})

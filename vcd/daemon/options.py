@@ -16,6 +16,7 @@ from typing import Any, Literal
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import is_qualified_name
 from vcd.scheduling.framework.arguments import MEANINGS, READERS, did_you_mean, parse_duration
+from vcd.serving.hosts import is_host
 from vcd.state.records import Settings
 
 Kind = Literal["text", "texts", "list", "bool", "int", "float", "duration", "age", "size", "path"]
@@ -219,6 +220,26 @@ class Options:
     event_log: Path = _flag(  # noqa: RUF009 - a path does not change
         "event-log", "path", "events.sqlite", "The event log's file; made when it is missing."
     )
+    replicas_address: str = _flag(
+        "replicas-address",
+        "text",
+        "",
+        "Where this replica's log is followed by others, as HOST:PORT. Replicas then have one log: who does not lead "
+        "follows the leader's instead of the API server. Empty: each replica logs by itself what it sees.",
+    )
+    replicas_advertise: str = _flag(
+        "replicas-advertise",
+        "text",
+        "",
+        "The host by which other replicas reach --replicas-address; the variable POD_IP, or this host's name, unless "
+        "given.",
+    )
+    replicas_token_file: Path | None = _flag(  # noqa: RUF009 - a path does not change
+        "replicas-token-file",
+        "path",
+        "",
+        "The token by which this replica follows others: a projected ServiceAccount token with audience vcd.",
+    )
     replay_every: int = _flag(
         "replay-every",
         "int",
@@ -262,7 +283,38 @@ class Options:
         "text",
         "127.0.0.1:8090",
         "Where the log is shown as a page, as HOST:PORT; empty for nowhere. On other addresses than this machine's own "
-        "each question needs a token of somebody who may get the nonResourceURL /vcd/page.",
+        "each question needs a token, and is answered as far as whose it is may see what is asked about.",
+    )
+    page_audiences: tuple[str, ...] = _flag(
+        "page-audience",
+        "texts",
+        "",
+        "Take tokens at the page that were made for this audience only; the API server's own unless given. May be "
+        "repeated.",
+    )
+    page_hosts: tuple[str, ...] = _flag(
+        "page-host",
+        "texts",
+        "",
+        "Where others reach the page, answer requests for this host only, such as an Ingress names. May be repeated. "
+        "Unless given: for IP addresses, names of one label, and those of the cluster's services.",
+    )
+    tls_cert_file: Path | None = _flag(  # noqa: RUF009 - a path does not change
+        "tls-cert-file",
+        "path",
+        "",
+        "The certificate, with its chain, by which the page is served where others reach it, and /metrics with "
+        "--metrics-secure; PEM. It is read again when it changes.",
+    )
+    tls_private_key_file: Path | None = _flag(  # noqa: RUF009 - a path does not change
+        "tls-private-key-file", "path", "", "The key to --tls-cert-file, without a passphrase; PEM."
+    )
+    metrics_secure: bool = _flag("metrics-secure", "bool", "false", "Serve /metrics by TLS.")
+    metrics_require_token: bool = _flag(
+        "metrics-require-token",
+        "bool",
+        "false",
+        "Answer /metrics only to who shows a token and may get the nonResourceURL /metrics.",
     )
     log_format: str = _flag(
         "log-format",
@@ -292,8 +344,6 @@ _PLAIN = "health is served without TLS"
 
 WITHOUT_EFFECT: tuple[Flag, ...] = (
     Flag("ca-cert-file", "text", "", idle=_PLAIN),
-    Flag("tls-cert-file", "text", "", idle=_PLAIN),
-    Flag("tls-private-key-file", "text", "", idle=_PLAIN),
     Flag(
         "resync-period", "duration", "0", idle="each half hour what is known is compared with a list, whatever is given"
     ),
@@ -385,11 +435,29 @@ def _given(
 def _validate(options: Options) -> None:
     """Raises OptionError for values that cannot go together, or that no reader could judge alone."""
     _validate_names(options)
+    _validate_security(options)
     if options.leader_elect:
         _validate_election(options)
-    for name in ("listen_address", "healthz_address", "view_address"):
-        if name != "view_address" or options.view_address:
+    if options.replicas_address and not options.leader_elect:
+        raise OptionError("--replicas-address: needs --leader-elect; a single replica has nobody to follow")
+    for name in ("listen_address", "healthz_address", "view_address", "replicas_address"):
+        if name in ("listen_address", "healthz_address") or getattr(options, name):
             split_address(getattr(options, name), _FIELDS[name].written)
+
+
+def _validate_security(options: Options) -> None:
+    files = {name: getattr(options, name) for name in ("tls_cert_file", "tls_private_key_file")}
+    given = [name for name, file in files.items() if file is not None]
+    if len(given) == 1:
+        (missing,) = files.keys() - set(given)
+        raise OptionError(f"{_FIELDS[missing].written}: {_FIELDS[given[0]].written} is given, and needs this, too")
+    if options.metrics_secure and not given:
+        raise OptionError("--metrics-secure: needs --tls-cert-file and --tls-private-key-file")
+    for host in options.page_hosts:
+        if not is_host(host):
+            raise OptionError(f"--page-host: {host!r} is no host; write its name alone, as in vcd.example.com")
+    if "" in options.page_audiences:
+        raise OptionError("--page-audience: must name an audience, as in vcd")
 
 
 def _validate_names(options: Options) -> None:
@@ -411,6 +479,12 @@ def _validate_election(options: Options) -> None:
     for name in ("lease_name", "lease_namespace"):
         if not getattr(options, name):
             raise OptionError(f"--leader-elect-resource-{name.removeprefix('lease_')}: must not be empty")
+    if "$(" in options.lease_namespace:
+        # Kubernetes leaves a reference as it is where the pod has no such variable.
+        raise OptionError(
+            f"--leader-elect-resource-namespace: {options.lease_namespace!r} is no namespace; give the container that "
+            "environment variable, from the field metadata.namespace"
+        )
     if not options.lease_duration.is_integer():
         raise OptionError("--leader-elect-lease-duration: must be whole seconds, as the Lease holds it")
     if options.renew_deadline <= options.retry_period:

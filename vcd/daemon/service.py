@@ -8,6 +8,7 @@ import gc
 import math
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -22,9 +23,14 @@ from vcd.daemon.http import endpoints
 from vcd.daemon.keeper import Keeper, restore
 from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
-from vcd.daemon.options import Options
+from vcd.daemon.options import Options, split_address
 from vcd.daemon.policyfile import PolicyFile
+from vcd.daemon.replicas.admission import FollowerAdmission
+from vcd.daemon.replicas.following import BegunAnew, Parted
+from vcd.daemon.replicas.parting import go_back
+from vcd.daemon.replicas.replica import Replica, Unseated
 from vcd.daemon.rest import Rest
+from vcd.daemon.security import Security
 from vcd.daemon.selfcheck import SelfCheck
 from vcd.daemon.telling import Telling
 from vcd.daemon.terms import Terms
@@ -39,7 +45,6 @@ from vcd.kube.clock import SYSTEM_CLOCK, Clock, SteadyClock
 from vcd.kube.committer import Committer
 from vcd.kube.connection import ConfigurationError, connect
 from vcd.kube.lease import DEFAULT_NAMESPACE
-from vcd.kube.tokens import Reader, reader_of
 from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
 from vcd.scheduling.framework.policy import Policy, PolicyError
@@ -49,6 +54,8 @@ from vcd.scheduling.session.session import Session
 _log = structlog.get_logger(__name__)
 
 OK, FAILED, BAD_USAGE = 0, 1, 2
+_SHOWN = 1.0
+"""Seconds between two looks at who follows whom."""
 
 __all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "SchedulerService", "assembled", "run"]
 
@@ -70,10 +77,12 @@ class SchedulerService:
         client: KubeClient,
         keeper: Keeper,
         policy: PolicyFile,
+        loaded: ev.PolicyLoaded,
         clock: Clock = SYSTEM_CLOCK,
         gather: Gather = gather_briefly,
     ) -> None:
         self.options = options
+        self.loaded = loaded
         self.clock = clock
         self.client = client
         self.keeper = keeper
@@ -82,9 +91,15 @@ class SchedulerService:
         self.commits: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self.metrics = Metrics(job_series=options.job_series)
+        refused = partial(self.metrics.series.add, "vcd_certificate_reload_errors_total")
+        self.security = Security(options, client, refused)
         self.watches = Watches(client, state, keeper.put, kinds_read(policy.policy))
         self.terms = Terms(options, client, keeper, self.watches, self.metrics, self._begin_to_lead)
         leads = self.terms.leads
+        self.replica = self._made_replica() if options.replicas_address else None
+        self.terms.replica, self.terms.to_log_first = self.replica, self._policy_to_log
+        if self.replica is None:
+            self.terms.writes.set()
         self.telling = Telling(options, client, state, self.metrics, leads, clock)
         self.committer = Committer(
             client,
@@ -128,6 +143,27 @@ class SchedulerService:
         keeper.observers += [self._observe, self.telling.observe, self.verdicts.observe]
         keeper.observers += [self.lookups.observe, self.rest.observe]
 
+    def _made_replica(self) -> Replica:
+        admission = FollowerAdmission(self.client)
+        return Replica(self.keeper, self.terms.elector, admission.admit, self._shown_to_others, self.clock)
+
+    def _shown_to_others(self) -> dict[str, str]:
+        """What this replica shows of itself to who is to be followed. The kubelet renews the token's file."""
+        file = self.options.replicas_token_file
+        return {} if file is None else {"Authorization": f"Bearer {file.read_text().strip()}"}
+
+    def _followed(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """The log served to other replicas, where it is. Raises OSError."""
+        if self.replica is None:
+            return contextlib.nullcontext()
+        host, port = split_address(self.options.replicas_address, "--replicas-address")
+        advertised = self.options.replicas_advertise or os.environ.get("POD_IP") or socket.gethostname()
+        return self.replica.served(host, port, advertised)
+
+    def _policy_to_log(self) -> list[ev.Event]:
+        """The configuration that was read at the start, where the log does not end with it."""
+        return [] if self.keeper.state.policy == self.loaded else [self.loaded]
+
     def _made_cycle(self, gather: Gather) -> Cycle:
         return Cycle(
             self.keeper,
@@ -160,7 +196,7 @@ class SchedulerService:
         if record is None:
             return
         if any(statement.operations for statement in plan.statements):
-            task = asyncio.get_running_loop().create_task(self.committer.commit(record, plan))
+            task = asyncio.get_running_loop().create_task(self._commit(record, plan))
             self.commits.add(task)
             task.add_done_callback(self._commit_ended)
         _log.debug(
@@ -169,6 +205,12 @@ class SchedulerService:
             stale=len(record.stale),
             seconds=round(durations["total"], 4),
         )
+
+    async def _commit(self, record: ev.SessionDecided, plan: ev.Plan) -> None:
+        """Carry a session out, once a replica that follows has it."""
+        if self.replica is not None:
+            await self.replica.have_all()
+        await self.committer.commit(record, plan)
 
     def _commit_ended(self, task: asyncio.Task[None]) -> None:
         self.commits.discard(task)
@@ -194,7 +236,10 @@ class SchedulerService:
     # --- what others ask --------------------------------------------------------------------------------------------
 
     def ready(self) -> str | None:
-        """Why this replica cannot serve; None when it can. A follower is ready: it watches and logs."""
+        """Why this replica cannot serve; None when it can. A follower is ready: it watches and logs, or has what the
+        leader has."""
+        if self.replica is not None and not self.terms.writes.is_set():
+            return self.replica.behind()
         return self.terms.cannot_list() if self.watches.synced() else "not all lists are in"
 
     def healthy(self) -> str | None:
@@ -205,15 +250,11 @@ class SchedulerService:
             return repr(self._failure)
         return self.watchdog.stuck()
 
-    async def reader_of(self, token: str) -> Reader:
-        """Who shows a token, and whether they may read the page. Raises KubeError."""
-        return await reader_of(self.client, token)
-
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop``; then end what is in flight, keep a checkpoint and give the lease back."""
-        async with endpoints(self.options, self.metrics, self.healthy, self.ready):
+        async with endpoints(self.options, self.metrics, self.security, self.healthy, self.ready), self._followed():
             tasks = [asyncio.get_running_loop().create_task(part) for part in self._parts()]
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             try:
@@ -227,22 +268,39 @@ class SchedulerService:
         keeper, metrics, telling = self.keeper, self.metrics, self.telling
         parts: list[Coroutine[Any, Any, None]] = [
             self.cycle.run(),
-            self.watches.run(),
+            self._when_it_writes(self.watches.run),
             telling.recorder.run(),
             telling.statuses.run(),
             telling.followup.run(),
             self.verdicts.run(),
             *self.terms.parts(),
-            keep_house(self.options, keeper, metrics, self.clock, telling.write_groups_again),
-            self.policy.follow(self._policy_changed, self._policy_refused),
+            keep_house(self.options, keeper, metrics, self.clock, telling.write_groups_again, self.terms.writes.is_set),
+            self._when_it_writes(partial(self.policy.follow, self._policy_changed, self._policy_refused)),
             metrics.measure_pauses(),
-            self.usage.run(),
+            self._when_it_writes(self.usage.run),
             self.first_queues.run(),
-            self.lookups.run(),
+            self._when_it_writes(self.lookups.run),
         ]
         if isinstance(self.clock, SteadyClock):
-            parts.append(mind_clock(self.clock, keeper, metrics))
+            parts.append(self._when_it_writes(partial(mind_clock, self.clock, keeper, metrics)))
+        if self.replica is not None:
+            parts += [self.replica.run(), self._show_replica(self.replica)]
         return parts
+
+    async def _show_replica(self, replica: Replica) -> None:
+        """Show how far this replica is behind, and who keeps up with it."""
+        series, followers, told = self.metrics.series, replica.followers, 0
+        while True:
+            series.show("vcd_event_log_lag_events", replica.follower.lag)
+            series.show("vcd_event_log_followers", sum(one.keeps_up for one in followers.connected))
+            series.add("vcd_event_log_followers_late_total", by=followers.late - told)
+            told = followers.late
+            await self.clock.sleep(_SHOWN)
+
+    async def _when_it_writes(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a part that logs what it sees, from when this replica writes the log."""
+        await self.terms.writes.wait()
+        await part()
 
     async def _until_one_fails(self, stopping: asyncio.Task[Any], tasks: list[asyncio.Task[None]]) -> None:
         waiting = {stopping, *tasks}
@@ -270,7 +328,15 @@ class SchedulerService:
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
-        await self.terms.release(cut_off=cut_off)
+        if self.replica is None:
+            await self.terms.release(cut_off=cut_off)
+            await self._keep()
+        elif self.terms.elector.is_leader():
+            await self._keep()
+            await self.replica.have_all()  # who leads next has it then
+            await self.terms.release(cut_off=cut_off)
+
+    async def _keep(self) -> None:
         if self.keeper.log.failure is None:
             await self.keeper.checkpoint()
 
@@ -300,9 +366,9 @@ async def assembled(
             request_timeout=options.request_timeout,
         ) as client:
             keeper = Keeper(log, state)
-            if state.policy != loaded:
+            if state.policy != loaded and not options.replicas_address:
                 await keeper.put([loaded])
-            service = SchedulerService(options, client, keeper, policy, clock, gather)
+            service = SchedulerService(options, client, keeper, policy, loaded, clock, gather)
             service.metrics.series.show("vcd_policy_info", {(loaded.digest,): 1})
             yield service
 
@@ -319,13 +385,31 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
+        while not await _served(options, beside, stop):
+            _log.info("begins anew, by the log that is followed")
+    except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
+        _log.error("stopped", reason=str(error))
+        return BAD_USAGE if isinstance(error, (ConfigurationError, PolicyError)) else FAILED
+    return OK
+
+
+async def _served(
+    options: Options,
+    beside: Callable[[SchedulerService], contextlib.AbstractAsyncContextManager[object]],
+    stop: asyncio.Event,
+) -> bool:
+    """Run a replica until ``stop`` (True), or until its state has to be another log's (False)."""
+    try:
         async with assembled(options, SteadyClock()) as service:
             _log.info(
                 "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
             )
             async with beside(service):
                 await service.run(stop)
-    except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
-        _log.error("stopped", reason=str(error))
-        return BAD_USAGE if isinstance(error, (ConfigurationError, PolicyError)) else FAILED
-    return OK
+        return True
+    except (Unseated, BegunAnew) as error:
+        _log.warning("no longer as it was", reason=str(error))
+    except Parted as parted:
+        aside = await asyncio.to_thread(go_back, options.event_log, parted.to)
+        _log.warning("the log goes back to what the leader has", reason=str(parted), kept=str(aside or ""))
+    return stop.is_set()

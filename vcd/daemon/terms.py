@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import structlog
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
+from vcd.daemon.replicas.replica import Replica, Unseated
 from vcd.daemon.watches import Watches
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
@@ -40,6 +41,8 @@ class Terms:
     began: Callable[[], None]
     clock: Clock = SYSTEM_CLOCK
     rand: Random = SYSTEM_RANDOM
+    to_log_first: Callable[[], Sequence[ev.Event]] = tuple
+    """What a replica logs first that writes the log from now on."""
 
     def __post_init__(self, options: Options, client: KubeClient) -> None:
         self._elected = options.leader_elect
@@ -57,6 +60,10 @@ class Terms:
             last_epoch=state.epoch if state.epoch or state.session else -1,
         )
         self._epoch: int | None = None
+        self.replica: Replica | None = None
+        """This one among those of one log, where there is such."""
+        self.writes = asyncio.Event()
+        """Set while this replica writes the log: always, but where it follows another's."""
 
     def leads(self) -> bool:
         """Whether this replica decides now."""
@@ -121,6 +128,8 @@ class Terms:
             self.metrics.observe_leadership(change.leading, change.epoch)
             if change.leading:
                 await self._lead(change)
+            elif self.replica is not None:
+                raise Unseated(f"no longer leading under epoch {change.epoch}")
             else:
                 _log.warning("no longer leading", epoch=change.epoch)
                 await self.keeper.put([change])
@@ -129,13 +138,19 @@ class Terms:
         if self._elected:
             if not await self.elector.wait_safe():
                 return
-            await self.watches.list_again()
+            if self.replica is None:
+                await self.watches.list_again()
+            else:
+                await self.replica.take_the_lead()
+                await self.keeper.put([change, *self.to_log_first()])
+                self.writes.set()  # and so all is listed
         elif self.keeper.state.intents:
             await asyncio.sleep(self._request_timeout)  # what the process before this one asked may still happen
             await self.watches.list_again()
         if not await self.watches.wait_synced(lambda: self.holds(change.epoch)):
             return
-        await self.keeper.put([change, *self._never_done()])
+        known = [] if self.replica is not None else [change]
+        await self.keeper.put([*known, *self._never_done()])
         if not self.holds(change.epoch):
             return
         self._epoch = change.epoch

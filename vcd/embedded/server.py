@@ -271,7 +271,15 @@ class ApiServer:
         return self.store.type_of(asked.rtype.stored_as), events.to_core(obj), warnings
 
     def _review(self, rtype: ResourceType, asked: Object, identity: str) -> Object:
-        return reviews.answer(rtype, asked, identity)
+        return reviews.answer(rtype, asked, identity, self._user_of, self._is_permitted)
+
+    def _user_of(self, token: str) -> reviews.TokenUser | None:
+        """Whom a token stands for: nobody, since nobody has to show one here."""
+        return None
+
+    def _is_permitted(self, asked: Object) -> bool:
+        """What a SubjectAccessReview's spec comes to: all is allowed."""
+        return True
 
     def _act(self, asked: ApiCall, body: Object, kind: ResourceType) -> web.Response:
         """Bind or evict a pod."""

@@ -25,6 +25,9 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_NAMESPACE = "volcano-system"
 DEFAULT_NAME = "volcano"
+ADDRESS = "vcd.volcano.sh/log"
+"""The annotation of a Lease that says whose log is followed where: an identity and an address. Who holds the Lease next
+and does not know it leaves it there."""
 RELEASED_SECONDS = 1
 """leaseDurationSeconds of a lease that its holder gave back (client-go writes the same)."""
 
@@ -65,12 +68,16 @@ class LeaderElector:
     renew_deadline: float = 10.0
     retry_period: float = 2.0
     last_epoch: int = -1
+    address: str = ""
+    """Where this replica's log is followed; empty where it is not."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         self.epoch = self.last_epoch
         self.safe_at = float("inf")
         self.holder = ""
+        self.holder_address = ""
+        """Where the log of the holder that was last seen is followed; empty where it is not."""
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self._leading = False
         self._until = 0.0
@@ -175,7 +182,7 @@ class LeaderElector:
         released = not lease.spec.holder_identity and lease.spec.lease_duration_seconds == RELEASED_SECONDS
         epoch = max(lease.spec.lease_transitions or 0, self.last_epoch) + 1
         sent = self.clock.monotonic()
-        wanted = _Lease(lease.metadata, self._spec(self._now(), epoch))
+        wanted = _Lease(self._addressed(lease.metadata), self._spec(self._now(), epoch))
         self._won(await self._put(wanted), sent, wait=not released)
         return True
 
@@ -253,6 +260,8 @@ class LeaderElector:
         """Note when the lease was last seen to change; its own times are another machine's and decide nothing."""
         self.last_epoch = max(self.last_epoch, lease.spec.lease_transitions or 0)
         self.holder = lease.spec.holder_identity or ""
+        whose, _, address = str((lease.metadata.get("annotations") or {}).get(ADDRESS) or "").rpartition(" ")
+        self.holder_address = address if whose == self.holder else ""
         if lease.spec != self._seen:
             self._seen, self._seen_at = lease.spec, self.clock.monotonic()
 
@@ -264,6 +273,13 @@ class LeaderElector:
 
     def _now(self) -> str:
         return rfc3339(self.clock.wall(), 6)
+
+    def _addressed(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """A Lease's metadata with this replica's address instead of that of the holder before."""
+        before = metadata.get("annotations") or {}
+        others = {name: text for name, text in before.items() if name != ADDRESS}
+        own = {ADDRESS: f"{self.identity} {self.address}"} if self.address else {}
+        return {**metadata, "annotations": others | own} if before or own else metadata
 
     def _spec(self, since: str, epoch: int) -> _Spec:
         return _Spec(self.identity, round(self.lease_duration), since, since, epoch)
@@ -278,7 +294,7 @@ class LeaderElector:
             raise
 
     async def _create(self) -> _Lease:
-        wanted = _Lease(spec=self._spec(self._now(), self.last_epoch + 1))
+        wanted = _Lease(self._addressed({}), self._spec(self._now(), self.last_epoch + 1))
         return _written(await self._call("POST", self._path, self._body(wanted)), wanted)
 
     async def _put(self, lease: _Lease, left: float | None = None) -> _Lease:

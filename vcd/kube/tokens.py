@@ -1,16 +1,14 @@
-"""Who shows a token, and whether they may read the page: asked of the API server."""
+"""Whom a token stands for, and what they may do: asked of the API server."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from vcd.kube.client import KubeClient, Urgency, decoded
 
-PAGE_PATH = "/vcd/page"
-"""What a reader must be allowed to ``get``, among nonResourceURLs. Not the address of a question of the page: any
-authenticated user may get ``/api/*`` by Kubernetes' own roles."""
 _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -18,22 +16,30 @@ T = TypeVar("T")
 
 
 class Reader(NamedTuple):
-    """Who a token stands for (empty: the API server does not know it), and whether they may read the page."""
+    """Who a token stands for (empty: the API server does not know it), and whether they may read what was asked of."""
 
     name: str
     may_read: bool
 
 
-class _User(msgspec.Struct):
+class User(msgspec.Struct, frozen=True):
+    """Somebody whom the API server knows, by all that a SubjectAccessReview asks with."""
+
     username: str = ""
     uid: str = ""
     groups: list[str] | None = None
     extra: dict[str, list[str]] | None = None
 
+    @property
+    def name(self) -> str:
+        """Their name in the cluster."""
+        return self.username
+
 
 class _Known(msgspec.Struct):
     authenticated: bool = False
-    user: _User = msgspec.field(default_factory=_User)
+    user: User = msgspec.field(default_factory=User)
+    audiences: list[str] | None = None
 
 
 class _TokenReview(msgspec.Struct):
@@ -49,19 +55,37 @@ class _AccessReview(msgspec.Struct):
     status: _Allowed = msgspec.field(default_factory=_Allowed)
 
 
-async def reader_of(client: KubeClient, token: str) -> Reader:
-    """Who shows a token (a TokenReview), and whether they may get ``PAGE_PATH`` (a SubjectAccessReview).
+async def user_of(client: KubeClient, token: str, audiences: Sequence[str] = ()) -> User | None:
+    """Whom a token stands for (a TokenReview); None where the API server does not know it.
 
-    Raises ApiError, Unanswered, and Malformed for an answer that is none.
+    With ``audiences`` it must have been made for one of these, and the answer must say so: a server that knows nothing
+    of audiences says yes to tokens for others. Raises ApiError, Unanswered, and Malformed for an answer that is none.
     """
-    known = (await _asked(client, _TOKENS, "TokenReview", {"token": token}, _TokenReview)).status
-    user = known.user
-    if not known.authenticated or not user.username:
-        return Reader("", False)
-    asked: dict[str, Any] = {"nonResourceAttributes": {"path": PAGE_PATH, "verb": "get"}, "user": user.username}
-    asked |= {"uid": user.uid, "groups": user.groups or [], "extra": user.extra or {}}
+    asked: dict[str, Any] = {"token": token} | ({"audiences": list(audiences)} if audiences else {})
+    known = (await _asked(client, _TOKENS, "TokenReview", asked, _TokenReview)).status
+    if not known.authenticated or not known.user.username:
+        return None
+    if audiences and not set(audiences) & set(known.audiences or ()):
+        return None
+    return known.user
+
+
+async def may(client: KubeClient, user: User, attributes: Mapping[str, Any]) -> bool:
+    """Whether somebody may do something (a SubjectAccessReview); ``attributes`` is its ``resourceAttributes`` or
+    ``nonResourceAttributes``. Raises ApiError, Unanswered, and Malformed for an answer that is none."""
+    asked = {**attributes, "user": user.username, "uid": user.uid}
+    asked |= {"groups": user.groups or [], "extra": user.extra or {}}
     answer = (await _asked(client, _ACCESS, "SubjectAccessReview", asked, _AccessReview)).status
-    return Reader(user.username, answer.allowed and not answer.denied)
+    return answer.allowed and not answer.denied
+
+
+async def reader_of(client: KubeClient, token: str, *, path: str, audience: str = "") -> Reader:
+    """Who shows a token, made for ``audience`` where one is given, and whether they may ``get`` the nonResourceURL
+    ``path``. Raises ApiError, Unanswered, and Malformed for an answer that is none."""
+    user = await user_of(client, token, [audience] if audience else [])
+    if user is None:
+        return Reader("", may_read=False)
+    return Reader(user.name, await may(client, user, {"nonResourceAttributes": {"path": path, "verb": "get"}}))
 
 
 async def _asked(client: KubeClient, path: str, kind: str, spec: dict[str, Any], answer: type[T]) -> T:

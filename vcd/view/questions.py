@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from multiprocessing import connection
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from vcd import api
+from vcd.view.sight import NODES, PODS, QUEUES, Hidden, PartialSight, Unasked
 
 PAGE = 2000
 """Sessions in one answer at most."""
@@ -40,14 +42,23 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def answer(path: str, question: str, given: tuple[str, ...]) -> Answer:
+def answer(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None) -> Answer | Unasked:
     """The answer to one of QUESTIONS about the log at ``path``; mistakes of the asker and of the file are answers, too.
 
-    ``given`` are the values of the question's parameters, as they were written; empty for what was not given.
+    ``given`` are the values of the question's parameters, as they were written; empty for what was not given. Who asks
+    gets what ``sight`` lets them see (None: everything); where that depends on rights that it does not hold, these are
+    the answer.
     """
-    _, ask = QUESTIONS[question]
+    found = _answered(path, question, given, sight)
+    return found if sight is None or not sight.unasked else sight.missing()
+
+
+def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None) -> Answer:
+    asked = QUESTIONS[question]
     try:
-        return 200, ask(path, *given)
+        return 200, asked.whole(path, *given) if sight is None else asked.part(sight, path, *given)
+    except Hidden as error:
+        return _error(403, str(error))
     except _Mistake as error:
         return _error(400, str(error))
     except api.NotFound as error:
@@ -113,26 +124,60 @@ def _head(path: str) -> bytes:
     return msgspec.json.encode(api.ends(_log(path).history))
 
 
+def _head_for(sight: PartialSight, path: str) -> bytes:
+    return _head(path)
+
+
 def _sessions(path: str, first: str, last: str) -> bytes:
+    return msgspec.json.encode(list(api.session_lines(_log(path).history, *_range(path, first, last))))
+
+
+def _sessions_for(sight: PartialSight, path: str, first: str, last: str) -> bytes:
+    lines = api.session_lines(_log(path).history, *_range(path, first, last), sight.sees)
+    return msgspec.json.encode(list(lines))
+
+
+def _range(path: str, first: str, last: str) -> tuple[int, int]:
     ends = api.ends(_log(path).history)
     start, end = _number("from", first, ends.first), _number("to", last, ends.last)
     if end - start >= PAGE:
         raise _Mistake(f"from={start} to={end}: at most {PAGE} sessions are given at once; ask for fewer")
-    return msgspec.json.encode(list(api.session_lines(_log(path).history, start, end)))
+    return start, end
 
 
 def _overview(path: str, session: str) -> bytes:
-    return _overview_of(path, _session(path, "session", session))
+    return msgspec.json.encode(_overview_of(path, _session(path, "session", session)))
 
 
 @lru_cache(maxsize=16)
-def _overview_of(path: str, number: int) -> bytes:
+def _overview_of(path: str, number: int) -> api.Overview:
     """What a session left never changes, whatever is logged after it."""
-    return msgspec.json.encode(api.overview(_log(path).history, number))
+    return api.overview(_log(path).history, number)
+
+
+def _overview_for(sight: PartialSight, path: str, session: str) -> bytes:
+    found = _overview_of(path, _session(path, "session", session))
+    jobs = [job for job in found.jobs if sight.sees("PodGroup", job.key)]
+    parts = {
+        "queues": found.queues if sight.may(QUEUES) else [],
+        "nodes": found.nodes if sight.may(NODES) else [],
+        "jobs": [msgspec.structs.replace(job, waiting=sight.without_others(job.waiting)) for job in jobs],
+        "pods": found.pods if sight.may(PODS) else {},
+    }
+    if not any(parts.values()):
+        raise Hidden(sight.nothing(f"session {found.session}"))
+    return msgspec.json.encode({**msgspec.structs.asdict(found), **parts, "withheld": sight.withheld()})
 
 
 def _plan(path: str, number: str) -> bytes:
     return _told(path, _session(path, "number", number), api.ends(_log(path).history).head)
+
+
+def _plan_for(sight: PartialSight, path: str, number: str) -> bytes:
+    asked = _session(path, "number", number)
+    title, *lines = _log(path).session(asked, sight.sees).lines()
+    told = [sight.without_others(line) for line in lines]
+    return msgspec.json.encode({"session": asked, "lines": _indented([title, *told, *sight.withheld()])})
 
 
 @lru_cache(maxsize=128)
@@ -142,10 +187,42 @@ def _told(path: str, number: int, head: int) -> bytes:
 
 
 def _job(path: str, key: str, session: str) -> bytes:
+    _namespace_in(key)
+    return _job_at(path, key, _session(path, "session", session))
+
+
+def _namespace_in(key: str) -> str:
     namespace, slash, name = key.partition("/")
     if not (namespace and slash and name):
         raise _Mistake(f"key: {key[:80]!r} names no job; write one such as key=default/train")
-    return _job_at(path, key, _session(path, "session", session))
+    return namespace
+
+
+def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
+    sight.expect_job(_namespace_in(key))
+    number = _session(path, "session", session)
+    job = _job_seen(path, key, number)
+    explained = job.story()
+    for episode in explained.episodes:  # a job that it had to go for is named to who may see it
+        if episode.group:
+            sight.sees("PodGroup", episode.group)
+    title, *story = explained.lines()
+    try:
+        verdict = list(job.verdict(seen=sight.sees).lines())
+    except api.NotFound:  # it never waited
+        verdict = []
+    lines = map(sight.without_others, [title, *verdict, *story])
+    return msgspec.json.encode({"key": key, "session": number, "lines": _indented(lines)})
+
+
+def _job_seen(path: str, key: str, session: int) -> api.LoggedJob:
+    """A job; of one that is not there nothing is said of those that have such names elsewhere."""
+    try:
+        return _log(path).job(key, session=session)
+    except api.NotFound:
+        raise api.NotFound(
+            f"no job {key[:120]} is in the log as of session {session}, or it is not one alone"
+        ) from None
 
 
 @lru_cache(maxsize=128)
@@ -165,6 +242,13 @@ def _eta(path: str, key: str, session: str) -> bytes:
     return _eta_at(path, key, _session(path, "session", session))
 
 
+def _eta_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
+    sight.expect_job(_namespace_in(key))
+    number = _session(path, "session", session)
+    _job_seen(path, key, number)
+    return _eta_at(path, key, number)  # a time, and counts that it rests on: it names nobody
+
+
 @lru_cache(maxsize=128)
 def _eta_at(path: str, key: str, session: int) -> bytes:
     """When a job starts that waits after a session, or did; what a session left never changes, nor is chance in it."""
@@ -179,14 +263,22 @@ def _indented(lines: Iterable[str]) -> list[tuple[int, str]]:
     return [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in lines]
 
 
-QUESTIONS: dict[str, tuple[tuple[str, ...], Callable[..., bytes]]] = {
-    "head": ((), _head),
-    "sessions": (("from", "to"), _sessions),
-    "overview": (("session",), _overview),
-    "session": (("number",), _plan),
-    "job": (("key", "session"), _job),
-    "eta": (("key", "session"), _eta),
+class PageQuestion(NamedTuple):
+    """A question: its parameters, who answers it to those who may see everything, and who to those who see a part."""
+
+    parameters: tuple[str, ...]
+    whole: Callable[..., bytes]
+    part: Callable[..., bytes]
+
+
+QUESTIONS: dict[str, PageQuestion] = {
+    "head": PageQuestion((), _head, _head_for),
+    "sessions": PageQuestion(("from", "to"), _sessions, _sessions_for),
+    "overview": PageQuestion(("session",), _overview, _overview_for),
+    "session": PageQuestion(("number",), _plan, _plan_for),
+    "job": PageQuestion(("key", "session"), _job, _job_for),
+    "eta": PageQuestion(("key", "session"), _eta, _eta_for),
 }
-"""The questions by name: their parameters, and who answers them."""
+"""The questions by name."""
 LONG = frozenset({"eta"})
 """Questions that may take many seconds: nobody else is to wait for them."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import multiprocessing
+import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from importlib import resources
@@ -16,13 +17,18 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from vcd.serving.hosts import is_local, not_local, not_named
+from vcd.serving.people import Person, Reviews, Tokens
 from vcd.view import questions
-from vcd.view.access import Review, Tokens, check_host, is_local
+from vcd.view.sight import PAGE, PartialSight, Unasked
 
 _log = structlog.get_logger(__name__)
 
 LIMIT = 60.0
 """Seconds that a question may take."""
+
+_ROUNDS = 8
+"""How often a question is put again with more rights known; three times tell where the namespaces stay the same."""
 
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _HEADERS = {
@@ -45,8 +51,9 @@ class View:
     """The page of the log at ``path``, as an async context manager.
 
     It listens on ``host`` (empty: every address of the machine) and ``port`` (0: any free one). Where others than
-    this machine can reach it, each question must bear a token of somebody whom ``review`` lets read it; without
-    ``review`` it does not start there. ``flag`` is what an error names, ``now`` a clock in seconds.
+    this machine can reach it, each question must bear a token, is answered as far as ``reviews`` says that whose it is
+    may see it, and must name one of ``hosts`` (see ``not_named``); ``tls`` serves it there; without ``reviews`` it does
+    not start there. ``flag`` is what an error names, ``now`` a clock in seconds.
 
     What is asked is answered by a process that starts with the first question.
     """
@@ -57,7 +64,9 @@ class View:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
-        review: Review | None = None,
+        reviews: Reviews | None = None,
+        hosts: Collection[str] = (),
+        tls: ssl.SSLContext | None = None,
         flag: str = "--address",
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -66,7 +75,9 @@ class View:
         self._port = port
         self._flag = flag
         self._local = is_local(host)
-        self._tokens = None if self._local or review is None else Tokens(review, now)
+        self._tokens = None if self._local or reviews is None else Tokens(reviews, now)
+        self._hosts = frozenset(name.lower() for name in hosts)
+        self._tls = None if self._local else tls
         self._worker, self._patient = _Worker(), _Worker()
         self._runner: web.AppRunner | None = None
 
@@ -83,7 +94,7 @@ class View:
         )
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host or None, self._port).start()
+            await web.TCPSite(self._runner, self._host or None, self._port, ssl_context=self._tls).start()
         except OSError as error:
             await self._runner.cleanup()
             taken = "; give another port" if error.errno == errno.EADDRINUSE else ""
@@ -107,49 +118,64 @@ class View:
     def url(self) -> str:
         """Where to open the page."""
         host = self._host or "0.0.0.0"
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     def _application(self) -> web.Application:
-        application = web.Application(middlewares=[_errors_as_json, self._on_this_machine])
+        application = web.Application(middlewares=[_errors_as_json, self._under_our_name])
         for file in resources.files("vcd.view").joinpath("static").iterdir():
             path = "/" if file.name == "index.html" else f"/{file.name}"
             application.router.add_get(path, _static(file.read_bytes(), _KINDS[Path(file.name).suffix]))
-        for question, (parameters, _) in questions.QUESTIONS.items():
-            application.router.add_get(f"/api/{question}", self._asked(question, parameters))
+        for name, question in questions.QUESTIONS.items():
+            application.router.add_get(f"/api/{name}", self._asked(name, question.parameters))
         application.on_response_prepare.append(_add_headers)
         return application
 
     @web.middleware
-    async def _on_this_machine(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        if self._local:
-            check_host(request)
+    async def _under_our_name(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        host = request.headers.get("Host", "")
+        refused = not_local(host) if self._local else not_named(host, self._hosts)
+        if refused is not None:
+            raise web.HTTPForbidden(text=refused)
         return await handler(request)
-
-    async def _admit(self, request: web.Request) -> None:
-        """Raises what ``Tokens.check`` raises, and HTTPServiceUnavailable when nobody could be asked."""
-        if self._tokens is None:
-            return
-        try:
-            await self._tokens.check(request)
-        except web.HTTPException:
-            raise
-        except Exception as error:
-            _log.warning("token review failed", error=str(error) or type(error).__name__)
-            raise web.HTTPServiceUnavailable(text="the API server could not be asked about the token") from error
 
     def _asked(self, question: str, parameters: tuple[str, ...]) -> _Handler:
         async def asked(request: web.Request) -> web.StreamResponse:
-            await self._admit(request)
+            person = None if self._tokens is None else await self._tokens.person(request)
             unknown = [name for name in request.query if name not in parameters]
             if unknown:
                 known = f"it takes {', '.join(parameters)}" if parameters else "it takes none"
                 raise web.HTTPBadRequest(text=f"{request.path} has no parameter {unknown[0][:40]!r}; {known}")
             given = tuple(request.query.get(name, "") for name in parameters)
-            worker = self._patient if question in questions.LONG else self._worker
-            status, body = await worker.ask(str(self._path), question, given)
+            status, body = await self._answer(person, question, given)
             return web.Response(status=status, body=body, content_type="application/json")
 
         return asked
+
+    async def _answer(self, person: Person | None, question: str, given: tuple[str, ...]) -> questions.Answer:
+        """The answer for somebody; None: one who sits at this machine, and sees everything.
+
+        What they may see turns up as the question is answered, which knows the namespaces.
+        """
+        worker = self._patient if question in questions.LONG else self._worker
+        asked = (str(self._path), question, given)
+        if person is None or await person.may(PAGE):
+            found = await worker.ask(*asked, None)
+            assert not isinstance(found, Unasked)
+            return found
+        known = person.known()
+        for _ in range(_ROUNDS):
+            try:
+                found = await worker.ask(*asked, PartialSight(person.name, known))
+            except web.HTTPException:
+                raise
+            except Exception as error:  # what went wrong may name what they must not see
+                _log.exception("a question failed", question=question, given=given)
+                raise web.HTTPInternalServerError(text="the question failed; the program's log says how") from error
+            if not isinstance(found, Unasked):
+                return found
+            known |= await person.rights(sorted(found.accesses), named=found.named)
+        raise web.HTTPServiceUnavailable(text="the log grows faster than rights are asked about; ask again")
 
 
 class _Worker:
@@ -158,7 +184,9 @@ class _Worker:
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
 
-    async def ask(self, path: str, question: str, given: tuple[str, ...]) -> questions.Answer:
+    async def ask(
+        self, path: str, question: str, given: tuple[str, ...], sight: PartialSight | None
+    ) -> questions.Answer | Unasked:
         """The answer. Raises HTTPServiceUnavailable, and what the question raised."""
         if self._pool is None:
             context = multiprocessing.get_context("spawn")  # a fork would copy a scheduler's threads half-way
@@ -166,7 +194,8 @@ class _Worker:
         pool = self._pool
         try:
             async with asyncio.timeout(LIMIT):
-                return await asyncio.get_running_loop().run_in_executor(pool, questions.answer, path, question, given)
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(pool, questions.answer, path, question, given, sight)
         except TimeoutError:
             raise web.HTTPServiceUnavailable(
                 text=f"the answer takes more than {LIMIT:.0f} s; try again later"

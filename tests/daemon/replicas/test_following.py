@@ -40,7 +40,7 @@ class Leader:
 @asynccontextmanager
 async def leader(path: Path) -> AsyncIterator[Leader]:
     async with EventLog.open(path) as log:
-        followers = Followers(lambda: log.head)
+        followers = Followers()
         application = web.Application()
         application.router.add_get(wire.PATH, LogServer("leader", log, followers).serve)
         async with TestServer(application) as server:
@@ -60,11 +60,11 @@ class Copy:
 
 
 @asynccontextmanager
-async def following(lead: Leader, path: Path) -> AsyncIterator[Copy]:
+async def following(lead: Leader, path: Path, name: str = "leader") -> AsyncIterator[Copy]:
     """A replica that has caught up, and goes on following until the end of the context."""
     async with EventLog.open(path) as log, lead.connection() as socket:
         copy = Copy(log)
-        task = asyncio.ensure_future(copy.follower.follow(socket))
+        task = asyncio.ensure_future(copy.follower.follow(socket, name))
         try:
             await asyncio.wait([task, caught_up := asyncio.ensure_future(copy.follower.caught_up.wait())],
                                return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
@@ -163,9 +163,12 @@ async def test_a_decision_waits_for_nobody_where_nobody_follows(tmp_path: Path) 
 async def test_who_is_late_is_waited_for_no_more_until_it_has_caught_up(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "a") as log:
         clock = DrivenClock()
-        followers = Followers(lambda: log.head, clock)
+        followers = Followers(clock)
         with followers.joined("slow") as slow:
             first = await log.append([put(1)])
+            followers.has(slow, first)
+            assert not await followers.have(first)  # it was not told yet that this is all
+            slow.told = first
             followers.has(slow, first)
             second = await log.append([put(2)])
             waiting = asyncio.ensure_future(followers.have(second))
@@ -175,6 +178,9 @@ async def test_who_is_late_is_waited_for_no_more_until_it_has_caught_up(tmp_path
             assert not await waiting
             assert followers.late == 1
             assert not await followers.have(second)  # at once
+            slow.told = second
+            followers.has(slow, first)
+            assert not await followers.have(first)
             followers.has(slow, second)
             assert await followers.have(second)
 
@@ -244,5 +250,42 @@ async def test_a_follower_refuses_what_is_not_the_leaders_next_event(tmp_path: P
     application.router.add_get(wire.PATH, lies)
     async with TestServer(application) as server, EventLog.open(tmp_path / "b") as log:
         with pytest.raises(LogError, match="does not follow event 0"):
-            async with following(Leader(log, server, Followers(lambda: 0)), tmp_path / "c"):
+            async with following(Leader(log, server, Followers()), tmp_path / "c", "liar"):
                 pass
+
+
+async def test_who_is_not_the_leader_is_not_followed(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead:
+        with pytest.raises(LogError, match="leader answers where another is to be followed"):
+            async with following(lead, tmp_path / "b", "another"):
+                pass
+
+
+async def test_who_follows_keeps_up_though_more_comes_all_the_time(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b"):
+        more = asyncio.ensure_future(append_on(lead.log))
+        for _ in range(20):
+            assert await lead.followers.have(await lead.log.append([put(1)]))
+        more.cancel()
+        await asyncio.gather(more, return_exceptions=True)
+    assert lead.followers.late == 0
+
+
+async def append_on(log: EventLog) -> None:
+    """Append until cancelled."""
+    while True:
+        await log.append([put(2)] * 20)
+
+
+@pytest.mark.parametrize("after", [2, 3])
+async def test_who_stops_following_has_folded_all_that_is_in_its_log(tmp_path: Path, after: int) -> None:
+    await write_history(tmp_path / "a", 200)
+    async with leader(tmp_path / "a") as lead, EventLog.open(tmp_path / "b") as log, lead.connection() as socket:
+        copy = Copy(log)
+        task = asyncio.ensure_future(copy.follower.follow(socket, "leader"))
+        for _ in range(after):
+            await log.growth().wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert copy.folded == list(range(1, log.head + 1)) != []
+        assert await log.append([put(1)]) == len(copy.folded) + 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
+
+T = TypeVar("T")
 
 PATIENCE = 1.0
 """Seconds that a decision waits for a follower to have it; one that takes longer is waited for no more until it has
@@ -15,13 +17,26 @@ caught up."""
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when the first of some waits has ended; the others are cancelled."""
+    """Return when the first of some waits has ended, and the others, which are cancelled; raises what it raised."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def ended(work: Coroutine[Any, Any, T]) -> T:
+    """What some work gives; it is done to its end, though who waits for it is cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 class Follower:
@@ -30,15 +45,16 @@ class Follower:
     def __init__(self, name: str) -> None:
         self.name = name
         self.has = 0
+        self.told = -1
+        """Where it was last told that the log ends, after all that was sent before; -1 for not yet."""
         self.keeps_up = False
-        """Whether it had all there was, and was never late since."""
+        """Whether it had all that it was told of, and was never late since."""
 
 
 class Followers:
-    """Those that follow now. ``head`` is where the own log ends."""
+    """Those that follow now."""
 
-    def __init__(self, head: Callable[[], int], clock: Clock = SYSTEM_CLOCK) -> None:
-        self._head = head
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._moved = asyncio.Event()
         self.connected: list[Follower] = []
@@ -59,7 +75,7 @@ class Followers:
     def has(self, follower: Follower, sequence: int) -> None:
         """A follower says up to which event its log is durable."""
         follower.has = max(follower.has, sequence)
-        follower.keeps_up = follower.keeps_up or follower.has >= self._head()
+        follower.keeps_up = follower.keeps_up or 0 <= follower.told <= follower.has
         self._tell()
 
     async def have(self, sequence: int) -> bool:

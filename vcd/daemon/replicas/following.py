@@ -9,8 +9,9 @@ import structlog
 from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
 
 from vcd.daemon.replicas import wire
+from vcd.daemon.replicas.followers import ended
 from vcd.daemon.replicas.serving import SILENCE
-from vcd.eventlog.copying import LogSource, write_copy
+from vcd.eventlog.copying import Kept, LogSource, Piece, write_copy
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
@@ -26,17 +27,29 @@ class Parted(Exception):
         self.to = to
 
 
+class BegunAnew(Exception):
+    """This replica's log begins with a checkpoint of the leader's from now on: its state has to be restored from it."""
+
+
 class Behind(LogError):
     """The leader has not all that this replica has, and logged nothing else: it is about to take that over."""
 
 
 class LogFollower:
-    """Follows one leader over a connection; ``fold`` takes what is durable here over into the state."""
+    """Follows one leader over a connection; ``fold`` takes what is durable here over into the state, ``kept`` is told
+    of each checkpoint that is here, too."""
 
-    def __init__(self, name: str, log: EventLog, fold: Callable[[Sequence[Logged]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        log: EventLog,
+        fold: Callable[[Sequence[Logged]], Awaitable[None]],
+        kept: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._name = name
         self._log = log
         self._fold = fold
+        self._kept = kept
         self.leader = ""
         """Who is followed; empty for nobody."""
         self.head = 0
@@ -49,14 +62,14 @@ class LogFollower:
         """How many events the leader has that are not here."""
         return max(self.head - self._log.head, 0)
 
-    async def follow(self, socket: ClientWebSocketResponse) -> None:
-        """Follow until the connection ends.
+    async def follow(self, socket: ClientWebSocketResponse, leader: str) -> None:
+        """Follow a leader until the connection ends.
 
-        Raises Parted where the own log has to be changed before it can follow, Behind, and LogError for what is no log
-        or cannot be written.
+        Raises Parted where the own log has to be changed before it can follow, BegunAnew, Behind, and LogError for what
+        is no log or cannot be written.
         """
         try:
-            await self._begin(socket)
+            await self._begin(socket, leader)
             async for message in socket:
                 if message.type is WSMsgType.ERROR:
                     return
@@ -66,18 +79,20 @@ class LogFollower:
         finally:
             self.leader = ""
 
-    async def _begin(self, socket: ClientWebSocketResponse) -> None:
+    async def _begin(self, socket: ClientWebSocketResponse, leader: str) -> None:
         """Agree on where to go on."""
-        with await asyncio.to_thread(LogSource, self._log.path) as own:
-            known, sealed = await asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head)))
+        with LogSource(self._log.path) as own:
+            known, sealed = await ended(asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head))))
             await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, self._name, known, sealed)))
             welcome = await _welcomed(socket)
-            self.leader, self.head = welcome.name, 0 if welcome.head is None else welcome.head.sequence
+            if welcome.name != leader:
+                raise LogError(f"{welcome.name} answers where {leader} is to be followed")
+            self.leader, self.head = leader, 0 if welcome.head is None else welcome.head.sequence
             if not self._log.head:
                 follow = wire.Follow(None, [])
             elif welcome.shared == self._log.head and set(sealed) <= set(welcome.sealed):
                 follow = wire.Follow(self._log.head, sealed)
-            elif welcome.head is None or await asyncio.to_thread(own.has, welcome.head):
+            elif welcome.head is None or await ended(asyncio.to_thread(own.has, welcome.head)):
                 raise Behind(f"{self.leader} has event {self.head}, and this replica {self._log.head}")
             else:
                 raise Parted(welcome.shared, self.leader)
@@ -85,7 +100,7 @@ class LogFollower:
         _log.info("following", leader=self.leader, after=follow.after, head=self.head)
 
     async def _take(self, socket: ClientWebSocketResponse, message: wire.ToFollower) -> None:
-        if isinstance(message, wire.Head):
+        if isinstance(message, wire.LogEnd):
             self.head = message.sequence
             if self._log.head >= message.sequence:
                 self.caught_up.set()
@@ -93,10 +108,17 @@ class LogFollower:
         elif isinstance(message, wire.Welcome):
             raise wire.BadMessage("the leader says Welcome twice")
         else:
-            logged = await write_copy(self._log, message)
-            if logged:
-                await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
-                await self._fold(logged)
+            await ended(self._write(socket, message))  # so that what is durable is in the state, too
+
+    async def _write(self, socket: ClientWebSocketResponse, piece: Piece) -> None:
+        logged = await write_copy(self._log, piece)
+        if isinstance(piece, Kept):
+            if piece.after is None:
+                raise BegunAnew
+            self._kept(piece.sequence)
+        if logged:
+            await self._fold(logged)
+            await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
 
 
 async def _welcomed(socket: ClientWebSocketResponse) -> wire.Welcome:

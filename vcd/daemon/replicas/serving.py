@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import islice
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.followers import Follower, Followers, first_of
+from vcd.daemon.replicas.followers import Follower, Followers, ended, first_of
 from vcd.eventlog.copying import LogSource, Piece
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
@@ -42,18 +42,11 @@ class LogServer:
         await socket.prepare(request)
         try:
             with ExitStack() as stack:
-                source = stack.enter_context(await asyncio.to_thread(LogSource, self._log.path))
+                source = stack.enter_context(LogSource(self._log.path))
                 hello, pieces = await self._greeted(socket, source)
                 follower = stack.enter_context(self._followers.joined(hello.name))
                 _log.info("followed", by=hello.name)
-                sending = asyncio.ensure_future(self._send(socket, source, pieces))
-                listening = asyncio.ensure_future(self._listen(socket, follower))
-                await first_of(_ended(sending), _ended(listening))
-                for task in (sending, listening):
-                    task.cancel()
-                for result in await asyncio.gather(sending, listening, return_exceptions=True):
-                    if isinstance(result, LogError):
-                        raise result
+                await first_of(self._send(socket, source, pieces, follower), self._listen(socket, follower))
         except LogError as error:
             _log.warning("no longer followed", reason=str(error))
             await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120])
@@ -66,9 +59,9 @@ class LogServer:
         hello = wire.from_follower((await socket.receive(SILENCE)).data)
         if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:
             raise wire.BadMessage(f"a follower must begin with Hello of version {wire.VERSION}")
-        shared = await asyncio.to_thread(source.shared, hello.positions)
-        sealed = [] if shared is None else await asyncio.to_thread(source.seals_at, shared)
-        head = await asyncio.to_thread(source.head)
+        shared = await ended(asyncio.to_thread(source.shared, hello.positions))
+        sealed = [] if shared is None else await ended(asyncio.to_thread(source.seals_at, shared))
+        head = await ended(asyncio.to_thread(source.head))
         welcome = wire.Welcome(wire.VERSION, self._name, shared, sealed, head)
         await socket.send_bytes(wire.packed(welcome))
         follow = wire.from_follower((await socket.receive(SILENCE)).data)
@@ -79,14 +72,17 @@ class LogServer:
         source.go_on(follow.after, follow.sealed)
         return hello, iter(())
 
-    async def _send(self, socket: web.WebSocketResponse, source: LogSource, pieces: Iterator[Piece]) -> None:
+    async def _send(
+        self, socket: web.WebSocketResponse, source: LogSource, pieces: Iterator[Piece], follower: Follower
+    ) -> None:
         while True:
             growth, head = self._log.growth(), self._log.head
             for some in (pieces, source.news()):
-                while found := await asyncio.to_thread(list, islice(some, _PIECES)):
+                while found := await ended(asyncio.to_thread(list, islice(some, _PIECES))):
                     for piece in found:
                         await socket.send_bytes(wire.packed(piece))
-            await socket.send_bytes(wire.packed(wire.Head(head)))
+            follower.told = head
+            await socket.send_bytes(wire.packed(wire.LogEnd(head)))
             if self._log.failure is not None:
                 raise LogError(str(self._log.failure))
             await first_of(growth.wait(), self._clock.sleep(HEARTBEAT))
@@ -99,8 +95,3 @@ class LogServer:
             if not isinstance(have, wire.Have):
                 raise wire.BadMessage("a follower must say what it has, and nothing else")
             self._followers.has(follower, have.sequence)
-
-
-async def _ended(task: asyncio.Future[None]) -> None:
-    with suppress(Exception):  # whoever waits for it looks at the task itself
-        await asyncio.shield(task)

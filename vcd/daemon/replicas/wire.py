@@ -1,7 +1,7 @@
 """What replicas say to each other: messages over a WebSocket, each a zstd frame of msgpack.
 
 A follower says ``Hello``; the leader answers with ``Welcome``, which tells how far the two logs are the same. The
-follower asks for what comes then (``Follow``), is sent pieces of the log as it grows, with ``Head`` now and then, and
+follower asks for what comes then (``Follow``), is sent pieces of the log as it grows, with ``LogEnd`` now and then, and
 says how far it has them on its disk (``Have``).
 """
 
@@ -52,7 +52,7 @@ class Follow(msgspec.Struct, frozen=True, array_like=True, tag="follow"):
     sealed: list[int]
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True, tag="head"):
+class LogEnd(msgspec.Struct, frozen=True, array_like=True, tag="end"):
     """Where the leader's log ends, after all that was sent."""
 
     sequence: int
@@ -65,7 +65,7 @@ class Have(msgspec.Struct, frozen=True, array_like=True, tag="have"):
 
 
 ToLeader = Hello | Follow | Have
-ToFollower = Welcome | Begin | Events | Kept | Head
+ToFollower = Welcome | Begin | Events | Kept | LogEnd
 
 _encode = msgspec.msgpack.Encoder().encode
 _to_leader: msgspec.msgpack.Decoder[ToLeader] = msgspec.msgpack.Decoder(ToLeader)

@@ -50,10 +50,11 @@ async function ask(part, path) {
     throw new Trouble(`the server does not answer (${error.message})`);
   }
   if (mine.signal.aborted) return null;
-  if (answer.status === 401 || (answer.status === 403 && state.token)) {
+  if (answer.status === 401) {
     await askForToken(body.error);
     return ask(part, path);
   }
+  if (answer.status === 403 && state.token) throw new Trouble(`${body.error}; reload the page to show another token`);
   if (!answer.ok) throw new Trouble(body.error);
   return body;
 }
@@ -186,10 +187,19 @@ function sessionWords(number) {
 }
 
 async function showSession() {
-  const overview = await ask("overview", `overview?session=${state.selected}`);
+  const session = state.selected;
+  let overview;
+  try {
+    overview = await ask("overview", `overview?session=${session}`);
+  } catch (error) {
+    state.overview = { session: 0, time: 0, queues: [], nodes: [], jobs: [] }; // or another session's would stay
+    draw();
+    throw error;
+  }
   if (overview === null) return;
   state.overview = overview;
   draw();
+  $("withheld").textContent = (overview.withheld ?? []).join("; ");
   if (state.detail) await openDetail(state.detail.kind, state.detail.kind === "job" ? state.detail.id : overview.session, null);
 }
 

@@ -1,0 +1,100 @@
+"""What only this replica's log has goes out of it, and is kept beside it where sessions are among it."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+
+from tests.timetravel.histories import scheduler, write_busy_history
+from vcd.daemon.replicas.identity import Address, certificate
+from vcd.daemon.replicas.parting import MOST, go_back
+from vcd.eventlog import LogError, LogReader
+from vcd.timetravel.logfile import verify
+from vcd.timetravel.replay import replay
+
+
+def apart(folder: Path) -> list[Path]:
+    """The logs that are kept beside."""
+    return sorted(folder.glob("events-apart-*.sqlite"))
+
+
+async def test_sessions_that_go_are_a_log_that_replays(tmp_path: Path) -> None:
+    path = tmp_path / "events.sqlite"
+    await write_busy_history(path)
+    with LogReader(path) as reader:
+        infos = list(reader.sessions())
+    to = infos[len(infos) // 2].sequence
+    aside = go_back(path, to)
+    assert aside == tmp_path / "events-apart-1.sqlite"
+    with LogReader(path) as kept, LogReader(aside) as apart:
+        assert kept.head() == to
+        numbers = [info.number for log in (kept, apart) for info in log.sessions()]
+        assert numbers == [info.number for info in infos]
+    for log in (path, aside):
+        assert not verify(log).problems
+        assert [one.difference for one in replay(log) if one.difference is not None] == []
+
+
+async def test_where_no_session_goes_nothing_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "events.sqlite"
+    await write_busy_history(path)
+    with LogReader(path) as reader:
+        last, head = list(reader.sessions())[-1].sequence, reader.head()
+    assert head > last
+    assert go_back(path, last) is None
+    assert apart(tmp_path) == []
+
+
+async def test_a_log_of_another_beginning_goes_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "events.sqlite"
+    await write_busy_history(path)
+    with LogReader(path) as reader:
+        head = reader.head()
+    aside = go_back(path, None)
+    assert aside is not None and not path.exists()
+    with LogReader(aside) as reader:
+        assert reader.head() == head
+
+
+async def test_the_oldest_of_too_many_goes(tmp_path: Path) -> None:
+    path, source = tmp_path / "events.sqlite", tmp_path / "source"
+    async with scheduler(source) as made:
+        await made.cycle()
+    found = []
+    for _ in range(MOST + 2):
+        shutil.copy(source, path)
+        found.append(go_back(path, None))
+    kept = apart(tmp_path)
+    assert len(kept) == MOST
+    assert found[-1] in kept
+
+
+async def test_a_log_that_does_not_reach_back_so_far_stays(tmp_path: Path) -> None:
+    path = tmp_path / "events.sqlite"
+    await write_busy_history(path)
+    before = path.read_bytes()
+    with pytest.raises(LogError, match="cannot go back"):
+        go_back(path, 10**9)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("host", ["10.0.0.7", "fd00::7", "vcd-1.vcd.svc"])
+def test_an_address_is_read_as_it_was_written(host: str) -> None:
+    context, fingerprint = certificate("replica " * 20, host, datetime.datetime.now(datetime.UTC))
+    address = Address.of(host, 8444, fingerprint)
+    assert Address.read(str(address)) == address
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "http://a:1/vcd/log#sha256=" + "00" * 32, "https://a:1/vcd/log", "https://a:1/vcd/log#sha256=00",
+     "https://a:1/vcd/log#sha256=" + "zz" * 32],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"address of a log|fingerprint|non-hexadecimal"):
+        Address.read(text)

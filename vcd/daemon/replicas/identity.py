@@ -1,0 +1,96 @@
+"""How replicas know each other: a certificate whose fingerprint the Lease names, a token that the API server judges.
+
+Only who may write the Lease can name a fingerprint; so no authority for certificates is needed. Who follows shows a
+token of its ServiceAccount that is meant for vcd alone, so that a leader could do nothing else with it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from urllib.parse import urldefrag
+
+import aiohttp
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from vcd.daemon.replicas.wire import PATH
+
+AUDIENCE = "vcd"
+"""Whom a follower's token is for."""
+_FINGERPRINT = "sha256="
+
+
+class Address(NamedTuple):
+    """Where a log is followed, and the fingerprint (SHA-256) of the certificate that is shown there."""
+
+    url: str
+    fingerprint: bytes
+
+    @classmethod
+    def of(cls, host: str, port: int, fingerprint: bytes) -> Address:
+        """That of a host, a name or an IP address."""
+        shown = f"[{host}]" if ":" in host else host
+        return cls(f"https://{shown}:{port}{PATH}", fingerprint)
+
+    @classmethod
+    def read(cls, text: str) -> Address:
+        """What ``str`` wrote. Raises ValueError for what is no such address."""
+        url, fragment = urldefrag(text)
+        if not url.startswith("https://") or not fragment.startswith(_FINGERPRINT):
+            raise ValueError(f"{text[:200]!r} is no address of a log with a fingerprint")
+        fingerprint = bytes.fromhex(fragment.removeprefix(_FINGERPRINT))
+        if len(fingerprint) != sha256().digest_size:
+            raise ValueError(f"{text[:200]!r} has no SHA-256 fingerprint")
+        return cls(url, fingerprint)
+
+    def __str__(self) -> str:
+        return f"{self.url}#{_FINGERPRINT}{self.fingerprint.hex()}"
+
+    def pinned(self) -> aiohttp.Fingerprint:
+        """What a connection is checked by."""
+        return aiohttp.Fingerprint(self.fingerprint)
+
+
+def certificate(name: str, host: str, now: datetime.datetime) -> tuple[ssl.SSLContext, bytes]:
+    """A server's TLS with a new key and a certificate for it, signed by itself; and the certificate's fingerprint."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64] or "vcd")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(called)
+        .issuer_name(called)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=3650))
+        .add_extension(x509.SubjectAlternativeName([_name(host)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    with TemporaryDirectory() as folder:  # ssl takes certificates from files only
+        file = Path(folder) / "replica.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+            + made.public_bytes(serialization.Encoding.PEM)
+        )
+        context.load_cert_chain(file)
+    return context, sha256(made.public_bytes(serialization.Encoding.DER)).digest()
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host.encode("idna").decode())

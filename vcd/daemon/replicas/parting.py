@@ -1,0 +1,53 @@
+"""Where a log went another way than the leader's: it goes back, and what was decided alone is kept beside it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from vcd.eventlog import Logged, LogReader, export
+from vcd.eventlog.rewinding import rewind
+from vcd.state.cluster import ClusterState
+
+MOST = 3
+"""Logs that are kept beside; the oldest go."""
+
+
+def go_back(path: Path, to: int | None) -> Path | None:
+    """Take a log, which nobody writes, back to an event, or away as a whole (None).
+
+    What goes and holds sessions is a log of its own from then on, whose path is returned; None where none is lost.
+    Raises LogError and OSError.
+    """
+    if to is None:
+        aside = _beside(path)
+        path.rename(aside)
+        for suffix in ("-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+        return aside
+    with LogReader(path) as reader:
+        lost = next((info.number for info in reader.sessions() if info.sequence > to), None)
+    if lost is not None:
+        export(path, aside := _beside(path), _fold, lost)
+    rewind(path, to)
+    return None if lost is None else aside
+
+
+def _beside(path: Path) -> Path:
+    """A name for one more log kept beside; where there are too many the oldest goes."""
+    kept = sorted(path.parent.glob(f"{path.stem}-apart-*{path.suffix}"), key=lambda one: one.stat().st_mtime)
+    for oldest in kept[: max(0, len(kept) - MOST + 1)]:
+        for each in path.parent.glob(f"{oldest.name}*"):
+            each.unlink(missing_ok=True)
+    names = (path.with_name(f"{path.stem}-apart-{number}{path.suffix}") for number in itertools.count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _fold(before: bytes, events: Iterator[Logged]) -> bytes:
+    state = ClusterState.load(before) if before else ClusterState()
+    for logged in events:
+        state.apply(logged.sequence, logged.event)
+    return state.dump()

@@ -1,0 +1,158 @@
+"""This replica among those of one log: it serves its own, and follows that of who holds the Lease."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+
+import aiohttp
+import structlog
+from aiohttp import web
+
+from vcd.daemon.keeper import Keeper
+from vcd.daemon.replicas import wire
+from vcd.daemon.replicas.followers import Followers, first_of
+from vcd.daemon.replicas.following import LogFollower
+from vcd.daemon.replicas.identity import Address, certificate
+from vcd.daemon.replicas.serving import LogServer
+from vcd.eventlog.errors import LogError
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
+from vcd.kube.lease import LeaderElector
+
+_log = structlog.get_logger(__name__)
+
+LOOK = 0.2
+"""Seconds between looks at who holds the Lease."""
+SHORTEST, LONGEST = 0.2, 5.0
+"""Seconds between attempts to follow: at first, and at most."""
+
+Admit = Callable[[web.Request], Awaitable[None]]
+"""Lets a request pass, or raises what it is answered with."""
+
+
+class Unseated(Exception):
+    """This replica leads no more: its log may go another way than the next leader's, which it has to follow."""
+
+
+class Replica:
+    """Follows whoever holds the Lease, as long as that is another one; is followed by others.
+
+    ``admit`` judges who wants to follow; ``headers`` are what this replica shows of itself. A leader that says nowhere
+    where its log is followed is an older vcd, or vc-scheduler: then there is nothing to follow.
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        elector: LeaderElector,
+        admit: Admit,
+        headers: Callable[[], dict[str, str]],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._keeper = keeper
+        self._elector = elector
+        self._admit = admit
+        self._headers = headers
+        self._clock = clock
+        self._following: asyncio.Task[None] | None = None
+        self._leads = asyncio.Event()
+        self.followers = Followers(clock)
+        self.follower = LogFollower(elector.identity, keeper.log, keeper.take, self._note_checkpoint)
+
+    def _note_checkpoint(self, sequence: int) -> None:
+        self._keeper.checkpointed_at = sequence
+
+    # --- being followed ---------------------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def served(self, host: str, port: int, advertised: str) -> AsyncIterator[None]:
+        """Serve the log on an address (port 0: any free one), and let the Lease say so while this replica holds it;
+        ``advertised`` is the host by which others reach it. Raises OSError."""
+        context, fingerprint = certificate(self._elector.identity, advertised, datetime.now(UTC))
+        application = web.Application()
+        application.router.add_get(wire.PATH, self._serve)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, host or None, port, ssl_context=context)
+            await site.start()
+            address = Address.of(advertised, int(runner.addresses[0][1]), fingerprint)
+            self._elector.address = str(address)
+            _log.info("listening", address=address.url, pages=[wire.PATH])
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        await self._admit(request)
+        server = LogServer(self._elector.identity, self._keeper.log, self.followers, self._clock)
+        return await server.serve(request)
+
+    async def have_all(self) -> bool:
+        """Wait until a replica that follows has all that is logged here; False where none does in time."""
+        return await self.followers.have(self._keeper.log.head)
+
+    # --- following --------------------------------------------------------------------------------------------------
+
+    def behind(self) -> str | None:
+        """Why this replica does not have the log yet; None where it does, leads, or there is nobody to have it from."""
+        other = self._followed()
+        if other is None or self.follower.caught_up.is_set():
+            return None
+        follower = self.follower
+        lacks = f"{follower.lag} events of {follower.head} are missing" if follower.leader else "it is not followed yet"
+        return f"the log of {other[0]} is taken over: {lacks}"
+
+    async def take_the_lead(self) -> None:
+        """Follow nobody any more: this replica writes the log from now on."""
+        self._leads.set()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    async def run(self) -> None:
+        """Follow whoever leads until this replica does. Raises Parted, BegunAnew, and LogError where the own log is not
+        written."""
+        pauses = Backoff(SHORTEST, LONGEST, SYSTEM_RANDOM)
+        while not self._leads.is_set():
+            other = self._followed()
+            if other is None:
+                await self._clock.sleep(LOOK)
+                continue
+            self._following = asyncio.ensure_future(self._follow(*other))
+            try:
+                await asyncio.shield(self._following)
+                pauses.reset()
+            except asyncio.CancelledError:
+                if not self._leads.is_set():
+                    self._following.cancel()
+                    raise
+            except (LogError, aiohttp.ClientError, OSError, ValueError) as error:
+                if self._keeper.log.failure is not None:
+                    raise
+                _log.warning("the leader's log is not followed", leader=other[0], reason=str(error) or repr(error))
+            if not self._leads.is_set():
+                await self._clock.sleep(pauses.next())
+        await asyncio.Event().wait()
+
+    def _followed(self) -> tuple[str, str] | None:
+        """Whose log is to be followed, and where; None for nobody's."""
+        elector = self._elector
+        if self._leads.is_set() or not elector.holder_address or elector.holder == elector.identity:
+            return None
+        return elector.holder, elector.holder_address
+
+    async def _follow(self, holder: str, address: str) -> None:
+        """Follow one leader until the connection ends, or another holds the Lease."""
+        timeout, where = aiohttp.ClientTimeout(total=None, sock_connect=5.0), Address.read(address)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, headers=self._headers()) as client,
+            client.ws_connect(where.url, ssl=where.pinned(), max_msg_size=wire.LARGEST, heartbeat=10.0) as socket,
+        ):
+            await first_of(self.follower.follow(socket, holder), self._replaced(holder))
+
+    async def _replaced(self, holder: str) -> None:
+        while self._elector.holder == holder:
+            await self._clock.sleep(LOOK)

@@ -1,0 +1,87 @@
+"""Who may ask a replica over HTTP, and its certificate: what the flags say of its ports, and what the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from aiohttp import web
+
+from vcd.daemon.options import Options
+from vcd.kube.client import KubeClient
+from vcd.kube.connection import ConfigurationError
+from vcd.kube.tokens import User, may, user_of
+from vcd.serving.access import Access
+from vcd.serving.people import Tokens
+from vcd.serving.tls import Certificate, CertificateError
+
+METRICS = Access("get", path="/metrics")
+"""What a scraper must be allowed to, as in kubebuilder's projects."""
+
+
+class ApiReviews:
+    """The API server's reviews; tokens must be for one of ``audiences`` where there are any."""
+
+    def __init__(self, client: KubeClient, audiences: Sequence[str] = ()) -> None:
+        self._client = client
+        self._audiences = audiences
+
+    async def who(self, token: str) -> User | None:
+        """Whom a token stands for; None: nobody. Raises KubeError."""
+        return await user_of(self._client, token, self._audiences)
+
+    async def may(self, who: User, access: Access) -> bool:
+        """Whether they may do something. Raises KubeError."""
+        return await may(self._client, who, access.attributes())
+
+
+class Security:
+    """What protects the ports of a replica.
+
+    ``page`` reviews who asks the page, ``certificate`` is there where the flags name one. ``refused`` is called for
+    each version of the certificate that cannot be used.
+    """
+
+    def __init__(self, options: Options, client: KubeClient, refused: Callable[[], None]) -> None:
+        """Read the certificate. Raises ConfigurationError."""
+        self.page = ApiReviews(client, options.page_audiences)
+        self.certificate: Certificate | None = None
+        self._secure_metrics = options.metrics_secure
+        self._scrapers = Tokens(ApiReviews(client)) if options.metrics_require_token else None
+        self._refused = refused
+        if options.tls_cert_file is not None and options.tls_private_key_file is not None:
+            try:
+                self.certificate = Certificate(options.tls_cert_file, options.tls_private_key_file)
+            except CertificateError as error:
+                raise ConfigurationError(str(error)) from error
+
+    @property
+    def metrics_tls(self) -> ssl.SSLContext | None:
+        """By what the metrics are served; None for plain HTTP."""
+        return self.certificate.context if self.certificate is not None and self._secure_metrics else None
+
+    async def check_scraper(self, request: web.Request) -> None:
+        """Let who may read the metrics pass: everybody, unless a token is required.
+
+        Raises HTTPForbidden, and what ``Tokens.person`` raises.
+        """
+        if self._scrapers is None:
+            return
+        person = await self._scrapers.person(request)
+        if not await person.may(METRICS):
+            raise web.HTTPForbidden(text=f"{person.name} may not read the metrics: it takes {METRICS}")
+
+    @contextlib.asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """The certificate follows its files meanwhile."""
+        if self.certificate is None:
+            yield
+            return
+        task = asyncio.get_running_loop().create_task(self.certificate.follow(self._refused))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,200 @@
+"""Who asks, by their bearer token, and what they may do in the cluster: the API server says, and it is kept a while."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from aiohttp import web
+
+from vcd.serving.access import Access
+
+_log = structlog.get_logger(__name__)
+
+KEPT_SECONDS = 60.0
+"""How long a yes is kept: that a token is somebody's, and that they may do something."""
+REFUSED_SECONDS = 10.0
+"""How long a no is kept."""
+MOST_AT_ONCE = 4
+"""Reviews of tokens under way, and reviews of what one person may do."""
+MOST_A_SECOND = 10
+"""Reviews of tokens that were not good before, and of what one person asks by name."""
+
+_KEPT = 1000
+"""Of how many tokens either is kept at most."""
+_KEPT_RIGHTS = 20_000
+"""Of how many things it is kept at most whether a person may do them."""
+
+T = TypeVar("T")
+
+
+class TokenHolder(Protocol):
+    """Whom a token stands for."""
+
+    @property
+    def name(self) -> str:
+        """Their name in the cluster."""
+
+
+class Reviews(Protocol):
+    """Kubernetes' reviews. Either raises what went wrong with asking."""
+
+    async def who(self, token: str) -> TokenHolder | None:
+        """Whom a bearer token stands for (a TokenReview); None: nobody."""
+
+    async def may(self, who: Any, access: Access) -> bool:
+        """Whether one whom ``who`` gave may do something (a SubjectAccessReview)."""
+
+
+class Budget:
+    """MOST_A_SECOND of something; ``now`` is a clock in seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._left = float(MOST_A_SECOND)
+        self._filled = now()
+
+    def take(self) -> bool:
+        """Take one, where one is left."""
+        now = self._now()
+        self._left = min(float(MOST_A_SECOND), self._left + (now - self._filled) * MOST_A_SECOND)
+        self._filled = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Person:
+    """Somebody whom the API server knows. What they may do is reviewed once in KEPT_SECONDS (a no: REFUSED_SECONDS),
+    MOST_AT_ONCE reviews at a time, and what they name themselves MOST_A_SECOND times."""
+
+    def __init__(self, account: TokenHolder, reviews: Reviews, now: Callable[[], float]) -> None:
+        self.name = account.name
+        self._account = account
+        self._reviews = reviews
+        self._now = now
+        self._budget = Budget(now)
+        self._rights: OrderedDict[Access, tuple[float, bool]] = OrderedDict()
+        self._asking = asyncio.Lock()
+
+    async def may(self, access: Access) -> bool:
+        """Whether they may do something. Raises HTTPTooManyRequests and HTTPServiceUnavailable."""
+        return (await self.rights([access], named=True))[access]
+
+    def known(self) -> dict[Access, bool]:
+        """What is known at this moment."""
+        now = self._now()
+        return {access: allowed for access, (until, allowed) in self._rights.items() if now < until}
+
+    async def rights(self, accesses: Collection[Access], *, named: bool) -> dict[Access, bool]:
+        """Whether they may do each of some things; ``named``: they choose themselves what is asked about.
+
+        Raises HTTPTooManyRequests and HTTPServiceUnavailable.
+        """
+        async with self._asking:
+            known = self.known()
+            missing = [access for access in dict.fromkeys(accesses) if access not in known]
+            if named and not all(self._budget.take() for _ in missing):
+                raise _too_many("too many questions about what you may do are under way")
+            at_once = asyncio.Semaphore(MOST_AT_ONCE)
+
+            async def review(access: Access) -> bool:
+                async with at_once:
+                    allowed = await _asked(self._reviews.may(self._account, access), "what you may do")
+                self._rights[access] = (self._now() + (KEPT_SECONDS if allowed else REFUSED_SECONDS), allowed)
+                self._rights.move_to_end(access)
+                return allowed
+
+            found = await asyncio.gather(*map(review, missing))
+            while len(self._rights) > _KEPT_RIGHTS:
+                self._rights.popitem(last=False)
+        known |= dict(zip(missing, found, strict=True))
+        return {access: known[access] for access in accesses}
+
+
+class Tokens:
+    """Bearer tokens, each reviewed once in KEPT_SECONDS (one that is nobody's: REFUSED_SECONDS).
+
+    At most ``MOST_AT_ONCE`` reviews are under way, and tokens that were not good before get ``MOST_A_SECOND``, so that
+    who guesses tokens troubles neither the API server nor those who have one. ``now`` is a clock in seconds.
+    """
+
+    def __init__(self, reviews: Reviews, now: Callable[[], float] = time.monotonic) -> None:
+        self._reviews = reviews
+        self._now = now
+        self._good: OrderedDict[bytes, tuple[float, Person]] = OrderedDict()
+        self._refused: OrderedDict[bytes, float] = OrderedDict()
+        self._under_way: dict[bytes, asyncio.Task[TokenHolder | None]] = {}
+        self._budget = Budget(now)
+
+    async def person(self, request: web.Request) -> Person:
+        """Who shows the token of a request.
+
+        Raises HTTPUnauthorized, HTTPTooManyRequests, and HTTPServiceUnavailable when nobody could be asked.
+        """
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise _unauthorized("a bearer token is needed; kubectl create token NAME makes one")
+        person = await self._of(token.strip()) if token.isascii() else None
+        if person is None:
+            raise _unauthorized("the API server does not know this token here; it may have expired")
+        return person
+
+    async def _of(self, token: str) -> Person | None:
+        digest = hashlib.sha256(token.encode()).digest()
+        until, person = self._good.get(digest, (0.0, None))
+        if self._now() < until:
+            return person
+        if self._now() < self._refused.get(digest, 0.0):
+            return None
+        task = self._under_way.get(digest)
+        if task is None:
+            self._admit(known=person is not None)
+            task = self._under_way[digest] = asyncio.ensure_future(self._reviews.who(token))
+            task.add_done_callback(lambda done: self._keep(digest, done))
+        if await _asked(asyncio.shield(task), "the token") is None:
+            return None
+        return self._good[digest][1]
+
+    def _admit(self, *, known: bool) -> None:
+        """Raises HTTPTooManyRequests where one more review would be too many."""
+        if len(self._under_way) >= MOST_AT_ONCE or not (known or self._budget.take()):
+            raise _too_many("too many tokens are being reviewed")
+
+    def _keep(self, digest: bytes, done: asyncio.Task[TokenHolder | None]) -> None:
+        del self._under_way[digest]
+        if done.cancelled() or done.exception() is not None:
+            return
+        account = done.result()
+        kept: OrderedDict[bytes, Any] = self._refused if account is None else self._good
+        (self._good if account is None else self._refused).pop(digest, None)
+        if account is None:
+            self._refused[digest] = self._now() + REFUSED_SECONDS
+        else:
+            self._good[digest] = (self._now() + KEPT_SECONDS, Person(account, self._reviews, self._now))
+        kept.move_to_end(digest)
+        while len(kept) > _KEPT:
+            kept.popitem(last=False)
+
+
+async def _asked(answer: Awaitable[T], about: str) -> T:
+    """What the API server answers. Raises HTTPServiceUnavailable where it does not."""
+    try:
+        return await answer
+    except Exception as error:
+        _log.warning("review failed", about=about, error=str(error) or type(error).__name__)
+        raise web.HTTPServiceUnavailable(text=f"the API server could not be asked about {about}") from error
+
+
+def _too_many(sentence: str) -> web.HTTPTooManyRequests:
+    return web.HTTPTooManyRequests(text=f"{sentence}; try again in a moment", headers={"Retry-After": "1"})
+
+
+def _unauthorized(sentence: str) -> web.HTTPUnauthorized:
+    return web.HTTPUnauthorized(text=sentence, headers={"WWW-Authenticate": "Bearer"})
