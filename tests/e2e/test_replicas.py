@@ -8,8 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
-from tests.e2e.cluster import LEASES, NAMESPACE, Cluster, Daemon, until
+from tests.e2e.cluster import LEASES, NAMESPACE, Cluster, Daemon, failed, until
 from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.kube.lease import ADDRESS
@@ -194,3 +195,41 @@ async def test_beside_a_leader_that_is_not_followed_a_replica_is_ready(tmp_path:
         await cluster.until_ready(other)
         lease = next(one for one in cluster.store.list(LEASES, NAMESPACE))
         assert ADDRESS not in lease["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize("identity", ["", "--identity=a"])
+async def test_a_leader_that_cannot_list_lets_another_lead(tmp_path: Path, identity: str) -> None:
+    async with Replicas(tmp_path) as cluster:
+        cluster.add_nodes(2)
+
+        async def refuse(request: web.Request) -> web.Response | None:
+            of_a = request.headers.get("Authorization", "").endswith("token-of-a")
+            return failed(403, "Forbidden") if of_a and request.path.endswith("/nodes") else None
+
+        with cluster.faults(refuse):
+            one = await cluster.start("a", "--leader-elect-list-deadline=1s", *filter(None, [identity]))
+            await until(lambda: cluster.lease() is not None)
+            other = await cluster.start("b")
+            await cluster.until_leading(other, 40)
+            await cluster.until_bound(cluster.submit("gang", 4))
+            await until(lambda: one.lines("following"), what="a follows")
+            await cluster.until_agreed(one, other)
+
+
+async def test_one_that_has_nothing_yet_lets_the_one_that_has_all_lead_again(tmp_path: Path) -> None:
+    async with Replicas(tmp_path) as cluster:
+        cluster.add_nodes(4)
+        leader = await cluster.started("a")
+        await cluster.until_bound(cluster.submit("gang", 8))
+        decided = sessions(leader)
+        file = tmp_path / "no-token"
+        file.write_text("")
+        follower = await cluster.start("b", f"--replicas-token-file={file}")
+        await until(lambda: follower.lines("the leader's log is not followed"))
+        await leader.kill()
+        again = await cluster.start("a", log=leader.log)
+        await cluster.until_leading(again, 30)
+        assert sessions(again)[: len(decided)] == decided
+        file.write_text("token-of-b")
+        await cluster.until_following(follower)
+        await cluster.until_agreed(again, follower)

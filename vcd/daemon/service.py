@@ -335,6 +335,8 @@ class SchedulerService:
             await self._keep()
             await self.replica.have_all()  # who leads next has it then
             await self.terms.release(cut_off=cut_off)
+        else:
+            await self.terms.elector.give_back_held()
 
     async def _keep(self) -> None:
         if self.keeper.log.failure is None:
@@ -355,6 +357,8 @@ async def assembled(
     loaded = policy.load()
     connection = await connect(options.kubeconfig, options.master)
     async with EventLog.open(options.event_log, clock=clock.wall) as log:
+        gc.unfreeze()  # what was restored before, where the process begins anew
+        gc.collect()
         state = await asyncio.to_thread(restore, options.event_log)
         gc.collect()
         gc.freeze()  # what was restored lives as long as the program: no collection needs to look at it
@@ -384,8 +388,10 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    stands_at = 0.0
     try:
-        while not await _served(options, beside, stop):
+        while (again := await _served(options, beside, stop, stands_at)) is not None:
+            stands_at = again
             _log.info("begins anew, by the log that is followed")
     except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
         _log.error("stopped", reason=str(error))
@@ -397,19 +403,25 @@ async def _served(
     options: Options,
     beside: Callable[[SchedulerService], contextlib.AbstractAsyncContextManager[object]],
     stop: asyncio.Event,
-) -> bool:
-    """Run a replica until ``stop`` (True), or until its state has to be another log's (False)."""
+    stands_at: float,
+) -> float | None:
+    """Run a replica until ``stop`` (None), or until its state has to be another log's: then from when on it may stand
+    for election, by the monotonic clock. It does not before ``stands_at``."""
     try:
         async with assembled(options, SteadyClock()) as service:
+            service.terms.elector.rest_until(stands_at)
             _log.info(
                 "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
             )
             async with beside(service):
                 await service.run(stop)
-        return True
-    except (Unseated, BegunAnew) as error:
-        _log.warning("no longer as it was", reason=str(error))
+        return None
+    except Unseated as unseated:
+        stands_at = unseated.rests_until
+        _log.warning("no longer as it was", reason=str(unseated))
+    except BegunAnew:
+        _log.info("the log begins with a checkpoint of the leader's")
     except Parted as parted:
         aside = await asyncio.to_thread(go_back, options.event_log, parted.to)
         _log.warning("the log goes back to what the leader has", reason=str(parted), kept=str(aside or ""))
-    return stop.is_set()
+    return None if stop.is_set() else stands_at

@@ -129,7 +129,7 @@ class Terms:
             if change.leading:
                 await self._lead(change)
             elif self.replica is not None:
-                raise Unseated(f"no longer leading under epoch {change.epoch}")
+                raise Unseated(f"no longer leading under epoch {change.epoch}", self.elector.rests_until)
             else:
                 _log.warning("no longer leading", epoch=change.epoch)
                 await self.keeper.put([change])

@@ -26,6 +26,8 @@ from vcd.eventlog.statements import statements
 
 _EVENTS = 500
 """Events of one piece at most."""
+_BYTES = 4 << 20
+"""Bytes of payloads after which a piece ends."""
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
@@ -166,15 +168,24 @@ class LogSource:
             rows = self._reader.rows("linked", after=self._at, until=until, limit=_EVENTS)
             if not rows or rows[0][0] != self._at + 1:
                 raise LogError(f"event log {self._reader.path}: the events after {self._at} are not there any more")
-            self._at, self._sealed = rows[-1][0], set()
-            yield Events([(self._reader.parsed(row[:-1])[0], row[-1]) for row in rows])
+            piece, size = [], 0
+            for row in rows:
+                content = self._reader.parsed(row[:-1])[0]
+                piece.append((content, row[-1]))
+                size += len(content[-1] or b"")
+                if size >= _BYTES:
+                    break
+            self._at, self._sealed = piece[-1][0][0], set()
+            yield Events(piece)
 
     def _kept(self, after: int | None, sequence: int) -> Kept:
         """A checkpoint as it is in the file, or what its seal says of one that is there no more."""
         reader = self._reader
         row = next((row for row in reader.rows("checkpoints") if row[0] == sequence), None)
         if row is None:
-            (time, digest) = reader.seals()[sequence]
+            if sequence not in (seals := reader.seals()):
+                raise LogError(f"event log {reader.path}: checkpoint {sequence} is not there any more")
+            time, digest = seals[sequence]
             return Kept(after, sequence, time, 0, digest, [])
         _, time, size, _, digest = row
         parts = [bytes(data) for _, data in reader.rows("checkpoint_parts", sequence=sequence)]

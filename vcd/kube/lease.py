@@ -9,7 +9,7 @@ whatever the machines' wall clocks say.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -70,6 +70,8 @@ class LeaderElector:
     last_epoch: int = -1
     address: str = ""
     """Where this replica's log is followed; empty where it is not."""
+    may_stand: Callable[[], bool] = lambda: True
+    """Whether this replica is fit to lead; one that is not lets others go first, for as long as the Lease lasts."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -129,6 +131,22 @@ class LeaderElector:
             self._held = True
             self._rests_until = self.clock.monotonic() + self.client.request_timeout + pause
 
+    @property
+    def rests_until(self) -> float:
+        """When it stands again after it stepped down, by the monotonic clock."""
+        return self._rests_until
+
+    def rest_until(self, moment: float) -> None:
+        """Do not stand for election before then."""
+        self._rests_until = moment
+
+    async def give_back_held(self) -> None:
+        """Give back what is still held after stepping down; for who ends before ``run`` does so."""
+        if self._held:
+            self._held = False
+            await self.clock.sleep(self.client.request_timeout)
+            await self._give_back()
+
     async def release(self) -> None:
         """Stop leading, and give the lease back so that another may take it at once.
 
@@ -152,10 +170,7 @@ class LeaderElector:
 
     async def _rest_round(self) -> None:
         """Give back what is held, and let the pause pass."""
-        if self._held:
-            self._held = False
-            await self.clock.sleep(self.client.request_timeout)
-            await self._give_back()
+        await self.give_back_held()
         await self.clock.sleep(max(0.0, self._rests_until - self.clock.monotonic()))
 
     async def _acquire_round(self) -> None:
@@ -178,6 +193,8 @@ class LeaderElector:
         self._observe(lease)
         own = lease.spec.holder_identity == self.identity
         if self.clock.monotonic() < self._free_at() and not own:
+            return False
+        if not own and not self.may_stand() and self.clock.monotonic() < self._free_at() + self.lease_duration:
             return False
         released = not lease.spec.holder_identity and lease.spec.lease_duration_seconds == RELEASED_SECONDS
         epoch = max(lease.spec.lease_transitions or 0, self.last_epoch) + 1

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import BaseTestServer, TestServer
 
-from tests.eventlog.samples import Clock, put, session, write_history
+from tests.eventlog.samples import SECOND, Clock, put, session, write_history
 from tests.eventlog.test_copying import content
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import Followers
-from vcd.daemon.replicas.following import Behind, LogFollower, Parted
+from vcd.daemon.replicas.following import BegunAnew, Behind, LogFollower, Parted
 from vcd.daemon.replicas.serving import LogServer
 from vcd.eventlog import EventLog, LogError, Logged, verify
-from vcd.eventlog.copying import Events
+from vcd.eventlog.copying import Events, LogSource
 from vcd.eventlog.rewinding import rewind
 
 
@@ -289,3 +290,55 @@ async def test_who_stops_following_has_folded_all_that_is_in_its_log(tmp_path: P
         await asyncio.gather(task, return_exceptions=True)
         assert copy.folded == list(range(1, log.head + 1)) != []
         assert await log.append([put(1)]) == len(copy.folded) + 1
+
+
+async def test_a_beginning_that_is_written_is_told_though_who_follows_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    await write_history(tmp_path / "a", 6, checkpoints=(4,), clock=clock)
+    async with EventLog.open(tmp_path / "a", clock=clock) as log:
+        await log.retain(max_age=60 * SECOND)
+    async with leader(tmp_path / "a") as lead, EventLog.open(tmp_path / "b") as log, lead.connection() as socket:
+        task = asyncio.ensure_future(Copy(log).follower.follow(socket, "leader"))
+        await log.growth().wait()  # the configurations are there; the checkpoint comes
+        begun = asyncio.Event()
+        monkeypatch.setattr(log, "begin_with", told(log.begin_with, begun))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(BegunAnew):
+            await task
+        assert log.head == 24
+
+
+def told(work: Callable[..., Awaitable[None]], begun: asyncio.Event) -> Callable[..., Awaitable[None]]:
+    """The same work, which says when it begins."""
+
+    async def telling(*given: Any) -> None:
+        begun.set()
+        await work(*given)
+
+    return telling
+
+
+async def test_what_is_sent_at_once_is_bounded_in_bytes(tmp_path: Path) -> None:
+    async with EventLog.open(tmp_path / "a") as log:
+        await log.append([put(number, size=300_000) for number in range(40)])
+    with LogSource(tmp_path / "a") as source:
+        pieces = [piece for piece in (*source.from_the_beginning(), *source.news()) if isinstance(piece, Events)]
+    sizes = [sum(len(content[-1] or b"") for content, _ in piece.rows) for piece in pieces]
+    assert len(pieces) > 2 and max(sizes) < 5 << 20
+    assert [content[0] for piece in pieces for content, _ in piece.rows] == list(range(1, 41))
+
+
+async def test_a_follower_goes_on_only_where_both_are_the_same(tmp_path: Path) -> None:
+    await write_history(tmp_path / "a", 1)
+    async with leader(tmp_path / "a") as lead, lead.connection() as socket:
+        await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, "b", [], [])))
+        assert isinstance(wire.from_leader((await socket.receive(5)).data), wire.Welcome)
+        await socket.send_bytes(wire.packed(wire.Follow(10**6, [])))
+        answer = await socket.receive(5)
+        assert (answer.type, answer.extra) == (
+            aiohttp.WSMsgType.CLOSE,
+            "a follower must go on after event None, or from the beginning",
+        )

@@ -54,6 +54,8 @@ class LogFollower:
         """Who is followed; empty for nobody."""
         self.head = 0
         """Where the leader's log ended when it was last heard."""
+        self.began = False
+        """Whether this replica agreed with a leader on where to go on."""
         self.caught_up = asyncio.Event()
         """Set once all was here that the leader had when it said so."""
 
@@ -97,6 +99,7 @@ class LogFollower:
             else:
                 raise Parted(welcome.shared, self.leader)
         await socket.send_bytes(wire.packed(follow))
+        self.began = True
         _log.info("following", leader=self.leader, after=follow.after, head=self.head)
 
     async def _take(self, socket: ClientWebSocketResponse, message: wire.ToFollower) -> None:

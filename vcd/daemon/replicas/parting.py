@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from vcd.state.cluster import ClusterState
 
 MOST = 3
 """Logs that are kept beside; the oldest go."""
+_BESIDE = ("-wal", "-shm")
 
 
 def go_back(path: Path, to: int | None) -> Path | None:
@@ -21,15 +23,19 @@ def go_back(path: Path, to: int | None) -> Path | None:
     What goes and holds sessions is a log of its own from then on, whose path is returned; None where none is lost.
     Raises LogError and OSError.
     """
+    with LogReader(path) as reader:
+        lost = next((info.number for info in reader.sessions() if to is None or info.sequence > to), None)
+    if to is None and lost is None:
+        for each in (path, *(path.with_name(path.name + suffix) for suffix in _BESIDE)):
+            each.unlink(missing_ok=True)
+        return None
     if to is None:
         aside = _beside(path)
         path.rename(aside)
-        for suffix in ("-wal", "-shm"):
+        for suffix in _BESIDE:
             with suppress(FileNotFoundError):
                 path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
         return aside
-    with LogReader(path) as reader:
-        lost = next((info.number for info in reader.sessions() if info.sequence > to), None)
     if lost is not None:
         export(path, aside := _beside(path), _fold, lost)
     rewind(path, to)
@@ -38,10 +44,12 @@ def go_back(path: Path, to: int | None) -> Path | None:
 
 def _beside(path: Path) -> Path:
     """A name for one more log kept beside; where there are too many the oldest goes."""
-    kept = sorted(path.parent.glob(f"{path.stem}-apart-*{path.suffix}"), key=lambda one: one.stat().st_mtime)
+    named = re.compile(rf"{re.escape(path.stem)}-apart-[0-9]+{re.escape(path.suffix)}")
+    found = [each for each in path.parent.iterdir() if named.fullmatch(each.name)]
+    kept = sorted(found, key=lambda one: one.stat().st_mtime)
     for oldest in kept[: max(0, len(kept) - MOST + 1)]:
-        for each in path.parent.glob(f"{oldest.name}*"):
-            each.unlink(missing_ok=True)
+        for suffix in ("", *_BESIDE, "-lock"):
+            oldest.with_name(oldest.name + suffix).unlink(missing_ok=True)
     names = (path.with_name(f"{path.stem}-apart-{number}{path.suffix}") for number in itertools.count(1))
     return next(name for name in names if not name.exists())
 

@@ -14,17 +14,21 @@ from aiohttp import web
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import Followers, first_of
-from vcd.daemon.replicas.following import LogFollower
+from vcd.daemon.replicas.following import BegunAnew, LogFollower
 from vcd.daemon.replicas.identity import Address, certificate
-from vcd.daemon.replicas.serving import LogServer
+from vcd.daemon.replicas.serving import SILENCE, LogServer
 from vcd.eventlog.errors import LogError
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
 from vcd.kube.lease import LeaderElector
 
 _log = structlog.get_logger(__name__)
 
+CONNECTIONS = 64
+"""Connections at once; who comes then is sent away, so that whoever says nothing does not use up memory and files."""
 LOOK = 0.2
 """Seconds between looks at who holds the Lease."""
+GRACE = 10.0
+"""Seconds, beside those of the Lease, in which a replica that lost its leader should have found another."""
 SHORTEST, LONGEST = 0.2, 5.0
 """Seconds between attempts to follow: at first, and at most."""
 
@@ -33,7 +37,12 @@ Admit = Callable[[web.Request], Awaitable[None]]
 
 
 class Unseated(Exception):
-    """This replica leads no more: its log may go another way than the next leader's, which it has to follow."""
+    """This replica leads no more: its log may go another way than the next leader's, which it has to follow. It stands
+    for election again at a moment of the monotonic clock."""
+
+    def __init__(self, why: str, rests_until: float) -> None:
+        super().__init__(why)
+        self.rests_until = rests_until
 
 
 class Replica:
@@ -58,6 +67,11 @@ class Replica:
         self._clock = clock
         self._following: asyncio.Task[None] | None = None
         self._leads = asyncio.Event()
+        self._admitted: set[web.RequestHandler] = set()
+        """Connections of those that follow."""
+        self._lost_at = 0.0
+        """When this replica followed last."""
+        elector.may_stand = self._may_stand
         self.followers = Followers(clock)
         self.follower = LogFollower(elector.identity, keeper.log, keeper.take, self._note_checkpoint)
 
@@ -75,20 +89,42 @@ class Replica:
         application.router.add_get(wire.PATH, self._serve)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
+        serve = runner.server
+        assert serve is not None
+        loop = asyncio.get_running_loop()
+
+        def connected() -> asyncio.Protocol:
+            """What serves a new connection, which is closed where it is not one that follows in time."""
+            made = serve()
+            loop.call_later(SILENCE, self._close_idle, made)
+            if len(serve.connections) >= CONNECTIONS:
+                loop.call_soon(made.force_close)
+            return made
+
+        listener = await loop.create_server(
+            connected, host or None, port, ssl=context, ssl_handshake_timeout=5.0, backlog=CONNECTIONS
+        )
         try:
-            site = web.TCPSite(runner, host or None, port, ssl_context=context)
-            await site.start()
-            address = Address.of(advertised, int(runner.addresses[0][1]), fingerprint)
+            address = Address.of(advertised, int(listener.sockets[0].getsockname()[1]), fingerprint)
             self._elector.address = str(address)
             _log.info("listening", address=address.url, pages=[wire.PATH])
             yield
         finally:
+            listener.close()
             await runner.cleanup()
+
+    def _close_idle(self, made: web.RequestHandler) -> None:
+        if made not in self._admitted:
+            made.force_close()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         await self._admit(request)
-        server = LogServer(self._elector.identity, self._keeper.log, self.followers, self._clock)
-        return await server.serve(request)
+        self._admitted.add(request.protocol)
+        try:
+            server = LogServer(self._elector.identity, self._keeper.log, self.followers, self._clock)
+            return await server.serve(request)
+        finally:
+            self._admitted.discard(request.protocol)
 
     async def have_all(self) -> bool:
         """Wait until a replica that follows has all that is logged here; False where none does in time."""
@@ -97,20 +133,31 @@ class Replica:
     # --- following --------------------------------------------------------------------------------------------------
 
     def behind(self) -> str | None:
-        """Why this replica does not have the log yet; None where it does, leads, or there is nobody to have it from."""
-        other = self._followed()
-        if other is None or self.follower.caught_up.is_set():
+        """Why this replica does not have the log; None where it does, leads, or there is nobody to have it from. One
+        that had it and lost the connection has it for as long as a change of leaders takes."""
+        other, follower = self._followed(), self.follower
+        if other is None:
             return None
-        follower = self.follower
-        lacks = f"{follower.lag} events of {follower.head} are missing" if follower.leader else "it is not followed yet"
+        lost = self._clock.monotonic() - self._lost_at
+        if follower.caught_up.is_set() and (follower.leader or lost < self._elector.lease_duration + GRACE):
+            return None
+        lacks = f"{follower.lag} events of {follower.head} are missing" if follower.leader else "it is not followed"
         return f"the log of {other[0]} is taken over: {lacks}"
 
+    def _may_stand(self) -> bool:
+        """Not while nothing of another's log is here, or not yet all: one that has more may come back."""
+        begun = self._keeper.log.head and not (self.follower.began and not self.follower.caught_up.is_set())
+        return bool(begun) or self._followed() is None
+
     async def take_the_lead(self) -> None:
-        """Follow nobody any more: this replica writes the log from now on."""
+        """Follow nobody any more: this replica writes the log from now on. Raises BegunAnew where the state is not that
+        of the log."""
         self._leads.set()
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
+        if self._keeper.state.sequence != self._keeper.log.head:
+            raise BegunAnew
 
     async def run(self) -> None:
         """Follow whoever leads until this replica does. Raises Parted, BegunAnew, and LogError where the own log is not
@@ -128,11 +175,13 @@ class Replica:
             except asyncio.CancelledError:
                 if not self._leads.is_set():
                     self._following.cancel()
+                    await asyncio.gather(self._following, return_exceptions=True)
                     raise
-            except (LogError, aiohttp.ClientError, OSError, ValueError) as error:
+            except (LogError, aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                 if self._keeper.log.failure is not None:
                     raise
                 _log.warning("the leader's log is not followed", leader=other[0], reason=str(error) or repr(error))
+            self._lost_at = self._clock.monotonic()
             if not self._leads.is_set():
                 await self._clock.sleep(pauses.next())
         await asyncio.Event().wait()
@@ -146,12 +195,19 @@ class Replica:
 
     async def _follow(self, holder: str, address: str) -> None:
         """Follow one leader until the connection ends, or another holds the Lease."""
-        timeout, where = aiohttp.ClientTimeout(total=None, sock_connect=5.0), Address.read(address)
-        async with (
-            aiohttp.ClientSession(timeout=timeout, headers=self._headers()) as client,
-            client.ws_connect(where.url, ssl=where.pinned(), max_msg_size=wire.LARGEST, heartbeat=10.0) as socket,
-        ):
-            await first_of(self.follower.follow(socket, holder), self._replaced(holder))
+        await first_of(self._connect(holder, Address.read(address)), self._replaced(holder))
+
+    async def _connect(self, holder: str, address: Address) -> None:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
+        async with aiohttp.ClientSession(timeout=timeout, headers=self._headers()) as client:
+            async with asyncio.timeout(SILENCE):
+                socket = await client.ws_connect(
+                    address.url, ssl=address.pinned(), max_msg_size=wire.LARGEST, heartbeat=SILENCE
+                )
+            try:
+                await self.follower.follow(socket, holder)
+            finally:
+                await socket.close()
 
     async def _replaced(self, holder: str) -> None:
         while self._elector.holder == holder:

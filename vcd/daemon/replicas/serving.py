@@ -67,6 +67,8 @@ class LogServer:
         follow = wire.from_follower((await socket.receive(SILENCE)).data)
         if not isinstance(follow, wire.Follow):
             raise wire.BadMessage("a follower must go on with Follow")
+        if follow.after not in (None, shared):
+            raise wire.BadMessage(f"a follower must go on after event {shared}, or from the beginning")
         if follow.after is None:
             return hello, source.from_the_beginning()
         source.go_on(follow.after, follow.sealed)
@@ -94,4 +96,4 @@ class LogServer:
             have = wire.from_follower(message.data)
             if not isinstance(have, wire.Have):
                 raise wire.BadMessage("a follower must say what it has, and nothing else")
-            self._followers.has(follower, have.sequence)
+            self._followers.has(follower, min(have.sequence, self._log.head))
