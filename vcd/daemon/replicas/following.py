@@ -54,6 +54,8 @@ class LogFollower:
         """Who is followed; empty for nobody."""
         self.head = 0
         """Where the leader's log ended when it was last heard."""
+        self.heard = 0
+        """How often the leader said where its log ends."""
         self.began = False
         """Whether this replica agreed with a leader on where to go on."""
         self.caught_up = asyncio.Event()
@@ -104,7 +106,7 @@ class LogFollower:
 
     async def _take(self, socket: ClientWebSocketResponse, message: wire.ToFollower) -> None:
         if isinstance(message, wire.LogEnd):
-            self.head = message.sequence
+            self.head, self.heard = message.sequence, self.heard + 1
             if self._log.head >= message.sequence:
                 self.caught_up.set()
             await socket.send_bytes(wire.packed(wire.Have(self._log.head)))

@@ -181,7 +181,6 @@ class Replica:
                 if self._keeper.log.failure is not None:
                     raise
                 _log.warning("the leader's log is not followed", leader=other[0], reason=str(error) or repr(error))
-            self._lost_at = self._clock.monotonic()
             if not self._leads.is_set():
                 await self._clock.sleep(pauses.next())
         await asyncio.Event().wait()
@@ -204,9 +203,12 @@ class Replica:
                 socket = await client.ws_connect(
                     address.url, ssl=address.pinned(), max_msg_size=wire.LARGEST, heartbeat=SILENCE
                 )
+            heard = self.follower.heard
             try:
                 await self.follower.follow(socket, holder)
             finally:
+                if self.follower.heard != heard:
+                    self._lost_at = self._clock.monotonic()
                 await socket.close()
 
     async def _replaced(self, holder: str) -> None:

@@ -1,0 +1,92 @@
+"""A replica says whether it has the log, and stands for the Lease only where it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+from tests.eventlog.samples import put
+from vcd.daemon.keeper import Keeper
+from vcd.daemon.replicas.replica import GRACE, Replica
+from vcd.eventlog import EventLog
+from vcd.kube.lease import LeaderElector
+from vcd.state.cluster import ClusterState
+
+NOWHERE = f"https://127.0.0.1:1/vcd/log#sha256={'00' * 32}"
+
+
+class Clock:
+    """Time passes as fast as it is waited for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+class Made:
+    """A replica beside another that holds the Lease and cannot be reached."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.clock = Clock()
+        lease = {"holder": "a", "holder_address": NOWHERE, "lease_duration": 15.0}
+        self.elector = cast(LeaderElector, SimpleNamespace(identity="b", may_stand=None, **lease))
+
+        async def admit(_: object) -> None:
+            raise AssertionError("nobody comes")
+
+        self.replica = Replica(Keeper(log, ClusterState()), self.elector, admit, dict, self.clock)
+
+
+@asynccontextmanager
+async def made(path: Path, events: int = 0) -> AsyncIterator[Made]:
+    async with EventLog.open(path) as log:
+        if events:
+            await log.append([put(number) for number in range(events)])
+        one = Made(log)
+        task = asyncio.ensure_future(one.replica.run())
+        yield one
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def passed(one: Made, seconds: float) -> None:
+    """Let time pass in which it tries to follow."""
+    until = one.clock.now + seconds
+    while one.clock.now < until:  # noqa: ASYNC110 - its own task lets time pass
+        await asyncio.sleep(0)
+
+
+async def test_one_that_had_the_log_is_ready_for_as_long_as_a_change_of_leaders_takes(tmp_path: Path) -> None:
+    async with made(tmp_path / "log", events=1) as one:
+        one.replica.follower.caught_up.set()
+        assert one.replica.behind() is None
+        await passed(one, 15 + GRACE)
+        assert one.replica.behind() == "the log of a is taken over: it is not followed"
+
+
+async def test_one_that_has_nothing_lets_others_lead_first(tmp_path: Path) -> None:
+    async with made(tmp_path / "empty") as one:
+        assert not one.elector.may_stand()
+        one.elector.holder_address = ""  # an older vcd leads: there is nothing to be had
+        assert one.elector.may_stand()
+        assert one.replica.behind() is None
+
+
+async def test_one_that_has_a_log_of_its_own_stands_though_nobody_can_be_followed(tmp_path: Path) -> None:
+    async with made(tmp_path / "log", events=3) as one:
+        assert one.elector.may_stand()
+        one.replica.follower.began = True  # but not while it takes another's over
+        assert not one.elector.may_stand()
