@@ -10,6 +10,8 @@ import pytest
 from tests import dsl
 from tests.external.browser import Page, browsing
 from tests.timetravel.histories import scheduler, write_busy_history
+from vcd.kube.tokens import User
+from vcd.serving.access import Access
 from vcd.view.server import View
 
 pytestmark = pytest.mark.external
@@ -144,12 +146,19 @@ async def test_what_names_say_is_text_and_a_growing_log_is_followed(tmp_path: Pa
             assert page.complaints == []
 
 
-async def test_a_token_is_asked_for_and_used(tmp_path: Path) -> None:
-    async def review(token: str) -> tuple[str, bool]:
-        return ("reader", True) if token == "good" else ("", False)
+class OneReader:
+    """The reviews of an API server that knows one token, of somebody who may do everything."""
 
+    async def who(self, token: str) -> User | None:
+        return User(username="reader") if token == "good" else None
+
+    async def may(self, who: User, access: Access) -> bool:
+        return who.username == "reader"
+
+
+async def test_a_token_is_asked_for_and_used(tmp_path: Path) -> None:
     await write_busy_history(tmp_path / "busy.log")
-    async with View(tmp_path / "busy.log", "0.0.0.0", review=review) as view, browsing(tmp_path) as page:
+    async with View(tmp_path / "busy.log", "0.0.0.0", reviews=OneReader()) as view, browsing(tmp_path) as page:
         await page.open(f"http://127.0.0.1:{view.port}/")
         for token, why in (("bad", "a bearer token is needed"), ("good", "does not know this token")):
             await page.until(f"document.getElementById('ask').open && document.body.innerText.includes({why!r})")
