@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from aiohttp import web
 
 from vcd.daemon.options import Options
+from vcd.daemon.replicas.identity import AUDIENCE
+from vcd.daemon.replicas.wire import PATH
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import ConfigurationError
 from vcd.kube.tokens import User, may, user_of
@@ -17,6 +19,8 @@ from vcd.serving.access import Access
 from vcd.serving.people import Tokens
 from vcd.serving.tls import Certificate, CertificateError
 
+LOG = Access("get", path=PATH)
+"""What a replica that follows must be allowed to."""
 METRICS = Access("get", path="/metrics")
 """What a scraper must be allowed to, as in kubebuilder's projects."""
 
@@ -50,6 +54,7 @@ class Security:
         self.certificate: Certificate | None = None
         self._secure_metrics = options.metrics_secure
         self._scrapers = Tokens(ApiReviews(client)) if options.metrics_require_token else None
+        self._followers = Tokens(ApiReviews(client, [AUDIENCE]))
         self._refused = refused
         if options.tls_cert_file is not None and options.tls_private_key_file is not None:
             try:
@@ -69,9 +74,14 @@ class Security:
         """
         if self._scrapers is None:
             return
-        person = await self._scrapers.person(request)
-        if not await person.may(METRICS):
-            raise web.HTTPForbidden(text=f"{person.name} may not read the metrics: it takes {METRICS}")
+        await _check(self._scrapers, request, METRICS, "read the metrics")
+
+    async def check_follower(self, request: web.Request) -> None:
+        """Let who may follow the log pass, by a token that was made for vcd.
+
+        Raises HTTPForbidden, and what ``Tokens.person`` raises.
+        """
+        await _check(self._followers, request, LOG, "follow the log")
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -85,3 +95,9 @@ class Security:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+async def _check(tokens: Tokens, request: web.Request, access: Access, what: str) -> None:
+    person = await tokens.person(request)
+    if not await person.may(access):
+        raise web.HTTPForbidden(text=f"{person.name} may not {what}: it takes {access}")

@@ -25,7 +25,6 @@ from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, split_address
 from vcd.daemon.policyfile import PolicyFile
-from vcd.daemon.replicas.admission import FollowerAdmission
 from vcd.daemon.replicas.following import BegunAnew, Parted
 from vcd.daemon.replicas.parting import go_back
 from vcd.daemon.replicas.replica import Replica, Unseated
@@ -144,8 +143,8 @@ class SchedulerService:
         keeper.observers += [self.lookups.observe, self.rest.observe]
 
     def _made_replica(self) -> Replica:
-        admission = FollowerAdmission(self.client)
-        return Replica(self.keeper, self.terms.elector, admission.admit, self._shown_to_others, self.clock)
+        admit = self.security.check_follower
+        return Replica(self.keeper, self.terms.elector, admit, self._shown_to_others, self.clock)
 
     def _shown_to_others(self) -> dict[str, str]:
         """What this replica shows of itself to who is to be followed. The kubelet renews the token's file."""

@@ -19,7 +19,7 @@ from aiosqlite import Connection
 from vcd.eventlog import chain
 from vcd.eventlog.chain import Content
 from vcd.eventlog.errors import LogError
-from vcd.eventlog.log import EventLog
+from vcd.eventlog.log import EventLog, begin_checkpoint
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, digest_of
 from vcd.eventlog.statements import statements
@@ -223,9 +223,8 @@ async def _write_kept(kept: Kept, connection: Connection) -> None:
 async def _write_sealed(log: EventLog, kept: Kept, connection: Connection) -> None:
     """Write a checkpoint that is not there yet, and its seal."""
     sql = statements("checkpoint")
-    await connection.execute(sql["clear"])
-    ((count,),) = await connection.execute_fetchall(sql["exists"], (kept.sequence,))
-    if kept.parts and not count:
+    is_there = await begin_checkpoint(connection, kept.sequence)
+    if kept.parts and not is_there:
         await _write_kept(kept, connection)
     if kept.after != log.head:
         raise LogError(f"checkpoint {kept.sequence} to be copied was kept after event {kept.after}, not {log.head}")

@@ -159,7 +159,7 @@ class EventLog:
             raise ValueError(f"no checkpoint at {sequence}: the log's last event is {self.head}")
         sql = statements("checkpoint")
         async with self._checkpointing:
-            if await self.transact(lambda db: _begin_checkpoint(db, sequence)):
+            if await self.transact(lambda db: begin_checkpoint(db, sequence)):
                 return
             starts = range(0, len(state), PART)
             for part, start in enumerate(starts):
@@ -304,7 +304,7 @@ async def _connected(path: Path) -> AsyncIterator[aiosqlite.Connection]:
             await connection.close()
 
 
-async def _begin_checkpoint(connection: aiosqlite.Connection, sequence: int) -> bool:
+async def begin_checkpoint(connection: aiosqlite.Connection, sequence: int) -> bool:
     """Clear the parts of unfinished checkpoints; True when the checkpoint is there already."""
     sql = statements("checkpoint")
     await connection.execute(sql["clear"])

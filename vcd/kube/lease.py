@@ -277,7 +277,7 @@ class LeaderElector:
         """Note when the lease was last seen to change; its own times are another machine's and decide nothing."""
         self.last_epoch = max(self.last_epoch, lease.spec.lease_transitions or 0)
         self.holder = lease.spec.holder_identity or ""
-        whose, _, address = str((lease.metadata.get("annotations") or {}).get(ADDRESS) or "").rpartition(" ")
+        whose, _, address = str(_annotations(lease.metadata).get(ADDRESS) or "").rpartition(" ")
         self.holder_address = address if whose == self.holder else ""
         if lease.spec != self._seen:
             self._seen, self._seen_at = lease.spec, self.clock.monotonic()
@@ -293,7 +293,7 @@ class LeaderElector:
 
     def _addressed(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """A Lease's metadata with this replica's address instead of that of the holder before."""
-        before = metadata.get("annotations") or {}
+        before = _annotations(metadata)
         others = {name: text for name, text in before.items() if name != ADDRESS}
         own = {ADDRESS: f"{self.identity} {self.address}"} if self.address else {}
         return {**metadata, "annotations": others | own} if before or own else metadata
@@ -326,6 +326,11 @@ class LeaderElector:
         """One request that ends, at the latest, when there is nothing left to renew."""
         timeout = self.client.request_timeout if left is None else max(0.05, min(self.client.request_timeout, left))
         return await self.client.request(method, path, body, timeout=timeout, urgency=Urgency.LEASE)
+
+
+def _annotations(metadata: dict[str, Any]) -> dict[str, Any]:
+    found = metadata.get("annotations")
+    return found if isinstance(found, dict) else {}
 
 
 def _written(raw: bytes, wanted: _Lease) -> _Lease:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,13 +13,6 @@ _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 T = TypeVar("T")
-
-
-class Reader(NamedTuple):
-    """Who a token stands for (empty: the API server does not know it), and whether they may read what was asked of."""
-
-    name: str
-    may_read: bool
 
 
 class User(msgspec.Struct, frozen=True):
@@ -77,15 +70,6 @@ async def may(client: KubeClient, user: User, attributes: Mapping[str, Any]) -> 
     asked |= {"groups": user.groups or [], "extra": user.extra or {}}
     answer = (await _asked(client, _ACCESS, "SubjectAccessReview", asked, _AccessReview)).status
     return answer.allowed and not answer.denied
-
-
-async def reader_of(client: KubeClient, token: str, *, path: str, audience: str = "") -> Reader:
-    """Who shows a token, made for ``audience`` where one is given, and whether they may ``get`` the nonResourceURL
-    ``path``. Raises ApiError, Unanswered, and Malformed for an answer that is none."""
-    user = await user_of(client, token, [audience] if audience else [])
-    if user is None:
-        return Reader("", may_read=False)
-    return Reader(user.name, await may(client, user, {"nonResourceAttributes": {"path": path, "verb": "get"}}))
 
 
 async def _asked(client: KubeClient, path: str, kind: str, spec: dict[str, Any], answer: type[T]) -> T:

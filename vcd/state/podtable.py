@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -16,8 +16,6 @@ from vcd.model.requests import may_be_resized
 from vcd.state.interning import Interner, Shared
 from vcd.state.records import Shape, seconds_of, spec_key, task_priority, task_status
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 Numbers = npt.NDArray[np.int64]
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode

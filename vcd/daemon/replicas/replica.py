@@ -177,7 +177,7 @@ class Replica:
                     self._following.cancel()
                     await asyncio.gather(self._following, return_exceptions=True)
                     raise
-            except (LogError, aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            except (LogError, aiohttp.ClientError, OSError, TimeoutError) as error:
                 if self._keeper.log.failure is not None:
                     raise
                 _log.warning("the leader's log is not followed", leader=other[0], reason=str(error) or repr(error))
@@ -194,15 +194,19 @@ class Replica:
 
     async def _follow(self, holder: str, address: str) -> None:
         """Follow one leader until the connection ends, or another holds the Lease."""
-        await first_of(self._connect(holder, Address.read(address)), self._replaced(holder))
+        await first_of(self._connected(holder, address), self._replaced(holder))
 
-    async def _connect(self, holder: str, address: Address) -> None:
+    async def _connected(self, holder: str, address: str) -> None:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
-        async with aiohttp.ClientSession(timeout=timeout, headers=self._headers()) as client:
-            async with asyncio.timeout(SILENCE):
-                socket = await client.ws_connect(
-                    address.url, ssl=address.pinned(), max_msg_size=wire.LARGEST, heartbeat=SILENCE
-                )
+        async with aiohttp.ClientSession(timeout=timeout) as client:
+            try:
+                where, headers = Address.read(address), self._headers()
+                async with asyncio.timeout(SILENCE):
+                    socket = await client.ws_connect(
+                        where.url, headers=headers, ssl=where.pinned(), max_msg_size=wire.LARGEST, heartbeat=SILENCE
+                    )
+            except ValueError as error:  # of what the Lease or the token's file says; not of what is folded
+                raise LogError(f"{holder} cannot be asked for its log: {error}") from error
             heard = self.follower.heard
             try:
                 await self.follower.follow(socket, holder)
