@@ -375,20 +375,19 @@ class ClusterState:
 
     def _put_groups(self, table: GroupTable) -> None:
         """Take over a checkpoint's PodGroups, where there are none yet, as if each had been put by itself."""
-        keys = [group.key for group in table.groups()]
-        self.digests.setdefault("PodGroup", {}).update(zip(keys, table.digests, strict=True))
+        groups = {group.key: group for group in table.groups()}
+        self.digests.setdefault("PodGroup", {}).update(zip(groups, table.digests, strict=True))
         try:
-            records = table.records()
+            records = {key: GroupRecord.of(group) for key, group in groups.items()}
         except BadObject:  # a version wrote them that could read what this one cannot
-            for group in table.groups():
-                self._put_object("PodGroup", group.key, encode_payload(group))
+            for key, group in groups.items():
+                self._put_object("PodGroup", key, encode_payload(group))
             return
         self.groups.update(records)
-        self.changed_groups.note_many(len(keys))
-        for key in keys:
+        self.changed_groups.note_many(len(records))
+        for key, record in records.items():
             self.former.pop(key, None)
-        for spec in table.specs:
-            self.resources.update(GroupRecord.of(PodGroup(spec=spec)).min_resources or ())
+            self.resources.update(record.min_resources or ())
 
     def _place(self, key: str, row: int) -> None:
         """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""

@@ -9,7 +9,7 @@ import msgspec
 from vcd.model.codec import encode_payload
 from vcd.model.objects import ObjectMeta, PodGroup, PodGroupSpec, PodGroupStatus
 from vcd.state.interning import Shared
-from vcd.state.records import GroupRecord, encoded_spec
+from vcd.state.records import encoded_spec
 
 
 class GroupTable(msgspec.Struct, array_like=True):
@@ -27,12 +27,6 @@ class GroupTable(msgspec.Struct, array_like=True):
         specs = self.specs
         rows = zip(self.metas, self.spec_of, self.statuses, strict=True)
         return (PodGroup(meta, specs[spec], status) for meta, spec, status in rows)
-
-    def records(self) -> dict[str, GroupRecord]:
-        """What a state holds of each, by key. Raises BadObject for what this version cannot read."""
-        encoded = [encoded_spec(spec) for spec in self.specs]
-        rows = zip(self.groups(), self.spec_of, strict=True)
-        return {group.key: GroupRecord.of(group, encoded[spec]) for group, spec in rows}
 
 
 class GroupTableMaker:

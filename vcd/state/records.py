@@ -128,10 +128,9 @@ class GroupRecord(msgspec.Struct, frozen=True, eq=False):
     passed_over: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, group: PodGroup, encoded: bytes = b"") -> GroupRecord:
-        """``encoded`` is its spec where that is known. Raises BadObject for a quantity or time that cannot be read."""
-        encoded = encoded or encoded_spec(group.spec)
-        created, spec = _age_and_spec(group, group.metadata.creation_timestamp, encoded)
+    def of(cls, group: PodGroup) -> GroupRecord:
+        """Raises BadObject for a quantity or time that cannot be read."""
+        created, spec = _age_and_spec(group, group.metadata.creation_timestamp, encoded_spec(group.spec))
         return cls(group, spec.minimum, created, phase_of(group.status.phase), spec.unsupported, spec.passed_over)
 
 
