@@ -233,3 +233,33 @@ async def test_one_that_has_nothing_yet_lets_the_one_that_has_all_lead_again(tmp
         file.write_text("token-of-b")
         await cluster.until_following(follower)
         await cluster.until_agreed(again, follower)
+
+
+async def test_a_winner_that_lags_takes_over_what_only_another_has(tmp_path: Path) -> None:
+    async with Replicas(tmp_path) as cluster:
+        cluster.add_nodes(4)
+        leader, follower = await cluster.two()
+        lagging = await cluster.start("c")
+        await cluster.until_following(lagging)
+
+        async def refuse(request: web.Request) -> web.Response | None:
+            of_b = request.headers.get("Authorization", "").endswith("token-of-b")
+            return failed(503, "Busy") if of_b and request.method == "PUT" and "/leases/" in request.path else None
+
+        lagging.signal(signal.SIGSTOP)
+        await cluster.until_bound(cluster.submit("gang", 16))
+        decided = sessions(leader)
+        await until(lambda: sessions(follower)[: len(decided)] == decided, what="b has all that was done")
+        with cluster.faults(refuse):
+            await leader.kill()
+            lagging.signal(signal.SIGCONT)
+            await cluster.until_leading(lagging)
+            assert lagging.lines("taken over before leading")
+            assert sessions(lagging)[: len(decided)] == decided
+            await cluster.until_bound(cluster.submit("next", 4))
+            await cluster.until_agreed(lagging, follower)
+        assert len(follower.lines("started")) == 1
+        assert not await asyncio.to_thread(lambda: list(tmp_path.glob("*-apart-*")))
+        again = await cluster.start("a", log=leader.log)
+        await cluster.until_following(again)
+        await cluster.until_agreed(again, follower, lagging)

@@ -16,11 +16,13 @@ from vcd.kube.client import KubeClient
 from vcd.kube.connection import ConfigurationError
 from vcd.kube.tokens import User, may, user_of
 from vcd.serving.access import Access
-from vcd.serving.people import Tokens
+from vcd.serving.people import Person, Tokens
 from vcd.serving.tls import Certificate, CertificateError
 
 LOG = Access("get", path=PATH)
-"""What a replica that follows must be allowed to."""
+"""What who follows the log must be allowed to."""
+REPLICA = Access("put", path=PATH)
+"""What a replica must be allowed to, whose log the next leader may take over."""
 METRICS = Access("get", path="/metrics")
 """What a scraper must be allowed to, as in kubebuilder's projects."""
 
@@ -76,12 +78,13 @@ class Security:
             return
         await _check(self._scrapers, request, METRICS, "read the metrics")
 
-    async def check_follower(self, request: web.Request) -> None:
-        """Let who may follow the log pass, by a token that was made for vcd.
+    async def check_follower(self, request: web.Request) -> bool:
+        """Let who may follow the log pass, by a token that was made for vcd; whether it is a replica.
 
         Raises HTTPForbidden, and what ``Tokens.person`` raises.
         """
-        await _check(self._followers, request, LOG, "follow the log")
+        person = await _check(self._followers, request, LOG, "follow the log")
+        return await person.may(REPLICA)
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
@@ -97,7 +100,8 @@ class Security:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def _check(tokens: Tokens, request: web.Request, access: Access, what: str) -> None:
+async def _check(tokens: Tokens, request: web.Request, access: Access, what: str) -> Person:
     person = await tokens.person(request)
     if not await person.may(access):
         raise web.HTTPForbidden(text=f"{person.name} may not {what}: it takes {access}")
+    return person

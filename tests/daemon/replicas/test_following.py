@@ -15,8 +15,9 @@ from aiohttp.test_utils import BaseTestServer, TestServer
 
 from tests.eventlog.samples import SECOND, Clock, put, session, write_history
 from tests.eventlog.test_copying import content
+from tests.kube.scripted import until
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.followers import Followers
+from vcd.daemon.replicas.followers import FORGOTTEN, SHORTEST, Follower, Followers
 from vcd.daemon.replicas.following import BegunAnew, Behind, LogFollower, Parted
 from vcd.daemon.replicas.serving import LogServer
 from vcd.eventlog import EventLog, LogError, Logged, verify
@@ -51,21 +52,23 @@ async def leader(path: Path) -> AsyncIterator[Leader]:
 class Copy:
     """A replica that follows, and the events that it folded."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, name: str = "follower") -> None:
         self.log = log
         self.folded: list[int] = []
-        self.follower = LogFollower("follower", log, self._fold)
+        self.follower = LogFollower(name, log, self._fold)
 
     async def _fold(self, logged: Sequence[Logged]) -> None:
         self.folded += [one.sequence for one in logged]
 
 
 @asynccontextmanager
-async def following(lead: Leader, path: Path, name: str = "leader") -> AsyncIterator[Copy]:
-    """A replica that has caught up, and goes on following until the end of the context."""
+async def following(
+    lead: Leader, path: Path, name: str = "leader", address: str = "https://127.0.0.1/vcd/log"
+) -> AsyncIterator[Copy]:
+    """A replica, called by its file, that has caught up and goes on following until the end of the context."""
     async with EventLog.open(path) as log, lead.connection() as socket:
-        copy = Copy(log)
-        task = asyncio.ensure_future(copy.follower.follow(socket, name))
+        copy = Copy(log, path.name)
+        task = asyncio.ensure_future(copy.follower.follow(socket, name, address))
         try:
             await asyncio.wait([task, caught_up := asyncio.ensure_future(copy.follower.caught_up.wait())],
                                return_when=asyncio.FIRST_COMPLETED)  # fmt: skip
@@ -165,7 +168,7 @@ async def test_who_is_late_is_waited_for_no_more_until_it_has_caught_up(tmp_path
     async with EventLog.open(tmp_path / "a") as log:
         clock = DrivenClock()
         followers = Followers(clock)
-        with followers.joined("slow") as slow:
+        with followers.joined("slow", "https://slow") as slow:
             first = await log.append([put(1)])
             followers.has(slow, first)
             assert not await followers.have(first)  # it was not told yet that this is all
@@ -182,8 +185,44 @@ async def test_who_is_late_is_waited_for_no_more_until_it_has_caught_up(tmp_path
             slow.told = second
             followers.has(slow, first)
             assert not await followers.have(first)
+            clock.now += SHORTEST - 0.1
+            followers.has(slow, second)
+            assert not await followers.have(second)  # it has caught up, and was late a moment ago
+            clock.now += 0.1
             followers.has(slow, second)
             assert await followers.have(second)
+
+
+def test_who_is_late_again_and_again_is_waited_for_ever_more_seldom() -> None:
+    follower, now, pauses = Follower("slow", "https://slow"), 0.0, []
+    for _ in range(8):
+        follower.was_late(now)
+        began = now
+        while not follower.keeps_up:
+            now += 0.5
+            follower.told = 1
+            follower.has_all_up_to(1, now)
+        pauses.append(now - began)
+    assert pauses == [2, 4, 8, 16, 32, 64, 64, 64]
+    follower.was_late(now + FORGOTTEN)
+    follower.has_all_up_to(1, now + FORGOTTEN + SHORTEST)
+    assert follower.keeps_up
+
+
+async def test_nobody_waits_for_one_that_only_reads(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b", address="") as copy:
+        head = await lead.log.append([put(1)])
+        assert not await lead.followers.have(head)
+        await until(lambda: copy.log.head == head)
+        assert lead.followers.replicas() == [] and not lead.followers.connected[0].keeps_up
+
+
+async def test_replicas_are_told_of_each_other(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b", address="https://b") as one:
+        await until(lambda: bool(lead.followers.replicas()))
+        async with following(lead, tmp_path / "c", address="https://c"):
+            await lead.log.append([put(1)])
+            await until(lambda: [peer.address for peer in one.follower.peers] == ["https://c"])
 
 
 class DrivenClock:

@@ -44,7 +44,7 @@ class Made:
         lease = {"holder": "a", "holder_address": NOWHERE, "lease_duration": 15.0}
         self.elector = cast(LeaderElector, SimpleNamespace(identity="b", may_stand=None, **lease))
 
-        async def admit(_: object) -> None:
+        async def admit(_: object) -> bool:
             raise AssertionError("nobody comes")
 
         self.replica = Replica(Keeper(log, ClusterState()), self.elector, admit, dict, self.clock)

@@ -12,8 +12,11 @@ from vcd.kube.clock import SYSTEM_CLOCK, Clock
 T = TypeVar("T")
 
 PATIENCE = 1.0
-"""Seconds that a decision waits for a follower to have it; one that takes longer is waited for no more until it has
-caught up."""
+"""Seconds that a decision waits for a follower to have it; one that takes longer is waited for no more for a while."""
+SHORTEST, LONGEST = 2.0, 64.0
+"""Seconds for which one that was late is not waited for: at first, and at most, twice as long each time."""
+FORGOTTEN = 600.0
+"""Seconds after which it does not count any more that one was late."""
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
@@ -45,15 +48,32 @@ async def ended(work: Coroutine[Any, Any, T]) -> T:
 
 
 class Follower:
-    """A replica that follows: up to which event its log is durable, and whether it keeps up."""
+    """Who follows: up to which event its log is durable, and whether it keeps up. One without an address of its own
+    reads, and is no replica: nobody counts on what it has."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, address: str = "") -> None:
         self.name = name
+        self.address = address
         self.has = 0
         self.told = -1
         """Where it was last told that the log ends, after all that was sent before; -1 for not yet."""
         self.keeps_up = False
-        """Whether it had all that it was told of, and was never late since."""
+        """Whether it is a replica that had all that it was told of, and was not late for a while."""
+        self._late_at = -FORGOTTEN
+        self._pause = 0.0
+
+    def was_late(self, now: float) -> None:
+        """It is not waited for, for a while."""
+        again = now - self._late_at < FORGOTTEN
+        self._pause = min(2 * self._pause, LONGEST) if again else SHORTEST
+        self._late_at = now
+        self.keeps_up = False
+
+    def has_all_up_to(self, sequence: int, now: float) -> None:
+        """It says up to which event its log is durable."""
+        self.has = max(self.has, sequence)
+        caught_up = 0 <= self.told <= self.has and now - self._late_at >= self._pause
+        self.keeps_up = self.keeps_up or (bool(self.address) and caught_up)
 
 
 class Followers:
@@ -66,10 +86,14 @@ class Followers:
         self.late = 0
         """How often a decision was not waited for any longer."""
 
+    def replicas(self) -> list[Follower]:
+        """Those of them that are replicas."""
+        return [one for one in self.connected if one.address]
+
     @contextmanager
-    def joined(self, name: str) -> Iterator[Follower]:
+    def joined(self, name: str, address: str = "") -> Iterator[Follower]:
         """A follower, as long as it is connected."""
-        follower = Follower(name)
+        follower = Follower(name, address)
         self.connected.append(follower)
         try:
             yield follower
@@ -79,8 +103,7 @@ class Followers:
 
     def has(self, follower: Follower, sequence: int) -> None:
         """A follower says up to which event its log is durable."""
-        follower.has = max(follower.has, sequence)
-        follower.keeps_up = follower.keeps_up or 0 <= follower.told <= follower.has
+        follower.has_all_up_to(sequence, self._clock.monotonic())
         self._tell()
 
     async def have(self, sequence: int) -> bool:
@@ -92,11 +115,12 @@ class Followers:
                 return True
             if not keeping_up:
                 return False
-            left = until - self._clock.monotonic()
+            now = self._clock.monotonic()
+            left = until - now
             if left <= 0:
                 self.late += 1
                 for one in keeping_up:
-                    one.keeps_up = False
+                    one.was_late(now)
                 return False
             await first_of(self._moved.wait(), self._clock.sleep(left))
 

@@ -56,24 +56,36 @@ class LogFollower:
         """Where the leader's log ended when it was last heard."""
         self.heard = 0
         """How often the leader said where its log ends."""
+        self.peers: list[wire.Peer] = []
+        """The other replicas that followed it then."""
         self.began = False
         """Whether this replica agreed with a leader on where to go on."""
         self.caught_up = asyncio.Event()
         """Set once all was here that the leader had when it said so."""
 
     @property
+    def has(self) -> int:
+        """The last event that is durable here."""
+        return self._log.head
+
+    @property
+    def fails(self) -> bool:
+        """Whether the own log cannot be written any more."""
+        return self._log.failure is not None
+
+    @property
     def lag(self) -> int:
         """How many events the leader has that are not here."""
         return max(self.head - self._log.head, 0)
 
-    async def follow(self, socket: ClientWebSocketResponse, leader: str) -> None:
-        """Follow a leader until the connection ends.
+    async def follow(self, socket: ClientWebSocketResponse, leader: str, address: str = "") -> None:
+        """Follow a leader until the connection ends; ``address`` is where this replica's own log is followed.
 
         Raises Parted where the own log has to be changed before it can follow, BegunAnew, Behind, and LogError for what
         is no log or cannot be written.
         """
         try:
-            await self._begin(socket, leader)
+            await self._begin(socket, leader, address)
             async for message in socket:
                 if message.type is WSMsgType.ERROR:
                     return
@@ -83,11 +95,11 @@ class LogFollower:
         finally:
             self.leader = ""
 
-    async def _begin(self, socket: ClientWebSocketResponse, leader: str) -> None:
+    async def _begin(self, socket: ClientWebSocketResponse, leader: str, address: str) -> None:
         """Agree on where to go on."""
         with LogSource(self._log.path) as own:
             known, sealed = await ended(asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head))))
-            await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, self._name, known, sealed)))
+            await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, self._name, known, sealed, address)))
             welcome = await _welcomed(socket)
             if welcome.name != leader:
                 raise LogError(f"{welcome.name} answers where {leader} is to be followed")
@@ -107,6 +119,7 @@ class LogFollower:
     async def _take(self, socket: ClientWebSocketResponse, message: wire.ToFollower) -> None:
         if isinstance(message, wire.LogEnd):
             self.head, self.heard = message.sequence, self.heard + 1
+            self.peers = [peer for peer in message.peers if peer.name != self._name]
             if self._log.head >= message.sequence:
                 self.caught_up.set()
             await socket.send_bytes(wire.packed(wire.Have(self._log.head)))

@@ -17,6 +17,7 @@ from vcd.daemon.replicas.followers import Followers, first_of
 from vcd.daemon.replicas.following import BegunAnew, LogFollower
 from vcd.daemon.replicas.identity import Address, certificate
 from vcd.daemon.replicas.serving import SILENCE, LogServer
+from vcd.daemon.replicas.takeover import take_over
 from vcd.eventlog.errors import LogError
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
 from vcd.kube.lease import LeaderElector
@@ -27,13 +28,15 @@ CONNECTIONS = 64
 """Connections at once; who comes then is sent away, so that whoever says nothing does not use up memory and files."""
 LOOK = 0.2
 """Seconds between looks at who holds the Lease."""
+_CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)
+"""Seconds that the other side has to say that a connection ends."""
 GRACE = 10.0
 """Seconds, beside those of the Lease, in which a replica that lost its leader should have found another."""
 SHORTEST, LONGEST = 0.2, 5.0
 """Seconds between attempts to follow: at first, and at most."""
 
-Admit = Callable[[web.Request], Awaitable[None]]
-"""Lets a request pass, or raises what it is answered with."""
+Admit = Callable[[web.Request], Awaitable[bool]]
+"""Lets a request pass, or raises what it is answered with; whether it is a replica's."""
 
 
 class Unseated(Exception):
@@ -73,7 +76,12 @@ class Replica:
         """When this replica followed last."""
         elector.may_stand = self._may_stand
         self.followers = Followers(clock)
-        self.follower = LogFollower(elector.identity, keeper.log, keeper.take, self._note_checkpoint)
+        self.follower = self._made_follower()
+        self._led_by: dict[str, wire.Peer] = {}
+        """Who was followed last."""
+
+    def _made_follower(self) -> LogFollower:
+        return LogFollower(self._elector.identity, self._keeper.log, self._keeper.take, self._note_checkpoint)
 
     def _note_checkpoint(self, sequence: int) -> None:
         self._keeper.checkpointed_at = sequence
@@ -118,11 +126,11 @@ class Replica:
             made.force_close()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
-        await self._admit(request)
+        is_replica = await self._admit(request)
         self._admitted.add(request.protocol)
         try:
             server = LogServer(self._elector.identity, self._keeper.log, self.followers, self._clock)
-            return await server.serve(request)
+            return await server.serve(request, is_replica=is_replica)
         finally:
             self._admitted.discard(request.protocol)
 
@@ -150,12 +158,14 @@ class Replica:
         return bool(begun) or self._followed() is None
 
     async def take_the_lead(self) -> None:
-        """Follow nobody any more: this replica writes the log from now on. Raises BegunAnew where the state is not that
-        of the log."""
+        """Follow nobody any more: this replica writes the log from now on, after all that another one has of it. Raises
+        BegunAnew where the state is not that of the log."""
         self._leads.set()
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
+        peers = {peer.name: peer for peer in self.follower.peers}
+        await take_over([*(self._led_by | peers).values()], self._connection, self._made_follower)
         if self._keeper.state.sequence != self._keeper.log.head:
             raise BegunAnew
 
@@ -194,25 +204,39 @@ class Replica:
 
     async def _follow(self, holder: str, address: str) -> None:
         """Follow one leader until the connection ends, or another holds the Lease."""
+        self._led_by = {holder: wire.Peer(holder, address)}
         await first_of(self._connected(holder, address), self._replaced(holder))
 
     async def _connected(self, holder: str, address: str) -> None:
+        heard = self.follower.heard
+        async with self._connection(holder, address) as socket:
+            try:
+                await self.follower.follow(socket, holder, self._elector.address)
+            finally:
+                if self.follower.heard != heard:
+                    self._lost_at = self._clock.monotonic()
+
+    @contextlib.asynccontextmanager
+    async def _connection(self, name: str, address: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A connection to another replica, which is closed with the context."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
         async with aiohttp.ClientSession(timeout=timeout) as client:
             try:
                 where, headers = Address.read(address), self._headers()
                 async with asyncio.timeout(SILENCE):
                     socket = await client.ws_connect(
-                        where.url, headers=headers, ssl=where.pinned(), max_msg_size=wire.LARGEST, heartbeat=SILENCE
+                        where.url,
+                        headers=headers,
+                        ssl=where.pinned(),
+                        max_msg_size=wire.LARGEST,
+                        heartbeat=SILENCE,
+                        timeout=_CLOSING,
                     )
             except ValueError as error:  # of what the Lease or the token's file says; not of what is folded
-                raise LogError(f"{holder} cannot be asked for its log: {error}") from error
-            heard = self.follower.heard
+                raise LogError(f"{name} cannot be asked for its log: {error}") from error
             try:
-                await self.follower.follow(socket, holder)
+                yield socket
             finally:
-                if self.follower.heard != heard:
-                    self._lost_at = self._clock.monotonic()
                 await socket.close()
 
     async def _replaced(self, holder: str) -> None:

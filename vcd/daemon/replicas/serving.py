@@ -36,16 +36,18 @@ class LogServer:
         self._followers = followers
         self._clock = clock
 
-    async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request to follow the log; returns when the follower has gone."""
+    async def serve(self, request: web.Request, *, is_replica: bool = True) -> web.StreamResponse:
+        """Answer a request to follow the log; returns when the follower has gone. Nobody counts on one that is no
+        replica, whatever address it gives."""
         socket = web.WebSocketResponse(heartbeat=SILENCE, max_msg_size=wire.LARGEST)
         await socket.prepare(request)
         try:
             with ExitStack() as stack:
                 source = stack.enter_context(LogSource(self._log.path))
                 hello, pieces = await self._greeted(socket, source)
-                follower = stack.enter_context(self._followers.joined(hello.name))
-                _log.info("followed", by=hello.name)
+                address = hello.address if is_replica else ""
+                follower = stack.enter_context(self._followers.joined(hello.name, address))
+                _log.info("followed" if address else "read", by=hello.name, ignored=hello.address[len(address) :])
                 await first_of(self._send(socket, source, pieces, follower), self._listen(socket, follower))
         except LogError as error:
             _log.warning("no longer followed", reason=str(error))
@@ -56,7 +58,7 @@ class LogServer:
 
     async def _greeted(self, socket: web.WebSocketResponse, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
         """Who follows, and the first of what they are sent."""
-        hello = wire.from_follower((await socket.receive(SILENCE)).data)
+        hello = await _heard(socket)
         if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:
             raise wire.BadMessage(f"a follower must begin with Hello of version {wire.VERSION}")
         shared = await ended(asyncio.to_thread(source.shared, hello.positions))
@@ -64,7 +66,7 @@ class LogServer:
         head = await ended(asyncio.to_thread(source.head))
         welcome = wire.Welcome(wire.VERSION, self._name, shared, sealed, head)
         await socket.send_bytes(wire.packed(welcome))
-        follow = wire.from_follower((await socket.receive(SILENCE)).data)
+        follow = await _heard(socket)
         if not isinstance(follow, wire.Follow):
             raise wire.BadMessage("a follower must go on with Follow")
         if follow.after not in (None, shared):
@@ -84,7 +86,8 @@ class LogServer:
                     for piece in found:
                         await socket.send_bytes(wire.packed(piece))
             follower.told = head
-            await socket.send_bytes(wire.packed(wire.LogEnd(head)))
+            peers = [wire.Peer(one.name, one.address) for one in self._followers.replicas()]
+            await socket.send_bytes(wire.packed(wire.LogEnd(head, peers)))
             if self._log.failure is not None:
                 raise LogError(str(self._log.failure))
             await first_of(growth.wait(), self._clock.sleep(HEARTBEAT))
@@ -97,3 +100,11 @@ class LogServer:
             if not isinstance(have, wire.Have):
                 raise wire.BadMessage("a follower must say what it has, and nothing else")
             self._followers.has(follower, min(have.sequence, self._log.head))
+
+
+async def _heard(socket: web.WebSocketResponse) -> wire.ToLeader:
+    """What a follower says next. Raises ConnectionError where it has gone, TimeoutError, and BadMessage."""
+    message = await socket.receive(SILENCE)
+    if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):
+        raise ConnectionResetError("it closed the connection")
+    return wire.from_follower(message.data)

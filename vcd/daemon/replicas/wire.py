@@ -2,7 +2,8 @@
 
 A follower says ``Hello``; the leader answers with ``Welcome``, which tells how far the two logs are the same. The
 follower asks for what comes then (``Follow``), is sent pieces of the log as it grows, with ``LogEnd`` now and then, and
-says how far it has them on its disk (``Have``).
+says how far it has them on its disk (``Have``). Fields may be added at the end of a message: who does not know them
+passes over them, who misses them takes what stands for nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +26,22 @@ LARGEST = 256 << 20
 T = TypeVar("T")
 
 
+class Peer(msgspec.Struct, frozen=True, array_like=True):
+    """A replica, and where its log is followed."""
+
+    name: str
+    address: str
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """A follower: its name, where its log is and was, and the checkpoints that it kept after its last event."""
+    """A follower: its name, where its log is and was, and the checkpoints that it kept after its last event; where its
+    own log is followed, if it is a replica, and nothing of one that only reads."""
 
     version: int
     name: str
     positions: list[Position]
     sealed: list[int]
+    address: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
@@ -53,9 +63,10 @@ class Follow(msgspec.Struct, frozen=True, array_like=True, tag="follow"):
 
 
 class LogEnd(msgspec.Struct, frozen=True, array_like=True, tag="end"):
-    """Where the leader's log ends, after all that was sent."""
+    """Where the leader's log ends, after all that was sent, and the replicas that follow it now."""
 
     sequence: int
+    peers: list[Peer] = []
 
 
 class Have(msgspec.Struct, frozen=True, array_like=True, tag="have"):
