@@ -73,6 +73,17 @@ async def test_the_oldest_of_too_many_goes(tmp_path: Path) -> None:
     assert found[-1] in kept
 
 
+async def test_large_ones_go_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, source = tmp_path / "events.sqlite", tmp_path / "source"
+    async with scheduler(source) as made:
+        await made.cycle()
+    monkeypatch.setattr("vcd.daemon.replicas.parting.MOST_BYTES", source.stat().st_size - 1)
+    for _ in range(3):
+        shutil.copy(source, path)
+        newest = go_back(path, None)
+        assert apart(tmp_path) == [newest]
+
+
 async def test_a_log_that_does_not_reach_back_so_far_stays(tmp_path: Path) -> None:
     path = tmp_path / "events.sqlite"
     await write_busy_history(path)

@@ -12,8 +12,8 @@ from vcd.eventlog import Logged, LogReader, export
 from vcd.eventlog.rewinding import rewind
 from vcd.state.cluster import ClusterState
 
-MOST = 3
-"""Logs that are kept beside; the oldest go."""
+MOST, MOST_BYTES = 3, 1 << 30
+"""Logs that are kept beside, and bytes of those before the newest; the oldest go."""
 _BESIDE = ("-wal", "-shm")
 
 
@@ -47,11 +47,18 @@ def _beside(path: Path) -> Path:
     named = re.compile(rf"{re.escape(path.stem)}-apart-[0-9]+{re.escape(path.suffix)}")
     found = [each for each in path.parent.iterdir() if named.fullmatch(each.name)]
     kept = sorted(found, key=lambda one: one.stat().st_mtime)
-    for oldest in kept[: max(0, len(kept) - MOST + 1)]:
+    while kept and (len(kept) >= MOST or sum(map(_bytes, kept)) > MOST_BYTES):
+        oldest = kept.pop(0)
         for suffix in ("", *_BESIDE, "-lock"):
             oldest.with_name(oldest.name + suffix).unlink(missing_ok=True)
     names = (path.with_name(f"{path.stem}-apart-{number}{path.suffix}") for number in itertools.count(1))
     return next(name for name in names if not name.exists())
+
+
+def _bytes(log: Path) -> int:
+    """How large a log and what belongs to it are."""
+    files = (log.with_name(log.name + suffix) for suffix in ("", *_BESIDE))
+    return sum(file.stat().st_size for file in files if file.exists())
 
 
 def _fold(before: bytes, events: Iterator[Logged]) -> bytes:
