@@ -19,6 +19,7 @@ BENCHES = (
     "contention",
     "waiting",
     "endtoend",
+    "replicas",
     "restart",
     "eventlog",
     "trace",

@@ -83,6 +83,8 @@ class Followers:
         self._clock = clock
         self._moved = asyncio.Event()
         self.connected: list[Follower] = []
+        self.sent = 0
+        """Bytes that were sent to them."""
         self.late = 0
         """How often a decision was not waited for any longer."""
 

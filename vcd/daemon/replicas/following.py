@@ -135,8 +135,10 @@ class LogFollower:
                 raise BegunAnew
             self._kept(piece.sequence)
         if logged:
-            await self._fold(logged)
-            await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
+            try:
+                await socket.send_bytes(wire.packed(wire.Have(self._log.head)))  # the leader's calls wait for this
+            finally:
+                await self._fold(logged)  # what is durable is in the state, whether the leader hears of it or not
 
 
 async def _welcomed(socket: ClientWebSocketResponse) -> wire.Welcome:

@@ -84,7 +84,9 @@ class LogServer:
             for some in (pieces, source.news()):
                 while found := await ended(asyncio.to_thread(list, islice(some, _PIECES))):
                     for piece in found:
-                        await socket.send_bytes(wire.packed(piece))
+                        packed = wire.packed(piece)
+                        await socket.send_bytes(packed)
+                        self._followers.sent += len(packed)
             follower.told = head
             peers = [wire.Peer(one.name, one.address) for one in self._followers.replicas()]
             await socket.send_bytes(wire.packed(wire.LogEnd(head, peers)))
