@@ -21,6 +21,10 @@ _LEAST_BETWEEN = 10_000
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
+NOBODY = (0, "", "")
+"""``foreign`` of a term in which nobody else bound a pod: this very object, so that a dump leaves it out."""
+
+
 class Dump(msgspec.Struct, omit_defaults=True):
     """All that a state holds; ``objects`` are kind, key, payload and digest, in order. Most pods and
     PodGroups are in tables instead; older checkpoints have none there."""
@@ -47,6 +51,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     former: dict[str, str] = {}
     rounds: dict[str, int] = {}
     late: dict[str, ev.PluginLate] = {}
+    foreign: tuple[int, str, str] = NOBODY
     pods: PodTable = msgspec.field(default_factory=PodTable)
     groups: GroupTable = msgspec.field(default_factory=GroupTable)
 
@@ -59,9 +64,22 @@ class Dump(msgspec.Struct, omit_defaults=True):
         yield from self.objects
 
 
+def _without(names: tuple[str, ...]) -> type[msgspec.Struct]:
+    """A dump that lacks some fields."""
+    fields: list[tuple[str, Any, Any]] = []
+    for one in msgspec.structs.fields(Dump):
+        default = {} if one.default is msgspec.NODEFAULT else {"default": one.default}
+        made = {} if one.default_factory is msgspec.NODEFAULT else {"default_factory": one.default_factory}
+        if one.name not in names:
+            fields.append((one.name, one.type, msgspec.field(name=one.encode_name, **default, **made)))
+    return msgspec.defstruct("FirstDump", fields, omit_defaults=True)
+
+
+_FirstDump = _without(("foreign", "pods", "groups"))
+"""A dump of version 0.1.0."""
 AS_THEY_ARE = (
     "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "nominated",
-    "nomination_turns", "rounds", "late",
+    "nomination_turns", "rounds", "late", "foreign",
 )  # fmt: skip
 """What a dump holds as the state does, by the name of both."""
 
@@ -116,6 +134,14 @@ def events_between(objects: int, most: int) -> int:
 def decoded(data: bytes) -> Dump:
     """What was encoded. Raises msgspec.MsgspecError for other bytes."""
     return msgspec.msgpack.decode(data, type=Dump)
+
+
+def without_tables(data: bytes) -> bytes:
+    """An encoded state as version 0.1.0 encodes it, which has no tables of pods and groups. Raises
+    msgspec.MsgspecError."""
+    dump = decoded(data)
+    whole = _encode(msgspec.structs.replace(dump, objects=sorted(dump.every_object())))
+    return _encode(msgspec.msgpack.decode(whole, type=_FirstDump))
 
 
 def on_node(pod: Pod, node_name: str) -> Pod:

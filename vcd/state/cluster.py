@@ -15,7 +15,7 @@ from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupSt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
-from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
+from vcd.state.checkpoint import AS_THEY_ARE, NOBODY, Dump, Frozen, decoded, on_node
 from vcd.state.grouptable import GroupTable
 from vcd.state.interning import Changes, Interner, Pages, Rows
 from vcd.state.podtable import PodTable, taken_over
@@ -119,6 +119,8 @@ class ClusterState:
         """When plugins that act in rounds held their last one (``Plan.rounds``), ns since the epoch."""
         self.late: dict[str, ev.PluginLate] = {}
         """Plugins and actions that took too long under this configuration, by name, as last told."""
+        self.foreign: tuple[int, str, str] = NOBODY
+        """How many pods of ours somebody else bound in this term of the leader; the last one, and its node."""
         self._decided_at = 0
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
@@ -166,12 +168,16 @@ class ClusterState:
                 self.facts_version += 1  # which nodes are ours is a setting
             case ev.LeadershipChanged():
                 self.epoch, self.leading = event.epoch, event.leading
+                if event.leading:
+                    self.foreign = NOBODY
             case ev.ClockJumped():
                 pass  # told for who reads the log; times come with what was decided
             case ev.Answered():
                 self.answers[event.question] = event.answer
             case ev.PluginLate():
                 self.late[event.name] = event
+            case ev.ForeignBound():
+                self.foreign = (self.foreign[0] + 1, event.key, event.node)
             case ev.SessionDecided():
                 for _ in self._intend(event):
                     pass
@@ -484,8 +490,15 @@ class ClusterState:
     def _intend(self, decided: ev.SessionDecided) -> Iterator[None]:
         self.session = decided.session
         self._decided_at = decided.now
-        self._forget_completed()
         plan = ev.decode_plan(decided.plan)
+        self.rounds.update(dict.fromkeys(plan.rounds, decided.now))
+        if not self.settings.shadow:  # of what a shadow decides nothing is done: the next session sees what really is
+            yield from self._take_over(decided, plan)
+        yield from self._wait(plan.waiting)
+
+    def _take_over(self, decided: ev.SessionDecided, plan: ev.Plan) -> Iterator[None]:
+        """Count what was decided as done."""
+        self._forget_completed()
         stale = dict(decided.stale)
         for number, statement in enumerate(plan.statements):
             if number in stale:
@@ -502,8 +515,6 @@ class ClusterState:
             for operation in statement.operations
             if operation.verb == "evict"
         )
-        self.rounds.update(dict.fromkeys(plan.rounds, decided.now))
-        yield from self._wait(plan.waiting)
         for status in plan.groups:
             yield
             record = self.groups.get(status.key)

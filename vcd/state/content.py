@@ -98,6 +98,11 @@ class TaskColumns(msgspec.Struct, frozen=True, dict=True):
         placed: npt.NDArray[np.bool_] = (self.node >= 0) & self.alive
         return placed
 
+    def is_placed(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+        """The same of some rows."""
+        placed: npt.NDArray[np.bool_] = (self.node[rows] >= 0) & _ALIVE[self.status[rows]]
+        return placed
+
 
 @dataclass(frozen=True)
 class Content:

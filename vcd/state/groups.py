@@ -7,11 +7,11 @@ are the same.
 from __future__ import annotations
 
 import enum
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import compress
-from typing import Any
+from itertools import chain, compress, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from vcd.model.objects import PodGroup, PriorityClass
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.state.content import Content, TaskColumns
 from vcd.state.interning import Computed, Pages
+from vcd.state.rearranged import NEW, Rearranged
 from vcd.state.records import GroupRecord, Shape, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
 from vcd.state.sums import Ints, changed, sums_by
 
@@ -35,7 +36,7 @@ _NOWHERE = -1
 _FEW = 1000
 """Up to so many groups are looked for one by one."""
 _ALLOCATED = np.array([status in ALLOCATED_STATUSES for status in TaskStatus])
-_HOLDABLE = [int(status) for status in (*READY_STATUSES, TaskStatus.PENDING)]
+_HOLDABLE = np.array([status in (*READY_STATUSES, TaskStatus.PENDING) for status in TaskStatus], np.int32)
 _VOLCANO_JOBS = "batch.volcano.sh/"
 
 
@@ -99,41 +100,42 @@ class GroupColumns:
         stays = [(record.group.spec.queue or default) in queues for record in records]
         self.keys, self.records = list(compress(keys, stays)), list(compress(records, stays))
         count, width = len(self.keys), len(snapshot.resources)
-        for name, (dtype, wide) in _COLUMNS.items():
-            setattr(self, name, np.zeros((count, width) if wide else count, dtype))
-        self.counts = np.zeros((count, STATUSES), np.int32)
+        more = {"": (), "resources": (width,), "statuses": (STATUSES,)}
+        self._take([np.zeros((len(block.names), count, *more[block.by]), block.dtype) for block in _BLOCKS])
         self.of_row = np.full(len(snapshot.tasks.job), NO_GROUP, np.int64)
         self._find_groups(snapshot, np.arange(len(self.of_row)))
+        order = np.argsort(self.of_row, kind="stable")
+        ends, rows = np.searchsorted(self.of_row[order], np.arange(count + 1)).tolist(), order.tolist()
+        self._rows = [tuple(rows[start:end]) for start, end in pairwise(ends)]
         self._fill(snapshot, np.arange(count), np.arange(count))
 
     def with_changes(self, snapshot: Content, groups: Sequence[str], rows: Sequence[int]) -> GroupColumns:
         """The columns of a later snapshot in which no more than some groups, by key, and rows of tasks are others."""
-        if self._basis != _basis(snapshot):
+        if self._basis != _basis(snapshot) or not len(self):
             return GroupColumns(snapshot)
         if not (groups or rows):
             return self
         result = object.__new__(GroupColumns)
         result._basis, result._queues, result.cached, result._sums = self._basis, self._queues, Computed(), {}
         result.tasks, result.shapes, result.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
-        moved, added = result._arrange(self, snapshot, groups)
-        of_row = np.full(len(snapshot.tasks.job), NO_GROUP, np.int64)
-        of_row[: len(self.of_row)] = moved[self.of_row]
-        changed = np.array(rows, np.intp)
-        of_row_before = self.of_row[changed[changed < len(self.of_row)]]
-        before = moved[of_row_before]
-        if len(added):  # pods may have been there before their group
-            changed = np.union1d(changed, np.flatnonzero((of_row == NO_GROUP) & (snapshot.tasks.job >= 0)))
-        result.of_row = of_row
-        result._find_groups(snapshot, changed)
-        renewed = np.array([index for key in groups if (index := result.index(key)) is not None], np.intp)
-        touched = np.unique(np.concatenate([before, of_row[changed], renewed]))
-        touched = touched[touched >= 0]
-        result._fill(snapshot, touched, np.unique(renewed))
-        place_before = np.full(len(result) + 1, NO_GROUP, np.int64)
-        place_before[moved[:-1]] = np.arange(len(self))
-        gone = np.array([index for key in groups if (index := self.index(key)) is not None], np.intp)
-        then = np.unique(np.concatenate([of_row_before, gone, place_before[touched]]))
-        result._carry_sums(self, then[then >= 0], touched)
+        place, place_before = result._arrange(self, snapshot, groups)
+        of_row, more = place.take(self.of_row), len(snapshot.tasks.job) - len(self.of_row)
+        result.of_row = np.concatenate([of_row, np.full(more, NO_GROUP, np.int64)]) if more else of_row
+        changed = np.zeros(len(result.of_row), np.bool_)
+        changed[rows] = True
+        if (place_before == NEW).any():  # pods may have been there before their group
+            changed |= (result.of_row == NO_GROUP) & (snapshot.tasks.job >= 0)
+        moved = np.flatnonzero(changed)
+        then = result.of_row[moved].tolist()
+        result._find_groups(snapshot, moved)
+        now = result.of_row[moved].tolist()
+        result._move(moved.tolist(), then, now)
+        renewed = [index for key in groups if (index := result.index(key)) is not None]
+        touched = np.array(sorted({*then, *now, *renewed} - {NO_GROUP}), np.intp)
+        result._fill(snapshot, touched, np.array(sorted(renewed), np.intp))
+        gone = np.flatnonzero(place[:-1] == NO_GROUP)
+        before = place_before[touched]
+        result._carry_sums(self, np.concatenate([before[before != NEW], gone]), touched)
         return result
 
     # --- what others ask --------------------------------------------------------------------------------------------
@@ -183,26 +185,11 @@ class GroupColumns:
 
     def rows_of(self, index: int) -> list[int]:
         """The rows of a group's pods, ascending."""
-        order, groups = self.cached("rows by group", self._rows_by_group)
-        first, last = np.searchsorted(groups, [index, index + 1])
-        rows: list[int] = order[first:last].tolist()
-        return rows
-
-    def _rows_by_group(self) -> tuple[Rows, Ints]:
-        order = np.argsort(self.of_row, kind="stable")
-        return order, self.of_row[order]
+        return list(self._rows[index])
 
     def members(self, indices: Rows) -> list[list[int]]:
         """Of each of some groups the rows of its pods, in order of key."""
-        place = np.full(len(self) + 1, NO_GROUP, np.int64)
-        place[indices] = np.arange(len(indices))
-        of_row = place[self.of_row]
-        rows = np.flatnonzero(of_row >= 0)
-        listed: list[int] = rows.tolist()
-        found: list[list[tuple[str, int]]] = [[] for _ in range(len(indices))]
-        for group, key, row in zip(of_row[rows].tolist(), self.tasks.keys_of(listed), listed, strict=True):
-            found[group].append((key, row))
-        return [[row for _, row in sorted(pods)] for pods in found]
+        return [self.tasks.in_order(self._rows[index]) for index in indices.tolist()]
 
     def mean_minimum(self, index: int | slice | Rows) -> Ints:
         """What a pod of the minimum asks for on average, rounded up."""
@@ -217,83 +204,113 @@ class GroupColumns:
 
     def _summed(self, of: str | Derived, by: By, rows: Rows) -> Ints:
         """The sums over some groups."""
-        number, count = np.zeros(len(rows), np.int64), 1
-        if by is not By.PRIORITY:
-            number, count = number + self.queue[rows], self._queues
-        if by is not By.QUEUE:
-            ranks = np.searchsorted(self.priorities, self.priority[rows])
-            number, count = number * len(self.priorities) + ranks, count * len(self.priorities)
-        return sums_by(number, getattr(self, of)[rows] if isinstance(of, str) else of(self, rows), count)
+        return sums_by(self._numbers(by, rows), self._amounts(of, rows), self._count(by))
+
+    def _amounts(self, of: str | Derived, rows: Rows) -> Ints:
+        """What is summed up of some groups."""
+        amounts: Ints = getattr(self, of)[rows] if isinstance(of, str) else of(self, rows)
+        return amounts
+
+    def _count(self, by: By) -> int:
+        """How many sums there are."""
+        return (1 if by is By.PRIORITY else self._queues) * (1 if by is By.QUEUE else len(self.priorities))
+
+    def _numbers(self, by: By, rows: Rows) -> Ints:
+        """Which sum each of some groups counts in."""
+        if by is By.QUEUE:
+            return self.queue[rows].astype(np.int64)
+        ranks = np.searchsorted(self.priorities, self.priority[rows])
+        return ranks if by is By.PRIORITY else self.queue[rows] * len(self.priorities) + ranks
 
     def _carry_sums(self, before: GroupColumns, then: Rows, now: Rows) -> None:
         """Take over sums, less those of some groups as they were before, and with those of some as they are now."""
         ranked = np.array_equal(self.priorities, before.priorities)
+        numbers: dict[By, Ints] = {}
         for (of, by), sums in before._sums.items():
-            if ranked or by is By.QUEUE:
-                carried = changed(sums, before._summed(of, by, then), self._summed(of, by, now))
-                if carried is not None:
-                    self._sums[of, by] = carried
+            if not (ranked or by is By.QUEUE):
+                continue
+            count = len(sums)
+            if by not in numbers:
+                numbers[by] = np.concatenate([before._numbers(by, then), self._numbers(by, now) + count])
+            amounts = np.concatenate([before._amounts(of, then), self._amounts(of, now)])
+            less, more = sums_by(numbers[by], amounts, 2 * count).reshape(2, *sums.shape)
+            carried = changed(sums, less, more)
+            if carried is not None:
+                self._sums[of, by] = carried
 
-    def _arrange(self, before: GroupColumns, snapshot: Content, groups: Iterable[str]) -> tuple[Ints, Rows]:
-        """Take over what was, with rows for new groups and none for those that are gone: the new row of each old one,
-        with a last entry for none, and the new rows."""
+    def _arrange(self, before: GroupColumns, snapshot: Content, groups: Iterable[str]) -> tuple[Ints, Ints]:
+        """Take over what was, with rows for new groups, yet to be filled, and none for those that are gone: where each
+        row is now, with a last entry for none, and where each was before."""
         default, queues = snapshot.settings.default_queue, snapshot.queues
-        gone, new = [], []
-        records = list(before.records)
+        gone: list[int] = []
+        new: dict[str, GroupRecord] = {}
+        renewed: dict[int, GroupRecord] = {}
         for key in groups:
             record, index = snapshot.groups.get(key), before.index(key)
             if record is not None and (record.group.spec.queue or default) not in queues:
                 record = None
-            if index is None:
-                if record is not None:
-                    new.append(key)
-            elif record is None:
+            if index is not None and record is None:
                 gone.append(index)
-            else:
-                records[index] = record
-        new.sort()
+            elif index is not None and record is not None:
+                renewed[index] = record
+            elif record is not None:
+                new[key] = record
         gone.sort()
-        moved = np.arange(len(before) + 1)
-        moved[-1] = NO_GROUP
-        if not (gone or new):
-            self.keys, self.records = before.keys, records
-            for name in (*_COLUMNS, "counts"):
-                setattr(self, name, getattr(before, name).copy())
-            self._derived = {of: column.copy() for of, column in before._derived.items() if not _is_spent(of)}
-            return moved, np.zeros(0, np.intp)
-        keys = list(before.keys)
-        for index in reversed(gone):
-            del keys[index], records[index]
-        places = np.array([bisect_left(keys, key) for key in new], np.intp)
-        for place, key in zip(places[::-1].tolist(), reversed(new), strict=True):
-            keys.insert(place, key)
-            records.insert(place, snapshot.groups[key])
-        self.keys, self.records = keys, records
         stays = np.ones(len(before), np.bool_)
         stays[gone] = False
-        rank = np.arange(int(stays.sum()))
-        moved[:-1][stays] = rank + np.searchsorted(places, rank, side="right")
-        moved[gone] = NO_GROUP
-        for name in (*_COLUMNS, "counts"):
-            setattr(self, name, _rearranged(getattr(before, name), gone, places))
-        self._derived = {
-            of: _rearranged(column, gone, places) for of, column in before._derived.items() if not _is_spent(of)
-        }
-        return moved, places + np.arange(len(places))
+        kept, added = np.flatnonzero(stays), sorted(new)
+        places = [at - bisect_left(gone, at) for at in [bisect_left(before.keys, key) for key in added]]
+        is_old = np.ones(len(kept) + len(added), np.bool_)
+        is_old[[at + others for others, at in enumerate(places)]] = False
+        place_before = np.full(len(is_old), NEW, np.int64)
+        place_before[is_old] = kept
+        place = np.full(len(before) + 1, NO_GROUP, np.int64)
+        place[kept] = np.flatnonzero(is_old)
+        now = Rearranged(place_before)
+        self.keys = now.items(before.keys, added)
+        self.records = now.items(before.records, [new[key] for key in added])
+        for index, record in renewed.items():
+            self.records[place[index]] = record
+        self._rows = now.items(before._rows, [()] * len(added))
+        self._take([now.column(block, axis=1) for block in before._blocks])
+        self._derived = {of: now.column(column) for of, column in before._derived.items() if not _is_spent(of)}
+        return place, place_before
+
+    def _take(self, blocks: list[Column]) -> None:
+        """Have the columns that some arrays hold, one for each of ``_BLOCKS``."""
+        self._blocks = blocks
+        for block, columns in zip(_BLOCKS, blocks, strict=True):
+            for name, column in zip(block.names, columns, strict=True):
+                setattr(self, name, column)
+
+    def _move(self, rows: Sequence[int], then: Sequence[int], now: Sequence[int]) -> None:
+        """Note of pods, by row, that they are of other groups now than they were, if they are."""
+        held: dict[int, list[int]] = {}
+        for row, left, joined in zip(rows, then, now, strict=True):
+            if left == joined:
+                continue
+            for group in (left, joined):
+                if group != NO_GROUP and group not in held:
+                    held[group] = list(self._rows[group])
+            if left != NO_GROUP:
+                del held[left][bisect_left(held[left], row)]
+            if joined != NO_GROUP:
+                insort(held[joined], row)
+        for group, pods in held.items():
+            self._rows[group] = tuple(pods)
 
     def _find_groups(self, snapshot: Content, rows: Rows) -> None:
         """Of which group the pods of some rows are."""
-        tasks, job_keys = snapshot.tasks, snapshot.job_keys
-        names = snapshot.settings.scheduler_names
+        tasks, names = snapshot.tasks, snapshot.settings.scheduler_names
         ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
-        numbers, at = np.unique(tasks.job[rows], return_inverse=True)
+        jobs = tasks.job[rows]
+        numbers = np.flatnonzero(np.bincount(jobs + 1)[1:]).tolist()
         index = self.index if len(numbers) < _FEW else dict(zip(self.keys, range(len(self)), strict=True)).get
-        named = numbers >= 0
-        found = [index(key or "") for key in job_keys.at(numbers[named].tolist())]
-        of_number = np.full(len(numbers), NO_GROUP, np.int64)
-        of_number[named] = [NO_GROUP if index is None else index for index in found]
+        found = [index(key or "") for key in snapshot.job_keys.at(numbers)]
+        of_number = np.full(len(snapshot.job_keys) + 1, NO_GROUP, np.int64)  # one more for pods without a group
+        of_number[numbers] = [NO_GROUP if group is None else group for group in found]
         visible = ours[tasks.scheduler[rows]] | (tasks.node[rows] != _NOWHERE)
-        self.of_row[rows] = np.where(visible, of_number[at.reshape(-1)], NO_GROUP)
+        self.of_row[rows] = np.where(visible, of_number[jobs], NO_GROUP)
 
     def _fill(self, snapshot: Content, indices: Rows, renewed: Rows) -> None:
         """Compute the rows of some groups anew; the objects of those ``renewed`` are others."""
@@ -324,11 +341,14 @@ class GroupColumns:
 
     def _sum_up(self, snapshot: Content, indices: Rows) -> None:
         tasks, shapes, count = snapshot.tasks, snapshot.shape_columns, len(indices)
-        place = np.full(len(self) + 1, NO_GROUP, np.int64)
-        place[indices] = np.arange(count)
-        all_groups = place[self.of_row]
-        rows = np.flatnonzero(all_groups >= 0)
-        group, status, shape = all_groups[rows], tasks.status[rows].astype(np.int64), tasks.shape[rows]
+        if count == len(self):
+            rows = np.flatnonzero(self.of_row != NO_GROUP)
+            group = self.of_row[rows]
+        else:
+            members = [self._rows[index] for index in indices.tolist()]
+            rows = np.fromiter(chain.from_iterable(members), np.intp)
+            group = np.repeat(np.arange(count), np.fromiter(map(len, members), np.intp, count))
+        status, shape = tasks.status[rows].astype(np.int64), tasks.shape[rows]
         self.counts[indices] = np.bincount(group * STATUSES + status, minlength=count * STATUSES).reshape(-1, STATUSES)
         releasing = (status == TaskStatus.RELEASING) & (tasks.node[rows] != _NOWHERE)
         self.releasing[indices] = np.bincount(group[releasing], minlength=count)
@@ -346,7 +366,7 @@ class GroupColumns:
 
     def _judge_sizes(self, snapshot: Content, indices: Rows) -> None:
         facts, counts, pending = snapshot.facts, self.counts[indices], self.too_large_pending[indices]
-        possible = counts[:, _HOLDABLE].sum(axis=1) - pending
+        possible = counts @ _HOLDABLE - pending
         too_large = (pending > 0) & (possible < np.maximum(self.min_member[indices], 1))
         unborn = np.flatnonzero((counts.sum(axis=1) == 0) & (len(facts) > 0))
         larger = (self.mean_minimum(indices[unborn]) > facts.largest).any(axis=1)
@@ -359,25 +379,22 @@ class GroupColumns:
     too_large_pending: Counts
 
 
-_COLUMNS: dict[str, tuple[Any, bool]] = {
-    "phase": (np.int8, False),
-    "created": (np.int64, False),
-    "min_member": (np.int64, False),
-    "queue": (np.int32, False),
-    "priority": (np.int64, False),
-    "states_minimum": (np.bool_, False),
-    "unsupported": (np.bool_, False),
-    "min_resources": (np.int64, True),
-    "allocated": (np.int64, True),
-    "pending": (np.int64, True),
-    "best_effort_pending": (np.int32, False),
-    "releasing": (np.int32, False),
-    "too_large_pending": (np.int32, False),
-    "held_back": (np.int64, True),
-    "too_large": (np.bool_, False),
-    "reserves": (np.bool_, False),
-}
-"""The columns by name: their type, and whether they have one number per resource."""
+class _Block(NamedTuple):
+    """Columns of one type that are kept in one array, each with a number a group, or one ``by`` resource or status."""
+
+    dtype: type[np.generic]
+    by: str
+    names: tuple[str, ...]
+
+
+_BLOCKS = (
+    _Block(np.int64, "", ("created", "min_member", "priority")),
+    _Block(np.int64, "resources", ("min_resources", "allocated", "pending", "held_back")),
+    _Block(np.int32, "", ("queue", "best_effort_pending", "releasing", "too_large_pending")),
+    _Block(np.int32, "statuses", ("counts",)),
+    _Block(np.int8, "", ("phase",)),
+    _Block(np.bool_, "", ("states_minimum", "unsupported", "too_large", "reserves")),
+)
 
 
 def _basis(snapshot: Content) -> Hashable:
@@ -396,22 +413,6 @@ def _basis(snapshot: Content) -> Hashable:
 def _is_spent(of: Derived) -> bool:
     """Whether what computes a column says that it should begin anew."""
     return bool(getattr(of, "is_spent", False))
-
-
-def _rearranged(column: Column, gone: Sequence[int], places: Rows) -> Column:
-    """Without some rows, and with new ones before some of those that are left."""
-    if not column.any():  # sparing the copy of what nobody has is most of the work
-        return np.zeros((len(column) - len(gone) + len(places), *column.shape[1:]), column.dtype)
-    if len(gone):
-        column = np.delete(column, gone, axis=0)
-    if len(places) > _FEW:
-        return np.insert(column, places, 0, axis=0)
-    blank = np.zeros((1, *column.shape[1:]), column.dtype)
-    parts, last = [], 0
-    for place in places.tolist():
-        parts += [column[last:place], blank]
-        last = place
-    return np.concatenate([*parts, column[last:]])
 
 
 def priorities_of(snapshot: Content, records: Sequence[GroupRecord]) -> Ints:

@@ -20,7 +20,7 @@ _REMEMBERED = 256
 _COMPUTED = 20_000
 """So much is kept of what was computed before it is dropped and computed anew."""
 
-_BITS = 9
+_BITS = 7
 _PAGE = 1 << _BITS
 """Items of a page: what is copied for the first one of them that changes."""
 
@@ -80,15 +80,14 @@ class Pages(Generic[T]):
         listed = list(items)
         self._pages: list[list[T]] = [listed[start : start + _PAGE] for start in range(0, len(listed), _PAGE)]
         self._count = len(listed)
-        self._shared: set[int] = set()
-        """The pages that copies have, too."""
+        self._own: set[int] = set(range(len(self._pages)))
+        """The pages that no copy has."""
 
     def copy(self) -> Pages[T]:
         """What is here now; later changes of either are not in the other."""
         copied: Pages[T] = Pages()
         copied._pages, copied._count = list(self._pages), self._count
-        self._shared = set(range(len(self._pages)))
-        copied._shared = set(self._shared)
+        self._own.clear()
         return copied
 
     def append(self, item: T) -> None:
@@ -96,17 +95,18 @@ class Pages(Generic[T]):
         page = self._count >> _BITS
         if page == len(self._pages):
             self._pages.append([])
-        self._own(page).append(item)
+            self._own.add(page)
+        self._written(page).append(item)
         self._count += 1
 
     def __setitem__(self, place: int, item: T) -> None:
         if not 0 <= place < self._count:
             raise IndexError(place)
-        self._own(place >> _BITS)[place & _PAGE - 1] = item
+        self._written(place >> _BITS)[place & _PAGE - 1] = item
 
-    def _own(self, page: int) -> list[T]:
-        if page in self._shared:
-            self._shared.discard(page)
+    def _written(self, page: int) -> list[T]:
+        if page not in self._own:
+            self._own.add(page)
             self._pages[page] = list(self._pages[page])
         return self._pages[page]
 

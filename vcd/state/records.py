@@ -333,7 +333,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     ``scheduler_names`` whose pods are ours (empty: all); ``default_queue`` for groups that name none;
     ``placements`` the bound on one cycle's work; ``release_after`` the seconds after which a gang that the API
-    server let in only in part is released.
+    server let in only in part is released; ``shadow`` says that nothing of what is decided is done; ``controllers``
+    of Volcano's in whose place the program acts (it decides nothing).
     """
 
     scheduler_names: tuple[str, ...] = ("volcano",)
@@ -341,20 +342,29 @@ class Settings(msgspec.Struct, frozen=True):
     placements: int = 50_000
     node_selector: tuple[str, ...] = ()
     release_after: int = 60
+    shadow: bool = False
+    controllers: tuple[str, ...] = ()
 
     def queue_of(self, group: PodGroup) -> str:
         """The queue that a group is in: the default one where it names none."""
         return group.spec.queue or self.default_queue
 
+    def as_done(self) -> Settings:
+        """The same where what is decided is done."""
+        return msgspec.structs.replace(self, shadow=False)
+
     def as_text(self) -> dict[str, str]:
         """For the log."""
-        return {
+        text = {
             "scheduler-name": ",".join(self.scheduler_names),
             "default-queue": self.default_queue,
             "placements": str(self.placements),
             "node-selector": ",".join(self.node_selector),
             "release-after": str(self.release_after),
         }
+        if self.controllers:
+            text["controllers"] = ",".join(self.controllers)
+        return {**text, "shadow": "true"} if self.shadow else text
 
     @classmethod
     def from_text(cls, text: dict[str, str]) -> Settings:
@@ -368,6 +378,8 @@ class Settings(msgspec.Struct, frozen=True):
             int(text.get("placements", default.placements)),
             tuple(filter(None, selector.split(","))),
             int(text.get("release-after", default.release_after)),
+            text.get("shadow") == "true",
+            tuple(filter(None, text.get("controllers", "").split(","))),
         )
 
 

@@ -56,7 +56,7 @@ class SnapshotMaker:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._copies: dict[str, tuple[Hashable, Any]] = {}
+        self._copies: dict[str, tuple[Any, Any]] = {}
         self._last: Snapshot | None = None
         self._counts: dict[str, int] = {}
         """How many changes there were at the last snapshot."""
@@ -81,13 +81,13 @@ class SnapshotMaker:
             label_sets=self._values("label_sets", state.label_sets),
             namespaces=self._values("namespaces", state.namespaces),
             schedulers=self._values("schedulers", state.schedulers),
-            groups=self._copy("groups", state.changed_groups.count, lambda: dict(state.groups)),
+            groups=self._mapping("groups", state.changed_groups, state.groups),
             queues=self._copy("queues", state.changed_queues.count, lambda: dict(state.queues)),
             bad_queues={key: message for (kind, key), message in state.bad.items() if kind == "Queue"},
             others={kind: self._objects(kind, found) for kind, found in state.others.items()},
             others_version=dict(state.others_version),
             answers=dict(state.answers),
-            waiting=self._copy("waiting", state.changed_waiting.count, lambda: dict(state.waiting)),
+            waiting=self._mapping("waiting", state.changed_waiting, state.waiting),
             stranded=dict(state.stranded),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),
@@ -113,6 +113,24 @@ class SnapshotMaker:
     def _values(self, name: str, interner: Interner[T]) -> Pages[T | None]:
         return self._copy(name, interner.changes.count, interner.values.copy)
 
+    def _mapping(self, name: str, changes: Changes[str], found: Mapping[str, T]) -> Mapping[str, T]:
+        """A copy, of the last copy where it is known what changed since: of a mapping that lost much it takes long."""
+
+        def make() -> dict[str, T]:
+            count, last = self._copies.get(name, (-1, None))
+            changed = changes.since(count)
+            if last is None or changed is None:
+                return dict(found)
+            copy: dict[str, T] = last.copy()
+            for key in reversed(changed):
+                if key in found:
+                    copy[key] = found[key]
+                else:
+                    copy.pop(key, None)
+            return copy
+
+        return self._copy(name, changes.count, make)
+
     def _objects(self, kind: str, found: dict[str, Object]) -> Objects:
         return self._copy(f"{kind} objects", self._state.others_version.get(kind, 0), lambda: Objects(found))
 
@@ -125,7 +143,7 @@ class SnapshotMaker:
 
         row_of_name = self._copy("rows of nodes", (facts_made_from, names.changes.count), rows)
         return TaskColumns(
-            **{**columns.copied(), "node": row_of_name[columns.column("node")]},
+            **{**columns.copied(), "node": row_of_name.take(columns.column("node"))},
             keys=columns.keys.copy(),
             pods=self._state.pods.copy(),
         )

@@ -22,14 +22,20 @@ _Number = TypeVar("_Number", np.int32, np.int64)
 _HALF: Final = LARGEST_SUM.bit_length() // 2
 _LOW: Final = (1 << _HALF) - 1
 """Amounts are summed up in two halves where their sum may be too large: halves of millions of them are not."""
+_FEW: Final = 1000
+"""Rows of fewer amounts are summed up at once: a step for each resource would cost more than the sums."""
 
 
 def sums_by(keys: npt.NDArray[_Number], amounts: Ints, count: int) -> Ints:
     """Sums by key (below ``count``) of amounts, none negative, of one resource or in rows by resource."""
     if amounts.ndim == 1:
         return _column(keys, amounts, count)
-    result = np.zeros((count, amounts.shape[1]), np.int64)
-    for column in range(amounts.shape[1]):
+    width = amounts.shape[1]
+    if len(amounts) < _FEW:
+        cells = keys[:, None] * width + np.arange(width)
+        return _column(cells.ravel(), amounts.ravel(), count * width).reshape(count, width)
+    result = np.zeros((count, width), np.int64)
+    for column in range(width):
         result[:, column] = _column(keys, amounts[:, column], count)
     return result
 

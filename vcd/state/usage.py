@@ -9,46 +9,48 @@ import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
 from vcd.state.content import Content
-from vcd.state.sums import Ints, sums_by
+from vcd.state.sums import Ints, changed, sums_by
 
 
 def usage_of(snapshot: Content) -> Ints:
     """Per node, as (4 x resources + 3, nodes): what is idle, used, releasing and pipelined of each resource, then
     cpu and memory as scores count them, and the number of pods (``vcd.scheduling.session.nodes.Usage``)."""
-    count, width = len(snapshot.facts), len(snapshot.resources)
-    matrix = np.zeros((4 * width + 3, count), np.int64)
-    _fill(matrix, snapshot, np.arange(count))
+    width, rows = len(snapshot.resources), np.flatnonzero(snapshot.tasks.placed)
+    matrix = np.empty((4 * width + 3, len(snapshot.facts)), np.int64)
+    matrix[width:] = sums_by(snapshot.tasks.node[rows], _held(snapshot, rows), len(snapshot.facts)).T
+    matrix[:width] = snapshot.facts.allocatable.T - matrix[width : 2 * width]
     return matrix
 
 
 def usage_after(usage: Ints, before: Content, snapshot: Content, rows: Sequence[int]) -> Ints:
     """The usage of a later snapshot of the same nodes in which no more than some rows of tasks are others."""
-    then, now = before.tasks.node, snapshot.tasks.node
-    changed = np.array(rows, np.intp)
-    touched = np.unique(np.concatenate([then[changed[changed < len(then)]], now[changed]]))
-    touched = touched[touched >= 0]
-    if not len(touched):
+    width, changed_rows = len(snapshot.resources), np.array(rows, np.intp)
+    then = changed_rows[changed_rows < len(before.tasks.node)]
+    then, now = then[before.tasks.is_placed(then)], changed_rows[snapshot.tasks.is_placed(changed_rows)]
+    left, joined = before.tasks.node[then].tolist(), snapshot.tasks.node[now].tolist()
+    place = {node: at for at, node in enumerate(dict.fromkeys(left + joined))}
+    if not place:
         return usage
+    count, touched = len(place), list(place)
+    keys = np.array([place[node] for node in left] + [place[node] + count for node in joined], np.intp)
+    amounts = np.concatenate([_held(before, then), _held(snapshot, now)])
+    less, more = sums_by(keys, amounts, 2 * count).reshape(2, count, -1)
+    held = changed(usage[width:, touched].T, less, more)
+    if held is None:
+        return usage_of(snapshot)
     result = usage.copy()
-    _fill(result, snapshot, touched)
+    result[width:, touched] = held.T
+    result[:width, touched] = snapshot.facts.allocatable[touched].T - held.T[:width]
     return result
 
 
-def _fill(matrix: Ints, snapshot: Content, nodes: npt.NDArray[np.integer]) -> None:
-    """Sum up some nodes."""
-    facts, tasks, shapes, width = snapshot.facts, snapshot.tasks, snapshot.shape_columns, len(snapshot.resources)
-    place = np.full(len(facts) + 2, -1, np.int64)  # two more for pods without a node, and whose node is gone
-    place[nodes] = np.arange(len(nodes))
-    there = place[tasks.node]
-    rows = np.flatnonzero((there >= 0) & tasks.placed)
-    there, shape, count = there[rows], tasks.shape[rows], len(nodes)
-    releasing = np.flatnonzero(tasks.status[rows] == TaskStatus.RELEASING)
-    for column in range(width):
-        amounts = shapes.requests[shape, column]
-        used = sums_by(there, amounts, count)
-        matrix[width + column, nodes] = used
-        matrix[column, nodes] = facts.allocatable[nodes, column] - used
-        matrix[2 * width + column, nodes] = sums_by(there[releasing], amounts[releasing], count)
-    for column in range(2):
-        matrix[4 * width + column, nodes] = sums_by(there, shapes.scored[shape, column], count)
-    matrix[4 * width + 2, nodes] = np.bincount(there, minlength=count)
+def _held(snapshot: Content, rows: npt.NDArray[np.intp]) -> Ints:
+    """What pods that are on nodes have of these, in rows: all of usage but what is idle."""
+    tasks, shapes = snapshot.tasks, snapshot.shape_columns
+    shape, width = tasks.shape[rows], len(snapshot.resources)
+    amounts = np.zeros((3 * width + 3, len(rows)), np.int64)
+    amounts[:width] = shapes.requests[shape].T
+    amounts[width : 2 * width] = amounts[:width] * (tasks.status[rows] == TaskStatus.RELEASING)
+    amounts[-3:-1] = shapes.scored[shape].T
+    amounts[-1] = 1
+    return amounts.T

@@ -8,7 +8,6 @@ has no effect here, is a warning.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
+from vcd.model.words import did_you_mean
 from vcd.scheduling.session.outside import without_user_info
 
 Kind = Literal[
@@ -234,13 +234,6 @@ def in_words(path: Path) -> str:
     for part in path:
         words += f"[{part}]" if isinstance(part, int) else f".{part}" if words else part
     return words
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """``; did you mean X?`` with the known word that is nearest to ``word``, or nothing where none is near."""
-    by_folded = {name.casefold(): name for name in known}
-    near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
-    return f"; did you mean {by_folded[near[0]]}?" if near else ""
 
 
 def parse_duration(text: str) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, ParamSpec, TypeVar
 
 from vcd.scheduling.framework import checks, rules
-from vcd.scheduling.framework.guard import Guard, MakeCheck, Method
+from vcd.scheduling.framework.guard import Guard, MakeCheck, Method, is_ours
 from vcd.scheduling.framework.order import JobQueue, VictimOrder, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points
@@ -20,6 +21,8 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Hooks, Statement
 from vcd.scheduling.session.views import Job, SubJob, Task
 
+P = ParamSpec("P")
+R = TypeVar("R")
 S = TypeVar("S")
 
 
@@ -48,17 +51,11 @@ class Framework(Points):
         self.guard = guard or Guard()
         self.trace = trace
         self._mark = mark
-        by_name = [sorted(tier, key=lambda entry: entry[1].name) for tier in plugins]
-        self.plugins = [plugin for tier in by_name for _, plugin in tier]
-        self.participants: dict[str, Participants] = {}
+        self.participants = _TakingPart(policy, plugins, self.guard, trace)
         """Who takes part at each point."""
+        self.plugins = [plugin for tier in self.participants.by_name for _, plugin in tier]
         if trace is not None:
             trace.open(session, self.participants)
-        for name, point in POINTS.items():
-            tiers = plugins if point.rule in IN_CONFIGURED_ORDER else by_name
-            self.participants[name] = self._taking_part(point, tiers)
-            ask = point.rule(self.participants[name])
-            vars(self)[name] = ask if trace is None else trace.asking(name, ask)
         session.trial.hooks = Hooks(
             self.on_allocate, self.on_deallocate, self.pre_bind, self.bind_annotations, self.on_allocate_together
         )
@@ -66,21 +63,10 @@ class Framework(Points):
         self.tell("open")
         self.evaluator = Evaluator(session, self.predicates(), (*self.node_order(), *self.batch_node_order()), memory)
 
-    def _taking_part(self, point: Point[..., Any], plugins: Sequence[Sequence[tuple[Any, Plugin]]]) -> Participants:
-        """Who answers at a point. Each question to a plugin goes through a method made here, each of an action through
-        the rule that is given them."""
-        tiers = [
-            [self._method(tier, plugin, point.name, point.check) for plugin in taking_part]
-            for tier, taking_part in enumerate(_on(point, plugins))
-        ]
-        others = _on(POINTS[point.protected_as], plugins) if point.protected_as else []
-        protecting = [plugin for tier in others for plugin in tier if plugin.protects]
-        unprotected = [self._method(PROTECTS, plugin, "unprotected", checks.victims) for plugin in protecting]
-        return Participants(point.name, tiers, unprotected)
-
-    def _method(self, tier: int, plugin: Plugin, name: str, check: MakeCheck | None) -> Method:
-        method = self.guard.method(plugin, name, check)
-        return method if self.trace is None else self.trace.answering(tier, method)
+    def asking(self, point: Point[P, R]) -> Callable[P, R]:
+        """Make the method by which actions ask at a point."""
+        ask = point.rule(self.participants[point.name])
+        return ask if self.trace is None else self.trace.asking(point.name, ask)
 
     def tell(self, part: str) -> None:
         """Open or close the plugins, one after the other."""
@@ -160,12 +146,15 @@ class Framework(Points):
     def many_at_once(self) -> bool:
         """Whether alike tasks of one job can be placed several at once: whoever is asked about each task can be asked
         about several (the points named ``..._together``), and none has a node of its own in mind."""
-        taking_part = {name: {plugin_of(method) for method in who.methods} for name, who in self.participants.items()}
+
+        def asked(name: str) -> set[Plugin]:
+            return set(map(plugin_of, self.participants[name].methods))
+
         return (
-            taking_part["allocatable"] == taking_part["allocatable_together"]
-            and taking_part["on_allocate"] == taking_part["on_allocate_together"]
+            asked("allocatable") == asked("allocatable_together")
+            and asked("on_allocate") == asked("on_allocate_together")
             and not any(plugin_of(method).minds_placements for method in self.participants["pre_predicate"].methods)
-            and not taking_part["best_node"]
+            and not self.participants["best_node"].methods
         )
 
     def candidates(self, task: Task) -> Candidates:
@@ -178,9 +167,59 @@ class Framework(Points):
         return row if row is not None and candidates.passes(row) else None
 
 
-def _on(point: Point[..., Any], plugins: Sequence[Sequence[tuple[Any, Plugin]]]) -> list[list[Plugin]]:
-    """The plugins that have a method for a point, as far as flags let them take part."""
-    return [[plugin for one, plugin in tier if hasattr(plugin, point.name) and one.is_on(point)] for tier in plugins]
+class _TakingPart(Mapping[str, Participants]):
+    """Who takes part at each point, made when it is asked for; plugins tier by tier, each with its option."""
+
+    def __init__(
+        self, policy: Policy, plugins: Sequence[Sequence[tuple[Any, Plugin]]], guard: Guard, trace: Trace | None
+    ) -> None:
+        self._guard = guard
+        self._trace = trace
+        self._as_configured = plugins
+        self.by_name = [sorted(tier, key=lambda entry: entry[1].name) for tier in plugins]
+        self._made: dict[str, Participants] = {}
+        kinds = tuple([tuple([type(plugin) for _, plugin in tier]) for tier in plugins])
+        ours = all(map(is_ours, chain.from_iterable(kinds)))
+        self._places: dict[str, list[tuple[int, int]]] = policy.cached(kinds, dict) if ours else {}
+        """Of each point that was asked at, who takes part, by tier and place there; the same in each session."""
+
+    def __getitem__(self, name: str) -> Participants:
+        if name not in self._made:
+            self._made[name] = self._taking_part(POINTS[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(POINTS)
+
+    def __len__(self) -> int:
+        return len(POINTS)
+
+    def _taking_part(self, point: Point[..., Any]) -> Participants:
+        """Who answers at a point. Each question to a plugin goes through a method made here, each of an action through
+        the rule that is given them."""
+        tiers: list[list[Method]] = [[] for _ in self.by_name]
+        for tier, plugin in self._on(point):
+            tiers[tier].append(self._method(tier, plugin, point.name, point.check))
+        others = self._on(POINTS[point.protected_as]) if point.protected_as else []
+        protecting = [plugin for _, plugin in others if plugin.protects]
+        unprotected = [self._method(PROTECTS, plugin, "unprotected", checks.victims) for plugin in protecting]
+        return Participants(point.name, tiers, unprotected)
+
+    def _on(self, point: Point[..., Any]) -> list[tuple[int, Plugin]]:
+        """The plugins that have a method for a point, as far as flags let them take part, each with its tier."""
+        tiers, name = self._as_configured if point.rule in IN_CONFIGURED_ORDER else self.by_name, point.name
+        if name not in self._places:
+            self._places[name] = [
+                (number, place)
+                for number, tier in enumerate(tiers)
+                for place, (one, plugin) in enumerate(tier)
+                if hasattr(plugin, name) and one.is_on(point)
+            ]
+        return [(tier, tiers[tier][place][1]) for tier, place in self._places[name]]
+
+    def _method(self, tier: int, plugin: Plugin, name: str, check: MakeCheck | None) -> Method:
+        method = self._guard.method(plugin, name, check)
+        return method if self._trace is None else self._trace.answering(tier, method)
 
 
 def framework_of(session: Session) -> Framework:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -65,9 +66,12 @@ def is_ours(kind: type) -> bool:
     return kind.__module__.startswith(_OURS)
 
 
-def is_asked_directly(kind: type) -> bool:
+def _is_asked_directly(kind: type) -> bool:
     """Whether it comes with vcd and nobody watches over it."""
     return is_ours(kind) and not getattr(kind, "asks_outside", False)
+
+
+is_asked_directly: Callable[[type], bool] = cache(_is_asked_directly)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

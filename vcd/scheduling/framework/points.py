@@ -45,14 +45,20 @@ class Point(Generic[P, R]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, framework: object, owner: type) -> Callable[P, R]:
-        """The method by which actions ask; an attribute of the framework's own, so that nothing is looked up here."""
-        ask: Callable[P, R] = vars(framework)[self.name]
+    def __get__(self, framework: Points, owner: type) -> Callable[P, R]:
+        """The method by which actions ask, made when it is asked for; an attribute of the framework's own from then on,
+        so that nothing is looked up here again."""
+        ask: Callable[P, R] = framework.asking(self)
+        vars(framework)[self.name] = ask
         return ask
 
 
 class Points:
     """All extension points."""
+
+    def asking(self, point: Point[P, R]) -> Callable[P, R]:
+        """Make the method by which actions ask at a point."""
+        raise NotImplementedError
 
     # orders
     queue_order = Point[[Queue], Key](rules.first_difference, checks.keys, "enableQueueOrder")

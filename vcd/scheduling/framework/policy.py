@@ -19,12 +19,12 @@ import msgspec
 import yaml
 
 from vcd.model.kinds import Kind
+from vcd.model.words import did_you_mean
 from vcd.scheduling.framework.arguments import (
     Argument,
     ArgumentError,
     ArgumentValues,
     Path,
-    did_you_mean,
     in_words,
     read_arguments,
 )

@@ -171,6 +171,7 @@ class Candidates:
         self._moving_predicates, self._moving_scores = parts.moving
         self._used, self._rated = parts.by_usage
         self._levels: list[Ints] = []
+        self._off_level = 0
         self._compares = parts.compares or bool(self.static.compared)
         self._compares_facts = not (parts.compares or self._moving_predicates)
         self.is_simple = not (self._moving_predicates or self._compares)
@@ -274,10 +275,10 @@ class Candidates:
         ``rows`` they are computed ``together`` where no node is just so now, or these are many."""
         nodes, more = self._evaluator.nodes, self.task.deltas.allocate
         sole = nodes.sole(row, self.task.shape)
-        while sole is not None:
-            sole += 1
-            yield self.level(sole).item(row)
         for added in count_from(1):
+            if sole is not None and (len(rows) > _FEW or sole + added < len(self._levels)):
+                yield self.level(sole + added).item(row)
+                continue
             key = self.key_as_alike(row, added) if len(rows) <= _FEW else None
             while key is None and len(together) < added:
                 places = np.array(rows, np.intp)
@@ -387,6 +388,8 @@ class Candidates:
         shape, sole, left = self.task.shape, self._evaluator.nodes.sole, []
         for row in touched:
             count = sole(row, shape)
+            if count is not None and count >= len(self._levels) and self._off_level < _FEW:
+                count, self._off_level = None, self._off_level + 1  # a level is worth it for more nodes than a few
             if count is None:
                 left.append(row)
             else:

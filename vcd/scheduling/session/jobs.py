@@ -11,22 +11,23 @@ from vcd.state.sums import Ints
 
 Flags = npt.NDArray[np.bool_]
 
-_READY = [int(status) for status in READY_STATUSES]
-_ALLOCATED = [int(status) for status in ALLOCATED_STATUSES]
-_ENDED = [int(TaskStatus.SUCCEEDED), int(TaskStatus.FAILED)]
+_READY, _ALLOCATED, _GOES_ON = (
+    np.array([status in statuses for status in TaskStatus], np.int32)
+    for statuses in (READY_STATUSES, ALLOCATED_STATUSES, set(TaskStatus) - {TaskStatus.SUCCEEDED, TaskStatus.FAILED})
+)
+"""Whether a status is one of these, 0 or 1: counts by status times it say how many tasks are."""
 
 
 def is_ready(jobs: GroupColumns, rows: Rows) -> Flags:
     """Whether enough tasks have room, or need none."""
-    have = jobs.counts[rows][:, _READY].sum(axis=1) + jobs.best_effort_pending[rows]
+    have = jobs.counts[rows] @ _READY + jobs.best_effort_pending[rows]
     ready: Flags = have >= jobs.min_member[rows]
     return ready
 
 
 def has_ended(jobs: GroupColumns, rows: Rows) -> Flags:
     """Whether all tasks ended."""
-    counts = jobs.counts[rows]
-    ended: Flags = counts[:, _ENDED].sum(axis=1) == counts.sum(axis=1)
+    ended: Flags = jobs.counts[rows] @ _GOES_ON == 0
     return ended
 
 
@@ -39,7 +40,7 @@ def elastic(jobs: GroupColumns, rows: Rows) -> Ints:
 def reserved_by_running(jobs: GroupColumns, rows: Rows) -> Ints:
     """What running groups that have their minimum of tasks still miss of their minimum resources (Volcano
     ``GetInqueueResource``)."""
-    allocated = jobs.counts[rows][:, _ALLOCATED].sum(axis=1)
+    allocated = jobs.counts[rows] @ _ALLOCATED
     counted = jobs.states_minimum[rows] & (jobs.phase[rows] == Phase.RUNNING) & (allocated >= jobs.min_member[rows])
     return _missing(jobs, rows, counted)
 

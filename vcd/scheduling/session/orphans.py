@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vcd.model.status import ALLOCATED_STATUSES
+from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import Ints, sums_by
 
-_ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+_ALLOCATED = np.array([status in ALLOCATED_STATUSES for status in TaskStatus])
 
 
 class Orphans:
@@ -25,7 +25,7 @@ class Orphans:
         known = {row: number_of[name] for row, name in snapshot.orphans.items() if name in number_of}
         self.rows: Ints = np.array(list(known), np.int64)
         self.queues: Ints = np.array(list(known.values()), np.int64)
-        chosen = np.isin(snapshot.tasks.status[self.rows], _ALLOCATED)
+        chosen = _ALLOCATED[snapshot.tasks.status[self.rows]]
         requests = snapshot.shape_columns.requests[snapshot.tasks.shape[self.rows[chosen]]]
         self.allocated = sums_by(self.queues[chosen], requests, len(number_of))
 

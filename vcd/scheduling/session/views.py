@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, cast
 
@@ -552,7 +553,7 @@ class Views:
     def pending(self) -> PendingRows:
         """The rows of pending tasks."""
         pending = self.snapshot.tasks.status == _S.PENDING
-        return self.columns.cached("pending", lambda: PendingRows(self.columns.of_row, pending, len(self.columns)))
+        return self.columns.cached("pending", lambda: PendingRows(self.columns.of_row, pending))
 
     def pending_rows(self, job: int) -> list[int]:
         """Rows of a job's pending tasks, in order of key."""
@@ -575,18 +576,12 @@ class Views:
 class PendingRows:
     """Rows of pending tasks by the index of their job, jobs and rows ascending; ``distinct`` are the jobs."""
 
-    def __init__(self, job_of_row: Ints, pending: npt.NDArray[np.bool_], count: int) -> None:
+    def __init__(self, job_of_row: Ints, pending: npt.NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(pending & (job_of_row >= 0))
         jobs = job_of_row[rows]
         order = np.argsort(jobs, kind="stable")
         self.rows, self.jobs = rows[order], jobs[order]
         self.distinct = _distinct(self.jobs)
-        self._count = count
-
-    @cached_property
-    def _first(self) -> Ints:
-        """Per job where its rows begin, and the end."""
-        return np.searchsorted(self.jobs, np.arange(self._count + 1))
 
     def jobs_of(self, chosen: npt.NDArray[np.bool_]) -> Rows:
         """The jobs of some rows."""
@@ -594,9 +589,19 @@ class PendingRows:
 
     def of(self, job: int) -> list[int]:
         """The rows of a job."""
-        rows: list[int] = self.rows[self._first[job] : self._first[job + 1]].tolist()
+        start, end = self._places.get(job, (0, 0))
+        rows: list[int] = self.rows[start:end].tolist()
         return rows
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[int, int]]:
+        """By job where its rows begin, and where they end."""
+        jobs = self.distinct.tolist()
+        starts = np.searchsorted(self.jobs, self.distinct).tolist()
+        return dict(zip(jobs, pairwise([*starts, len(self.jobs)]), strict=True))
 
 
 def _distinct(ascending: Rows) -> Rows:
-    return ascending[np.flatnonzero(np.diff(ascending, prepend=-1))]
+    first = np.ones(len(ascending), np.bool_)
+    first[1:] = ascending[1:] != ascending[:-1]
+    return ascending[first]
