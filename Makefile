@@ -6,18 +6,25 @@ PIP    := -m pip --disable-pip-version-check --no-input
 
 # Program and Debian's package of each thing beside Python that the external tests drive.
 EXTERNAL := kubectl:kubernetes-client prometheus:prometheus chromium:chromium
+# The same for the tests at a real API server, which is built by tests/real/binaries.py.
+REAL := etcd:etcd-server kubectl:kubernetes-client
 # What Debian has not, built by `go install` into GO_BIN where it is not on PATH: program and the module of its version.
-GO_TOOLS := helm:helm.sh/helm/v3/cmd/helm@v3.22.0 kustomize:sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
+GO_TOOLS := helm:helm.sh/helm/v3/cmd/helm@v3.22.0 kustomize:sigs.k8s.io/kustomize/kustomize/v5@v5.7.1 \
+	versitygw:github.com/versity/versitygw/cmd/versitygw@v1.6.0
 # As helm's release builds are linked: charts ask for the version of Kubernetes that helm was made for.
 GO_LDFLAGS := -s -w $(foreach part,rules chartutil,$(foreach number,Major=1 Minor=37,\
 	-X helm.sh/helm/v3/pkg/$(part:rules=lint/rules).k8sVersion$(number)))
 GO_BIN    = $(shell go env GOPATH 2>/dev/null || echo "$$HOME/go")/bin
-SOURCES  := vcd tests $(wildcard bench deploy docs examples grafana)
+SOURCES  := vcd tests hatch_build.py $(wildcard bench deploy docs examples grafana)
+
+# Volcano's own programs and chart are nothing that this builds; VCD_VOLCANO names a folder with them (CONTRIBUTING.md).
+REAL_TESTS := real$(if $(VCD_VOLCANO),, and not volcano)
 
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 
-.PHONY: help demo test test-external external-tools go-tools bench docs chart lint format lock clean
+.PHONY: help demo test test-external external-tools go-tools test-real real-tools bench docs screenshots chart release \
+	lint format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -37,22 +44,35 @@ demo: $(STAMP)  ## gangs on the embedded cluster, one pending job explained, the
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
 test: $(STAMP)  ## the tests that need Python alone
-	$(BIN)/python -m pytest -n 2 -m "not external" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not external and not real" $(PYTEST_ARGS)
+
+# $(call install,PROGRAM:PACKAGE ...): what is missing of these, by Debian's packages, or say so.
+define install
+	@missing=""; packages=""; \
+	for tool in $(1); do \
+		command -v "$${tool%%:*}" >/dev/null || { missing="$$missing $${tool%%:*}"; packages="$$packages $${tool##*:}"; }; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "missing:$$missing (Debian:$$packages); run this as root, or install them" >&2; exit 1; \
+	fi; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$packages </dev/null
+endef
 
 test-external: $(STAMP) external-tools  ## the tests that drive kubectl, helm and Prometheus
 	PATH="$$PATH:$(GO_BIN)" $(BIN)/python -m pytest -m external $(PYTEST_ARGS)
 
 external-tools: go-tools  ## install what test-external drives (apt-get, as root; go install), or say what is missing
-	@missing=""; packages=""; \
-	for tool in $(EXTERNAL); do \
-		command -v "$${tool%%:*}" >/dev/null || { missing="$$missing $${tool%%:*}"; packages="$$packages $${tool##*:}"; }; \
-	done; \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-		echo "missing:$$missing (Debian:$$packages); run 'make external-tools' as root, or install them" >&2; exit 1; \
-	fi; \
-	export DEBIAN_FRONTEND=noninteractive; \
-	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$packages </dev/null
+	$(call install,$(EXTERNAL))
+
+test-real: $(STAMP) real-tools  ## the tests at a real kube-apiserver and etcd, with Volcano's own where VCD_VOLCANO names it
+	PATH="$$PATH:$(GO_BIN)" $(BIN)/python -m pytest -n 2 -m "$(REAL_TESTS)" tests/real tests/contract $(PYTEST_ARGS)
+	@$(if $(VCD_VOLCANO),,echo "not run: the tests with Volcano's own controllers, since VCD_VOLCANO names no release of it")
+
+real-tools: $(STAMP) go-tools  ## build kube-apiserver (Go, minutes, once for its version), install etcd, or say what is missing
+	$(call install,$(REAL))
+	@$(BIN)/python -m tests.real.binaries
 
 go-tools:
 	@for tool in $(GO_TOOLS); do \
@@ -70,6 +90,9 @@ docs: $(STAMP)  ## write anew what the documentation says of flags, metrics, plu
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m grafana.dashboards
 
+screenshots: $(STAMP) external-tools  ## write the pictures in the documentation anew, by chromium
+	$(BIN)/python docs/screenshots.py
+
 chart: $(STAMP)  ## write anew what the Helm chart has from elsewhere: its table of values, the custom resources
 	$(BIN)/python deploy/chart/readme.py
 
@@ -82,6 +105,19 @@ lint: $(STAMP)  ## ruff, mypy --strict and the layers
 format: $(STAMP)  ## let ruff format, and repair what it can
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
+
+release: $(STAMP)  ## build sdist, wheel and SBOM of the checked-out tag into dist/, and try them in an empty environment
+	$(BIN)/python deploy/release.py --check
+	rm -rf dist build/release
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	"$(PYTHON)" -m venv build/release/run
+	build/release/run/bin/python $(PIP) install --quiet -c constraints.txt dist/*.whl
+	build/release/run/bin/vcd plan -f examples/gang.yaml
+	"$(PYTHON)" -m venv build/release/sbom
+	build/release/sbom/bin/python $(PIP) install --quiet -c deploy/sbom.txt cyclonedx-bom
+	build/release/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o dist/vcd.cdx.json build/release/run/bin/python
+	cd dist && sha256sum * > SHA256SUMS
+	@cat dist/SHA256SUMS
 
 lock:  ## resolve the dependencies anew and write constraints.txt
 	rm -rf build/lock

@@ -32,18 +32,21 @@ BENCHES = (
 )
 """Modules of this package with a ``run()`` that gives rows."""
 
+NAMED_ONLY = ("real",)
+"""Those that need more than Python (``make real-tools``), and are run only when they are named."""
+
 
 def known() -> list[str]:
     """Those of them that there are."""
-    return [name for name in BENCHES if importlib.util.find_spec(f"bench.{name}") is not None]
+    return [name for name in (*BENCHES, *NAMED_ONLY) if importlib.util.find_spec(f"bench.{name}") is not None]
 
 
 @click.command()
 @click.argument("names", metavar="[NAME ...]", nargs=-1, type=click.Choice(known()))
 def main(names: tuple[str, ...]) -> None:
-    """Run the benchmarks, all unless some are named, and print their figures beside Volcano's and the goals."""
+    """Run benchmarks, all that need Python alone unless some are named; print their figures, Volcano's, the goals."""
     rows: list[Row] = []
-    for name in names or known():
+    for name in names or [each for each in known() if each not in NAMED_ONLY]:
         began = time.monotonic()
         click.echo(f"{name} ...", err=True)
         # Linux counts a parent's peak memory as its child's, so each begins in a fresh process

@@ -1,12 +1,14 @@
 """Writes the parts of the documentation that follow from the code: flags, metrics, plugins, what commands print.
 
 ``python docs/generate.py`` writes them; with ``--check`` it writes nothing, and exits with 1 naming the files that are
-not current. A part lies between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``; docs/plugins/ is written whole.
+not current. A part lies between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``; docs/plugins/ and the
+schemas of docs/schemas/ are written whole.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import os
 import re
@@ -19,8 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from markdown_it import MarkdownIt
 from prometheus_client.parser import text_string_to_metric_families
 
+from vcd.cli.schemas import documents, schema_of
 from vcd.daemon import families
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import FLAGS, WITHOUT_EFFECT, Flag
@@ -46,6 +50,7 @@ from vcd.timetravel.planning import state_of
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "plugins"
 REASONS = ROOT / "docs" / "semantics" / "reasons.md"
+SCHEMAS = ROOT / "docs" / "schemas"
 _MARKED = re.compile(r"(<!-- begin: ([a-z-]+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?")
 _HEAD = "<!-- Written by docs/generate.py from {source}; edit that, not this. -->\n\n"
@@ -360,6 +365,54 @@ def reasons_page() -> str:
     return head + table(("cause", "code", "is said as", "to be done", "new nodes may help"), rows)
 
 
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def schemas() -> Iterator[tuple[Path, str]]:
+    """The schema of each kind of document that a command prints."""
+    for kind in {each.__name__: each for each in documents().values()}.values():
+        yield SCHEMAS / f"{kind.__name__}.json", json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
+
+
+def printed_documents() -> str:
+    """Which command prints which kind of document."""
+    rows = ((code(f"vcd {name}"), f"[{kind.__name__}]({kind.__name__}.json)") for name, kind in documents().items())
+    return table(("command, with `-o json`", "prints"), rows)
+
+
+# --- runbooks, for the page ------------------------------------------------------------------------------------------
+
+_RUNBOOKS_PAGE = """\
+<!doctype html>
+<!-- Written by docs/generate.py from docs/runbooks.md; edit that, not this. -->
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>vcd: runbooks</title>
+<link rel="icon" href="icon.svg">
+<link rel="stylesheet" href="style.css">
+</head>
+<body>
+<article>
+{body}</article>
+</body>
+</html>
+"""
+
+
+def runbooks_page() -> str:
+    """The runbooks as the page serves them, where alerts lead; links out of them lead nowhere there, and are texts."""
+    tokens = MarkdownIt().enable("table").parse((ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8"))
+    for opening, content in itertools.pairwise(tokens):
+        if opening.type == "heading_open":
+            opening.attrSet("id", re.sub(r"[^\w\- ]", "", content.content.lower()).replace(" ", "-"))
+        if opening.type == "inline":
+            opening.children = [one for one in opening.children or () if not one.type.startswith("link_")]
+    return _RUNBOOKS_PAGE.format(body=MarkdownIt().renderer.render(tokens, MarkdownIt().options, {}))
+
+
 # --- what commands print ----------------------------------------------------------------------------------------------
 
 
@@ -404,6 +457,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "usage-source": lambda: arguments_table(METRICS),
     "volcano-metrics": lambda: metrics("volcano_"),
     "vcd-metrics": lambda: metrics("vcd_"),
+    "documents": printed_documents,
     "plan": first_plan,
     "explanation": first_explanation,
 }
@@ -427,9 +481,11 @@ def with_parts(text: str) -> str:
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page that holds something generated, as it should be."""
-    for path in (ROOT / "README.md", ROOT / "docs" / "operations.md"):
+    for path in (ROOT / "README.md", ROOT / "docs" / "operations.md", SCHEMAS / "README.md"):
         yield path, with_parts(path.read_text(encoding="utf-8"))
     yield REASONS, reasons_page()
+    yield from schemas()
+    yield ROOT / "vcd" / "view" / "static" / "runbooks.html", runbooks_page()
     yield PAGES / "README.md", index_page()
     for name in ours(plugins()):
         yield PAGES / f"{name}.md", plugin_page(plugins()[name])
@@ -441,7 +497,12 @@ def stale() -> list[tuple[Path, str | None]]:
     found: list[tuple[Path, str | None]] = [
         (path, text) for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
-    return found + [(path, None) for path in sorted(PAGES.glob("*.md")) if path not in wanted]
+    return found + [(path, None) for path in _written_whole() if path not in wanted]
+
+
+def _written_whole() -> list[Path]:
+    """The files that are there of those that are made here and by nobody else."""
+    return sorted([*PAGES.glob("*.md"), *SCHEMAS.glob("*.json")])
 
 
 def main(arguments: list[str]) -> int:

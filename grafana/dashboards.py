@@ -406,6 +406,10 @@ def _log() -> list[AnyPanel]:
         ),
         lines(Text("Events logged", "Events that enter the log.", "ops"), Query(events, "{{instance}}")),
         lines(Text("Size", "The log's file, and what is free beside it.", "bytes", "log-disk-nearly-full"), *sizes),
+        lines(
+            Text("Archive", "Age of the newest event there; 0 while all that is logged is.", "s", "log-not-archived"),
+            Query(f"max by (instance) ({own('vcd_log_archive_age_seconds')})", "{{instance}}"),
+        ),
         lines(Text("Age of what is known", "For how long neither list nor watch succeeded.", "s", "watch-dead"), stale),
         lines(
             Text("Watches begun anew", "Lists because a watch had expired, and errors.", "ops", "watch-dead"),

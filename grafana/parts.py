@@ -13,11 +13,14 @@ from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models import prometheus as promql
 
-RUNBOOKS = "docs/runbooks.md"
-"""Where the runbooks are, unless the generator is told another place."""
+RUNBOOKS = "${page}/runbooks.html"
+"""Where the runbooks are, unless the generator is told another place: on the page (--page-url)."""
+PAGE_AT = "${page}/?at=${__to}"
+"""The page as of the end of what a dashboard shows."""
 SOURCE = dashboard.DataSourceRef("prometheus", "${datasource}")
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
 TAG = "vcd"
+HIDDEN = dashboard.VariableHide.HIDE_VARIABLE
 
 Panel = TypeVar(
     "Panel", timeseries.Panel, stat.Panel, bargauge.Panel, table.Panel, heatmap.Panel, statetimeline.Panel
@@ -188,6 +191,10 @@ class Board:
             board.with_variable(_choice(*choice))
         others = build.DashboardLink("vcd").type(dashboard.DashboardLinkType.DASHBOARDS).tags([TAG])
         board.link(others.as_dropdown(True).include_vars(True).keep_time(True))
+        page = build.QueryVariable("page").datasource(SOURCE).query(_values_of("vcd_page_info", "url"))
+        board.with_variable(page.refresh(dashboard.VariableRefresh.ON_DASHBOARD_LOAD).hide(HIDDEN))
+        shown = build.DashboardLink("vcd's page").type(dashboard.DashboardLinkType.LINK).url(PAGE_AT)
+        board.link(shown.target_blank(True))
         made = 0
         for title, panels in self.parts:
             made += 1
@@ -198,11 +205,15 @@ class Board:
         return board.build()
 
 
+def _values_of(series: str, label: str) -> dict[str, object]:
+    """The query for the values that a label has."""
+    return {"query": f"label_values({series}, {label})", "refId": "values"}
+
+
 def _choice(name: str, series: str, label: str, title: str) -> build.QueryVariable:
     """A variable with the values that a label has, all of them unless some are chosen."""
     chosen = "" if name == "instance" else '{instance=~"$instance"}'
-    query: dict[str, object] = {"query": f"label_values({series}{chosen}, {label})", "refId": "values"}
-    variable = build.QueryVariable(name).label(title).datasource(SOURCE).query(query)
+    variable = build.QueryVariable(name).label(title).datasource(SOURCE).query(_values_of(f"{series}{chosen}", label))
     variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(dashboard.VariableSort.ALPHABETICAL_ASC)
     everything = dashboard.VariableOption(selected=True, text=["All"], value=["$__all"])
     return variable.multi(True).include_all(True).all_value(".*").current(everything)

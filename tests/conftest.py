@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.real.controlplane import ControlPlane
 
 # the same examples on every run, and no time limit for one: a busy machine is no defect
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("VCD_HYPOTHESIS", "suite"))
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd, kube-apiserver and kube-controller-manager, for tests marked ``real``: one for all tests of a worker."""
+    from tests.real.cluster import RealCluster
+    from tests.real.controlplane import ControlPlane
+
+    made = ControlPlane(tmp_path_factory.mktemp("plane"))
+    made.start()
+    RealCluster.plane = made
+    yield made
+    made.stop()

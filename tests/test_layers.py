@@ -34,7 +34,10 @@ ARROWS = {
     "serving": set(),
     "model": set(),
 }
-EMBEDDED_MAY_TAKE = ("vcd.model.quantity", "vcd.model.selectors", "vcd.model.jsontext", "vcd.model.controllers")
+EMBEDDED_MAY_TAKE = (
+    *("vcd.model.quantity", "vcd.model.selectors", "vcd.model.jsontext", "vcd.model.controllers"),
+    "vcd.model.podgroups",
+)
 IMPURE = ("random", "asyncio", "aiohttp", "aiosqlite", "kubernetes_asyncio")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
 from vcd.model.version import __version__
-from vcd.model.words import span_in_words
+from vcd.model.words import did_you_mean, span_in_words
 from vcd.timetravel import logfile
 from vcd.timetravel.history import opened
 from vcd.timetravel.log import Log, LoggedJob
@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
     from vcd.timetravel.differences import Difference
     from vcd.timetravel.figures import QueueFigures
-    from vcd.timetravel.overview import Glance, NodeUse, Overview, glances, overview
+    from vcd.timetravel.overview import Glance, NodeUse, Overview, PodLine, glances, overview, pods_on
     from vcd.timetravel.parallel import processors
     from vcd.timetravel.planning import PlanResult
+    from vcd.timetravel.remarks import remarks
     from vcd.timetravel.replay import Replayed, replay
+    from vcd.timetravel.shadow.comparison import SHADOW_KINDS, NoShadow, ShadowComparison, compare_shadow
     from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
     from vcd.timetravel.times import BadTime
     from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         summary,
         told_figures,
     )
+    from vcd.timetravel.whatif.onejob import JobWhatIf, job_whatif
     from vcd.timetravel.whatif.report import gate_report, html_report
     from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
     from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
@@ -78,10 +81,12 @@ _LATER = {
     "vcd.timetravel.bisect": "JobBisection WaitsBisection bisect_job bisect_waits",
     "vcd.timetravel.differences": "Difference",
     "vcd.timetravel.figures": "QueueFigures",
-    "vcd.timetravel.overview": "Glance NodeUse Overview glances overview",
+    "vcd.timetravel.overview": "Glance NodeUse Overview PodLine glances overview pods_on",
     "vcd.timetravel.parallel": "processors",
     "vcd.timetravel.planning": "PlanResult",
+    "vcd.timetravel.remarks": "remarks",
     "vcd.timetravel.replay": "Replayed replay",
+    "vcd.timetravel.shadow.comparison": "NoShadow SHADOW_KINDS ShadowComparison compare_shadow",
     "vcd.timetravel.timeline": "Ends SessionLine ends session_lines",
     "vcd.timetravel.times": "BadTime",
     "vcd.timetravel.whatif.compare": "Comparison Run Variant whatif",
@@ -92,6 +97,7 @@ _LATER = {
     "vcd.timetravel.whatif.gate": (
         "GateResult Gated GateError change_in_words gate judgement_in_words spread_in_words summary told_figures"
     ),
+    "vcd.timetravel.whatif.onejob": "JobWhatIf job_whatif",
     "vcd.timetravel.whatif.report": "gate_report html_report",
     "vcd.timetravel.whatif.submit": "RUNS eta eta_in_words submit",
     "vcd.timetravel.whatif.sweep": "Sweep sweep variants_of",

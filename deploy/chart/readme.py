@@ -1,7 +1,7 @@
 """Writes anew what the chart has from elsewhere: the table of values in README.md, and the custom resources.
 
-The table comes from values.yaml, where the comment before a value is its meaning; the custom resources are those of
-vcd/embedded/crds.
+The table comes from values.yaml, where the comment before a value is its meaning; the custom resources are those that
+the kustomization in vcd/embedded/crds lists, the admission policies those of components/validation.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import yaml
 
 CHART = Path(__file__).resolve().parent / "vcd"
 CRDS = CHART.parents[2] / "vcd" / "embedded" / "crds"
+POLICIES = CHART.parents[1] / "components" / "validation" / "policies.yaml"
 BEGIN, END = "<!-- begin: values -->", "<!-- end: values -->"
 
 
@@ -99,8 +100,9 @@ def main() -> int:
     folder = CHART / "charts" / "crds" / "crds"
     for path in folder.glob("*.yaml"):
         path.unlink()
-    for path in CRDS.glob("*.yaml"):
-        (folder / path.name).write_bytes(path.read_bytes())
+    for name in yaml.safe_load((CRDS / "Kustomization").read_text())["resources"]:
+        (folder / name).write_bytes((CRDS / name).read_bytes())
+    (CHART / "files" / "validation.yaml").write_bytes(POLICIES.read_bytes())
     return 0
 
 

@@ -40,8 +40,8 @@ async def test_waits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("job", "none"), 1, "no job default/none is in it"),
-        (("waits", "--queue", "none"), 1, "no job was in queue none"),
+        (("job", "none"), 2, "no job default/none is in it"),
+        (("waits", "--queue", "none"), 2, "no job was in queue none"),
         (("job",), 2, "Missing argument 'NAME'"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,8 @@ def test_check_reads_standard_input() -> None:
 def test_check_as_json(file: Path) -> None:
     file.write_text("actions: allocat\ntiers: [{plugins: [{name: gang}]}]")
     assert json.loads(run("check", file, "-o", "json").stdout) == {
+        "apiVersion": "vcd/v1",
+        "kind": "ConfigurationCheck",
         "file": str(file),
         "usable": False,
         "problems": [
@@ -180,13 +183,13 @@ def test_show_as_yaml_is_the_same_data_as_json(file: Path) -> None:
 
 
 def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("│┃ ").split("│")]
+    return re.split(r"\s{2,}", line.strip())
 
 
 def test_show_prints_flags_that_differ_from_the_default(file: Path) -> None:
     file.write_text(GOOD)
     rows = [cells(line) for line in run("show", file).stdout.splitlines()]
-    assert ["1", "gang", "enablePreemptable: false", "", "", ""] in [[*row, "", "", ""][:6] for row in rows]
+    assert ["1", "gang", "enablePreemptable: false"] in rows
 
 
 def test_show_prints_where_an_argument_is_from(file: Path) -> None:

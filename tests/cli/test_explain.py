@@ -46,7 +46,7 @@ def test_a_choice_is_told_below_the_bind(busy: Path) -> None:
 
 def test_json_has_the_episodes(busy: Path) -> None:
     printed = json.loads(run("pod", "large-2", "-n", "default", "--event-log", busy, "-o", "json").stdout)
-    assert (printed["kind"], printed["key"], printed["group"]) == ("pod", "default/large-2", "default/large")
+    assert (printed["of"], printed["key"], printed["group"]) == ("pod", "default/large-2", "default/large")
     assert [episode["what"] for episode in printed["episodes"]][:2] == ["created", "waited"]
     assert printed["episodes"][1]["waiting"][0]["detail"] == {"asks cpu": "35", "limit cpu": "32400m"}
 
@@ -72,10 +72,28 @@ def test_of_what_does_not_wait_it_is_told_when_it_started(busy: Path) -> None:
     assert f"{started.replace(' ', 'T')}" in story.replace(" ", "T")
 
 
-def test_an_unknown_job_exits_with_1(busy: Path) -> None:
+def test_an_unknown_job_exits_with_2(busy: Path) -> None:
     result = run("job", "none", "--event-log", busy)
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"Error: event log {busy}: no job default/none is in it\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("job", "lagre"), "default/lagre is in it; did you mean large?"),
+        (("job", "argle", "-n", "defalt"), "defalt/argle is in it; did you mean default/large, "),
+        (("pod", "lareg-0"), "is in it; did you mean large-0, large-4 or large-3?"),
+        (("queue", "samll"), "samll is in it; did you mean small?"),
+        (("order", "samll"), "has no queue samll; did you mean small?"),
+        (("eviction", "lareg"), "default/lareg is in it; did you mean large?"),
+        (("jbo", "large"), "'order'; did you mean job?"),
+        (("job", "large", "--chnage"), "Did you mean"),
+    ],
+)
+def test_a_mistyped_name_is_told_what_is_near(busy: Path, arguments: tuple[str, ...], meant: str) -> None:
+    result = run(*arguments, "--event-log", busy)
+    assert (result.exit_code, meant in result.stderr) == (2, True), result.stderr
 
 
 def test_a_missing_file_exits_with_2(tmp_path: Path) -> None:
@@ -175,11 +193,11 @@ def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...],
     [
         (("queue",), 2, "explain queue needs a name"),
         (("cluster", "small"), 2, "explain cluster takes no name"),
-        (("diff", "large@0", "third"), 1, "0 is no number of a session; they count from 1"),
-        (("queue", "nowhere"), 1, "default"),
-        (("session", "99"), 1, "99"),
-        (("order", "nowhere"), 1, "nowhere"),
-        (("eviction", "nobody"), 1, "nobody"),
+        (("diff", "large@0", "third"), 2, "0 is no number of a session; they count from 1"),
+        (("queue", "nowhere"), 2, "default"),
+        (("session", "99"), 2, "99"),
+        (("order", "nowhere"), 2, "nowhere"),
+        (("eviction", "nobody"), 2, "nobody"),
         (("pod", "large-0", "--change"), 2, "--change is for explain cluster and job"),
         (("job", "large", "--from", "2"), 2, "--from is for explain cluster and queue"),
         (("queue", "small", "--session", "2"), 2, "--session is for explain job and pod and session and order and"),
@@ -187,8 +205,8 @@ def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...],
         (("job", "large", "--at", "5m", "--session", "2"), 2, "--at and --session both say which session"),
         (("queue", "small", "--since", "5m", "--from", "2"), 2, "--since and --from both say which session"),
         (("job", "large", "--at", "noon"), 2, "'noon' is no time; write one such as 2026-01-31T05:12:00Z, 05:12 (in"),
-        (("order", "--at", "100d"), 1, "no session is at or before 2025-"),
-        (("queue", "small", "--since", "2027-01-01T00:00:00Z"), 1, "no session is at or after 2027-01-01"),
+        (("order", "--at", "100d"), 2, "no session is at or before 2025-"),
+        (("queue", "small", "--since", "2027-01-01T00:00:00Z"), 2, "no session is at or after 2027-01-01"),
     ],
 )
 def test_what_cannot_be_told_is_said_in_a_line(busy: Path, arguments: tuple[str, ...], code: int, words: str) -> None:

@@ -102,7 +102,7 @@ async def test_ls_shows_what_this_version_cannot_read(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "log.sqlite") as opened:
         await opened.append([noise(1, 9), leads(3)])
     first, second = lines(run("ls", opened.path, "-o", "json"))
-    assert (first["kind"], first["what"]) == ("Noise", "40 bytes")
+    assert (first["of"], first["what"]) == ("Noise", "40 bytes")
     assert second["what"] == "epoch=3 identity=replica leading=True"
 
 
@@ -161,7 +161,14 @@ async def test_export_writes_the_sessions_chosen(tmp_path: Path) -> None:
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 4)
     (written,) = lines(run("export", path, out, "--from", "3", "--to", "3", "-o", "json"))
-    assert written == {"file": str(out), "first": 16, "last": 21, "sessions": 1}
+    assert written == {
+        "apiVersion": "vcd/v1",
+        "kind": "WrittenLog",
+        "file": str(out),
+        "first": 16,
+        "last": 21,
+        "sessions": 1,
+    }
     assert verify(out).problems == []
 
 

@@ -51,6 +51,15 @@ def test_a_command_that_there_is_not_is_told() -> None:
     assert (result.exit_code, "No such command 'nothing'" in result.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"), [(("explian",), "explain"), (("log", "veryfy"), "verify"), (("bisect", "wait"), "waits")]
+)
+def test_a_mistyped_command_is_told_what_is_near(words: tuple[str, ...], meant: str) -> None:
+    result = run(*words)
+    said = f"Error: No such command {words[-1]!r}; did you mean {meant}?\n"
+    assert (result.exit_code, result.stderr.endswith(said)) == (2, True), result.stderr
+
+
 def test_help_imports_no_command() -> None:
     program = (
         "import sys\nfrom vcd.cli import main\n"

@@ -56,6 +56,8 @@ def file(tmp_path: Path) -> Path:
 def test_json_is_what_the_library_says(file: Path, conf: Path) -> None:
     result = vcd.plan(OBJECTS, CONF, dsl.NOW)
     assert as_json("-f", file, "--scheduler-conf", conf, *NOW) == {
+        "apiVersion": "vcd/v1",
+        "kind": "Plan",
         "binds": result.binds,
         "evictions": result.evictions,
         "ungated": result.ungated,

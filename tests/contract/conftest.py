@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from tests.contract.server import KUBECONFIG, Server, embedded, real
-
-OPENERS = {"embedded": embedded, "real": real}
+from tests.contract.server import KUBECONFIG, NODES, Server, embedded, real
 
 
-@pytest.fixture(params=["embedded", *(["real"] if os.environ.get(KUBECONFIG) else [])])
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
-    """A server with a namespace of the test's own."""
-    async with OPENERS[request.param]() as opened:
+    """A server with a namespace of the test's own; a real one is the environment's, or one of the tests' own."""
+    async with _opener(request) as opened:
         try:
             await opened.prepare()
             yield opened
         finally:
             await opened.clean()
+
+
+def _opener(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Server]:
+    if request.param == "embedded":
+        return embedded()
+    if given := os.environ.get(KUBECONFIG):
+        return real(given, nodes=os.environ.get(NODES) == "1")
+    return real(str(request.getfixturevalue("plane").kubeconfig("admin")), nodes=True)
 
 
 @pytest.fixture

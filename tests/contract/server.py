@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -180,7 +179,8 @@ class Server:
 
     async def until(self, kind: str, name: str, holds: Callable[[Obj], bool]) -> Obj:
         """An object, once it is there and the condition holds for it."""
-        async with self.watch(kind, fieldSelector=f"metadata.name={name}") as lines:
+        # from any version: asked for the newest, a server whose cache is behind answers with an error
+        async with self.watch(kind, fieldSelector=f"metadata.name={name}", resourceVersion="0") as lines:
             events = await lines.until(lambda event: event["type"] != "DELETED" and holds(event["object"]))
         found: Obj = events[-1]["object"]
         return found
@@ -238,10 +238,10 @@ async def embedded() -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def real() -> AsyncIterator[Server]:
-    """The server that the environment names."""
-    async with _opened(await connect(kubeconfig=os.environ[KUBECONFIG])) as server:
-        server.may_create_nodes = os.environ.get(NODES) == "1"
+async def real(kubeconfig: str, *, nodes: bool) -> AsyncIterator[Server]:
+    """The server of a kubeconfig; ``nodes``: whether the tests may have some of their own there."""
+    async with _opened(await connect(kubeconfig=kubeconfig)) as server:
+        server.may_create_nodes = nodes
         yield server
 
 

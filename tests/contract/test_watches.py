@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from tests.contract.server import SCHEDULER, Server, named
+from tests.contract.server import SCHEDULER, Obj, Server, named
 from tests.kube.scripted import Log, running, until
 from vcd.kube.client import MERGE_PATCH as MERGE
 from vcd.kube.client import ApiError
@@ -121,13 +121,19 @@ async def test_a_bound_pod_leaves_the_selection_of_pods_without_node(server: Ser
 
 
 async def test_bookmarks_carry_a_version_and_nothing_else(server: Server) -> None:
+    """Two seconds before the end a server sends one; a real one need not, and so nobody may wait for it."""
     start = await version(server)
-    # two seconds before the end a server sends one, however seldom it does it else
+    events: list[Obj] = []
     async with server.watch("Pod", resourceVersion=start, allowWatchBookmarks="true", timeoutSeconds=4) as lines:
-        (bookmark,) = await lines.until(lambda event: event["type"] == "BOOKMARK")
-    assert bookmark["object"]["kind"] == "Pod"
-    assert int(bookmark["object"]["metadata"]["resourceVersion"]) >= int(start)
-    assert "name" not in bookmark["object"]["metadata"]
+        await server.pod("a")
+        while (event := await lines.next()) is not None:
+            events.append(event)
+    assert events[0]["type"] == "ADDED"
+    assert len(events) > 1 or server.store is None
+    for bookmark in events[1:]:
+        assert (bookmark["type"], bookmark["object"]["kind"]) == ("BOOKMARK", "Pod")
+        assert int(bookmark["object"]["metadata"]["resourceVersion"]) >= int(start)
+        assert "name" not in bookmark["object"]["metadata"]
 
 
 async def test_a_watch_ends_after_its_timeout(server: Server) -> None:
@@ -140,7 +146,12 @@ async def test_initial_events_come_before_a_bookmark_or_are_refused(server: Serv
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     try:
         async with server.watch("Pod", **query) as lines:
-            events = await lines.until(lambda event: event["type"] == "BOOKMARK")
+            first = await lines.next()
+            assert first is not None
+            if first["type"] == "ERROR":  # its etcd is too old for that, which it tells within the watch
+                assert "the required storage feature RequestWatchProgress" in first["object"]["message"]
+                return
+            events = [first, *await lines.until(lambda event: event["type"] == "BOOKMARK")]
     except ApiError as error:
         assert (error.status, error.reason) == (422, "Invalid"), error  # the server has no WatchList
         return
@@ -151,8 +162,10 @@ async def test_initial_events_come_before_a_bookmark_or_are_refused(server: Serv
 async def test_a_watch_without_version_begins_with_what_there_is(server: Server) -> None:
     for name in "ab":
         await server.pod(name)
-    async with server.watch("Pod") as lines:
-        events = [await lines.next(), await lines.next()]
+    events: list[Obj | None] = [None]
+    while events[0] is None or events[0].get("object", {}).get("code") == 504:  # its cache is behind: come again
+        async with server.watch("Pod") as lines:
+            events = [await lines.next(), await lines.next()]
     assert sorted((event["type"], event["object"]["metadata"]["name"]) for event in events if event) == [
         ("ADDED", "a"), ("ADDED", "b")
     ]  # fmt: skip

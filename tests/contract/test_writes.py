@@ -24,13 +24,8 @@ def condition(type: str, status: str = "True") -> Obj:
 
 async def test_a_second_creation_conflicts(server: Server) -> None:
     await server.pod("a")
-    pod = await server.get("Pod", "a")
-    body = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "a"},
-        "spec": {"containers": pod["spec"]["containers"]},
-    }
+    containers = [{"name": "main", "image": "pause"}]
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": containers}}
     error = await server.refused("POST", server.path("Pod"), body)
     assert (error.status, error.reason) == (409, "AlreadyExists")
 
@@ -100,11 +95,11 @@ async def test_a_json_patch_whose_test_fails_changes_nothing(server: Server) -> 
 async def test_a_strategic_patch_merges_conditions_by_their_type(server: Server) -> None:
     await server.pod("a")
     status = server.path("Pod", "a", "status")
-    for type, value in (("Ready", "False"), ("DisruptionTarget", "True"), ("Ready", "True")):
+    for type, value in (("Ready", "False"), ("example.com/Contract", "True"), ("Ready", "True")):
         patch = {"status": {"conditions": [condition(type, value)]}}
         await server.call("PATCH", status, patch, STRATEGIC_PATCH)
     found = {each["type"]: each["status"] for each in (await server.get("Pod", "a"))["status"]["conditions"]}
-    assert (found["Ready"], found["DisruptionTarget"]) == ("True", "True")
+    assert (found["Ready"], found["example.com/Contract"]) == ("True", "True")
 
 
 async def test_a_patch_of_another_type_is_415(server: Server) -> None:

@@ -7,13 +7,13 @@ import errno
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import cast
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import NamedTuple, cast
 
 import aiohttp
 import pytest
 
-from vcd.daemon.http import CONNECTIONS, AddressError, Ports, endpoints
+from vcd.daemon.http import CONNECTIONS, AddressError, Probes, metrics_served, probes_answered
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, parse_options
 from vcd.daemon.security import Security
@@ -35,12 +35,34 @@ def plain() -> Security:
     return Security(options(), cast(KubeClient, None), lambda: None)
 
 
+class Ports(NamedTuple):
+    """Where it is listened; None for what is turned off."""
+
+    metrics: int | None
+    health: int | None
+
+
 @asynccontextmanager
-async def serving(
-    healthy: Callable[[], str | None] = well, ready: Callable[[], str | None] = well, metrics: Metrics | None = None
+async def endpoints(
+    chosen: Options,
+    healthy: Callable[[], str | None] = well,
+    ready: Callable[[], str | None] = well,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Ports]:
-    async with endpoints(options(), metrics or Metrics(), plain(), healthy, ready) as ports:
-        yield ports
+    """As the daemon serves them while it runs."""
+    probes = Probes()
+    async with (
+        probes_answered(chosen, probes) as health,
+        metrics_served(chosen, metrics or Metrics(), plain()) as port,
+    ):
+        with probes.of(healthy, ready):
+            yield Ports(port, health)
+
+
+def serving(
+    healthy: Callable[[], str | None] = well, ready: Callable[[], str | None] = well, metrics: Metrics | None = None
+) -> AbstractAsyncContextManager[Ports]:
+    return endpoints(options(), healthy, ready, metrics)
 
 
 def port_of(port: int | None) -> int:
@@ -101,6 +123,17 @@ async def test_who_is_not_ready_says_why() -> None:
         assert (await get(port_of(ports.health), "/healthz"))[0] == 200
 
 
+async def test_between_two_lives_of_a_replica_the_process_is_well_and_not_ready() -> None:
+    probes = Probes()
+    async with probes_answered(options(), probes) as port:
+        for _ in range(2):
+            assert (await get(port_of(port), "/healthz"))[:2] == (200, "ok")
+            assert (await get(port_of(port), "/readyz"))[:2] == (503, "the event log is read")
+            with probes.of(lambda: "stuck", well):
+                assert (await get(port_of(port), "/healthz"))[:2] == (503, "stuck")
+                assert (await get(port_of(port), "/readyz"))[0] == 200
+
+
 async def test_each_address_has_its_own_pages() -> None:
     async with serving() as ports:
         assert (await get(port_of(ports.health), "/metrics"))[0] == 404
@@ -111,7 +144,7 @@ async def test_each_address_has_its_own_pages() -> None:
     ("flag", "metrics", "health"), [("enable_metrics", False, True), ("enable_healthz", True, False)]
 )
 async def test_what_is_turned_off_is_not_served(flag: str, metrics: bool, health: bool) -> None:
-    async with endpoints(options(**{flag: "false"}), Metrics(), plain(), well, well) as ports:
+    async with endpoints(options(**{flag: "false"})) as ports:
         assert (ports.metrics is not None, ports.health is not None) == (metrics, health)
 
 
@@ -133,7 +166,7 @@ def taken() -> Iterator[int]:
 @pytest.mark.parametrize("flag", ["listen-address", "healthz-address"])
 async def test_an_address_in_use_is_named_with_its_flag(taken: int, flag: str) -> None:
     with pytest.raises(AddressError, match=f"^--{flag}=127.0.0.1:{taken}: address already in use") as raised:
-        async with endpoints(options(**{flag: f"127.0.0.1:{taken}"}), Metrics(), plain(), well, well):
+        async with endpoints(options(**{flag: f"127.0.0.1:{taken}"})):
             pass
     assert raised.value.errno == errno.EADDRINUSE
 
@@ -144,7 +177,7 @@ async def test_one_bad_address_leaves_the_other_free(taken: int) -> None:
         free = probe.getsockname()[1]
     chosen = options(listen_address=f"127.0.0.1:{free}", healthz_address=f"127.0.0.1:{taken}")
     with pytest.raises(AddressError):
-        async with endpoints(chosen, Metrics(), plain(), well, well):
+        async with endpoints(chosen):
             pass
     with socket.socket() as again:
         again.bind(("127.0.0.1", free))
@@ -152,7 +185,7 @@ async def test_one_bad_address_leaves_the_other_free(taken: int) -> None:
 
 async def test_a_host_that_is_not_ours_is_a_clear_error() -> None:
     with pytest.raises(AddressError, match=r"--listen-address=203\.0\.113\.1:0: "):
-        async with endpoints(options(listen_address="203.0.113.1:0"), Metrics(), plain(), well, well):
+        async with endpoints(options(listen_address="203.0.113.1:0")):
             pass
 
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from tests.kube.scripted import until
 from tests.serving.pairs import name_of, trusting, write_pair
 from tests.view.cluster import Roles, client_of
-from vcd.daemon.http import endpoints
+from vcd.daemon.http import metrics_served
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import parse_options
 from vcd.daemon.security import Security
@@ -36,9 +36,9 @@ def secured(client: KubeClient, refused: Callable[[], None] = lambda: None, **fl
 async def serving(security: Security) -> AsyncIterator[int]:
     """The port of the metrics."""
     options = parse_options({"listen-address": ["127.0.0.1:0"], "healthz-address": ["127.0.0.1:0"]})
-    async with endpoints(options, Metrics(), security, lambda: None, lambda: None) as ports:
-        assert ports.metrics is not None
-        yield ports.metrics
+    async with metrics_served(options, Metrics(), security) as port:
+        assert port is not None
+        yield port
 
 
 async def get(port: int, scheme: str = "http", token: str = "") -> tuple[int, str, aiohttp.ClientResponse]:

@@ -100,6 +100,7 @@ class TestFlags:
             ("--log-format=json", "log_format", "json"),
             ("--v=5", "verbosity", 5),
             ("--seed=9", "seed", 9),
+            ("--controllers=podgroup,queue", "controllers", ("podgroup", "queue")),
         ],
     )
     def test_are_read(self, argument: str, field: str, expected: object) -> None:
@@ -124,8 +125,9 @@ class TestFlags:
         assert options.settings() == Settings(("a",), "q", 7, ("zone:a",))
 
     def test_settings_come_back_from_the_log(self) -> None:
-        settings = parsed("--scheduler-name=a", "--scheduler-name=b", "--node-selector=zone:a,b:c").settings()
-        assert Settings.from_text(settings.as_text()) == settings
+        names = parsed("--scheduler-name=a", "--scheduler-name=b", "--node-selector=zone:a,b:c").settings()
+        acting = parsed("--controllers=podgroup,queue").settings()
+        assert [Settings.from_text(each.as_text()) for each in (names, acting)] == [names, acting]
 
 
 class TestWithoutEffect:
@@ -176,6 +178,8 @@ class TestErrors:
             (["--kube-api-burst=0"], "--kube-api-burst: must be at least 1"),
             (["--placements=-1"], "--placements: must be at least 1"),
             (["--seed=1.5"], "--seed: '1.5' is not an integer"),
+            (["--controllers=queue,podgroups"], "--controllers: 'podgroups' is not one of .*did you mean podgroup"),
+            (["--controllers=queue", "--shadow=true"], "--controllers: a shadow writes nothing; leave it out"),
             (["--log-format=jsn"], "--log-format: 'jsn' is not one of .*did you mean json"),
             (["--log-retention-size=10 GB"], "--log-retention-size: "),
             (["--log-retention-age=-1h"], "--log-retention-age: '-1h' is not"),
@@ -211,6 +215,11 @@ class TestErrors:
         words = str(raised.value)
         assert all(flag in words for flag in ("lease-duration", "renew-deadline", "--request-timeout"))
         assert "make it more than 15s" in words
+
+    def test_a_shadow_asks_for_no_lease_and_follows_nobody(self) -> None:
+        assert parse_options({"shadow": ["true"], "leader-elect-lease-duration": ["1s"]}).settings().shadow
+        with pytest.raises(OptionError, match="--shadow: a shadow has a log of its own"):
+            parse_options({"shadow": ["true"], "replicas-address": [":8444"]})
 
     def test_without_election_the_lease_does_not_matter(self) -> None:
         assert parsed("--request-timeout=1m", "--leader-elect=false").request_timeout == 60.0
@@ -255,3 +264,36 @@ class TestArgumentsAsGoTakesThem:
 def test_options_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Options().seed = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("given", "age", "size"),
+    [
+        ((), 30 * 24 * 3600 * 10**9, None),
+        (("36h",), 36 * 3600 * 10**9, None),
+        (("200Gi",), None, 200 * 2**30),
+        (("90d,1.5Ti",), 90 * 24 * 3600 * 10**9, 3 * 2**39),
+        (("0",), None, None),
+    ],
+)
+def test_what_an_archive_keeps_is_an_age_or_a_size_or_both(
+    given: tuple[str, ...], age: int | None, size: int | None
+) -> None:
+    options = parse_options({"archive-keep": given} if given else {})
+    assert (options.archive_age, options.archive_size) == (age, size)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"archive-keep": ["a month"]}, "--archive-keep: 'a month' is no age such as 30d, and no size such as 200Gi"),
+        ({"archive-keep": ["30d,40d"]}, "--archive-keep: give one age, one size, or one of each"),
+        ({"archive": ["gs://logs"]}, "--archive: archive gs://logs: it is no directory, and no s3://BUCKET/PREFIX"),
+        ({"archive": ["s3://"]}, "--archive: archive s3://: write it as s3://BUCKET or s3://BUCKET/PREFIX"),
+        ({"archive": ["/archive"], "shadow": ["true"]}, "--archive: a shadow's log is not shipped; leave it out"),
+        ({"archive-every": ["0s"]}, "--archive-every: must be more than 0"),
+    ],
+)
+def test_an_archive_that_cannot_be_is_refused(given: dict[str, list[str]], told: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(told)):
+        parse_options(given)

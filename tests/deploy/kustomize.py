@@ -1,6 +1,7 @@
 """What `kubectl kustomize` makes of deploy/, in Python, so that the manifests can be checked without kubectl.
 
-Knows what these kustomizations use - resources, components, strategic merge patches - and refuses all else.
+Knows what these kustomizations use - resources, components, strategic merge patches, a JSON patch that may change the
+kind - and refuses all else.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 import yaml
 
 Manifest = dict[str, Any]
@@ -56,7 +58,10 @@ def apply(folder: Path, manifests: dict[Key, Manifest]) -> None:
     for name in kustomization.get("components", []):
         apply(folder / name, manifests)
     for entry in kustomization.get("patches", []):
-        patch_with(folder / entry["path"], manifests)
+        if "target" in entry:
+            json_patch_with(folder / entry["path"], entry["target"], manifests)
+        else:
+            patch_with(folder / entry["path"], manifests)
 
 
 def documents(path: Path) -> list[Manifest]:
@@ -75,6 +80,13 @@ def patch_with(path: Path, manifests: dict[Key, Manifest]) -> None:
             manifests[key(patch)] = merged(manifests[key(patch)], patch)
 
 
+def json_patch_with(path: Path, target: Manifest, manifests: dict[Key, Manifest]) -> None:
+    """Apply the JSON patch in `path` to the one manifest of a kind and name; what it makes may be of another kind."""
+    (found,) = [each for each in manifests if (each[0], each[2]) == (target["kind"], target["name"])]
+    made = jsonpatch.apply_patch(manifests.pop(found), yaml.safe_load(path.read_text()))
+    manifests[key(made)] = made
+
+
 def merged(base: Any, patch: Any) -> Any:
     """Strategic merge: mappings by key (null removes), lists of named things by name (the patch's first),
     all else replaced."""
@@ -86,7 +98,10 @@ def merged(base: Any, patch: Any) -> Any:
         return result
     if has_names(base) and has_names(patch):
         old = {item["name"]: item for item in base}
-        return [merged(old.pop(item["name"], {}), item) for item in patch] + list(old.values())
+        gone = [old.pop(item["name"]) for item in patch if item.get("$patch") == "delete"]
+        kept = [item for item in patch if "$patch" not in item]
+        assert len(gone) + len(kept) == len(patch)
+        return [merged(old.pop(item["name"], {}), item) for item in kept] + list(old.values())
     return copy.deepcopy(patch)
 
 

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.deploy.test_manifests import BASE, CRDS, DEPLOY, REPLACE, STANDALONE, one, pod_of, render
+from tests.deploy.test_manifests import BASE, CRDS, DEPLOY, INSTALLED, REPLACE, SHADOW, STANDALONE, one, pod_of, render
 from vcd.model.version import __version__
 
 CHART = DEPLOY / "chart" / "vcd"
@@ -77,7 +77,13 @@ def test_its_description_is_the_projects() -> None:
 
 def test_its_custom_resources_are_the_packages() -> None:
     shipped = {path.name: path.read_text() for path in (CHART / "charts" / "crds" / "crds").iterdir()}
-    assert shipped == {path.name: path.read_text() for path in CRDS.glob("*.yaml")}, "make chart"
+    assert shipped == {name: (CRDS / name).read_text() for name in INSTALLED}, "make chart"
+
+
+def test_its_admission_policies_are_the_components() -> None:
+    policies = (DEPLOY / "components" / "validation" / "policies.yaml").read_text()
+    assert (CHART / "files" / "validation.yaml").read_text() == policies, "make chart"
+    assert policies.count("['volcano']") == 1  # what the chart puts its scheduler's name in the place of
 
 
 def test_the_readme_has_the_table_of_the_values() -> None:
@@ -130,7 +136,7 @@ def test_the_schema_takes_the_examples(path: Path) -> None:
 
 
 def test_there_is_an_example_for_each_overlay() -> None:
-    assert {path.stem for path in EXAMPLES} == {REPLACE.name, STANDALONE.name}
+    assert {path.stem for path in EXAMPLES} == {REPLACE.name, SHADOW.name, STANDALONE.name}
 
 
 @pytest.mark.parametrize(
@@ -145,6 +151,7 @@ def test_there_is_an_example_for_each_overlay() -> None:
         ({"eventLog": {"storage": {"size": "20 GB"}}}, "eventLog.storage.size: '20 GB' does not match"),
         ({"eventLog": {"storage": {"accessModes": ["ReadWriteMany"]}}}, "eventLog.storage.accessModes.0: 'ReadWriteM"),
         ({"eventLog": {"retention": {"age": "a week"}}}, "eventLog.retention.age: 'a week' does not match"),
+        ({"eventLog": {"archive": {"to": "gs://logs"}}}, "eventLog.archive.to: 'gs://logs' does not match"),
         ({"image": {"digest": "sha256:12"}}, "image.digest: 'sha256:12' does not match"),
         ({"image": {"pullSecrets": ["mine"]}}, "image.pullSecrets.0: 'mine' is not of type 'object'"),
         ({"scheduler": {"extraArgs": ["seed=1"]}}, "scheduler.extraArgs.0: 'seed=1' does not match"),

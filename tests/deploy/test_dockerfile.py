@@ -50,14 +50,24 @@ def container() -> dict[str, object]:
     return dict(found)
 
 
-def test_the_bases_are_slim_and_of_a_stated_version() -> None:
-    assert all(re.fullmatch(r"python:3\.\d+-slim-\w+", arguments.split()[0]) for arguments in all_steps("FROM"))
+def test_the_bases_are_one_slim_image_pinned_by_its_digest() -> None:
+    bases = {arguments.split()[0] for arguments in all_steps("FROM")} - {"build", "scratch"}
+    (base,) = bases
+    assert re.fullmatch(r"python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
 
 
-def test_the_image_has_another_stage_than_the_build() -> None:
-    copied = [arguments for arguments in all_steps("COPY") if "--from=" in arguments]
-    assert len(stages()) == 2
-    assert copied == ["--from=build /opt/vcd /opt/vcd"]
+def test_the_image_has_of_other_stages_the_environment_and_what_is_in_it() -> None:
+    copied = [step.arguments for step in stages()[-1] if step.instruction == "COPY"]
+    listed = "--from=listing /dist/vcd.cdx.json /usr/share/doc/vcd/sbom.cdx.json"
+    assert copied == ["--from=build /opt/vcd /opt/vcd", listed]
+
+
+def test_a_stage_writes_what_the_environment_holds() -> None:
+    (listing,) = (stage for stage in stages() if stage[0].arguments == "build AS listing")
+    assert "cyclonedx-py environment" in listing[-1].arguments
+    assert listing[-1].arguments.endswith("-o /dist/vcd.cdx.json /opt/vcd/bin/python")
+    (sbom,) = (stage for stage in stages() if stage[0].arguments == "scratch AS sbom")
+    assert [step.arguments for step in sbom] == ["scratch AS sbom", "--from=listing /dist/vcd.cdx.json /"]
 
 
 def test_it_runs_as_the_deployments_user() -> None:
@@ -98,8 +108,9 @@ def test_dependencies_are_the_locked_ones() -> None:
     installs = [
         command for run in all_steps("RUN") for command in run.split("&&") if re.search(r"/pip\b.* install\b", command)
     ]
-    assert len(installs) == 2
-    assert all("-c constraints.txt" in command and "--no-cache-dir" in command for command in installs)
+    assert len(installs) == 3
+    locks = [re.search(r" -c (\S+) ", command) for command in installs if "--no-cache-dir" in command]
+    assert [lock and lock[1] for lock in locks] == ["constraints.txt", "constraints.txt", "sbom.txt"]
 
 
 @pytest.mark.parametrize("word", ["ADD", "curl", "wget", "sudo", "apt-get", "--index-url", "--extra-index-url"])

@@ -23,7 +23,9 @@ from tests.deploy.test_manifests import (
     CRDS,
     NAMESPACE,
     REPLACE,
+    REVIEWS,
     SCHEMAS,
+    SHADOW,
     STANDALONE,
     let_through,
     one,
@@ -42,10 +44,12 @@ OLDEST, NEWEST = "1.25.0", "1.37.0"
 NETWORK = {"networkPolicy": {"enabled": True}}
 PAGE = {"page": {"enabled": True}}
 MONITOR = {"metrics": {"serviceMonitor": {"enabled": True}}}
-SHARED = {"eventLog": {"shared": True}}
+APART = {"eventLog": {"shared": False}}
 PERSISTENT = {"eventLog": {"storage": {"type": "persistent", "storageClassName": "local"}}}
+KEPT = {"eventLog": {"storage": {"type": "persistent"}}}
 EPHEMERAL = {"eventLog": {"storage": {"type": "ephemeral"}}}
 REPLACING = yaml.safe_load((CHART / "examples" / "replace-vc-scheduler.yaml").read_text())
+SHADOWING = yaml.safe_load((CHART / "examples" / "shadow.yaml").read_text())
 ALONE = yaml.safe_load((CHART / "examples" / "standalone.yaml").read_text())
 EVERYTHING = {
     "fullnameOverride": "night-shift",
@@ -62,7 +66,10 @@ EVERYTHING = {
         "extraArgs": ["--node-selector=zone:a,zone:b", "--scheduler-name=day", "--seed=7"],
     },
     "leaderElection": {"name": "night", "namespace": "leases"},
-    "eventLog": {"shared": True, "retention": {"age": "14d", "size": "15Gi"}},
+    "eventLog": {
+        "retention": {"age": "14d", "size": "15Gi"},
+        "archive": {"to": "s3://logs/night", "every": "90s", "keep": "90d,500Gi"},
+    },
     **PAGE,
     "metrics": {
         "service": {"port": 9090},
@@ -99,6 +106,7 @@ EVERYTHING = {
 MATRIX: dict[str, dict[str, Any]] = {
     "defaults": {},
     "replace-vc-scheduler": REPLACING,
+    "shadow": SHADOWING,
     "standalone": ALONE,
     "persistent": PERSISTENT,
     "ephemeral": EPHEMERAL,
@@ -191,16 +199,20 @@ MONITORED = {("ServiceMonitor", NAMESPACE, "vcd-scheduler")}
 OWN_NAMESPACE = {("Namespace", "", NAMESPACE)}
 
 
-def test_the_defaults_are_the_base(template: Template) -> None:
-    assert_same(template(), render(BASE), lacks=MONITORED)
+def test_the_defaults_are_the_base_with_one_log(template: Template, tmp_path: Path) -> None:
+    assert_same(template(), render(overlay_of(tmp_path, "one-log")), lacks=MONITORED)
 
 
-def test_with_a_service_monitor_nothing_of_the_base_is_left_out(template: Template) -> None:
-    assert_same(template(MONITOR), render(BASE), lacks=set())
+def test_with_a_log_of_each_replica_they_are_the_base(template: Template) -> None:
+    assert_same(template({**MONITOR, **APART}), render(BASE), lacks=set())
 
 
 def test_in_vc_schedulers_place_it_is_the_overlay(template: Template) -> None:
     assert_same(template({**REPLACING, **MONITOR}), render(REPLACE), lacks=set())
+
+
+def test_as_a_shadow_it_is_the_overlay(template: Template) -> None:
+    assert_same(template({**SHADOWING, **MONITOR}), render(SHADOW), lacks=set())
 
 
 def test_without_volcano_it_is_the_overlay(template: Template) -> None:
@@ -210,12 +222,19 @@ def test_without_volcano_it_is_the_overlay(template: Template) -> None:
 @pytest.mark.parametrize(
     ("values", "components"),
     [
-        (EPHEMERAL, ["log-on-claims"]),
-        (PAGE, ["page-for-token-holders"]),
-        (SHARED, ["one-log"]),
-        ({**PAGE, **NETWORK, **SHARED}, ["page-for-token-holders", "network-policy", "one-log"]),
+        (EPHEMERAL, ["one-log", "log-on-claims"]),
+        (KEPT, ["one-log", "statefulset"]),
+        ({**KEPT, "eventLog": {**KEPT["eventLog"], **APART["eventLog"]}}, ["statefulset"]),
+        (PAGE, ["one-log", "page-for-token-holders"]),
+        ({**PAGE, **NETWORK}, ["page-for-token-holders", "network-policy", "one-log"]),
     ],
-    ids=["log-on-claims", "page-for-token-holders", "one-log", "network-policy"],
+    ids=[
+        "log-on-claims",
+        "statefulset",
+        "statefulset with a log of each",
+        "page-for-token-holders",
+        "network-policy",
+    ],
 )
 def test_a_value_does_what_a_component_does(
     template: Template, values: dict[str, Any], components: list[str], tmp_path: Path
@@ -224,7 +243,7 @@ def test_a_value_does_what_a_component_does(
 
 
 def test_a_difference_in_an_object_is_found(template: Template) -> None:
-    found = template({**MONITOR, "resources": {"limits": {"memory": "3Gi"}}})
+    found = template({**MONITOR, **APART, "resources": {"limits": {"memory": "3Gi"}}})
     with pytest.raises(AssertionError, match="Deployment"):
         assert_same(found, render(BASE), lacks=set())
 
@@ -255,6 +274,8 @@ def queue_schema() -> jsonschema.Draft7Validator:
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @CASES
 def test_every_object_is_valid(template: Template, values: dict[str, Any], version: str) -> None:
+    if version == OLDEST:
+        values = {**values, "validation": {"enabled": False}}  # which it does not have
     assert list(invalid(template(values, "--include-crds", version=version), version)) == []
 
 
@@ -315,6 +336,9 @@ def test_vcd_takes_its_command_line_and_may_take_the_lease(template: Template, v
     found = template(values, namespace="batch")
     options = options_in(found, "batch")
     election = VALUES["leaderElection"] | values.get("leaderElection", {})
+    if options.shadow:
+        assert not [one for one in found.values() if one["kind"] == "Role" and "leases" in str(one["rules"])]
+        return
     assert options.leader_elect is election["enabled"]
     if not options.leader_elect or values.get("rbac") == {"create": False}:
         return
@@ -333,6 +357,8 @@ def test_what_is_given_reaches_vcd(template: Template) -> None:
     assert (options.kube_api_qps, options.kube_api_burst) == (2000000, 3000000)
     assert (options.schedule_period, options.verbosity, options.seed) == (0.5, -1, 7)
     assert (options.retention_age, options.retention_size) == (14 * 24 * 3600 * 10**9, 15 * 2**30)
+    assert (options.archive, options.archive_every) == ("s3://logs/night", 90)
+    assert (options.archive_age, options.archive_size) == (90 * 24 * 3600 * 10**9, 500 * 2**30)
     assert (options.view_address, options.log_format) == (":8090", "json")
 
 
@@ -341,7 +367,7 @@ def test_what_is_given_reaches_the_pods(template: Template) -> None:
     spec, (container,) = pod["spec"], pod["spec"]["containers"]
     for field in ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "priorityClassName"):
         assert spec[field] == EVERYTHING[field], field
-    assert pod["metadata"]["annotations"] == EVERYTHING["podAnnotations"]
+    assert pod["metadata"]["annotations"] == {"vcd.volcano.sh/reader": "vcd-reader", **EVERYTHING["podAnnotations"]}
     assert pod["metadata"]["labels"]["example.com/team"] == "batch"
     assert container["image"] == f"vcd@sha256:{'0f' * 32}"
     assert (container["imagePullPolicy"], spec["imagePullSecrets"]) == ("Always", [{"name": "mine"}])
@@ -389,7 +415,7 @@ def test_without_metrics_nothing_of_them_is_served(template: Template) -> None:
     found = template({"metrics": {"enabled": False, "serviceMonitor": {"enabled": True}}, **NETWORK})
     assert not {"Service", "ServiceMonitor"} & {kind for kind, _, _ in found}
     assert options_in(found, NAMESPACE).enable_metrics is False
-    assert let_through(one(found, "NetworkPolicy"), "ingress") == [(11251, "TCP")]
+    assert let_through(one(found, "NetworkPolicy"), "ingress") == [(11251, "TCP"), (8444, "TCP")]
 
 
 def test_the_network_policy_can_be_narrowed(template: Template) -> None:
@@ -420,9 +446,8 @@ def test_the_roles_that_vcd_prints_can_be_given(template: Template) -> None:
     assert {each["kind"] for each in roles} == {"Role", "ClusterRole"}
     given = [{**each["metadata"], "rules": each["rules"]} for each in roles]
     found = template({"rbac": {"extraRoles": given}}).values()
-    assert grants(found, "vcd-scheduler", NAMESPACE) == grants(
-        [*render(BASE).values(), *printed], "vcd-scheduler", NAMESPACE
-    )
+    expected = grants([*render(BASE).values(), *printed], "vcd-scheduler", NAMESPACE) | REVIEWS
+    assert grants(found, "vcd-scheduler", NAMESPACE) == expected
 
 
 def test_the_page_can_be_read_by_who_gets_the_role(template: Template) -> None:
@@ -447,10 +472,7 @@ def test_the_page_can_be_read_by_who_gets_the_role(template: Template) -> None:
             {"leaderElection": {"enabled": False}, "replicas": 1},
             "leaderElection.enabled: without it two pods may never run; set strategy.type to Recreate",
         ),
-        (
-            {"leaderElection": {"enabled": False}, **SHARED, "replicas": 1},
-            "eventLog.shared: needs leaderElection.enabled",
-        ),
+        ({"scheduler": {"shadow": True}}, "scheduler.shadow: a second replica would be another shadow"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name: must be given, since serviceAccount.create"),
         ({"scheduler": {"configuration": "actions: ["}}, "scheduler.configuration: error converting YAML"),
     ],
@@ -462,6 +484,32 @@ def test_bad_values_are_refused_with_a_message(
     done = run("template", "vcd", str(CHART), "--kube-version", NEWEST, values=values)
     assert done.returncode != 0
     assert message in done.stderr.replace("\n", " ")
+
+
+def test_the_admission_policies_are_of_the_scheduler_that_is_named(template: Template) -> None:
+    found = template({"validation": {"enabled": True}, "scheduler": {"name": "night"}})
+    (condition,) = found["ValidatingAdmissionPolicy", "", "vcd-scheduler-pods"]["spec"]["matchConditions"]
+    assert condition["expression"].startswith("object.spec.schedulerName in ['night']")
+
+
+def test_admission_policies_are_refused_where_they_are_not_known(
+    run: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = run("template", "vcd", str(CHART), "--kube-version", "1.29.9", values={"validation": {"enabled": True}})
+    assert "validation.enabled: needs Kubernetes 1.30 or later" in done.stderr
+
+
+@pytest.mark.parametrize("controller", ["podgroup", "queue"])
+def test_each_controller_takes_its_own_rights(template: Template, controller: str) -> None:
+    def granted(*controllers: str) -> set[Grant]:
+        found = template({"scheduler": {"controllers": list(controllers)}}).values()
+        return grants(found, "vcd-scheduler", NAMESPACE)
+
+    added = {(grant.verb, grant.resource) for grant in granted(controller) - granted()}
+    assert (("patch", "queues") in added, ("create", "podgroups") in added) == (
+        controller == "queue",
+        controller == "podgroup",
+    )
 
 
 def test_a_kubernetes_that_is_too_old_is_refused(run: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.deploy.kustomize import Key, key, render
 from tests.deploy.programs import go_tool
 from tests.deploy.test_chart import CHART
-from tests.deploy.test_manifests import BASE, CRDS, NAMESPACE
+from tests.deploy.test_manifests import INSTALLED, NAMESPACE, REPLACE
 from vcd.embedded.server import ApiServer
 from vcd.embedded.store import Store
 
@@ -22,7 +22,8 @@ DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 MANAGER = "app.kubernetes.io/managed-by"
 QUEUES = "queues.scheduling.volcano.sh"
 REPLACING = ("--values", str(CHART / "examples" / "replace-vc-scheduler.yaml"))
-ALONE = ("--values", str(CHART / "examples" / "standalone.yaml"))
+# The embedded server has no admission policies.
+ALONE = ("--values", str(CHART / "examples" / "standalone.yaml"), "--set", "validation.enabled=false")
 RESOURCES = (
     "serviceaccounts",
     "configmaps",
@@ -87,7 +88,7 @@ async def helm(tmp_path: Path) -> AsyncIterator[Helm]:
 
 async def test_in_a_volcano_installation(helm: Helm) -> None:
     await helm.install(*REPLACING)
-    expected = {where for where in render(BASE) if where[0] not in {"ServiceMonitor", "ConfigMap"}}
+    expected = {where for where in render(REPLACE) if where[0] not in {"ServiceMonitor", "ConfigMap"}}
     assert helm.objects() == expected
     assert "--leader-elect-resource-namespace=volcano-system" in helm.container()["args"]
 
@@ -96,7 +97,7 @@ async def test_a_queue_of_ones_own_comes_with_the_custom_resources(helm: Helm) -
     helm.without_volcano()
     await helm.install(*ALONE, "--set", "defaultQueue.create=true,defaultQueue.spec.weight=3")
     there = {each["metadata"]["name"] for each in helm.store.list(DEFINITIONS)}
-    assert there == {".".join(reversed(path.stem.split("_"))) for path in CRDS.glob("*.yaml")}
+    assert there == {".".join(reversed(name.removesuffix(".yaml").split("_"))) for name in INSTALLED}
     assert helm.store.get(QUEUES, None, "default")["spec"]["weight"] == 3
 
 
@@ -113,7 +114,7 @@ async def test_an_upgrade_changes_what_is_there(helm: Helm) -> None:
     added = {("ClusterRole", "", "vcd-scheduler-page"), ("ClusterRoleBinding", "", "vcd-scheduler-page")}
     assert helm.objects() == before | added | {("ClusterRole", "", "vcd-page-reader")}
     assert helm.container()["image"] == "vcd:new"
-    assert {port["name"] for port in helm.container()["ports"]} == {"metrics", "healthz", "page"}
+    assert {port["name"] for port in helm.container()["ports"]} == {"metrics", "healthz", "page", "log"}
 
 
 async def test_an_uninstallation_leaves_custom_resources_and_the_queue(helm: Helm) -> None:
@@ -121,7 +122,7 @@ async def test_an_uninstallation_leaves_custom_resources_and_the_queue(helm: Hel
     await helm.install(*ALONE, "--set", "defaultQueue.create=true")
     await helm.run("uninstall", "vcd")
     assert helm.objects() == {("Queue", "", "default")}
-    assert len(helm.store.list(DEFINITIONS)) == len(list(CRDS.glob("*.yaml")))
+    assert len(helm.store.list(DEFINITIONS)) == len(INSTALLED)
 
 
 async def test_the_notes_say_what_to_look_at(helm: Helm) -> None:

@@ -15,7 +15,7 @@ import yaml
 from tests.deploy.kustomize import Key, Manifest, key, render
 from tests.deploy.programs import go_tool, options_in
 from tests.deploy.rbac import Grant, allows, grants
-from tests.deploy.test_manifests import BASE, DEPLOY, NAMESPACE, REPLACE, STANDALONE, names, overlay_of
+from tests.deploy.test_manifests import BASE, DEPLOY, NAMESPACE, REPLACE, SHADOW, STANDALONE, names, overlay_of
 from tests.deploy.test_ports import INGRESS
 
 pytestmark = pytest.mark.external
@@ -58,7 +58,7 @@ def test_the_base_renders(kubectl: str) -> None:
     assert kustomized(kubectl, BASE) == render(BASE)
 
 
-@pytest.mark.parametrize("folder", [BASE, REPLACE, STANDALONE], ids=names)
+@pytest.mark.parametrize("folder", [BASE, REPLACE, STANDALONE, SHADOW], ids=names)
 def test_an_overlay_renders(kustomize: str, folder: Path) -> None:
     assert built(kustomize, folder) == render(folder)
 
@@ -71,7 +71,7 @@ def test_the_page_behind_an_ingress_renders(kustomize: str) -> None:
     "component",
     [
         *("log-on-claims", "metrics-for-token-holders", "network-policy", "one-log", "page-for-token-holders"),
-        "without-servicemonitor",
+        *("statefulset", "without-servicemonitor"),
     ],
 )
 def test_a_component_changes_the_base(kustomize: str, component: str, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_component_changes_the_base(kustomize: str, component: str, tmp_path: 
     assert built(kustomize, overlay) == render(overlay)
 
 
-COMPONENTS = (*("log-on-claims", "metrics-for-token-holders", "network-policy", "one-log", "page-for-token-holders"),)
+COMPONENTS = ("log-on-claims", "metrics-for-token-holders", "network-policy", "page-for-token-holders")
 
 
 def moved(kustomize: str, folder: Path, **fields: Any) -> dict[Key, Manifest]:

@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.kustomize import Key, Manifest, kustomization_file, render
+from tests.deploy.kustomize import Key, Manifest, render
 from tests.deploy.rbac import Grant, allows, grants
 from tests.deploy.schema import problems
+from vcd.daemon.options import CONTROLLERS
 from vcd.model.kinds import KINDS, Kind
 from vcd.scheduling.framework.arguments import read_arguments
 from vcd.scheduling.framework.registry import ALWAYS_READ, actions, plugins
@@ -20,14 +22,19 @@ from vcd.view.sight import PAGE
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CRDS = ROOT / "vcd" / "embedded" / "crds"
+POLICY = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+INSTALLED = yaml.safe_load((CRDS / "Kustomization").read_text())["resources"]
+"""The files of the custom resources that a cluster without Volcano gets."""
 NAMESPACE = "volcano-system"
 SCHEMAS = yaml.safe_load(Path(__file__).with_name("schemas.yaml").read_text())
 
 BASE = DEPLOY / "base"
 REPLACE = DEPLOY / "overlays" / "replace-vc-scheduler"
 STANDALONE = DEPLOY / "overlays" / "standalone"
+SHADOW = DEPLOY / "overlays" / "shadow"
 WITHOUT_CRDS = [BASE, REPLACE]
-ALL = [BASE, REPLACE, STANDALONE]
+REPLICATED = [BASE, REPLACE, STANDALONE]
+ALL = [*REPLICATED, SHADOW]
 
 # The arguments that Volcano's chart gives vc-scheduler with leader election on, without its trailing "2>&1",
 # which is for a shell that no container has.
@@ -103,6 +110,23 @@ def pod_of(manifests: dict[Key, Manifest]) -> Any:
     return one(manifests, "Deployment")["spec"]["template"]
 
 
+FOLLOWED = {
+    ("ServiceAccount", NAMESPACE, "vcd-reader"),
+    ("Role", NAMESPACE, "vcd-operator"),
+    *(
+        (kind, "", name)
+        for kind in ("ClusterRole", "ClusterRoleBinding")
+        for name in ("vcd-scheduler-log", "vcd-log-reader")
+    ),
+}
+"""What comes with one log for all replicas."""
+REVIEWS = {
+    Grant("create", "authentication.k8s.io", "tokenreviews", "", ""),
+    Grant("create", "authorization.k8s.io", "subjectaccessreviews", "", ""),
+}
+"""By which a replica judges who follows its log."""
+
+
 def granted(folder: Path) -> set[Grant]:
     return grants(render(folder).values(), "vcd-scheduler", NAMESPACE)
 
@@ -133,7 +157,8 @@ def test_the_check_of_fields_finds_a_misspelt_one() -> None:
 def test_everything_namespaced_is_in_volcanos_namespace(folder: Path) -> None:
     reading = {key for key in render(folder) if key[0] in {"Role", "RoleBinding"}}
     assert {namespace for _, namespace, _ in render(folder).keys() - reading} == {"", NAMESPACE}
-    assert {namespace for _, namespace, _ in reading} == {NAMESPACE, "kube-system"}
+    lease = set() if folder == SHADOW else {NAMESPACE}
+    assert {namespace for _, namespace, _ in reading} == lease | {"kube-system"}
 
 
 @pytest.mark.parametrize("folder", ALL, ids=names)
@@ -142,7 +167,7 @@ def test_selectors_meet_the_pods_and_the_service(folder: Path) -> None:
     labels = pod_of(manifests)["metadata"]["labels"].items()
     selectors = [
         one(manifests, "Deployment")["spec"]["selector"]["matchLabels"],
-        one(manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        *(m["spec"]["selector"]["matchLabels"] for m in manifests.values() if m["kind"] == "PodDisruptionBudget"),
         one(manifests, "Service")["spec"]["selector"],
     ]
     assert all(selector.items() <= labels for selector in selectors)
@@ -177,7 +202,7 @@ def test_mounts_have_their_volumes_and_the_log_is_on_one(folder: Path) -> None:
     assert Path(log.removeprefix("--event-log=")).parent == Path(mounts["event-log"])
 
 
-@pytest.mark.parametrize("folder", ALL, ids=names)
+@pytest.mark.parametrize("folder", REPLICATED, ids=names)
 def test_two_replicas_keep_apart_and_one_survives_a_drain(folder: Path) -> None:
     manifests = render(folder)
     assert one(manifests, "Deployment")["spec"]["replicas"] == 2
@@ -230,8 +255,15 @@ def test_the_lease_is_in_the_pods_namespace(folder: Path) -> None:
     assert container["args"] == [
         expected if argument.startswith("--leader-elect-resource-namespace=") else argument for argument in CHART_ARGS
     ]
-    source = {"fieldRef": {"fieldPath": "metadata.namespace"}}
-    assert container["env"] == [{"name": "POD_NAMESPACE", "valueFrom": source}]
+    named = (("POD_NAMESPACE", "metadata.namespace"), ("POD_NAME", "metadata.name"))
+    given = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in named]
+    configmap = {"name": "VCD_SCHEDULER_CONFIGMAP", "value": "vcd-scheduler-configmap"}
+    acting = {"name": "VCD_CONTROLLERS", "value": ",".join(CONTROLLERS)}
+    expected_env = [*given, configmap, *([acting] if folder == STANDALONE else [])]
+    of_the_log = {"POD_IP", "VCD_REPLICAS_ADDRESS", "VCD_REPLICAS_TOKEN_FILE"} if folder == STANDALONE else set()
+    found = [each for each in container["env"] if each["name"] not in of_the_log]
+    assert sorted(found, key=str) == sorted(expected_env, key=str)
+    assert of_the_log <= {each["name"] for each in container["env"]}
 
 
 def test_in_vc_schedulers_place_the_arguments_are_the_charts() -> None:
@@ -247,7 +279,8 @@ def test_in_vc_schedulers_place_its_configmap_is_read_and_none_is_shipped() -> N
 
 
 def test_in_vc_schedulers_place_nothing_of_volcanos_is_overwritten() -> None:
-    assert {name for _, _, name in render(REPLACE)} == {"vcd-scheduler", "vcd-scheduler-vgpu"}
+    followed = {name for _, _, name in FOLLOWED}
+    assert {name for _, _, name in render(REPLACE)} == {"vcd-scheduler", "vcd-scheduler-vgpu"} | followed
 
 
 def test_the_values_for_volcanos_chart_leave_vc_scheduler_without_pods() -> None:
@@ -265,6 +298,25 @@ def test_the_log_can_be_put_on_a_claim_of_each_pod(tmp_path: Path) -> None:
     assert set(volume) == {"name", "ephemeral"}
     found = list(problems(volume, SCHEMAS["definitions"]["volume"], SCHEMAS["definitions"]))
     assert found == []
+
+
+@pytest.mark.parametrize("before", [(), ("one-log", "page-for-token-holders")], ids=["alone", "with others"])
+def test_the_log_can_be_put_on_a_claim_that_outlives_its_pod(tmp_path: Path, before: tuple[str, ...]) -> None:
+    (tmp_path / "without").mkdir()
+    without = render(overlay_of(tmp_path / "without", *before))
+    found = render(overlay_of(tmp_path, *before, "statefulset"))
+    deployment, kept = one(without, "Deployment")["spec"], one(found, "StatefulSet")["spec"]
+    (claim,) = kept["volumeClaimTemplates"]
+    volumes = deployment["template"]["spec"]["volumes"]
+    deployment["template"]["spec"]["volumes"] = [each for each in volumes if each["name"] != claim["metadata"]["name"]]
+    assert len(volumes) == 1 + len(deployment["template"]["spec"]["volumes"])
+    assert kept["template"] == deployment["template"]
+    assert (kept["replicas"], kept["selector"]) == (deployment["replicas"], deployment["selector"])
+    headless = found["Service", NAMESPACE, kept["serviceName"]]["spec"]
+    assert (headless["clusterIP"], headless["selector"]) == ("None", kept["selector"]["matchLabels"])
+    for kind in ("StatefulSet", "Service"):
+        for manifest in (each for (of, _, _), each in found.items() if of == kind):
+            kubernetes_validate.validate(manifest, "1.30", strict=True)
 
 
 def test_the_service_monitor_can_be_left_out(tmp_path: Path) -> None:
@@ -322,16 +374,54 @@ def overlay_of(folder: Path, *components: str, base: str = "base", **fields: Any
     return folder
 
 
-def test_without_volcano_the_namespace_and_every_custom_resource_come_along() -> None:
-    added = set(render(STANDALONE)) - set(render(BASE))
-    definitions = {name for kind, _, name in added if kind == "CustomResourceDefinition"}
-    assert {kind for kind, _, _ in added} == {"Namespace", "CustomResourceDefinition"}
-    assert {"podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh", "jobs.batch.volcano.sh"} <= definitions
+def definitions(folder: Path) -> set[str]:
+    return {name for kind, _, name in render(folder) if kind == "CustomResourceDefinition"}
 
 
-def test_no_custom_resource_of_the_package_is_forgotten() -> None:
-    listed = yaml.safe_load(kustomization_file(CRDS).read_text())["resources"]
-    assert sorted(listed) == sorted(path.name for path in CRDS.glob("*.yaml"))
+def test_without_volcano_just_the_custom_resources_come_along_that_vcd_watches() -> None:
+    watched = {f"{plural}.{group}" for group, plural, _, _ in declared() if group.endswith(".volcano.sh")}
+    assert definitions(STANDALONE) == watched
+    assert {"podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh"} <= watched
+
+
+def test_without_volcano_what_acts_for_its_controllers_and_webhooks_comes_along() -> None:
+    added = {key for key in render(STANDALONE) if key[0] != "CustomResourceDefinition"} - set(render(BASE))
+    policies = {name for kind, _, name in added if kind == "ValidatingAdmissionPolicy"}
+    assert policies == {
+        "vcd-scheduler-queues",
+        "vcd-scheduler-queues-kept",
+        "vcd-scheduler-podgroups",
+        "vcd-scheduler-pods",
+    }
+    assert added == {
+        ("Namespace", "", NAMESPACE),
+        ("ClusterRole", "", "vcd-scheduler-controllers"),
+        ("ClusterRoleBinding", "", "vcd-scheduler-controllers"),
+        *FOLLOWED,
+        *((kind, "", name) for name in policies for kind in POLICY),
+    }
+
+
+def test_every_admission_policy_is_bound_and_denies() -> None:
+    rendered = render(STANDALONE)
+    bindings = {m["spec"]["policyName"]: m["spec"]["validationActions"] for m in of_kind(rendered, POLICY[1])}
+    assert bindings == {m["metadata"]["name"]: ["Deny"] for m in of_kind(rendered, POLICY[0])}
+
+
+def of_kind(manifests: dict[Key, Manifest], kind: str) -> list[Manifest]:
+    return [manifest for (found, _, _), manifest in manifests.items() if found == kind]
+
+
+def test_without_volcano_vcd_may_do_what_its_controllers_do_and_no_more() -> None:
+    assert granted(STANDALONE) - granted(BASE) == {
+        *(Grant(verb, "scheduling.volcano.sh", "podgroups", "", "") for verb in ("create", "delete")),
+        *(Grant("get", "apps", resource, "", "") for resource in ("daemonsets", "replicasets", "statefulsets")),
+        Grant("get", "batch", "jobs", "", ""),
+        Grant("patch", "scheduling.volcano.sh", "queues", "", ""),
+        *REVIEWS,
+    }
+    (container,) = pod_of(render(STANDALONE))["spec"]["containers"]
+    assert {"name": "VCD_CONTROLLERS", "value": ",".join(CONTROLLERS)} in container["env"]
 
 
 def test_the_default_queue_has_the_name_that_the_scheduler_looks_for() -> None:
@@ -342,7 +432,8 @@ def test_the_default_queue_has_the_name_that_the_scheduler_looks_for() -> None:
 
 @pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
 def test_rbac_lets_write_only_what_the_daemon_decides(folder: Path) -> None:
-    assert {grant for grant in granted(folder) if grant.verb not in {"get", "list", "watch"}} == WRITES
+    reviews = set() if folder == BASE else REVIEWS
+    assert {grant for grant in granted(folder) if grant.verb not in {"get", "list", "watch"}} == WRITES | reviews
 
 
 @pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
@@ -381,6 +472,14 @@ def test_rbac_lets_get_just_what_is_written_too(folder: Path) -> None:
 @pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
 def test_rbac_lets_samples_of_usage_be_taken(folder: Path) -> None:
     assert granted(folder) >= SAMPLED
+
+
+def test_a_shadow_may_read_what_vcd_reads_and_no_more() -> None:
+    found = {grant for grant in granted(BASE) if grant.verb in {"list", "watch"}} | SAMPLED
+    assert granted(SHADOW) == found
+    (container,) = pod_of(render(SHADOW))["spec"]["containers"]
+    assert "--shadow" in container["args"]
+    assert one(render(SHADOW), "Deployment")["spec"]["replicas"] == 1
 
 
 def test_rbac_names_no_wildcard() -> None:

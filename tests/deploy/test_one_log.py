@@ -37,4 +37,4 @@ def test_replicas_may_review_and_follow(tmp_path: Path) -> None:
         ("create", "authorization.k8s.io", "subjectaccessreviews"),
     }
     rules = rendered["ClusterRole", "", "vcd-scheduler-log"]["rules"]
-    assert {"nonResourceURLs": [PATH], "verbs": ["get"]} in rules
+    assert {"nonResourceURLs": [PATH], "verbs": ["get", "put"]} in rules

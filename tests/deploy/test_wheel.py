@@ -22,7 +22,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in ("vcd", "migrations"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt"):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt"):
         shutil.copy(ROOT / name, source)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(source))
     (found,) = dist.glob("*.whl")
@@ -44,6 +44,13 @@ def tree(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
     set_modes(folder, writable=False)
     yield folder
     set_modes(folder, writable=True)
+
+
+def test_it_installs_the_command_and_kubectls_plugin(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("entry_points.txt"))
+        scripts = archive.read(name).decode()
+    assert {"vcd = vcd.cli:main", "kubectl-vcd = vcd.cli.kubectl:main"} <= set(scripts.splitlines())
 
 
 def set_modes(folder: Path, writable: bool) -> None:

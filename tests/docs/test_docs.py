@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from vcd.cli import main
+from vcd.cli.kubectl import kubectl_vcd
 from vcd.daemon.options import normalise_arguments
 from vcd.model.events import GATES
 from vcd.scheduling.configuration import read_policy
@@ -92,7 +93,9 @@ def commands(text: str) -> Iterator[list[str]]:
             if language == "console" and not line.startswith("$ "):
                 continue
             for part in _simple_commands(line.removeprefix("$ ")):
-                if "vcd" in part[:1] or ("--" in part and part[part.index("--") + 1 :][:1] == ["vcd"]):
+                if part[:2] == ["kubectl", "vcd"]:
+                    yield ["kubectl", *part[2:]]
+                elif "vcd" in part[:1] or ("--" in part and part[part.index("--") + 1 :][:1] == ["vcd"]):
                     yield part[part.index("vcd") + 1 :]
 
 
@@ -116,7 +119,9 @@ def _simple_commands(line: str) -> Iterator[list[str]]:
 def found(words: list[str]) -> tuple[click.Command, list[str], click.Context]:
     """The command that words name, and the words after its name. Raises UsageError where there is none."""
     command: click.Command = main
-    context = click.Context(main, info_name="vcd")
+    if words[:1] == ["kubectl"]:
+        command, words = kubectl_vcd, words[1:]
+    context = click.Context(command, info_name="vcd")
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         name, inner, words = command.resolve_command(context, words)
         assert name is not None and inner is not None
@@ -124,14 +129,28 @@ def found(words: list[str]) -> tuple[click.Command, list[str], click.Context]:
     return command, words, context
 
 
+def names_a_log(context: click.Context) -> bool:
+    """Whether a command that needs a log is told which."""
+    given = context.params
+    optional = "from_cluster" not in given or context.command.name in ("plan", "show")
+    return (
+        optional
+        or any(given.get(name) for name in ("from_cluster", "event_log", "log_file"))
+        or len(given.get("paths", ())) > 1
+    )
+
+
 def mistake(words: list[str], *, whole: bool) -> str | None:
     """What is wrong with a ``vcd`` command line; one that is not ``whole`` may leave out what is required."""
+    is_plugin = words[:1] == ["kubectl"]
     try:
         command, rest, context = found(list(words))
         if command.name == "run":
             rest = normalise_arguments(rest)
         if whole:
             command.parse_args(context, rest)
+            if not is_plugin and not names_a_log(context):
+                return "no log is given: --event-log"
         elif not isinstance(command, click.Group):
             command.make_parser(context).parse_args(rest)
     except click.BadOptionUsage as error:
@@ -170,8 +189,10 @@ def test_the_pages_hold_commands() -> None:
         (["explain", "job", "x"], "--event-log"),
         (["run", "--leader-elects"], "--leader-elects"),
         (["log", "ls", "f", "--type", "nothing"], "nothing"),
+        (["kubectl", "explain", "job", "x", "--contexts", "y"], "--contexts"),
+        (["kubectl", "run"], "run"),
     ],
-    ids=["command", "option", "required", "flag", "choice"],
+    ids=["command", "option", "required", "flag", "choice", "plugin's option", "plugin's command"],
 )
 def test_a_wrong_command_is_found(words: list[str], said: str) -> None:
     assert said in str(mistake(words, whole=True))

@@ -131,8 +131,11 @@ class Wire:
         assert self._server is not None
         self._server.close()
         self.release()
+        for _ in range(3):  # what was accepted last becomes a task
+            await asyncio.sleep(0)
         self.cut()
-        await asyncio.gather(*self._tasks)
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
 
     def hold(self) -> None:
         """From now on nothing gets through, in either direction."""
@@ -153,11 +156,16 @@ class Wire:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(*self._to)
-        both = {writer, far_writer}
-        self._writers |= both
-        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
-        self._writers -= both
+        both = {writer}
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._to)
+            both.add(far_writer)
+            self._writers |= both
+            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+        finally:
+            self._writers -= both
+            for each in both:
+                each.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -334,23 +342,29 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for daemon in self.daemons:
-                if daemon.running:
-                    daemon.signal(signal.SIGCONT)
-                    daemon.process.kill()
-                daemon.process.wait()
-                await daemon.wire.stop()
+            await self._end_daemons()
         finally:
             self.server.faults = None
             if self._controllers is not None:
                 await self._controllers.stop()
             await self.server.stop()
         if error is not None:
-            for daemon in self.daemons:
-                tail = daemon.output.read_text().splitlines()[-60:]
-                print(f"--- {daemon.output.name}", *tail, sep="\n")  # noqa: T201 - pytest shows it with the failure
+            self._show()
             return
         self.check_laws()
+
+    async def _end_daemons(self) -> None:
+        for daemon in self.daemons:
+            if daemon.running:
+                daemon.signal(signal.SIGCONT)
+                daemon.process.kill()
+            daemon.process.wait()
+            await daemon.wire.stop()
+
+    def _show(self) -> None:
+        for daemon in self.daemons:
+            tail = daemon.output.read_text().splitlines()[-60:]
+            print(f"--- {daemon.output.name}", *tail, sep="\n")  # noqa: T201 - pytest shows it with the failure
 
     # --- the laws -------------------------------------------------------------------------------------------------
 
@@ -359,7 +373,7 @@ class Cluster:
         asked = request_of(call, name)
         if identity == ADMIN:
             return True
-        if not allows(granted(), asked) and asked not in self._granted_beside:
+        if not allows(granted() | self._granted_beside, asked):
             self.refused.append(f"{identity}: {asked}")
             return False
         return True
@@ -385,7 +399,7 @@ class Cluster:
     def _check_room(self, name: str, newest: Obj) -> None:
         on_it = {
             each["metadata"]["uid"]: each
-            for each in [*self.store.list("pods"), newest]
+            for each in [*self._pods_now(), newest]
             if each["spec"].get("nodeName") == name
             and each.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         }
@@ -394,6 +408,9 @@ class Cluster:
         room = resource_value("cpu", nodes[0]["status"]["allocatable"]["cpu"]) if nodes else 0
         if used > room:
             self._watched.broken.append(f"{name} has {room} thousandths of a CPU and got {used}")
+
+    def _pods_now(self) -> list[Obj]:
+        return self.store.list("pods")
 
     def check_laws(self) -> None:
         """Fails when a law was broken; called at the end of each test that went well."""
@@ -477,13 +494,8 @@ class Cluster:
         self, name: str, *flags: str, log: Path | None = None, short: bool = True, **environment: str
     ) -> Daemon:
         """Start a replica. ``log`` lets it go on from another one's file; the flags are vcd run's."""
-        wire = Wire(*self.server.url.removeprefix("http://").split(":"))  # type: ignore[arg-type]
-        await wire.start()
-        assert self.server.tokens is not None
-        self.server.tokens[f"token-of-{name}"] = name
         number = len(self.daemons)
-        kubeconfig = self.folder / f"{number}-{name}.kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(wire.url, f"token-of-{name}")))
+        wire, kubeconfig = await self._credentials(name, number)
         metrics, health = (f"127.0.0.1:{_free_port()}" for _ in range(2))
         path = log or self.folder / f"{name}.sqlite"
         output = self.folder / f"{number}-{name}.log"
@@ -497,6 +509,16 @@ class Cluster:
         )
         self.daemons.append(daemon)
         return daemon
+
+    async def _credentials(self, name: str, number: int) -> tuple[Wire, Path]:
+        """A wire to the server, and the kubeconfig with which a replica reaches it there under its name."""
+        wire = Wire(*self.server.url.removeprefix("http://").split(":"))  # type: ignore[arg-type]
+        await wire.start()
+        assert self.server.tokens is not None
+        self.server.tokens[f"token-of-{name}"] = name
+        path = self.folder / f"{number}-{name}.kubeconfig"
+        path.write_text(yaml.safe_dump(_kubeconfig(wire.url, f"token-of-{name}")))
+        return wire, path
 
     async def started(self, name: str, *flags: str, log: Path | None = None, **environment: str) -> Daemon:
         """Start a replica and wait until it decides."""
@@ -545,7 +567,8 @@ def _decides(daemon: Daemon) -> bool:
 
 def _cpu(obj: Obj) -> int:
     """What a pod asks for, in thousandths."""
-    return sum(resource_value("cpu", each["resources"]["requests"]["cpu"]) for each in obj["spec"]["containers"])
+    asked = (each.get("resources", {}).get("requests", {}) for each in obj["spec"]["containers"])
+    return sum(resource_value("cpu", requests.get("cpu", "0")) for requests in asked)
 
 
 def _kubeconfig(url: str, token: str) -> Obj:

@@ -8,6 +8,7 @@ with the part of it in which the process wanted to go on and other processes had
 ``E2E_WALL_AHEAD`` (a path) holds the seconds that the wall clock is ahead of the machine's, at each look.
 ``E2E_LOOKUP`` (seconds) is for how long a call that was done may not show in the watch.
 ``E2E_ASKED`` (seconds) is after how long a waiting group is asked about again, and told other figures.
+``E2E_WIRE`` (a number) is the version of what replicas say to each other.
 ``E2E_FILE_LIMIT`` (bytes) is the size beyond which no file can grow, as a full disk.
 """
 
@@ -27,6 +28,7 @@ import numpy as np
 from vcd.cli import main
 from vcd.daemon import lookups, verdicts
 from vcd.daemon.metrics import Metrics
+from vcd.daemon.replicas import wire
 from vcd.kube.clock import SystemClock
 from vcd.kube.watcher import Watcher
 from vcd.scheduling.framework.plugin import Plugin
@@ -119,6 +121,8 @@ if __name__ == "__main__":
         _look_again_after(float(os.environ["E2E_LOOKUP"]))
     if "E2E_ASKED" in os.environ:
         _ask_again_after(float(os.environ["E2E_ASKED"]))
+    if "E2E_WIRE" in os.environ:
+        wire.VERSION = int(os.environ["E2E_WIRE"])
     if "E2E_FILE_LIMIT" in os.environ:
         limit = int(os.environ["E2E_FILE_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

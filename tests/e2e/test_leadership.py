@@ -24,6 +24,7 @@ from tests.e2e.cluster import (
     is_bind,
     until,
 )
+from vcd.daemon.rolelabel import LABEL
 from vcd.model import events as ev
 
 IN_FLIGHT = 64
@@ -32,10 +33,10 @@ SPARE = 1.0
 """Seconds that a list, a decision and the machine's own delays may take on top of the times that law 4 states."""
 
 
-async def two(cluster: Cluster) -> tuple[Daemon, Daemon]:
+async def two(cluster: Cluster, *flags: str) -> tuple[Daemon, Daemon]:
     """The leader and the follower, which has all lists in."""
     for name in ("a", "b"):
-        await cluster.start(name)
+        await cluster.start(name, *flags)
     await until(lambda: cluster.leader() is not None, what="one leads")
     leader = cluster.leader()
     assert leader is not None
@@ -302,3 +303,33 @@ async def test_watches_that_nothing_happens_on_cost_no_leadership(tmp_path: Path
         await until(lambda: len(cluster.calls(daemon, "watch")) > seen + 80, what="silent watches are begun anew")
         assert not daemon.lines("leadership_lost")
         assert await daemon.health("readyz") == 200
+
+
+async def test_the_leaders_pod_is_labelled(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+
+        def role(name: str) -> str | None:
+            found = next(pod for pod in cluster.store.list("pods") if pod["metadata"]["name"] == name)
+            labels: dict[str, str] = found["metadata"]["labels"]
+            assert labels["of"] == name
+            return labels.get(LABEL)
+
+        for name in ("one", "two"):
+            spec = {
+                "containers": [{"name": "vcd", "image": "vcd", "resources": {"requests": {"cpu": "1"}}}],
+                "nodeName": "node-00",
+                "schedulerName": "other",
+            }
+            metadata = {"name": name, "namespace": "default", "labels": {"of": name}}
+            cluster.store.create("pods", {"metadata": metadata, "spec": spec})
+        first = await cluster.start("a", POD_NAME="one", POD_NAMESPACE="default")
+        await cluster.until_leading(first)
+        await until(lambda: role("one") == "leader", what="the leader is labelled")
+        second = await cluster.start("b", POD_NAME="two", POD_NAMESPACE="default")
+        await until(lambda: role("two") == "follower", what="who follows is labelled")
+        first.signal(signal.SIGSTOP)
+        await cluster.until_leading(second)
+        await until(lambda: role("two") == "leader", what="the next leader is labelled")
+        first.signal(signal.SIGCONT)
+        await until(lambda: role("one") == "follower", what="the one before is told so")

@@ -25,12 +25,12 @@ NAMELESS = GOOD.replace("- name: gang", "- name: |\n")
 OTHER = GOOD.replace("nodeorder", "binpack")
 
 
-async def configured(cluster: Cluster, folder: Path) -> tuple[Daemon, Path]:
+async def configured(cluster: Cluster, folder: Path, *flags: str) -> tuple[Daemon, Path]:
     """A daemon with a configuration file, and one node."""
     cluster.add_nodes(1, 16)
     file = folder / "scheduler.conf"
     file.write_text(GOOD)
-    return await cluster.started("a", f"--scheduler-conf={file}"), file
+    return await cluster.started("a", f"--scheduler-conf={file}", *flags), file
 
 
 async def in_force(daemon: Daemon) -> list[str]:
@@ -76,14 +76,16 @@ async def test_a_typo_is_counted_and_the_version_in_force_stays_visible(tmp_path
         assert len(before) == 1
 
 
-async def test_a_typo_becomes_an_event(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["", "vcd-scheduler-configmap"])
+async def test_a_typo_becomes_an_event(tmp_path: Path, name: str) -> None:
     async with Cluster(tmp_path) as cluster:
-        daemon, file = await configured(cluster, tmp_path)
+        daemon, file = await configured(cluster, tmp_path, *([f"--scheduler-configmap={name}"] if name else []))
         file.write_text(TYPO)
         await until(lambda: [e for e in cluster.store.list("events", NAMESPACE) if e["reason"] == "BadConfiguration"])
         event = next(e for e in cluster.store.list("events", NAMESPACE) if e["reason"] == "BadConfiguration")
         assert event["type"] == "Warning"
         assert event["involvedObject"]["kind"] == "ConfigMap"
+        assert event["involvedObject"]["name"] == (name or "volcano-scheduler-configmap")
         assert "did you mean allocate?" in event["message"]
         assert daemon.running
 

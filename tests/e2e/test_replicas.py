@@ -24,13 +24,18 @@ class Replicas(Cluster):
     async def start(
         self, name: str, *flags: str, log: Path | None = None, short: bool = True, **environment: str
     ) -> Daemon:
+        token = self._token_file(name)
+        own = "--replicas-address=127.0.0.1:0", "--replicas-advertise=127.0.0.1", f"--replicas-token-file={token}"
+        return await super().start(name, *own, *flags, log=log, short=short, **environment)
+
+    def _token_file(self, name: str) -> Path:
+        """Where the token is by which a replica may follow, as the kubelet of its node would keep it."""
         self.may("create", "authentication.k8s.io", "tokenreviews")
         self.may("create", "authorization.k8s.io", "subjectaccessreviews")
         token = self.folder / f"token-of-{name}"
         token.write_text(token.name + "\n")
         self.server.audiences[token.name] = ("vcd",)
-        own = "--replicas-address=127.0.0.1:0", "--replicas-advertise=127.0.0.1", f"--replicas-token-file={token}"
-        return await super().start(name, *own, *flags, log=log, short=short, **environment)
+        return token
 
     def check_laws(self) -> None:
         """As elsewhere; and all logs tell the same as far as they go."""

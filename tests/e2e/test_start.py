@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,21 @@ async def test_a_taken_address_ends_the_start_with_one_line(tmp_path: Path) -> N
             assert await daemon.ended() == 1
         assert "address already in use" in daemon.lines("stopped")[0]["reason"]
         assert [line for line in daemon.output.read_text().splitlines() if not line.startswith("{")] == []
+
+
+async def test_a_log_of_a_newer_vcd_ends_the_start_with_one_line(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        first = await cluster.started("a")
+        first.signal(signal.SIGTERM)
+        await first.ended()
+        with closing(sqlite3.connect(first.log)) as db:
+            (schema,) = db.execute("PRAGMA user_version").fetchone()
+            db.execute(f"PRAGMA user_version = {schema + 1}")
+        again = await cluster.start("a", log=first.log)
+        assert await again.ended() == 2
+        (stopped,) = again.lines("stopped")
+        assert "a newer vcd wrote it" in stopped["reason"]
+        assert "vcd log downgrade" in stopped["reason"]
+        assert "Traceback" not in again.output.read_text()
+        with closing(sqlite3.connect(first.log)) as db:
+            db.execute(f"PRAGMA user_version = {schema}")

@@ -171,7 +171,9 @@ class DisturbedServer(ApiServer):
 
     def _user_of(self, token: str) -> TokenUser | None:
         user = (self.tokens or {}).get(token)
-        return None if user is None else TokenUser(user, audiences=self.audiences.get(token, API_AUDIENCES))
+        if user is None:
+            return super()._user_of(token)
+        return TokenUser(user, audiences=self.audiences.get(token, API_AUDIENCES))
 
     def _is_permitted(self, asked: Object) -> bool:
         return self.permit is None or self.permit(asked)

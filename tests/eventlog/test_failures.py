@@ -127,8 +127,8 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {migrations()[-1][0] + 1}")
     connection.close()
-    assert "use a newer vcd" in await refusal(path)
-    with pytest.raises(LogError, match="use a newer vcd"):
+    assert "a newer vcd wrote it" in await refusal(path)
+    with pytest.raises(LogError, match="a newer vcd wrote it"):
         LogReader(path)
 
 

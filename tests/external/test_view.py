@@ -16,7 +16,8 @@ from vcd.view.server import View
 
 pytestmark = pytest.mark.external
 
-JOBS = "[...document.querySelectorAll('#jobs tbody tr')].map(row => row.innerText)"
+JOBS = "[...document.querySelectorAll('#jobs tbody tr:not(.group)')].map(row => row.innerText)"
+GROUPS = "[...document.querySelectorAll('#jobs tr.group')].map(row => row.innerText)"
 QUEUES = "document.getElementById('queues').innerText"
 BARS = "[...document.querySelectorAll('#queues .bar i')].map(bar => bar.getBoundingClientRect().width)"
 CAPTION = "document.getElementById('caption').innerText"
@@ -109,7 +110,7 @@ async def test_an_address_names_what_is_shown(page: Page) -> None:
     await page.press("ArrowLeft")
     await page.until(f"{CAPTION}.startsWith('session 7, ')")
     address = await page.ask("location.href")
-    assert address.endswith("/#session=7&job=default%2Flarge")
+    assert address.endswith("/?session=7&job=default%2Flarge")
     await page.open("about:blank")
     await page.open(address)
     await page.until(f"{CAPTION}.startsWith('session 7, ') && {DETAIL}.includes('admitted by session 7')")
@@ -120,6 +121,71 @@ async def test_nodes_are_told_by_arrow_keys(page: Page) -> None:
     await page.press("ArrowRight")
     await page.press("End")
     assert (await page.ask("document.getElementById('node').innerText")).startswith("n4: cpu 21 of 24 (88 %)")
+
+
+async def test_totals_and_the_states_of_jobs_are_told(page: Page) -> None:
+    totals = await page.ask("document.getElementById('total').innerText")
+    assert "cpu 41 of 56 (73 %)" in totals
+    assert "5 of 5 nodes ready" in totals
+    assert await page.ask(GROUPS) == ["Waiting: 1 job", "Running: 2 jobs", "Ended: 1 job"]
+    await page.tab_to(f"{FOCUS}.id === 'job-state'")
+    await page.write("ended")
+    await page.ask("(() => { const list = document.getElementById('job-state'); list.value = 'ended';"
+                   " list.dispatchEvent(new Event('input')); })()")  # fmt: skip
+    assert [line.split()[0] for line in await page.ask(JOBS)] == ["default/first"]
+
+
+async def test_nodes_are_coloured_by_what_is_scarcest_and_lead_to_their_pods_and_jobs(page: Page) -> None:
+    assert await page.ask("document.getElementById('node-resource').value") == ""
+    uses = await page.ask("[...document.querySelectorAll('#nodes > div')].map(node => node.dataset.use)")
+    await page.tab_to(f"{FOCUS}.id === 'nodes'")
+    await page.press("ArrowRight")
+    await page.press("End")
+    await page.press("Enter")
+    await page.until(f"{DETAIL}.includes('default/large-')")
+    told = await page.ask(DETAIL)
+    assert told.startswith("node n4: 3 pods")
+    assert "cpu 7" in told
+    assert uses[4] == "4"
+    await page.tab_to(f"{FOCUS}.dataset.podsJob === 'default/large'")
+    await page.press("Enter")
+    await page.until(f"{DETAIL}.includes('admitted by session 7')")
+
+
+async def test_a_waiting_jobs_panel_begins_with_the_verdict_and_tells_when_it_starts(page: Page) -> None:
+    await page.open(f"{await page.ask('location.origin')}/?session=7&job=default%2Flarge")
+    await page.until("!document.getElementById('verdict').hidden")
+    verdict = await page.ask("document.getElementById('verdict').innerText")
+    assert verdict.startswith("large waits 10 min: it needs 35 cpu")
+    assert await page.ask("document.getElementById('eta-words').innerText") == ""
+    await page.tab_to(f"{FOCUS}.id === 'eta'")
+    await page.press("Enter")
+    await page.until("document.getElementById('eta-words').innerText.startsWith('as of session 7: it starts in ')", 60)
+
+
+async def test_what_if_a_job_were_in_another_queue_is_asked_by_keyboard(page: Page) -> None:
+    await page.open(f"{await page.ask('location.origin')}/?job=default%2Fthird")
+    await page.until(f"{DETAIL}.includes('job default/third in queue small')")
+    await page.tab_to(f"{FOCUS}.id === 'whatif-queue'")
+    await page.write("default")
+    await page.press("Enter")
+    lines = "document.getElementById('whatif-lines').innerText"
+    told = await page.until(f"{lines}.includes('as it was it') && {lines}", 60)
+    assert told.startswith("with queue default it would have waited ")
+    await page.tab_to(f"{FOCUS}.id === 'whatif-queue'")
+    await page.press("Tab")
+    await page.write("urgnet")
+    await page.press("Enter")
+    await page.until(
+        "document.getElementById('whatif-status').innerText.includes('there is no PriorityClass urgnet')", 60
+    )
+    page.complaints[:] = [one for one in page.complaints if "404" not in one]  # what the browser says of an answer
+
+
+async def test_a_link_names_a_time(page: Page) -> None:
+    for at in ("2026-01-01T00:10:30Z", "1767226230000"):
+        await page.open(f"{await page.ask('location.origin')}/?at={at}")
+        await page.until(f"{CAPTION}.startsWith('session 7, ')")
 
 
 async def test_what_names_say_is_text_and_a_growing_log_is_followed(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_the_files_are_what_the_code_generates() -> None:
 
 
 def test_runbooks_may_be_elsewhere() -> None:
-    links = re.findall(r'"url": "([^"]*)"', "".join(text for _, text in texts("https://example.com/r")))
+    links = re.findall(r'"url": "([^"]*#[^"]*)"', "".join(text for _, text in texts("https://example.com/r")))
     assert links
     assert {link.partition("#")[0] for link in links} == {"https://example.com/r"}
 
@@ -142,7 +142,9 @@ def test_data_source_scheduler_and_queue_can_be_chosen(name: str) -> None:
     assert list(variables)[:2] == ["datasource", "instance"]
     expressions = [target["expr"] for panel in panels(board) for target in panel["targets"]]
     used = {word for expr in expressions for word in re.findall(r"\$(?!__)(\w+)", expr)}
-    assert used == variables.keys() - {"datasource"}
+    assert used == variables.keys() - {"datasource", "page"}
+    assert variables["page"]["query"]["query"] == "label_values(vcd_page_info, url)"
+    assert [link["url"] for link in board["links"] if link["type"] == "link"] == ["${page}/?at=${__to}"]
     for panel in panels(board):
         for place in (panel, *panel["targets"]):
             assert place["datasource"] == {"type": "prometheus", "uid": "${datasource}"}

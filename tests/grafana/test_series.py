@@ -83,7 +83,16 @@ def runbooks() -> dict[str, str]:
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     urls = {rule["annotations"]["runbook_url"] for rule in ALERTS}
-    assert urls == {f"docs/runbooks.md#{anchor}" for anchor in runbooks()}
+    page = (
+        '{{ with query "vcd_page_info" }}{{ . | first | label "url" }}/runbooks.html{{ else }}docs/runbooks.md{{ end }}'
+    )
+    assert urls == {f"{page}#{anchor}" for anchor in runbooks()}
+    served = (DOCS.parent / "vcd" / "view" / "static" / "runbooks.html").read_text(encoding="utf-8")
+    assert set(re.findall(r'<h2 id="([^"]+)"', served)) == runbooks().keys()
+
+
+def test_every_alert_leads_to_the_page_as_of_then() -> None:
+    assert {rule["annotations"]["page_url"].count("/?at=") for rule in ALERTS} == {1}
 
 
 @pytest.mark.parametrize("anchor", runbooks())
@@ -96,7 +105,7 @@ def test_a_runbook_says_what_it_means_how_to_look_and_what_to_do(anchor: str) ->
 def test_links_of_panels_lead_to_runbooks() -> None:
     links = [link["url"] for board in SHOWN.values() for panel in panels(board) for link in panel.get("links", [])]
     assert len(links) > 10
-    assert {link.removeprefix("docs/runbooks.md#") for link in links} - runbooks().keys() == set()
+    assert {link.removeprefix("${page}/runbooks.html#") for link in links} - runbooks().keys() == set()
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])

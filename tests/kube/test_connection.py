@@ -118,8 +118,8 @@ async def test_a_context_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 def test_contexts_are_read_from_all_files(tmp_path: Path) -> None:
     both = f"{two_contexts(tmp_path / 'a')}:{kubeconfig(tmp_path / 'b')}"
-    assert connection.contexts_of(both) == ["one", "two", "c"]
-    assert connection.contexts_of(str(tmp_path / "none")) == []
+    assert [one.name for one in connection.contexts_of(both)[0]] == ["one", "two", "c"]
+    assert connection.contexts_of(str(tmp_path / "none")) == ([], "")
 
 
 async def test_proxy_and_tls_name_are_taken_over(tmp_path: Path) -> None:

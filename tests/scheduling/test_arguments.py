@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vcd.model.words import did_you_mean
 from vcd.scheduling.framework.arguments import (
     Argument,
     ArgumentError,
     Kind,
-    did_you_mean,
     format_duration,
     parse_arguments,
     parse_duration,

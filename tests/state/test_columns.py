@@ -31,6 +31,9 @@ def _assert_same(kept: Snapshot, fresh: Snapshot) -> None:
     for name, column in vars(theirs).items():
         if isinstance(column, np.ndarray):
             assert np.array_equal(getattr(ours, name), column), name
+    rows = np.arange(len(theirs))
+    assert [ours.rows_of(row) for row in rows.tolist()] == [theirs.rows_of(row) for row in rows.tolist()]
+    assert ours.members(rows) == theirs.members(rows)
     for of in (is_ready, inqueue):
         assert np.array_equal(ours.derived(of), theirs.derived(of))
     for summed, by in itertools.product(_SUMMED, By):
@@ -96,6 +99,19 @@ def test_groups_queues_and_classes_come_and_go() -> None:
     check("a", "b", "c", "e")
     world.remove("Queue", "q")
     check()
+
+
+def test_many_groups_come_and_go_at_once() -> None:
+    count = 2500
+    world = World(node("n", cpu=8), queue("q"), *(gang(f"{number:04}", 1, queue="q") for number in range(1, count, 2)))
+    maker = SnapshotMaker(world.state)
+    _look(maker)
+    world.put(*(gang(f"{number:04}", 1, queue="q") for number in range(0, count, 2)))
+    _assert_same(_look(maker), SnapshotMaker(world.state).snapshot())
+    world.remove("PodGroup", *(f"default/{number:04}" for number in range(0, count, 3)))
+    kept = _look(maker)
+    _assert_same(kept, SnapshotMaker(world.state).snapshot())
+    assert len(kept.group_columns) == count - len(range(0, count, 3))
 
 
 def test_a_snapshot_in_use_does_not_change() -> None:

@@ -81,6 +81,10 @@ class Scheduler:
         self._shown[f"{event.kind} {event.key}"] = manifest
         return event
 
+    def last_shown(self, kind: str, key: str) -> Manifest:
+        """An object as it was shown last."""
+        return self._shown[f"{kind} {key}"]
+
     async def delete(self, kind: str, key: str) -> None:
         """An object goes."""
         del self._shown[f"{kind} {key}"]

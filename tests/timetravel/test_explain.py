@@ -387,7 +387,11 @@ async def test_a_pod_of_another_scheduler_is_told_so(tmp_path: Path) -> None:
 async def test_a_pod_without_a_group_is_told_so(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "log") as made:
         await made.show(dsl.queue("default"), dsl.pod("p", cpu=1))
-    assert "it has no annotation scheduling.k8s.io/group-name" in explain(tmp_path / "log", "pod", "p").now
+    assert explain(tmp_path / "log", "pod", "p").now == (
+        "the pod is Pending; it has no annotation scheduling.k8s.io/group-name, so it is in no group that a session"
+        " could place; Volcano's controllers make its PodGroup; where they do not run, vcd run --controllers=podgroup"
+        " does"
+    )
 
 
 async def test_a_pod_whose_group_is_missing_is_told_so(tmp_path: Path) -> None:

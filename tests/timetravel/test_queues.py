@@ -87,17 +87,23 @@ def test_sessions_with_the_same_figures_are_one_span(busy: Path) -> None:
     assert (explanation.sampled, explanation.sessions) == (8, 8)
 
 
-def test_a_queue_that_has_all_it_deserves_is_overused_for_that_time(busy: Path) -> None:
+def test_a_queue_that_has_all_it_deserves_while_nobody_wants_more_is_not_called_overused(busy: Path) -> None:
     explanation = explain_queue(busy, "default")
-    assert [(span.sessions, span.overused) for span in explanation.spans] == [
-        ((1, 4), True),
-        ((5, 5), False),
-        ((6, 6), False),
-        ((7, 7), False),
-        ((8, 8), True),
-    ]
-    assert explanation.overused_seconds == 4 + 1
-    assert "  overused for 5 s of 11 min 6 s" in list(explanation.lines())
+    assert [span.sessions for span in explanation.spans if span.overused] == []
+    assert not any(line.startswith("  overused for") or line.endswith("; overused") for line in explanation.lines())
+
+
+async def test_one_that_has_all_it_deserves_and_keeps_a_job_waiting_is_overused_for_that_time(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.node("n1", cpu=16, pods=4), (dsl.queue(name) for name in ("red", "blue")))
+        await made.show(dsl.gang("blues", 2, cpu=4, on=["n1", "n1"], queue="blue", phase="Running"))
+        await at(made, 0)
+        await made.show(dsl.gang("more", 1, cpu=4, queue="blue"), dsl.gang("reds", 3, cpu=4, queue="red"))
+        await at(made, 60)
+        await at(made, 120)
+    explanation = explain_queue(tmp_path / "log", "blue")
+    assert [(span.sessions, span.overused) for span in explanation.spans] == [((1, 1), False), ((2, 3), True)]
+    assert "  overused for 1 min of 2 min" in list(explanation.lines())
 
 
 @pytest.mark.parametrize(("samples", "sampled"), [(0, 1), (1, 2), (3, 4), (8, 8), (100, 8)])
@@ -376,7 +382,7 @@ def test_lines_tell_the_queues_state_only_where_it_changed(busy: Path) -> None:
     lines = list(explain_queue(busy, "small").lines())
     assert lines[3:6] == [
         "  2026-01-01T00:00:00.000Z  2 s           Open, weight 1",
-        "  2026-01-01T00:00:02.000Z  1 s           allocated 6 of 6 cpu deserved, capability 8; overused",
+        "  2026-01-01T00:00:02.000Z  1 s           allocated 6 of 6 cpu deserved, capability 8",
         "  2026-01-01T00:00:03.000Z  11 min 3 s    allocated 6 of 8 cpu deserved, requested 10, capability 8",
     ]
 

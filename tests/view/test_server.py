@@ -73,6 +73,35 @@ async def test_every_question_is_answered_by_the_process(page: Asker) -> None:
     assert (await page.data("session?number=3"))["session"] == 3
     assert (await page.data("job?key=default/large"))["key"] == "default/large"
     assert (await page.data("eta?key=default/large"))["key"] == "default/large"
+    assert (await page.data("at?time=1m"))["session"] == 7
+    assert [pod["job"] for pod in (await page.data("node?name=n4"))["pods"]] == ["default/large"] * 3
+    assert (await page.data("whatif?key=default/third&queue=default"))["lines"][0][1].startswith("with queue default ")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("whatif?key=default/third", 400, "say what shall be otherwise: queue=NAME, or priority=NAME"),
+        ("whatif?key=default/third&queue=smal", 404, "there is no Queue smal in the log; did you mean small?"),
+        ("whatif?key=default/third&queue=small", 400, "'queue small' changes nothing"),
+        ("node?name=n44", 404, "session 8 has no node n44; did you mean n4?"),
+        ("at?time=noon", 400, "'noon' is no time; write one such as"),
+        ("at?time=2020-01-01T00:00:00Z", 404, "no session is at or before 2020-01-01"),
+    ],
+)
+async def test_what_cannot_be_answered_is_said(page: Asker, path: str, status: int, words: str) -> None:
+    code, sentence = await page.error(f"api/{path}")
+    assert (code, words in sentence) == (status, True), sentence
+
+
+async def test_a_question_that_takes_too_long_is_given_up(page: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (await page.data("head"))["last"] == 8
+    worker = page.view._worker._pool
+    monkeypatch.setattr("vcd.view.server.LIMIT", 0.0)
+    assert await page.error("api/head") == (503, "the answer takes more than 0 s; try again later")
+    monkeypatch.undo()
+    assert (await page.data("head"))["last"] == 8
+    assert page.view._worker._pool is not worker  # the process that would have worked on is gone
 
 
 async def test_a_forecast_keeps_nobody_waiting(page: Asker) -> None:

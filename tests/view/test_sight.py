@@ -43,7 +43,14 @@ RIGHTS = {
     "root": ["get on the nonResourceURL /vcd/page"],
     "ann": [f"list {GROUPS} in namespace {HERS}", f"get {GROUPS} in namespace {HERS}"],
     "bob": [f"list {GROUPS} in namespace {THEIRS}", f"get {GROUPS} in namespace {THEIRS}"],
-    "ops": [ALL, f"get {GROUPS}", "get nodes", "get queues.scheduling.volcano.sh", "list pods"],
+    "ops": [
+        ALL,
+        f"get {GROUPS}",
+        "get nodes",
+        "get queues.scheduling.volcano.sh",
+        "list pods",
+        "get priorityclasses.scheduling.k8s.io",
+    ],
     "eve": [],
 }
 
@@ -59,6 +66,14 @@ QUERIES = {
         for number in (4, 6, 8)
     ],
     "eta": [f"{{}}?key={namespace}/{word}-big" for namespace, word in ((HERS, HERS), (THEIRS, HIS))],
+    "at": ["at?time=2h", "at?time=2026-01-01T00:10:00Z"],
+    "node": [f"node?name=n{node}&session={session}" for node in (0, 1, 2, 3) for session in (3, 5, 8)],
+    "whatif": [
+        f"{{}}?key={namespace}/{word}-{job}&{change}"
+        for namespace, word in ((HERS, HERS), (THEIRS, HIS))
+        for job in ("big", "none")
+        for change in ("queue=right", "queue=nowhere", "priority=urgent", "priority=none", "")
+    ],
 }
 """Of every question, what is asked; a question without would not be looked at."""
 
@@ -171,7 +186,7 @@ async def test_no_answer_names_anything_of_another_namespace(shared: Path, user:
             assert status == 403
             assert text.count(other) == text.count(f"namespace {THEIRS if other == HIS else HERS}")
         # and all of that is there to be seen
-        assert {query.partition("?")[0] for query in named} == {"overview", "session", "job", "eta"}
+        assert {query.partition("?")[0] for query in named} == {"overview", "session", "job", "eta", "node", "whatif"}
 
 
 @pytest.mark.parametrize(("user", "word", "namespace"), [("ann", HERS, HERS), ("bob", HIS, THEIRS)])

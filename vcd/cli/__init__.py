@@ -24,6 +24,7 @@ COMMANDS = {
     "whatif": "Let a log's workload come again under other conditions.",
     "sweep": "Many what-ifs at once.",
     "gate": "Let a configuration pass, or fail, on a log's workload.",
+    "shadow": "Compare a shadow's decisions with what was done.",
     "log": "Look into event logs and prove them sound.",
     "conf": "Check and show the scheduler's configuration.",
     "completion": "Print the completion script for a shell.",
@@ -38,7 +39,21 @@ _COLLECTIONS = (50_000, 20, 100)
 imports and reads lasts, and most commands end before any of it is garbage."""
 
 
-class Commands(click.Group):
+class Group(click.Group):
+    """A group that tells of a command that it has not which one may have been meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name. Raises UsageError."""
+        name = args[0]
+        if not ctx.resilient_parsing and name[:1].isalnum() and self.get_command(ctx, name) is None:
+            words = importlib.import_module("vcd.model.words")  # only here: it is not needed for what is right
+            ctx.fail(f"No such command {name!r}{words.did_you_mean(name, self.list_commands(ctx))}")
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Group):
     """A group whose commands are imported only when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from vcd import api
+from vcd.cli import Group
 from vcd.cli.errors import says_errors
-from vcd.cli.inputs import event_log_option
+from vcd.cli.fromcluster import EventLog
+from vcd.cli.inputs import event_log_argument, event_log_option, namespace_option
 from vcd.cli.printing import print_told
 from vcd.cli.whatif import SECOND, progress_bars
 
@@ -21,51 +22,51 @@ _output = click.option("-o", "--output", type=click.Choice(["text", "json"]), de
 
 def _stretched(command: Callable[..., Any]) -> Callable[..., Any]:
     """A command with the options that all of them have."""
-    for option in (_output, _last, _first, event_log_option):
+    for option in (_output, _last, _first):
         command = option(command)
     return command
 
 
-def _note(text: str) -> None:
-    click.echo(text, err=True)
-
-
-@click.group()
+@click.group(cls=Group)
 def bisect() -> None:
     """Find the change of the configuration, a queue, a quota or a priority class that made a job, or waits, worse."""
 
 
 @bisect.command("job")
 @click.argument("name")
-@click.option("-n", "--namespace", default="default", show_default=True, help="The namespace of NAME.")
+@namespace_option
+@event_log_option
 @_stretched
 @says_errors
-def job(name: str, namespace: str, event_log: Path, first: int | None, last: int | None, output: str) -> None:
+def job(
+    name: str, namespace: str | None, event_log: EventLog, first: int | None, last: int | None, output: str
+) -> None:
     """Find the change without which a job would have started.
 
     Each change is taken back at the sessions after it in which the job waits, and they are decided again; what other
     jobs did meanwhile stays. Says of each change at which session the job starts without it.
 
-    Exits with 0, with 1 if there is nothing of that name or it never waits, with 2 if the file cannot be used.
+    Exits with 0, with 2 if the file cannot be used, there is nothing of that name in it, or it never waits.
     """
-    with api.up_to_date(event_log, _note) as log:
-        found = api.bisect_job(log, name, namespace, first, last)
+    with event_log.reading() as log:
+        found = api.bisect_job(log, name, namespace or event_log.namespace, first, last)
     print_told(found, found.lines(), output)
 
 
 @bisect.command("waits")
 @click.option("--queue", default="", help="Waits of this queue's jobs; of all jobs unless given.")
 @click.option("--period", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
+@event_log_argument
 @_stretched
 @says_errors
-def waits(queue: str, period: float, event_log: Path, first: int | None, last: int | None, output: str) -> None:
+def waits(queue: str, period: float, event_log: EventLog, first: int | None, last: int | None, output: str) -> None:
     """Find the change without which jobs would have waited least.
 
     What was submitted comes again in simulated time, with all changes and without each; of more than eight, halves are
     tried first, as long as that helps. The 95th percentile of waits decides, then the mean.
 
-    Exits with 0, with 1 if no job was in the queue, with 2 if the file cannot be used.
+    Exits with 0, with 2 if the file cannot be used or no job was in the queue.
     """
-    with api.up_to_date(event_log, _note) as log, progress_bars() as told:
+    with event_log.reading() as log, progress_bars() as told:
         found = api.bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=told)
     print_told(found, found.lines(), output)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import click
 import yaml
-from rich.table import Table
 from rich.text import Text
 
 from vcd.api import (
@@ -21,11 +19,13 @@ from vcd.api import (
     logfile,
     read_policy,
     roles_for,
-    up_to_date,
 )
+from vcd.cli import Group
+from vcd.cli.documents import Configuration, ConfigurationCheck, document
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
-from vcd.cli.inputs import EVENT_LOG, read_text
-from vcd.cli.printing import console
+from vcd.cli.fromcluster import EventLog
+from vcd.cli.inputs import optional_event_log, read_text
+from vcd.cli.printing import print_json, print_lines, print_tables, table
 
 
 class _Invalid(InvalidConf):
@@ -34,7 +34,7 @@ class _Invalid(InvalidConf):
     exit_code = 1
 
 
-@click.group()
+@click.group(cls=Group)
 def conf() -> None:
     """Check and show the scheduler's configuration."""
 
@@ -54,8 +54,7 @@ def check(file: str, output: str) -> None:
     except PolicyError as error:
         problems, warnings = error.problems, error.warnings
     if output == "json":
-        found = {"problems": list(map(asdict, problems)), "warnings": list(map(asdict, warnings))}
-        click.echo(json.dumps({"file": file, "usable": not problems, **found}, indent=2))
+        print_json(ConfigurationCheck(file, not problems, list(problems), list(warnings)))
     else:
         _print_findings(file, problems, warnings)
     sys.exit(1 if problems else 0)
@@ -63,32 +62,28 @@ def check(file: str, output: str) -> None:
 
 @conf.command()
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
-@click.option(
-    "--event-log",
-    type=click.Path(),
-    envvar=EVENT_LOG,
-    help="Show the policy in force in this event log, unless FILE is given.",
-    show_envvar=True,
-)
+@optional_event_log
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @says_errors
-def show(file: str | None, event_log: str | None, output: str) -> None:
+def show(file: str | None, event_log: EventLog | None, output: str) -> None:
     """Show the policy that FILE (- for standard input) comes to; without FILE, the compiled-in default.
 
-    With --event-log and no FILE, the version in force: the one that the scheduler which writes the log decides under.
+    With --event-log or --from-cluster, and no FILE, the version in force: the one that the scheduler which writes the
+    log decides under.
 
     Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
     """
     if event_log is not None and file is None:
-        file = f"in force in {event_log}"
-        policy = _policy(file, _logged(event_log), logged=True)
+        text = _logged(event_log)
+        file = f"in force in {event_log.name}"
+        policy = _policy(file, text, logged=True)
     else:
         policy = _policy(file, None if file is None else read_text(file))
     described = describe_policy(policy)
     if output == "json":
-        click.echo(json.dumps(described, indent=2))
+        print_json(Configuration(**described))
     elif output == "yaml":
-        click.echo(yaml.safe_dump(described, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(yaml.safe_dump(document(Configuration(**described)), sort_keys=False, allow_unicode=True), nl=False)
     else:
         _print_policy(file or "compiled-in default", described)
         for warning in policy.warnings:
@@ -127,11 +122,11 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def _logged(event_log: str) -> str:
-    with up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+def _logged(event_log: EventLog) -> str:
+    with event_log.reading() as log:
         text = logfile.policy_in_force(log)
     if text is None:
-        raise Unusable(f"{event_log}: no configuration was loaded yet")
+        raise Unusable(f"{event_log.name}: no configuration was loaded yet")
     return text
 
 
@@ -140,35 +135,32 @@ def _line(name: str, severity: str, problem: Problem) -> str:
 
 
 def _print_findings(name: str, problems: tuple[Problem, ...], warnings: tuple[Problem, ...]) -> None:
-    out = console()
     rows = [(item.line, "error", "red", item) for item in problems]
     rows += [(item.line, "warning", "yellow", item) for item in warnings]
     for _, severity, style, item in sorted(rows, key=lambda row: row[0]):
-        out.print(Text(_line(name, severity, item), style=style), soft_wrap=True)
+        click.secho(_line(name, severity, item), fg=style)
     counts = f"errors: {len(problems)}, warnings: {len(warnings)}"
-    out.print(Text(f"{name}: {'cannot' if problems else 'can'} be used ({counts})"), soft_wrap=True)
+    click.echo(f"{name}: {'cannot' if problems else 'can'} be used ({counts})")
 
 
 def _print_policy(name: str, described: Mapping[str, Any]) -> None:
-    out = console()
-    out.print(Text(f"{name} (digest {described['digest'][:16]})", style="bold"), soft_wrap=True)
-    out.print(Text("actions: " + ", ".join(action["name"] for action in described["actions"])), soft_wrap=True)
-    table = Table("tier", "plugin", "flags", "argument", "value", "from")
+    click.secho(f"{name} (digest {described['digest'][:16]})", bold=True)
+    print_lines(["actions: " + ", ".join(action["name"] for action in described["actions"])])
+    tiers = table("tier", "plugin", "flags", "argument", "value", "from")
     for number, tier in enumerate(described["tiers"], 1):
         for plugin in tier:
             flags = ", ".join(f"{flag}: {_shown(on)}" for flag, on in plugin["flags"].items())
             for row in _rows((str(number), plugin["name"], flags), plugin["arguments"]):
-                table.add_row(*row)
-        table.add_section()
-    out.print(table)
+                tiers.add_row(*row)
+    print_tables(tiers)
     if any(action["arguments"] for action in described["actions"]):
-        table = Table("action", "argument", "value", "from")
+        arguments = table("action", "argument", "value", "from")
         for action in described["actions"]:
             for row in _rows((action["name"],), action["arguments"]):
-                table.add_row(*row)
-        out.print(table)
+                arguments.add_row(*row)
+        print_tables(arguments)
     for key, value in described["metrics"].items():
-        out.print(Text(f"metrics.{key}: {value}"), soft_wrap=True)
+        click.echo(f"metrics.{key}: {value}")
 
 
 def _rows(head: tuple[str, ...], arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str | Text, ...]]:

@@ -14,7 +14,7 @@ Params = ParamSpec("Params")
 
 
 class Unusable(click.ClickException):
-    """A file that cannot be read or used, or an installation that is broken: exit code 2."""
+    """A file that cannot be read or used, a name that is not in it, or a broken installation: exit code 2."""
 
     exit_code = 2
 
@@ -35,15 +35,13 @@ class InvalidConf(click.ClickException):
 
 
 def says_errors(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Let a command end with one line and an exit code where a file (2) or a name (1) is wrong."""
+    """Let a command end with one line and exit code 2 where a file is wrong, or a name that is not in it."""
 
     @wraps(command)
     def wrapped(*args: Params.args, **kwargs: Params.kwargs) -> None:
         try:
             command(*args, **kwargs)
-        except (LogError, RegistryError) as error:
+        except (LogError, NotFound, RegistryError) as error:
             raise Unusable(str(error)) from None
-        except NotFound as error:
-            raise click.ClickException(str(error)) from None
 
     return wrapped

@@ -12,13 +12,15 @@ import click
 import msgspec
 
 from vcd import api
+from vcd.cli.documents import JobExplanation
 from vcd.cli.errors import says_errors
-from vcd.cli.inputs import event_log_option
+from vcd.cli.fromcluster import EventLog, FileLog
+from vcd.cli.inputs import event_log_option, namespace_option
 from vcd.cli.printing import print_told
 
 
 class _Told(Protocol):
-    """An explanation: a structure for JSON, and sentences."""
+    """An explanation: sentences, and a document or what has one."""
 
     def lines(self) -> Iterable[str]: ...
 
@@ -67,15 +69,13 @@ class _Job(msgspec.Struct):
                 told_of = part.session
 
 
-def _plain(told: _Told) -> dict[str, Any]:
+def _document(told: _Told) -> msgspec.Struct:
     """What is printed as JSON: of a job, its story with the other parts beside what it holds."""
-    plain: dict[str, Any] = msgspec.to_builtins(told)
-    if "story" not in plain:
-        return plain
-    return {
-        **plain["story"],
-        **{name: plain[name] for name in ("verdict", "eta", "obstacles", "change") if plain[name] is not None},
-    }
+    if not isinstance(told, _Job):
+        assert isinstance(told, msgspec.Struct)
+        return told
+    parts = {name: getattr(told, name) for name in ("verdict", "eta", "obstacles", "change")}
+    return JobExplanation(**msgspec.structs.asdict(told.story), **parts)
 
 
 def _job(asked: _Asked) -> _Told:
@@ -126,6 +126,19 @@ KINDS: dict[str, Callable[[_Asked], _Told]] = {
 }
 """What can be asked about, each with its explanation."""
 
+
+class _Kinds(click.Choice):  # type: ignore[type-arg]  # not generic in older click
+    """One of several kinds, of which one that is mistyped is told the nearest."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The kind. Raises BadParameter."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            hint = api.did_you_mean(str(value), map(str, self.choices))
+            raise click.BadParameter(f"{error.message.rstrip('.')}{hint}", ctx, param) from None
+
+
 _NAMELESS = ("cluster", "session", "order")
 _BY_SESSIONS = ("cluster", "queue")
 """Kinds that are told of from one session to another."""
@@ -144,11 +157,11 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(list(KINDS)), default="cluster")
+@click.argument("kind", type=_Kinds(list(KINDS)), default="cluster")
 @click.argument("name", default="")
 @click.argument("other", default="", metavar="[OTHER]")
 @event_log_option
-@click.option("-n", "--namespace", default="default", show_default=True, help="The namespace of NAME.")
+@namespace_option
 @click.option("--at", metavar="TIME", help="As of the last session at or before TIME.")
 @click.option("--since", metavar="TIME", help="cluster, job, pod, queue, eviction: what was after TIME.")
 @click.option("--session", type=click.IntRange(min=1), help="As of this session; for cluster and queue see --to.")
@@ -165,7 +178,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
-def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
+def explain(kind: str, event_log: EventLog, output: str, **given: Any) -> None:
     """Tell from an event log what happened, and why. Times are in UTC.
 
     \b
@@ -188,19 +201,21 @@ def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
     A TIME is one such as 2026-01-31T05:12:00Z, or 05:12 (in UTC, the last such moment in the log), or 2h: so long
     before the log's end.
 
-    Exits with 0, with 1 if there is nothing of that name, with 2 if the file cannot be used.
+    Exits with 0, with 2 if the file cannot be used or there is nothing of that name in it.
     """
     _check(kind, given)
     with ExitStack() as stack:
 
-        def opened(path: Path) -> api.Log:
-            newest = stack.enter_context(api.up_to_date(path, lambda text: click.echo(text, err=True)))
-            return stack.enter_context(api.open(newest))
+        def opened(log: EventLog) -> api.Log:
+            return stack.enter_context(api.open(stack.enter_context(log.reading())))
 
-        other: Path | None = given.pop("other_log")
-        asked = _asked(opened(event_log), kind, other_log=None if other is None else opened(other), **given)
+        log, other = opened(event_log), given.pop("other_log")
+        given["namespace"] = given["namespace"] or event_log.namespace
+        asked = _asked(log, kind, other_log=None if other is None else opened(FileLog(other)), **given)
+        for remark in api.remarks(log.history.reader):
+            click.echo(f"note: {remark}", err=True)
         told = KINDS[kind](asked)
-    print_told(_plain(told), told.lines(), output)
+    print_told(_document(told), told.lines(), output)
 
 
 def _check(kind: str, given: dict[str, Any]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
-from vcd.cli.inputs import event_log_option, read_text
-from vcd.cli.printing import console, print_json
+from vcd.cli.fromcluster import EventLog
+from vcd.cli.inputs import event_log_argument, read_text
+from vcd.cli.printing import print_json, print_lines, print_tables, table
 from vcd.cli.runs import write_report
 
 SECOND = 1_000_000_000
@@ -20,7 +20,7 @@ FAILED = 1
 
 
 @click.command()
-@event_log_option
+@event_log_argument
 @click.option("--old", metavar="FILE", help="The configuration until now; unless given, the one that the log had last.")
 @click.option("--new", required=True, metavar="FILE", help="The configuration that is to be merged.")
 @click.option(
@@ -50,7 +50,7 @@ FAILED = 1
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def gate(
-    event_log: Path,
+    event_log: EventLog,
     old: str | None,
     new: str,
     fail_if: tuple[str, ...],
@@ -83,7 +83,7 @@ def gate(
     before, after = (None if name is None else (name, _checked(name)) for name in (old, new))
     assert after is not None
     try:
-        with api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+        with event_log.reading() as log:
             found = api.gate(
                 log,
                 (Path(after[0]).name, after[1]),
@@ -96,7 +96,7 @@ def gate(
                 jobs=jobs,
                 period=round(period * SECOND),
                 gpu=gpu,
-                called=str(event_log),
+                called=event_log.name,
                 progress=lambda name: click.echo(f"{name}: done", err=True),
             )
     except api.PolicyError as error:
@@ -126,15 +126,11 @@ def _checked(name: str) -> str:
 
 
 def _print(found: api.GateResult) -> None:
-    click.echo(api.summary(found))
-    table = Table("", "old", "new", "change", box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    print_lines([api.summary(found)])
+    figures = table("", "old", "new", "change", right=True)
     for figure in api.told_figures(found):
         spreads = [api.spread_in_words(one, figure.unit) for one in (figure.old, figure.new)]
-        table.add_row(*map(Text, (figure.name, *spreads, api.change_in_words(figure))))
-    console(200).print(table)
-    for judgement in found.conditions:
-        click.echo(api.judgement_in_words(judgement))
-    for note in found.notes:
-        click.echo(f"note: {note}")
+        figures.add_row(*map(Text, (figure.name, *spreads, api.change_in_words(figure))))
+    print_tables(figures)
+    print_lines(map(api.judgement_in_words, found.conditions))
+    print_lines(f"note: {note}" for note in found.notes)

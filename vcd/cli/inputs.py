@@ -5,28 +5,122 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 import yaml
+from click.core import ParameterSource
 
 from vcd.api import shallow
 from vcd.cli.errors import Unusable
+from vcd.cli.fromcluster import CLUSTER_OPTIONS, Cluster, ClusterLog, EventLog, FileLog, implied
 
 Manifest = dict[str, Any]
 
 EVENT_LOG = "VCD_EVENT_LOG"
 """The variable that names the event log where no option or argument does."""
 
-event_log_option = click.option(
-    "--event-log",
-    required=True,
-    envvar=EVENT_LOG,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The log file.",
-    show_envvar=True,
+_file = click.Path(dir_okay=False, path_type=Path)
+_event_log = click.option("--event-log", envvar=EVENT_LOG, type=_file, help="The log file.", show_envvar=True)
+_from_cluster = click.option("--from-cluster", is_flag=True, help="Read the log of a cluster's running scheduler.")
+_positional = click.argument("log_file", type=_file, required=False, metavar="[FILE]")
+_before_out = click.argument("paths", type=_file, nargs=-1, required=True, metavar="[FILE] OUT")
+_WAYS = "--event-log FILE, the variable VCD_EVENT_LOG, or --from-cluster"
+
+Command = Callable[..., Any]
+
+
+def event_log_option(command: Command) -> Command:
+    """Hand a command the log that it reads as ``event_log``: a file by option or variable, or a cluster's."""
+    return _with_log(command, _WAYS, (_event_log, _from_cluster, *CLUSTER_OPTIONS))
+
+
+def event_log_argument(command: Command) -> Command:
+    """The same, where a file may also be an argument."""
+    return _with_log(command, f"FILE, {_WAYS}", (_positional, _event_log, _from_cluster, *CLUSTER_OPTIONS))
+
+
+def event_log_and_out(command: Command) -> Command:
+    """The same before an argument OUT, a file to be written."""
+    return _with_log(command, f"FILE, {_WAYS}", (_before_out, _event_log, _from_cluster, *CLUSTER_OPTIONS))
+
+
+def event_log_path(command: Command) -> Command:
+    """Hand a command the path of a log that it may change, as ``event_log``."""
+
+    @wraps(command)
+    def with_path(event_log: Path | None, log_file: Path | None, **given: Any) -> None:
+        chosen = log_file or event_log
+        if chosen is None:
+            raise click.UsageError("give a log: FILE, --event-log FILE, or the variable VCD_EVENT_LOG")
+        if log_file is not None and event_log is not None and not _by_variable():
+            raise click.UsageError("give one log: FILE, or --event-log FILE")
+        command(event_log=chosen, **given)
+
+    made: Command = _positional(_event_log(with_path))
+    return made
+
+
+def optional_event_log(command: Command) -> Command:
+    """``event_log_option`` where None is good, too."""
+    return _with_log(command, "", (_event_log, _from_cluster, *CLUSTER_OPTIONS))
+
+
+def _with_log(command: Command, ways: str, options: Iterable[Callable[[Command], Command]]) -> Command:
+    @wraps(command)
+    def with_log(
+        event_log: Path | None,
+        from_cluster: bool,
+        kubeconfig: str | None,
+        context: str | None,
+        scheduler_namespace: str,
+        token_file: Path | None,
+        log_file: Path | None = None,
+        paths: tuple[Path, ...] = (),
+        **given: Any,
+    ) -> None:
+        if len(paths) > 2:
+            raise click.UsageError("give FILE and OUT, or OUT alone")
+        if paths:
+            given["out"], log_file = paths[-1], paths[0] if len(paths) > 1 else None
+        cluster = Cluster(kubeconfig, context, scheduler_namespace, token_file)
+        command(event_log=_chosen(ways, event_log, log_file, cluster, from_cluster=from_cluster), **given)
+
+    made: Command = with_log
+    for option in reversed([*options]):
+        made = option(made)
+    return made
+
+
+def _by_variable() -> bool:
+    return click.get_current_context().get_parameter_source("event_log") is ParameterSource.ENVIRONMENT
+
+
+def _chosen(
+    ways: str, option: Path | None, file: Path | None, cluster: Cluster, *, from_cluster: bool
+) -> EventLog | None:
+    """The one log that is meant; None where none is said and ``ways`` names none to say it. Raises UsageError."""
+    given = [path for path in (None if _by_variable() else option, file) if path is not None]
+    if len(given) + from_cluster > 1:
+        raise click.UsageError(f"give one log: {ways or _WAYS}")
+    if not given and (from_cluster or implied().implied):
+        return ClusterLog(cluster.over(implied()))
+    if cluster.told:
+        raise click.UsageError(f"{', '.join(cluster.told)}: for --from-cluster only")
+    if chosen := given[0] if given else option:
+        return FileLog(chosen)
+    if ways:
+        raise click.UsageError(f"give a log: {ways}")
+    return None
+
+
+namespace_option = click.option(
+    "-n",
+    "--namespace",
+    help="The namespace of NAME; default, or with --from-cluster the context's, unless given.",
 )
 
 SUFFIXES = (".json", ".yaml", ".yml")

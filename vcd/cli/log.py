@@ -9,24 +9,38 @@ import itertools
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from vcd.api import logfile, up_to_date
+from vcd.api import logfile
+from vcd.cli import Group
+from vcd.cli.documents import DowngradedLog, LogCompaction, LogEvent, LogSession, LogVerification, WrittenLog
 from vcd.cli.errors import says_errors
-from vcd.cli.inputs import EVENT_LOG
+from vcd.cli.fromcluster import EventLog, FileLog, Followed
+from vcd.cli.inputs import event_log_and_out, event_log_argument, event_log_path
+from vcd.cli.logrestore import restore
+from vcd.cli.printing import print_json, print_tables, table
 
-TYPES = ("put", "gone", "bad", "listed", "policy", "leadership", "clock", "answer", "late", "session", "outcome")
-_WIDTH_OF_A_PIPE = 1000
+TYPES = (
+    "put",
+    "gone",
+    "bad",
+    "listed",
+    "policy",
+    "leadership",
+    "clock",
+    "answer",
+    "late",
+    "foreign",
+    "session",
+    "outcome",
+)
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_file = click.argument("file", envvar=EVENT_LOG, type=click.Path(dir_okay=False, path_type=Path))
 _output = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Table (default) or JSON."
 )
@@ -59,18 +73,13 @@ def _head(context: click.Context, option: click.Parameter, value: str | None) ->
     return logfile.Head(int(match[2]), bytes.fromhex(match[1]))
 
 
-def _older_too(file: Path) -> AbstractContextManager[Path]:
-    """FILE, or where an older vcd wrote it a copy that is brought up to date."""
-    return up_to_date(file, lambda note: click.echo(note, err=True))
-
-
-@click.group()
+@click.group(cls=Group)
 def log() -> None:
     """Look into event logs, prove them sound, export, merge and compact them."""
 
 
 @log.command("ls")
-@_file
+@event_log_argument
 @click.option("--sessions", is_flag=True, help="List sessions instead of events.")
 @click.option("--kind", help="Only events of this kind of object, such as Pod.")
 @click.option("--key", help="Only events of this object: NAMESPACE/NAME, or NAME for what has no namespace.")
@@ -81,7 +90,7 @@ def log() -> None:
 @_output
 @says_errors
 def ls(
-    file: Path,
+    event_log: EventLog,
     sessions: bool,
     kind: str | None,
     key: str | None,
@@ -95,65 +104,75 @@ def ls(
     if sessions and (kind or key or type_):
         raise click.UsageError("--kind, --key and --type choose events; leave them out with --sessions")
     most = limit + 1 if limit else None
-    with _older_too(file) as log:
+    with event_log.reading() as log:
         if sessions:
-            _show(logfile.sessions(log, first, last, most), _SESSION_COLUMNS, limit, output)
+            _show(logfile.sessions(log, first, last, most), LogSession, limit, output)
         else:
             found = logfile.events(log, kind=kind, key=key, type=type_, first=first, last=last, limit=most)
-            _show(found, _EVENT_COLUMNS, limit, output)
+            _show(found, LogEvent, limit, output)
 
 
 @log.command("tail")
-@_file
+@event_log_argument
 @click.option("-n", "count", type=click.IntRange(min=0), default=10, show_default=True, help="So many events.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until interrupted.")
 @_output
 @says_errors
-def tail(file: Path, count: int, follow: bool, output: str) -> None:
+def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
     """Print the last events of FILE. With -o json, one object a line."""
     if not follow:
-        with _older_too(file) as log:
-            _show(logfile.tail(log, count), _EVENT_COLUMNS, 0, output)
+        with event_log.reading() as log:
+            _show(logfile.tail(log, count), LogEvent, 0, output)
         return
-    for line in logfile.tail(file, count, follow=True):
-        click.echo(_json(line) if output == "json" else "  ".join(str(line[name]) for name in _EVENT_COLUMNS))
+    with event_log.following() as followed:
+        for line in _followed(followed, count):
+            if output == "json":
+                print_json(LogEvent(**line), line=True)
+            else:
+                click.echo("  ".join(str(line[name]) for name in _COLUMNS[LogEvent]))
+
+
+def _followed(followed: Followed, count: int) -> Iterator[dict[str, Any]]:
+    """The last events and what comes after them, of whichever file has the log; without end."""
+    while True:
+        with followed.reading() as path:
+            yield from logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path))  # type: ignore[misc]
+        click.echo("note: another replica leads, which has not all that is told above; its last events:", err=True)
 
 
 @log.command("verify")
-@_file
+@event_log_argument
 @click.option("--head", callback=_head, metavar="HEX@EVENT", help="The head that an earlier run printed: still there?")
 @_output
 @says_errors
-def verify(file: Path, head: logfile.Head | None, output: str) -> None:
+def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
     """Prove that FILE is sound; exit code 1 and a line for each problem when it is not.
 
     Prints the head of its chain, too: noted elsewhere and given as --head later, it shows whether anything up to that
     event was changed since, or is missing.
     """
-    with _older_too(file) as log:
+    with event_log.reading() as log:
         found = logfile.verify(log, head)
     last = None if found.head is None else str(found.head)
     if output == "json":
-        told = {"problems": found.problems, "uncovered": found.uncovered, "head": last}
-        click.echo(_json({"file": str(file), **told}))
+        print_json(LogVerification(event_log.name, found.problems, found.uncovered, last), line=True)
     else:
         for line in (*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)):
             click.echo(line)
         if last is not None:
             click.echo(f"head: {last}")
-        click.echo(f"{file}: {f'{len(found.problems)} problems' if found.problems else 'sound'}")
+        click.echo(f"{event_log.name}: {f'{len(found.problems)} problems' if found.problems else 'sound'}")
     sys.exit(1 if found.problems else 0)
 
 
 @log.command("export")
-@_file
-@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@event_log_and_out
 @click.option("--from", "first", type=click.IntRange(min=1), help="First session; the first kept unless given.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="Last session; the last unless given.")
 @click.option("--anonymise", is_flag=True, help="Rename all that somebody named, and leave out what nothing reads.")
 @_output
 @says_errors
-def export(file: Path, out: Path, first: int | None, last: int | None, anonymise: bool, output: str) -> None:
+def export(event_log: EventLog, out: Path, first: int | None, last: int | None, anonymise: bool, output: str) -> None:
     """Write sessions of FILE, and of before what their replay needs and no more, to the new file OUT.
 
     With --anonymise to be given away: names of objects, label values, images and so on are other words, the same for
@@ -161,7 +180,7 @@ def export(file: Path, out: Path, first: int | None, last: int | None, anonymise
     """
     if first and last and first > last:
         raise click.UsageError(f"--from {first} comes after --to {last}")
-    with _older_too(file) as log:
+    with event_log.reading() as log:
         if not anonymise:
             _written(logfile.export(log, out, first, last), out, output)
             return
@@ -183,53 +202,78 @@ def export(file: Path, out: Path, first: int | None, last: int | None, anonymise
 def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
     """Merge the FILES of several replicas by the epochs that they led into the new file OUT."""
     with ExitStack() as stack:
-        logs = [stack.enter_context(_older_too(file)) for file in files]
+        logs = [stack.enter_context(FileLog(file).reading()) for file in files]
         _written(logfile.import_logs(logs, out), out, output)
 
 
 @log.command("compact")
-@_file
+@event_log_path
 @click.option("--max-age", callback=_span, help="First remove history older than this, such as 14d.")
 @click.option("--max-size", callback=_size, help="First remove old history until the file is no larger, such as 20Gi.")
 @_output
 @says_errors
-def compact(file: Path, max_age: int | None, max_size: int | None, output: str) -> None:
+def compact(event_log: Path, max_age: int | None, max_size: int | None, output: str) -> None:
     """Rewrite FILE without free room, and bring it to this version's schema. Nobody may be writing it.
 
     History is removed up to a checkpoint, and never the newest checkpoint.
     """
-    done = logfile.compact(file, max_age, max_size)
+    done = logfile.compact(event_log, max_age, max_size)
     if output == "json":
-        click.echo(_json({"file": str(file), **msgspec.to_builtins(done)}))
+        print_json(LogCompaction(str(event_log), **msgspec.structs.asdict(done)), line=True)
     else:
-        click.echo(f"{file}: {done.removed:,} events removed, {done.before:,} bytes before, {done.after:,} bytes after")
+        told = f"{done.removed:,} events removed, {done.before:,} bytes before, {done.after:,} bytes after"
+        click.echo(f"{event_log}: {told}")
 
 
-_EVENT_COLUMNS = ("sequence", "time", "type", "kind", "key", "version", "what")
-_SESSION_COLUMNS = ("session", "time", "head", "epoch", "statements", "operations")
+@log.command("downgrade")
+@event_log_path
+@click.option(
+    "--for", "version", required=True, metavar="VERSION", help="The older vcd that is to read it, as in 0.1.0."
+)
+@_output
+@says_errors
+def downgrade(event_log: Path, version: str, output: str) -> None:
+    """Take FILE back to what an older vcd reads. Nobody may be writing it.
+
+    All events, sessions and checkpoints stay; what that version has no place for goes. This version brings the file up
+    to date again when it writes it.
+    """
+    done = logfile.downgrade(event_log, version)
+    if output == "json":
+        print_json(DowngradedLog(str(event_log), **msgspec.structs.asdict(done)), line=True)
+    else:
+        click.echo(f"{event_log}: schema {done.before} before, {done.after} after, for vcd {version}")
+        for sentence in done.lost:
+            click.echo(f"note: not in it any more: {sentence}", err=True)
 
 
-def _json(data: Any) -> str:
-    return msgspec.json.encode(data).decode()
+log.add_command(restore)
 
 
-def _show(lines: Iterator[dict[str, Any]], columns: tuple[str, ...], limit: int, output: str) -> None:
+_COLUMNS: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    LogEvent: ("sequence", "time", "type", "kind", "key", "version", "what"),
+    LogSession: ("session", "time", "head", "epoch", "statements", "operations"),
+}
+
+
+def _show(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], limit: int, output: str) -> None:
     """Print lines as a table or as JSON; says when there are more than ``limit`` (0: no limit)."""
     chosen = itertools.islice(lines, limit) if limit else lines
     if output == "json":
         for line in chosen:
-            click.echo(_json(line))
+            print_json(kind(**line), line=True)
         return
-    table = Table(*columns, box=None, pad_edge=False)
+    columns = _COLUMNS[kind]
+    shown = table(*columns)
     for line in chosen:
-        table.add_row(*(str(line[name]) for name in columns))
-    Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE).print(table)
+        shown.add_row(*(str(line[name]) for name in columns))
+    print_tables(shown)
     if next(iter(lines), None) is not None:
         click.echo(f"... and more; choose with --from, or --limit above {limit}", err=True)
 
 
 def _written(written: logfile.Written | logfile.Anonymised, out: Path, output: str) -> None:
     if output == "json":
-        click.echo(_json({"file": str(out), **msgspec.to_builtins(written)}))
+        print_json(WrittenLog(str(out), **msgspec.structs.asdict(written)), line=True)
     else:
         click.echo(f"{out}: events {written.first:,} to {written.last:,}, {written.sessions:,} sessions")

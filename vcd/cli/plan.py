@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import datetime
 import importlib
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from vcd import api
+from vcd.cli.documents import Plan, PlannedCluster
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.fromcluster import implied
 from vcd.cli.inputs import read_manifests, read_text
-from vcd.cli.printing import console
+from vcd.cli.printing import print_json, print_tables, table
 
 if TYPE_CHECKING:  # what talks to an API server takes longer to import than most plans take
     from vcd.daemon.listed import Listed
@@ -94,6 +94,8 @@ def plan(
     Exits with 0, or with 2 where a file or a cluster cannot be used, or, with --strict, has such a field or does not
     let you list a kind.
     """
+    own = implied()
+    from_cluster = from_cluster or (own.implied and not files)
     if from_cluster == bool(files):
         raise click.UsageError("say what to plan: manifests with -f, or a running cluster with --from-cluster")
     if not from_cluster and (kubeconfig is not None or context is not None or schedulers):
@@ -104,7 +106,7 @@ def plan(
     listed: Listed | None = None
     try:
         if from_cluster:
-            listed = _listed(conf, kubeconfig, context, strict=strict)
+            listed = _listed(conf, kubeconfig or own.kubeconfig, context or own.context, strict=strict)
             result = api.plan(listed.manifests, conf, now, seed, schedulers or OURS)
         else:
             result = api.plan(read_manifests(files), conf, now, seed)
@@ -126,12 +128,7 @@ def plan(
     if strict and result.unknown:
         raise Unusable("the manifests have fields that there are none of; leave out --strict to plan without them")
     if output == "json":
-        names = ("binds", "evictions", "ungated", "pipelined", "phases", "why", "problems", "notes", "unknown")
-        printed = {name: getattr(result, name) for name in names}
-        if listed is not None:
-            missing = [{name: getattr(one, name) for name in one.__struct_fields__} for one in listed.missing]
-            printed["cluster"] = {"server": listed.server, "context": listed.context, "missing": missing}
-        click.echo(json.dumps(printed, indent=2, ensure_ascii=False))
+        print_json(_document(result, listed))
     else:
         lacking = " of what may be listed; see the warnings" if listed is not None and listed.missing else ""
         _print(result, lacking)
@@ -153,9 +150,16 @@ def _listed(conf: str | None, kubeconfig: str | None, context: str | None, *, st
     return found
 
 
+def _document(result: api.PlanResult, listed: Listed | None) -> Plan:
+    told = {name: getattr(result, name) for name in Plan.__struct_fields__ if name != "cluster"}
+    if listed is None:
+        return Plan(**told)
+    missing = [{name: getattr(one, name) for name in one.__struct_fields__} for one in listed.missing]
+    return Plan(**told, cluster=PlannedCluster(listed.server, listed.context, missing))
+
+
 def _print(result: api.PlanResult, lacking: str = "") -> None:
-    out = console()
-    pods = Table("pod", "what", "node", box=None, pad_edge=False)
+    pods = table("pod", "what", "node")
     for pod, node in result.binds.items():
         pods.add_row(pod, Text("bind", style="green"), node)
     for pod in result.evictions:
@@ -164,7 +168,7 @@ def _print(result: api.PlanResult, lacking: str = "") -> None:
         pods.add_row(pod, Text("lift gate", style="green"), "")
     for pod, node in result.pipelined.items():
         pods.add_row(pod, Text("wait for room", style="yellow"), node)
-    groups = Table("group", "phase", "waits at", "for", box=None, pad_edge=False)
+    groups = table("group", "phase", "waits at", "for")
     for group, phase in result.phases.items():
         reasons = result.why.get(group) or [{}]
         for index, reason in enumerate(reasons):
@@ -172,11 +176,9 @@ def _print(result: api.PlanResult, lacking: str = "") -> None:
     for group in sorted(result.why.keys() - result.phases.keys()):
         for reason in result.why[group]:
             groups.add_row(group, "", _gate(reason), Text(_told(reason)))
-    for table in (pods, groups):
-        if table.row_count:
-            out.print(table)
+    print_tables(*(one for one in (pods, groups) if one.row_count))
     if not pods.row_count:
-        out.print("nothing to bind or evict" + (" of what is read; see the notes" if result.notes else lacking))
+        click.echo("nothing to bind or evict" + (" of what is read; see the notes" if result.notes else lacking))
 
 
 def _gate(reason: dict[str, Any]) -> str:

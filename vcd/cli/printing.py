@@ -1,8 +1,12 @@
-"""How commands print: data as JSON, tables as wide as there is room for."""
+"""How commands print: data as JSON, text and tables no wider than the terminal, and as wide as they are elsewhere."""
 
 from __future__ import annotations
 
+import io
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -10,23 +14,59 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from vcd.cli.documents import document
+
 if TYPE_CHECKING:  # most commands draw no tables, and importing it takes longer than they do
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
+_UNBOUNDED = 100_000
+"""Columns of what is no terminal: nothing is cut or wrapped there."""
+_HEAD = re.compile(r" *(?:.{,38}\S)?  +(?=\S)| *")
+"""What stands before the text of a line: its indent, and its first columns."""
 
-def print_json(data: Any) -> None:
-    """Structures as JSON that people can read, too."""
-    click.echo(msgspec.json.format(msgspec.json.encode(data)).decode())
+
+def print_json(found: msgspec.Struct, *, line: bool = False) -> None:
+    """A document as JSON that people can read, too; where there are many, each in a ``line``."""
+    text = msgspec.json.encode(document(found))
+    click.echo((text if line else msgspec.json.format(text)).decode())
 
 
-def print_told(found: Any, lines: Iterable[str], output: str) -> None:
+def print_told(found: msgspec.Struct, lines: Iterable[str], output: str) -> None:
     """What was found as JSON where ``output`` says so, else told in lines."""
     if output == "json":
         print_json(found)
         return
+    print_lines(lines)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Sentences a line each; on a terminal broken between words, and gone on with below where their text began."""
+    width = terminal_width()
     for line in lines:
-        click.echo(line)
+        click.echo(line if width is None or len(line) <= width else _broken(line, width))
+
+
+def _broken(line: str, width: int) -> str:
+    found = _HEAD.match(line)
+    indent = 0 if found is None else found.end()
+    below = " " * (indent if indent <= width // 2 else 0)
+    return textwrap.fill(line, width, subsequent_indent=below, break_on_hyphens=False)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that standard output is, or of COLUMNS; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(*columns: str, right: bool = False) -> Table:
+    """A table without lines; ``right``: all but its first column are figures."""
+    from rich.table import Table
+
+    made = Table(*columns, box=None, pad_edge=False)
+    for column in made.columns[1:] if right else ():
+        column.justify = "right"
+    return made
 
 
 def filled(table: Table, rows: Iterable[Sequence[Any]], limit: int, count: int) -> Table:
@@ -40,8 +80,23 @@ def filled(table: Table, rows: Iterable[Sequence[Any]], limit: int, count: int) 
     return table
 
 
-def console(width: int = 160) -> Console:
-    """Standard output; of so many columns where it is no terminal."""
+def console() -> Console:
+    """The terminal that standard output is."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else width, highlight=False)
+    return Console(width=terminal_width(), highlight=False)
+
+
+def print_tables(*parts: RenderableType) -> None:
+    """Print tables and texts: within the terminal's width; where there is none in full width, plain."""
+    if not parts:
+        return
+    if sys.stdout.isatty():
+        console().print(*parts, sep="\n")
+        return
+    from rich.console import Console
+
+    plain = io.StringIO()
+    Console(file=plain, width=_UNBOUNDED, highlight=False, color_system=None).print(*parts, sep="\n")
+    for line in plain.getvalue().splitlines():
+        click.echo(line.rstrip())

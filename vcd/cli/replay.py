@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vcd import api
+from vcd.cli.documents import Replay
 from vcd.cli.errors import says_errors
-from vcd.cli.inputs import event_log_option
+from vcd.cli.fromcluster import EventLog
+from vcd.cli.inputs import event_log_argument
 from vcd.cli.printing import print_json
 
 _SHOWN = 10
@@ -20,7 +22,7 @@ _SHOWN = 10
 
 
 @click.command()
-@event_log_option
+@event_log_argument
 @click.option("--session", type=click.IntRange(min=1), help="Only this session.")
 @click.option("--from", "first", type=click.IntRange(min=1), help="The first session; the oldest unless given.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="The last session; the newest unless given.")
@@ -40,7 +42,7 @@ _SHOWN = 10
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def replay(
-    event_log: Path, session: int | None, first: int | None, last: int | None, memory: bool, jobs: int, output: str
+    event_log: EventLog, session: int | None, first: int | None, last: int | None, memory: bool, jobs: int, output: str
 ) -> None:
     """Decide the sessions of an event log again, each from what was known when it was decided.
 
@@ -55,12 +57,11 @@ def replay(
         first = last = session
     if first is not None and last is not None and first > last:
         raise click.UsageError(f"--from {first} comes after --to {last}")
-    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log:
+    with event_log.reading() as log:
         found = list(_with_progress(log, first, last, memory, jobs))
     different = [one for one in found if one.difference is not None]
     if output == "json":
-        result = {"file": str(event_log), "sessions": len(found), "identical": len(found) - len(different)}
-        print_json({**result, "different": different})
+        print_json(Replay(event_log.name, len(found), len(found) - len(different), different))
     else:
         _print(found, different)
     sys.exit(1 if different else 0)

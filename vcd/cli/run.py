@@ -38,7 +38,7 @@ The flags are vc-scheduler's where it has them, written as it takes them, and ea
 variable that is named with it.
 
 Exits with 0 when it was told to stop, with 1 when it cannot go on (the event log or an address cannot be used), with 2
-for a bad flag, a bad configuration file, or when no API server is named.
+for a bad flag, a bad configuration file, an event log of a newer vcd, or when no API server is named.
 """
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import click
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable
-from vcd.cli.printing import console, print_json
+from vcd.cli.printing import print_json, print_lines, print_tables, table
 
 _SHIFTS = 10
 
@@ -40,8 +39,7 @@ def print_comparison(comparison: api.Comparison, output: str, report: Path | Non
     click.echo(f"{comparison.file}: {comparison.pods:,} pods from {begin} to {end}")
     print_runs(comparison.runs)
     _print_shifts(comparison)
-    for note in comparison.notes:
-        click.echo(f"note: {note}")
+    print_lines(f"note: {note}" for note in comparison.notes)
 
 
 def write_report(file: Path, text: str) -> None:
@@ -54,28 +52,25 @@ def write_report(file: Path, text: str) -> None:
 
 def print_runs(runs: Sequence[api.Run]) -> None:
     """A column for each run."""
-    out = console(200)
-    table = Table("", *(escape(run.name) for run in runs), box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    table.add_row("what is other", *(Text(run.what) for run in runs))  # brackets are no markup here
+    shown = table("", *(escape(run.name) for run in runs), right=True)
+    shown.add_row("what is other", *(Text(run.what) for run in runs))  # brackets are no markup here
     for title, value in _ROWS:
         cells = [value(run) for run in runs]
         if any(cells):
-            table.add_row(title, *cells)
+            shown.add_row(title, *cells)
     for resource in dict.fromkeys(name for run in runs for name in run.utilisation):
-        table.add_row(
+        shown.add_row(
             f"{resource} used",
             *(f"{run.utilisation[resource]:.1%}" if resource in run.utilisation else "" for run in runs),
         )
     for queue in dict.fromkeys(name for run in runs for name in run.queues):
         waits = [run.queues.get(queue) for run in runs]
-        table.add_row(
+        shown.add_row(
             Text(f"queue {queue or '(none)'}: jobs"), *("" if one is None else f"{one.jobs:,}" for one in waits)
         )
-        table.add_row("  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
-        table.add_row("  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits))
-    out.print(table)
+        shown.add_row("  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
+        shown.add_row("  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits))
+    print_tables(shown)
 
 
 _ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (

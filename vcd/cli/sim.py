@@ -196,7 +196,7 @@ def _new_log(file: Path | None) -> Path:
 
 async def _simulate(
     plan: Scenario, view: View | None, idle: bool, duration: float | None, *, live: bool
-) -> simview.Summary:
+) -> simview.SimulationSummary:
     """Run it until it ends; raises ClickException for what the user can mend."""
     timing = simview.Timing()
     simulation = Simulation(plan)

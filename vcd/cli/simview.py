@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from vcd import api
-from vcd.cli.printing import filled
+from vcd.cli.printing import filled, table
 from vcd.cli.simulation import Simulation
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
 from vcd.embedded.controllers.podgroup import GROUP_NAME
@@ -35,7 +34,7 @@ class Unplaced(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Summary(msgspec.Struct, frozen=True):
+class SimulationSummary(msgspec.Struct, frozen=True):
     """What a simulation came to. Seconds are real ones, but for ``cluster_seconds``; ``log_bytes`` is the file's size.
 
     ``cpu_seconds`` are the process's: API server, controllers, kubelets and daemon together. ``refused`` are objects
@@ -58,7 +57,7 @@ class Summary(msgspec.Struct, frozen=True):
     waiting: list[Unplaced]
     never_bound: list[Unplaced]
 
-    def closed(self, timing: Timing) -> Summary:
+    def closed(self, timing: Timing) -> SimulationSummary:
         """The same once all parts have ended: with the log's final size and all the time that it took."""
         size = size_of(Path(self.event_log))
         return msgspec.structs.replace(
@@ -102,13 +101,13 @@ class Timing:
         return time.process_time() - self._cpu
 
 
-def summary(simulation: Simulation, timing: Timing) -> Summary:
+def summary(simulation: Simulation, timing: Timing) -> SimulationSummary:
     """What the simulation came to so far."""
     tally, feeder = simulation.tally, simulation.feeder
     phases = Counter(group.phase or "Pending" for group in tally.groups.values())
     if tally.completed:
         phases["Completed"] = tally.completed
-    return Summary(
+    return SimulationSummary(
         wall_seconds=round(timing.wall(), 3),
         cpu_seconds=round(timing.cpu(), 3),
         cluster_seconds=round(simulation.elapsed, 3),
@@ -177,36 +176,35 @@ def tables(simulation: Simulation) -> RenderableType:
     return Group(*parts, _queues(simulation), _jobs(simulation), _nodes(simulation))
 
 
-def _queues(simulation: Simulation) -> Table:
-    table = Table("queue", "weight", "allocated", "pending", "inqueue", "running", title_justify="left", box=None)
+def _queues(simulation: Simulation) -> RenderableType:
+    shown = table("queue", "weight", "allocated", "pending", "inqueue", "running")
     for queue in simulation.store.list(QUEUES):
         status = queue.get("status") or {}
         counts = (str(status.get(name) or 0) for name in ("pending", "inqueue", "running"))
         weight = str((queue.get("spec") or {}).get("weight", 1))
-        table.add_row(queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
-    return table
+        shown.add_row(queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
+    return shown
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {text}" for name, text in amounts.items() if name != "pods" and text != "0")
 
 
-def _jobs(simulation: Simulation) -> Table:
+def _jobs(simulation: Simulation) -> RenderableType:
     groups = simulation.tally.groups
-    table = Table("job", "queue", "phase", "ready/min", box=None)
     waiting = sorted(groups.items(), key=lambda item: item[1].ready >= item[1].minimum)  # stable: the oldest first
     rows = ((key, group.queue, _phase(group), f"{group.ready}/{group.minimum}") for key, group in waiting)
-    return filled(table, rows, _ROWS, len(groups))
+    return filled(table("job", "queue", "phase", "ready/min"), rows, _ROWS, len(groups))
 
 
 def _phase(group: GroupUse) -> Text:
     return Text(group.phase or "Pending", style="green" if group.ready >= group.minimum else "yellow")
 
 
-def _nodes(simulation: Simulation) -> Table:
+def _nodes(simulation: Simulation) -> RenderableType:
     nodes = simulation.tally.used_nodes()
     rows = ((name, _bar(use), str(use.used.get("pods", 0))) for name, use in nodes)
-    return filled(Table("node", "used", "pods", box=None), rows, _ROWS, len(nodes))
+    return filled(table("node", "used", "pods"), rows, _ROWS, len(nodes))
 
 
 def _bar(use: NodeTally) -> Text:

@@ -8,7 +8,8 @@ import click
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
-from vcd.cli.inputs import event_log_option, read_manifests, read_text
+from vcd.cli.fromcluster import EventLog
+from vcd.cli.inputs import event_log_argument, read_manifests, read_text
 from vcd.cli.printing import print_json
 from vcd.cli.runs import print_runs, refused
 
@@ -16,7 +17,7 @@ SECOND = 1_000_000_000
 
 
 @click.command()
-@event_log_option
+@event_log_argument
 @click.option("--scheduler-conf", "confs", multiple=True, metavar="FILE", help="A configuration; may be repeated.")
 @click.option("--seeds", default="0", show_default=True, metavar="N or N-M", help="Orders of equal nodes to try.")
 @click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="In all runs.")
@@ -29,7 +30,7 @@ SECOND = 1_000_000_000
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def sweep(
-    event_log: Path,
+    event_log: EventLog,
     confs: tuple[str, ...],
     seeds: str,
     fields: tuple[str, ...],
@@ -52,7 +53,7 @@ def sweep(
         with refused(", ".join(confs) or None):
             edits = api.read_edits(fields, without, read_manifests(added))
             variants = api.variants_of(named or [("as it was", None)], _range(seeds), api.Variant("", edits=edits))
-            with api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+            with event_log.reading() as log:
                 found = api.sweep(
                     log,
                     variants,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,19 +15,19 @@ from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import says_errors
-from vcd.cli.inputs import event_log_option
-from vcd.cli.printing import filled, print_json
+from vcd.cli.fromcluster import EventLog, Followed
+from vcd.cli.inputs import event_log_argument
+from vcd.cli.printing import console, filled, print_json, print_tables
 
 _ROWS = 10
 """Nodes and jobs that a table shows at most."""
 _QUEUE_ROWS = 16
 _BAR = 24
-_WIDTH_OF_A_PIPE = 240
 _SECOND = 1_000_000_000
 
 
 @click.command()
-@event_log_option
+@event_log_argument
 @click.option(
     "--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds between two looks."
 )
@@ -36,7 +36,7 @@ _SECOND = 1_000_000_000
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="JSON: one frame."
 )
 @says_errors
-def top(event_log: Path, interval: float, once: bool, output: str) -> None:
+def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
     """Watch an event log: queues as bars, the fullest nodes, the jobs that wait longest and why. Ctrl-C ends it.
 
     The log may be one that a scheduler is writing; nothing is changed by it. A bar is what the queue has allocated,
@@ -44,17 +44,27 @@ def top(event_log: Path, interval: float, once: bool, output: str) -> None:
 
     Exits with 0, with 2 if the file cannot be used.
     """
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_OF_A_PIPE)
-    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log, api.opened(log) as history:
-        glances = api.glances(history)
+    if output == "json" or once or not sys.stdout.isatty():
+        with event_log.reading() as path, api.opened(path) as history:
+            glance = next(api.glances(history))
         if output == "json":
-            print_json(next(glances))
-        elif once or not console.is_terminal:
-            console.print(frame(event_log.name, next(glances), time.time_ns()))
+            print_json(glance)
         else:
-            live(console, lambda: frame(event_log.name, next(glances), time.time_ns()), lambda: time.sleep(interval))
+            print_tables(frame(event_log.title, glance, time.time_ns()))
+        return
+    with event_log.following() as followed:
+        found = _glances(followed)
+        live(console(), lambda: frame(event_log.title, next(found), time.time_ns()), lambda: time.sleep(interval))
+
+
+def _glances(followed: Followed) -> Iterator[api.Glance]:
+    """A log as it is each time that it is looked at, whichever file has it then; without end."""
+    while True:
+        with followed.reading() as path, api.opened(path) as history:
+            for glance in api.glances(history):
+                yield glance
+                if followed.is_other(path):
+                    break
 
 
 def live(console: Console, look: Callable[[], RenderableType], wait: Callable[[], None]) -> None:
@@ -79,6 +89,7 @@ def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
     session = f"session {view.session:,} of {api.moment(view.time)}, {glance.rate:.3g} sessions a minute"
     return Group(
         Text(f"{name}: {session}, {behind}", style="bold"),
+        *(Text(remark, style="bold yellow") for remark in glance.remarks),
         Text(f"nodes: {ready:,} of {len(view.nodes):,} ready   jobs: {len(view.jobs):,}   pods: {pods}"),
         Text(),
         _queues(view),

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
-from vcd.cli.inputs import event_log_option
+from vcd.cli.fromcluster import EventLog, Followed
+from vcd.cli.inputs import event_log_argument
 from vcd.daemon.options import OptionError, split_address
 from vcd.view.server import View, ViewError
 
 ADDRESS = "127.0.0.1:8090"
+LOOK = 0.5
+"""Seconds between two looks at which file has the log."""
 
 
 def address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
@@ -28,7 +32,7 @@ def address(context: click.Context, option: click.Parameter, value: str | None) 
 
 
 @click.command()
-@event_log_option
+@event_log_argument
 @click.option(
     "--address",
     "where",
@@ -39,7 +43,7 @@ def address(context: click.Context, option: click.Parameter, value: str | None) 
     help="Where to serve it, on this machine alone; port 0 takes any free one.",
 )
 @says_errors
-def view(event_log: Path, where: tuple[str, int]) -> None:
+def view(event_log: EventLog, where: tuple[str, int]) -> None:
     """Serve a page that shows an event log: sessions to scrub through, queues, nodes, jobs and why they wait.
 
     Prints the page's address, and serves it until SIGTERM or SIGINT. The log may be one that a scheduler is writing.
@@ -48,19 +52,31 @@ def view(event_log: Path, where: tuple[str, int]) -> None:
     Exits with 0 when it was told to stop, with 2 if the file cannot be used or the address is taken or is not this
     machine's own.
     """
-    with api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
-        with api.opened(log) as history:
+    with event_log.following() as followed:
+        with followed.reading() as path, api.opened(path) as history:
             api.ends(history)  # a file that cannot be used is told before anything is served
         try:
-            asyncio.run(_serve(log, where))
+            asyncio.run(_serve(followed, *where))
         except ViewError as error:
             raise Unusable(str(error)) from None
 
 
-async def _serve(event_log: Path, where: tuple[str, int]) -> None:
-    stop = asyncio.Event()
+async def _serve(followed: Followed, host: str, port: int) -> None:
+    """Serve the page until a signal, of whichever file has the log."""
+    stop, served = asyncio.Event(), 0
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with View(event_log, *where) as page:
-        click.echo(page.url)
-        await stop.wait()
+    while not stop.is_set():
+        with followed.reading() as path:
+            async with View(path, host, served or port) as page:
+                if not served:
+                    served = page.port
+                    click.echo(page.url)
+                await _until_other(followed, path, stop)
+
+
+async def _until_other(followed: Followed, path: Path, stop: asyncio.Event) -> None:
+    while not stop.is_set() and not followed.is_other(path):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK):
+                await stop.wait()

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from vcd import api
 from vcd.cli.errors import says_errors
-from vcd.cli.inputs import event_log_option, read_manifests, read_text
+from vcd.cli.fromcluster import EventLog
+from vcd.cli.inputs import event_log_argument, read_manifests, read_text
 from vcd.cli.printing import print_told
 from vcd.cli.runs import print_comparison, refused
 
@@ -32,7 +33,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 
 
 @click.command()
-@event_log_option
+@event_log_argument
 @click.option("--scheduler-conf", "conf", help="Another configuration file.")
 @click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="queue/a.spec.weight=4")
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="Leave out an object, such as node/x.")
@@ -55,7 +56,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def whatif(
-    event_log: Path,
+    event_log: EventLog,
     conf: str | None,
     fields: tuple[str, ...],
     without: tuple[str, ...],
@@ -94,7 +95,7 @@ def whatif(
         raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
     if not submit and (samples is not None or runs_for is not None):
         raise click.UsageError("--samples and --run are for --submit")
-    with refused(conf), api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+    with refused(conf), event_log.reading() as log:
         if submit:
             _submit(log, read_manifests(submit), text, session, samples, seed, round(period * SECOND), runs_for, output)
         elif fill is not None:

@@ -41,6 +41,10 @@ async def gather_briefly() -> None:
     await asyncio.sleep(_GATHERING)
 
 
+def _says_something(plan: ev.Plan) -> bool:
+    return plan != ev.Plan()
+
+
 @dataclass(eq=False)
 class Cycle:
     """Decides whenever something changed, one session at a time, while ``may_decide`` gives an epoch.
@@ -48,7 +52,8 @@ class Cycle:
     ``policy`` is asked at each session; ``handover`` gets every session, with its record where it was logged and the
     seconds its parts took; ``outside`` is asked by plugins, and what it answers is part of the record; ``watchdog``
     leaves out plugins that are not ours and take too long; ``check`` decides some sessions once more.
-    A decision in which nothing changes is not logged: replaying the one before explains it as well.
+    A decision that is no ``news``, since nothing changes in it, is not logged: replaying the one before explains it as
+    well. Where it ``is_done`` what sessions decide, one that left work over is followed by the next at once.
     """
 
     keeper: Keeper
@@ -63,6 +68,8 @@ class Cycle:
     outside: Outside = NOBODY
     watchdog: InitVar[Watchdog | None] = None
     check: SelfCheck | None = None
+    is_news: Callable[[ev.Plan], bool] = _says_something
+    is_done: bool = True
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while plugins are asked."""
 
@@ -118,7 +125,7 @@ class Cycle:
         if self.may_decide() != epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
             return False
-        if plan == _NOTHING:
+        if not self.is_news(plan):
             self.handover(None, plan, session, durations)
             return False
         stopwatch.restart()
@@ -145,7 +152,7 @@ class Cycle:
             self.check.see(snapshot, policy, record)
         durations["total"] = stopwatch.total()
         self.handover(record, plan, session, durations)
-        return plan.more or bool(stale)
+        return self.is_done and (plan.more or bool(stale))
 
     def _decide(
         self,
@@ -170,9 +177,6 @@ class Cycle:
             except guard.Interrupted:
                 late = (*late, watch.verdict())
                 outside.restart()
-
-
-_NOTHING = ev.Plan()
 
 
 class _Stopwatch:

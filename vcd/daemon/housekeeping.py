@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from vcd.daemon.archiving import Archiver
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
@@ -28,6 +29,7 @@ async def keep_house(
     clock: Clock,
     also: Callable[[], None],
     writes: Callable[[], bool] = lambda: True,
+    archiver: Archiver | None = None,
 ) -> None:
     """Checkpoints, retention and gauges of the log, and what is ``also`` to be done then, until cancelled.
 
@@ -40,13 +42,18 @@ async def keep_house(
         for name, size in (await asyncio.to_thread(_sizes, options.event_log)).items():
             metrics.series.show(name, size)
         also()
+        if archiver is not None:
+            archiver.show()
         if writes() and keeper.is_checkpoint_due(options.checkpoint_interval):
             await keeper.checkpoint()
         if keeper.checkpointed_at != retained_at:
             retained_at = keeper.checkpointed_at
             # while nobody can tell how old history is, none goes for its age
             unsteady = isinstance(clock, SteadyClock) and not clock.is_steady()
-            await log.retain(None if unsteady else options.retention_age, options.retention_size)
+            elsewhere = None if archiver is None else archiver.elsewhere()
+            done = await log.retain(None if unsteady else options.retention_age, options.retention_size, elsewhere)
+            if archiver is not None and elsewhere is not None:
+                archiver.missed(elsewhere, done.begins)
 
 
 async def mind_clock(clock: SteadyClock, keeper: Keeper, metrics: Metrics) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import structlog
 from aiohttp import web
@@ -100,33 +99,54 @@ def _explained(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-class Ports(NamedTuple):
-    """Where it is listened; None for what the options turn off."""
+class Probes:
+    """What Kubernetes' probes are answered, over all lives of a replica in one process: between two of them, and while
+    a log is read, the process is well and not ready."""
 
-    metrics: int | None
-    health: int | None
+    def __init__(self) -> None:
+        self.healthy: Verdict = lambda: None
+        self.ready: Verdict = lambda: "the event log is read"
+
+    @contextmanager
+    def of(self, healthy: Verdict, ready: Verdict) -> Iterator[None]:
+        """Ask one life of a replica. Both are asked at each probe; an answer of theirs makes it fail with 503, and is
+        its text."""
+        before = self.healthy, self.ready
+        self.healthy, self.ready = healthy, ready
+        try:
+            yield
+        finally:
+            self.healthy, self.ready = before
 
 
 @asynccontextmanager
-async def endpoints(
-    options: Options, metrics: Metrics, security: Security, healthy: Verdict, ready: Verdict
-) -> AsyncIterator[Ports]:
-    """Serve all that the options ask for. Raises AddressError, and then listens on no address.
+async def probes_answered(options: Options, probes: Probes) -> AsyncIterator[int | None]:
+    """Serve ``/healthz`` and ``/readyz``; the port, None where the options turn them off. Raises AddressError."""
+    if not options.enable_healthz:
+        yield None
+        return
+    well = "ok, as a shadow: nothing of what it decides is done" if options.shadow else "ok"
+    pages = {
+        "/healthz": _verdict_page(lambda: probes.healthy(), well),
+        "/readyz": _verdict_page(lambda: probes.ready(), well),
+    }
+    async with _listening("--healthz-address", options.healthz_address, pages) as port:
+        yield port
 
-    ``security`` says who may read the metrics, and by which certificate they are served. ``healthy`` and ``ready`` are
-    asked at each probe; an answer of theirs makes it fail with 503, and is its text.
+
+@asynccontextmanager
+async def metrics_served(options: Options, metrics: Metrics, security: Security) -> AsyncIterator[int | None]:
+    """Serve ``/metrics``; the port, None where the options turn it off. Raises AddressError.
+
+    ``security`` says who may read them, and by which certificate they are served.
     """
-    async with AsyncExitStack() as stack:
-        port = health = None
-        await stack.enter_async_context(security.following())
-        if options.enable_metrics:
-            pages = {"/metrics": _metrics_page(metrics, security)}
-            listening = _listening("--listen-address", options.listen_address, pages, security.metrics_tls)
-            port = await stack.enter_async_context(listening)
-        if options.enable_healthz:
-            pages = {"/healthz": _verdict_page(healthy), "/readyz": _verdict_page(ready)}
-            health = await stack.enter_async_context(_listening("--healthz-address", options.healthz_address, pages))
-        yield Ports(port, health)
+    async with security.following():
+        if not options.enable_metrics:
+            yield None
+            return
+        pages = {"/metrics": _metrics_page(metrics, security)}
+        async with _listening("--listen-address", options.listen_address, pages, security.metrics_tls) as port:
+            yield port
 
 
 def _metrics_page(metrics: Metrics, security: Security) -> _Handler:
@@ -141,9 +161,9 @@ def _metrics_page(metrics: Metrics, security: Security) -> _Handler:
     return page
 
 
-def _verdict_page(verdict: Verdict) -> _Handler:
+def _verdict_page(verdict: Verdict, well: str) -> _Handler:
     async def page(request: web.Request) -> web.StreamResponse:
         reason = verdict()
-        return web.Response(text="ok" if reason is None else reason, status=200 if reason is None else 503)
+        return web.Response(text=well if reason is None else reason, status=200 if reason is None else 503)
 
     return page

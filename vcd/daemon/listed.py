@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
+from vcd.daemon.kubeconfig import ClusterError as ClusterError
+from vcd.daemon.kubeconfig import greet, refused, way_of
 from vcd.kube.client import ApiError, KubeClient, KubeError, decoded, with_query
-from vcd.kube.connection import ConfigurationError, connect, contexts_of
 from vcd.model.kinds import Kind
-from vcd.model.words import some
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.action import Action
-from vcd.scheduling.framework.arguments import did_you_mean
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import ALWAYS_READ, actions, kinds_read, plugins
@@ -50,10 +47,6 @@ WITHOUT: Mapping[str, str] = {
     "Numatopology": "no node's NUMA topology is known",
 }
 """What a decision lacks where a kind may not be listed."""
-
-
-class ClusterError(ValueError):
-    """No cluster that could be read; the message says which, why, and what to do."""
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -95,39 +88,14 @@ async def list_cluster(
     pod's service account. Only lists are asked for, and nothing is written. Raises ClusterError, PolicyError.
     """
     policy = read_policy(conf)
-    environ = os.environ if environ is None else environ
-    file = kubeconfig or environ.get("KUBECONFIG") or _of_home()
-    if file is None and (context is not None or not environ.get("KUBERNETES_SERVICE_HOST")):
-        raise ClusterError("no kubeconfig: there is no ~/.kube/config and no $KUBECONFIG; name one with --kubeconfig")
-    try:
-        connection = await connect(file, context=context, environ=environ)
-    except ConfigurationError as error:
-        raise ClusterError(_misconfigured(error, file, context)) from None
-    async with KubeClient(connection, user_agent="vcd-plan", request_timeout=ANSWER_TIMEOUT) as client:
-        reader = _Reader(client, connection.base_url, policy)
-        await reader.greet()
+    way = await way_of(kubeconfig, context, environ)
+    server = way.connection.base_url
+    async with KubeClient(way.connection, user_agent="vcd-plan", request_timeout=ANSWER_TIMEOUT) as client:
+        await greet(client, server)
+        reader = _Reader(client, server, policy)
         found = await asyncio.gather(*map(reader.all_of, kinds_read(policy)))
     manifests = [manifest for each in found if isinstance(each, list) for manifest in each]
-    return Listed(connection.base_url, context or "", manifests, [each for each in found if isinstance(each, Missing)])
-
-
-def _of_home() -> str | None:
-    file = Path.home() / ".kube" / "config"
-    return str(file) if file.exists() else None
-
-
-def _misconfigured(error: ConfigurationError, file: str | None, context: str | None) -> str:
-    """What is wrong with a kubeconfig, in a line."""
-    names = [] if file is None else contexts_of(file)
-    if context is not None and names and context not in names:
-        return f"kubeconfig {file} has no context {context}{did_you_mean(context, names)}; it has {some(names, 10)}"
-    words = " ".join(str(error).split())
-    if names or file is None or not Path(file).is_file():
-        return words
-    # what Python says of a file that is something else altogether tells nobody anything
-    internal = isinstance(error.__cause__, TypeError | AttributeError | KeyError)
-    detail = "" if internal else f" ({words.partition(f'{file}: ')[2]})"
-    return f"kubeconfig {file} names no context that could be used{detail}; name another with --kubeconfig"
+    return Listed(server, context or "", manifests, [each for each in found if isinstance(each, Missing)])
 
 
 class _Reader:
@@ -137,17 +105,6 @@ class _Reader:
         self._client = client
         self._server = server
         self._policy = policy
-
-    async def greet(self) -> None:
-        """See that somebody answers, before long lists are asked for. Raises ClusterError."""
-        try:
-            await self._client.request("GET", "/version")
-        except ApiError as error:
-            if error.status == 401:
-                raise self._refused(error) from None
-        except KubeError as error:
-            words = "is it the right context, and can it be reached from here?"
-            raise ClusterError(f"no API server can be reached at {self._server} ({error}): {words}") from None
 
     async def all_of(self, kind: Kind) -> list[Manifest] | Missing:
         """The objects of a kind that are read, or why they are missing. Raises ClusterError."""
@@ -167,7 +124,7 @@ class _Reader:
             if error.status == 404:
                 return Missing(_resource(kind), "not served", "", self._without(kind))
             if error.status == 401:
-                raise self._refused(error) from None
+                raise refused(self._server, error) from None
             raise self._failed(_resource(kind), error) from None
         except KubeError as error:
             raise self._failed(_resource(kind), error) from None
@@ -185,10 +142,6 @@ class _Reader:
         for extension in on:
             if any(kind.name == (each if isinstance(each, str) else each.name) for each in extension.kinds):
                 yield extension.name
-
-    def _refused(self, error: ApiError) -> ClusterError:
-        words = "log in again, or name another context with --context"
-        return ClusterError(f"the API server at {self._server} does not know these credentials ({error}): {words}")
 
     def _failed(self, what: str, error: KubeError) -> ClusterError:
         return ClusterError(f"the API server at {self._server} cannot be read ({what}: {error})")

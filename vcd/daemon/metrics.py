@@ -141,7 +141,9 @@ class Metrics:
     kind's counters, ``set_aside`` the kind and key of each object that cannot be read.
     """
 
-    def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic, job_series: int = JOB_SERIES) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic, job_series: int = JOB_SERIES, *, shadow: bool = False
+    ) -> None:
         self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
         self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
         self._clock = clock
@@ -153,8 +155,11 @@ class Metrics:
             for result in get_args(Result):
                 self.series.add("vcd_commit_operations_total", verb, result, by=0)
         self.series.show("vcd_build_info", {(__version__,): 1})
-        for name in ("vcd_leader", "vcd_epoch", "vcd_loop_pause_seconds", "vcd_clock_ahead_seconds"):
+        for name in ("vcd_loop_pause_seconds", "vcd_clock_ahead_seconds"):
             self.series.show(name, 0)
+        for name in () if shadow else ("vcd_leader", "vcd_epoch"):  # a shadow asks for no Lease
+            self.series.show(name, 0)
+        self.series.show("vcd_shadow", shadow)
         self._window = clock()
         self._pauses = [0.0, 0.0]
         """The longest one of the current window and of the last."""

@@ -13,16 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from vcd.eventlog.archive.stores import ArchiveError, check_place
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import is_qualified_name
-from vcd.scheduling.framework.arguments import MEANINGS, READERS, did_you_mean, parse_duration
+from vcd.model.words import did_you_mean
+from vcd.scheduling.framework.arguments import MEANINGS, READERS, parse_duration
 from vcd.serving.hosts import is_host
 from vcd.state.records import Settings
 
 Kind = Literal["text", "texts", "list", "bool", "int", "float", "duration", "age", "size", "path"]
 
 ENVIRONMENT_PREFIX = "VCD_"
+PODGROUP, QUEUE = CONTROLLERS = ("podgroup", "queue")
+"""What ``--controllers`` may name."""
 SECOND = 1_000_000_000
+_PAGE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[\w.~%/-]*)?")
 _LONG_UNITS = {"d": 24 * 3600 * SECOND, "w": 7 * 24 * 3600 * SECOND}
 
 
@@ -70,9 +75,10 @@ class Flag:
         return value
 
     def _check(self, value: Any, source: str) -> None:
-        if self.choices and value not in self.choices:
-            hint = did_you_mean(value, self.choices)
-            raise OptionError(f"{source}: {value!r} is not one of {', '.join(self.choices)}{hint}")
+        for each in (value if isinstance(value, tuple) else [value]) if self.choices else ():
+            if each not in self.choices:
+                hint = did_you_mean(each, self.choices)
+                raise OptionError(f"{source}: {each!r} is not one of {', '.join(self.choices)}{hint}")
         if value is None:
             return
         if self.low is not None and value < self.low:
@@ -103,6 +109,13 @@ def _age(texts: Sequence[str]) -> int | None:
     if nanoseconds < 0:
         raise ValueError
     return nanoseconds or None
+
+
+def _kept(text: str) -> tuple[Literal["age", "size"], int | None]:
+    """An age in nanoseconds, or a size in bytes; None for 0. Raises ValueError."""
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?([kMGTP]i?)|0", text):
+        return "size", parse_units(text) or None
+    return "age", _age([text])
 
 
 _READERS: Mapping[Kind, Callable[[Sequence[str]], Any]] = {
@@ -143,6 +156,13 @@ class Options:
     scheduler_conf: Path | None = _flag(  # noqa: RUF009 - a path does not change
         "scheduler-conf", "path", "", "The scheduler's configuration file; vc-scheduler's compiled-in one unless given."
     )
+    scheduler_configmap: str = _flag(
+        "scheduler-configmap",
+        "text",
+        "volcano-scheduler-configmap",
+        "The ConfigMap that --scheduler-conf is mounted from, in the pod's namespace: Events about the configuration "
+        "are recorded at it.",
+    )
     schedule_period: float = _flag(
         "schedule-period", "duration", "1s", "The longest time between two cycles; changes start one at once.", above=0
     )
@@ -170,6 +190,22 @@ class Options:
         low=0,
     )
     seed: int = _flag("seed", "int", "0", "Orders equally good nodes; the same seed decides the same.", low=0)
+    shadow: bool = _flag(
+        "shadow",
+        "bool",
+        "false",
+        "Decide beside the scheduler that is there and do nothing: nothing is written but the event log, and no Lease "
+        "is asked for. `vcd shadow` compares.",
+    )
+
+    controllers: tuple[str, ...] = _flag(
+        "controllers",
+        "list",
+        "",
+        "Do what these of Volcano's controllers do, for a cluster in which they do not run: podgroup makes PodGroups "
+        "for pods that bring none, queue keeps the state of Queues and the counts of their groups.",
+        choices=CONTROLLERS,
+    )
 
     # the API server
     kubeconfig: str | None = _flag("kubeconfig", "text", "", "A kubeconfig file.")
@@ -203,6 +239,19 @@ class Options:
         "5m",
         "When a leader that had listed a kind and since can neither list nor watch it gives the Lease back; it stands "
         "again as above. A watch that is silent is none that fails.",
+        above=0,
+    )
+    lead_beside_others: bool = _flag(
+        "lead-beside-others",
+        "bool",
+        "false",
+        "Go on where somebody else binds pods of ours. Else vcd gives way once that are three within the quiet period.",
+    )
+    others_quiet_period: float = _flag(
+        "others-quiet-period",
+        "duration",
+        "5m",
+        "How long nobody else may have bound a pod of ours before a replica that gave way leads again.",
         above=0,
     )
     lease_name: str = _flag("leader-elect-resource-name", "text", "volcano", "The Lease's name.")
@@ -261,6 +310,23 @@ class Options:
     retention_size: int | None = _flag(
         "log-retention-size", "size", "10Gi", "Remove old history while the file is larger than this; 0: keep it."
     )
+    archive: str = _flag(
+        "archive",
+        "text",
+        "",
+        "Where whoever leads ships the event log: a directory that exists, or s3://BUCKET/PREFIX, with credentials and "
+        "endpoint as AWS tools find them. A replica without a log begins with what is there.",
+    )
+    archive_every: float = _flag(
+        "archive-every", "duration", "5m", "How often what came since is shipped to --archive.", above=0
+    )
+    archive_keep: tuple[str, ...] = _flag(
+        "archive-keep",
+        "list",
+        "30d",
+        "Remove from --archive what is older than an age such as 30d, or beyond a size such as 200Gi, or both; 0: "
+        "nothing.",
+    )
     housekeeping_period: float = 10.0
     """Seconds between looks at the log's size and at whether a checkpoint is due; no flag."""
 
@@ -299,6 +365,12 @@ class Options:
         "Where others reach the page, answer requests for this host only, such as an Ingress names. May be repeated. "
         "Unless given: for IP addresses, names of one label, and those of the cluster's services.",
     )
+    page_url: str = _flag(
+        "page-url",
+        "text",
+        "",
+        "Where people open the page, such as https://vcd.example.com: alerts and dashboards link there.",
+    )
     tls_cert_file: Path | None = _flag(  # noqa: RUF009 - a path does not change
         "tls-cert-file",
         "path",
@@ -332,9 +404,26 @@ class Options:
         """Where the Lease is."""
         return self.lock_object_namespace or self.resource_namespace
 
+    @property
+    def archive_age(self) -> int | None:
+        """How old (ns) what is in the archive may become; None for ever."""
+        return next((value for unit, value in map(_kept, self.archive_keep) if unit == "age"), None)
+
+    @property
+    def archive_size(self) -> int | None:
+        """How large (bytes) the archive may become; None for any size."""
+        return next((value for unit, value in map(_kept, self.archive_keep) if unit == "size"), None)
+
     def settings(self) -> Settings:
         """What of the flags decides, for the log."""
-        return Settings(self.scheduler_names, self.default_queue, self.placements, self.node_selector)
+        return Settings(
+            self.scheduler_names,
+            self.default_queue,
+            self.placements,
+            self.node_selector,
+            shadow=self.shadow,
+            controllers=self.controllers,
+        )
 
 
 _KLOG = "vcd writes structured lines to standard error; see --log-format"
@@ -436,8 +525,13 @@ def _validate(options: Options) -> None:
     """Raises OptionError for values that cannot go together, or that no reader could judge alone."""
     _validate_names(options)
     _validate_security(options)
-    if options.leader_elect:
+    _validate_archive(options)
+    if options.leader_elect and not options.shadow:
         _validate_election(options)
+    if options.shadow and options.controllers:
+        raise OptionError("--controllers: a shadow writes nothing; leave it out")
+    if options.shadow and options.replicas_address:
+        raise OptionError("--shadow: a shadow has a log of its own; leave --replicas-address out")
     if options.replicas_address and not options.leader_elect:
         raise OptionError("--replicas-address: needs --leader-elect; a single replica has nobody to follow")
     for name in ("listen_address", "healthz_address", "view_address", "replicas_address"):
@@ -456,8 +550,27 @@ def _validate_security(options: Options) -> None:
     for host in options.page_hosts:
         if not is_host(host):
             raise OptionError(f"--page-host: {host!r} is no host; write its name alone, as in vcd.example.com")
+    if options.page_url and not _PAGE_URL.fullmatch(options.page_url):
+        raise OptionError(f"--page-url: {options.page_url!r} is no address of a page; write https://HOST[:PORT][/PATH]")
     if "" in options.page_audiences:
         raise OptionError("--page-audience: must name an audience, as in vcd")
+
+
+def _validate_archive(options: Options) -> None:
+    if options.archive and options.shadow:
+        raise OptionError("--archive: a shadow's log is not shipped; leave it out")
+    try:
+        check_place(options.archive)
+    except ArchiveError as error:
+        raise OptionError(f"--archive: {error}") from None
+    try:
+        units = [unit for unit, _ in map(_kept, options.archive_keep)]
+    except ValueError:
+        raise OptionError(
+            f"--archive-keep: {','.join(options.archive_keep)!r} is no age such as 30d, and no size such as 200Gi"
+        ) from None
+    if len(set(units)) < len(units):
+        raise OptionError("--archive-keep: give one age, one size, or one of each")
 
 
 def _validate_names(options: Options) -> None:

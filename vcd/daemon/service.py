@@ -15,29 +15,35 @@ from typing import Any
 
 import structlog
 
+from vcd.daemon.archiving import Archiver, begin_from_archive
 from vcd.daemon.asking import Asking
 from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.firstqueues import FirstQueues
 from vcd.daemon.housekeeping import keep_house, mind_clock
-from vcd.daemon.http import endpoints
+from vcd.daemon.http import Probes, metrics_served, probes_answered
+from vcd.daemon.interlock import Interlock
 from vcd.daemon.keeper import Keeper, restore
 from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
-from vcd.daemon.options import Options, split_address
+from vcd.daemon.options import PODGROUP, QUEUE, Options, split_address
+from vcd.daemon.podgroups import PodGroups
 from vcd.daemon.policyfile import PolicyFile
+from vcd.daemon.queuestates import QueueStates
 from vcd.daemon.replicas.following import BegunAnew, Parted
 from vcd.daemon.replicas.parting import go_back
 from vcd.daemon.replicas.replica import Replica, Unseated
 from vcd.daemon.rest import Rest
+from vcd.daemon.rolelabel import RoleLabel
 from vcd.daemon.security import Security
 from vcd.daemon.selfcheck import SelfCheck
+from vcd.daemon.shadow import Shadow, ShadowTerms, check_log
 from vcd.daemon.telling import Telling
 from vcd.daemon.terms import Terms
 from vcd.daemon.usage import UsagePoller
 from vcd.daemon.verdicts import Verdicts
 from vcd.daemon.watchdog import Watchdog
 from vcd.daemon.watches import Watches
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.errors import LogError, NewerSchema
 from vcd.eventlog.log import EventLog
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock, SteadyClock
@@ -89,15 +95,19 @@ class SchedulerService:
         state = keeper.state
         self.commits: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        self.metrics = Metrics(job_series=options.job_series)
+        self.metrics = Metrics(job_series=options.job_series, shadow=options.shadow)
+        if options.page_url:
+            self.metrics.series.show("vcd_page_info", {(options.page_url.rstrip("/"),): 1})
+        self.shadow = Shadow(self.metrics, clock) if options.shadow else None
         refused = partial(self.metrics.series.add, "vcd_certificate_reload_errors_total")
         self.security = Security(options, client, refused)
         self.watches = Watches(client, state, keeper.put, kinds_read(policy.policy))
-        self.terms = Terms(options, client, keeper, self.watches, self.metrics, self._begin_to_lead)
+        terms = ShadowTerms if options.shadow else Terms
+        self.terms = terms(options, client, keeper, self.watches, self.metrics, self._begin_to_lead)
         leads = self.terms.leads
         self.replica = self._made_replica() if options.replicas_address else None
         self.terms.replica, self.terms.to_log_first = self.replica, self._policy_to_log
-        if self.replica is None:
+        if self.replica is None and not options.shadow:
             self.terms.writes.set()
         self.telling = Telling(options, client, state, self.metrics, leads, clock)
         self.committer = Committer(
@@ -134,13 +144,19 @@ class SchedulerService:
             partial(self.telling.at_configuration, "QueueMissing"),
             clock=clock,
         )
+        self.podgroups = PodGroups(client, state, leads, self.telling.lacks_group, clock=clock)
         self.rest = Rest(keeper, self.watches, self.terms, self.cycle, self.telling, self.verdicts, self.commits)
+        identity = self.terms.elector.identity
+        self.archiver = Archiver(options, keeper.log, self.metrics, identity, self._leads_under, clock)
         self.metrics.watches = self.watches.statuses
         self.metrics.set_aside = lambda: state.bad
         keeper.minded = policy.minds
         keeper.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
         keeper.observers += [self._observe, self.telling.observe, self.verdicts.observe]
         keeper.observers += [self.lookups.observe, self.rest.observe]
+        if PODGROUP in options.controllers:
+            keeper.observers.append(self.podgroups.observe)
+        self.interlock = None if options.shadow else self._made_interlock()
 
     def _made_replica(self) -> Replica:
         admit = self.security.check_follower
@@ -164,11 +180,13 @@ class SchedulerService:
         return [] if self.keeper.state.policy == self.loaded else [self.loaded]
 
     def _made_cycle(self, gather: Gather) -> Cycle:
+        shadow = self.shadow
+        only_logged: dict[str, Any] = {} if shadow is None else {"is_news": shadow.is_news, "is_done": False}
         return Cycle(
             self.keeper,
             self._policy_in_force,
             self.terms.epoch_to_decide_under,
-            self._hand_over,
+            self._hand_over if shadow is None else shadow.session,
             seed=self.options.seed,
             period=self.options.schedule_period,
             gather=gather,
@@ -176,7 +194,36 @@ class SchedulerService:
             outside=self.asking,
             watchdog=self.watchdog,
             check=SelfCheck(self.options.replay_every, partial(self.metrics.series.add, "vcd_replay_mismatches_total")),
+            **only_logged,
         )
+
+    def _made_interlock(self) -> Interlock:
+        made = Interlock(
+            self.options,
+            self.keeper.state,
+            self.terms.elector,
+            self.terms.leads,
+            self.keeper.put,
+            self.telling.foreign,
+            self._settled,
+            self.keeper.changed.set,
+            self.metrics,
+        )
+        self.terms.gives_way = made.gives_way
+        self.keeper.observers.append(made.observe)
+        return made
+
+    async def _settled(self) -> None:
+        """Return once what was decided is done, and told."""
+        if self.commits:
+            await asyncio.wait(set(self.commits))
+        await self.telling.recorder.idle()
+
+    def _leads_under(self) -> int | None:
+        """The epoch under which this replica leads; None where it does not."""
+        if not self.terms.leads():
+            return None
+        return self.terms.elector.epoch if self.options.leader_elect else 0
 
     def _policy_in_force(self) -> Policy:
         """The policy that the log shows: what a session is decided under is never newer than its head."""
@@ -208,7 +255,10 @@ class SchedulerService:
     async def _commit(self, record: ev.SessionDecided, plan: ev.Plan) -> None:
         """Carry a session out, once a replica that follows has it."""
         if self.replica is not None:
+            began = self.clock.monotonic()
             await self.replica.have_all()
+            waited = self.metrics.series.distribution("vcd_event_log_followers_wait_seconds")
+            waited.observe(self.clock.monotonic() - began)
         await self.committer.commit(record, plan)
 
     def _commit_ended(self, task: asyncio.Task[None]) -> None:
@@ -253,7 +303,7 @@ class SchedulerService:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop``; then end what is in flight, keep a checkpoint and give the lease back."""
-        async with endpoints(self.options, self.metrics, self.security, self.healthy, self.ready), self._followed():
+        async with metrics_served(self.options, self.metrics, self.security), self._followed():
             tasks = [asyncio.get_running_loop().create_task(part) for part in self._parts()]
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             try:
@@ -273,27 +323,45 @@ class SchedulerService:
             telling.followup.run(),
             self.verdicts.run(),
             *self.terms.parts(),
-            keep_house(self.options, keeper, metrics, self.clock, telling.write_groups_again, self.terms.writes.is_set),
+            keep_house(
+                self.options,
+                keeper,
+                metrics,
+                self.clock,
+                telling.write_groups_again,
+                self.terms.writes.is_set,
+                self.archiver,
+            ),
+            self.archiver.run(),
             self._when_it_writes(partial(self.policy.follow, self._policy_changed, self._policy_refused)),
             metrics.measure_pauses(),
             self._when_it_writes(self.usage.run),
             self.first_queues.run(),
             self._when_it_writes(self.lookups.run),
         ]
+        if PODGROUP in self.options.controllers:
+            parts.append(self.podgroups.run())
+        if QUEUE in self.options.controllers:
+            parts.append(QueueStates(self.client, self.keeper.state, self.terms.leads, clock=self.clock).run())
         if isinstance(self.clock, SteadyClock):
             parts.append(self._when_it_writes(partial(mind_clock, self.clock, keeper, metrics)))
+        if self.interlock is not None:
+            parts.append(self.interlock.run())
         if self.replica is not None:
             parts += [self.replica.run(), self._show_replica(self.replica)]
+        if (pod := os.environ.get("POD_NAME")) and (namespace := os.environ.get("POD_NAMESPACE")) and not self.shadow:
+            parts.append(RoleLabel(self.client, f"{namespace}/{pod}", self.terms.leads, self.clock).run())
         return parts
 
     async def _show_replica(self, replica: Replica) -> None:
         """Show how far this replica is behind, and who keeps up with it."""
-        series, followers, told = self.metrics.series, replica.followers, 0
+        series, followers, late, sent = self.metrics.series, replica.followers, 0, 0
         while True:
             series.show("vcd_event_log_lag_events", replica.follower.lag)
             series.show("vcd_event_log_followers", sum(one.keeps_up for one in followers.connected))
-            series.add("vcd_event_log_followers_late_total", by=followers.late - told)
-            told = followers.late
+            series.add("vcd_event_log_followers_late_total", by=followers.late - late)
+            series.add("vcd_event_log_sent_bytes_total", by=followers.sent - sent)
+            late, sent = followers.late, followers.sent
             await self.clock.sleep(_SHOWN)
 
     async def _when_it_writes(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -312,7 +380,7 @@ class SchedulerService:
                     raise error
 
     async def _shut_down(self, tasks: list[asyncio.Task[None]]) -> None:
-        cycle, timeout = tasks[0], self.client.request_timeout
+        cycle, timeout, led = tasks[0], self.client.request_timeout, self._leads_under()
         cycle.cancel()
         await self.asking.close()
         if self.commits:
@@ -336,6 +404,7 @@ class SchedulerService:
             await self.terms.release(cut_off=cut_off)
         else:
             await self.terms.elector.give_back_held()
+        await self.archiver.finish(led)
 
     async def _keep(self) -> None:
         if self.keeper.log.failure is None:
@@ -359,6 +428,7 @@ async def assembled(
         gc.unfreeze()  # what was restored before, where the process begins anew
         gc.collect()
         state = await asyncio.to_thread(restore, options.event_log)
+        check_log(options.event_log, state, shadow=options.shadow)
         gc.collect()
         gc.freeze()  # what was restored lives as long as the program: no collection needs to look at it
         collect_seldom()
@@ -367,6 +437,7 @@ async def assembled(
             qps=options.kube_api_qps,
             burst=options.kube_api_burst,
             request_timeout=options.request_timeout,
+            read_only=options.shadow,
         ) as client:
             keeper = Keeper(log, state)
             if state.policy != loaded and not options.replicas_address:
@@ -388,19 +459,23 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     stands_at = 0.0
+    probes = Probes()
     try:
-        while (again := await _served(options, beside, stop, stands_at)) is not None:
-            stands_at = again
-            _log.info("begins anew, by the log that is followed")
+        async with probes_answered(options, probes):
+            await begin_from_archive(options, probes, stop)
+            while (again := await _served(options, beside, probes, stop, stands_at)) is not None:
+                stands_at = again
+                _log.info("begins anew, by the log that is followed")
     except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
         _log.error("stopped", reason=str(error))
-        return BAD_USAGE if isinstance(error, (ConfigurationError, PolicyError)) else FAILED
+        return BAD_USAGE if isinstance(error, (ConfigurationError, NewerSchema, PolicyError)) else FAILED
     return OK
 
 
 async def _served(
     options: Options,
     beside: Callable[[SchedulerService], contextlib.AbstractAsyncContextManager[object]],
+    probes: Probes,
     stop: asyncio.Event,
     stands_at: float,
 ) -> float | None:
@@ -413,7 +488,8 @@ async def _served(
                 "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
             )
             async with beside(service):
-                await service.run(stop)
+                with probes.of(service.healthy, service.ready):
+                    await service.run(stop)
         return None
     except Unseated as unseated:
         stands_at = unseated.rests_until

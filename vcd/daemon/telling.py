@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 
@@ -147,8 +148,16 @@ class Telling:
 
     def at_configuration(self, reason: str, message: str) -> None:
         """An Event where the configuration is."""
-        subject = f"{self.options.lease_namespace}/volcano-scheduler-configmap"
+        namespace = os.environ.get("POD_NAMESPACE") or self.options.lease_namespace
+        subject = f"{namespace}/{self.options.scheduler_configmap}"
         self.recorder.record("ConfigMap", subject, "", "Warning", reason, message)
+
+    def foreign(self, key: str, uid: str, message: str) -> None:
+        """An Event about somebody else who schedules: at the pod that they bound, or where the configuration is."""
+        if key:
+            self.recorder.record("Pod", key, uid, "Warning", "ForeignBind", message)
+        else:
+            self.at_configuration("ForeignScheduler", message)
 
     def _tell_faults(self, plan: ev.Plan, session: Session) -> None:
         """A log line with the traceback and an Event where the configuration is: it names the plugin."""
@@ -227,6 +236,10 @@ class Telling:
                     words = f"waits for room that evictions free on node {operation.node}"
                     condition = Condition("PodScheduled", "False", UNSCHEDULABLE, words)
                     self.statuses.submit_pod_condition(operation.key, operation.uid, condition, operation.node)
+
+    def lacks_group(self, pod: Pod, why: str) -> None:
+        """A pod's group cannot be made."""
+        self.recorder.record("Pod", pod.key, pod.metadata.uid, "Warning", "PodGroupMissing", why)
 
     def judged(self, causes: Mapping[str, str]) -> None:
         """The causes that held longest, by group."""

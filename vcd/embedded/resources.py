@@ -113,8 +113,12 @@ _POD_PARTS: Final = {
     "subresources": (
         Subresource("binding", ("create",), "Binding", "", "v1"),
         Subresource("eviction", ("create",), "Eviction", "policy", "v1"),
+        Subresource("portforward", ("create", "get"), "PodPortForwardOptions", "", "v1"),
         STATUS,
     )
+}
+_ACCOUNT_PARTS: Final = {
+    "subresources": (Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1"),)
 }
 _NAMESPACE_VERBS: Final = {"verbs": tuple(verb for verb in VERBS if verb != "deletecollection")}
 
@@ -130,7 +134,7 @@ _SERVED: Final[dict[str, tuple[tuple[str, str, str, dict[str, Any]], ...]]] = {
         ("replicationcontrollers", "ReplicationController", "rc", _ALL | _ONLY_READ),
         ("resourcequotas", "ResourceQuota", "quota", _WITH_STATUS | _RETURNED),
         ("secrets", "Secret", "", {}),
-        ("serviceaccounts", "ServiceAccount", "sa", _RETURNED),
+        ("serviceaccounts", "ServiceAccount", "sa", _RETURNED | _ACCOUNT_PARTS),
         ("services", "Service", "svc", _ALL | _WITH_STATUS | _RETURNED),
     ),
     "apps": (

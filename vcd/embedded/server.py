@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from vcd.embedded import discovery, events, listing, patch, reviews, scale, views
+from vcd.embedded import discovery, events, listing, patch, portforward, reviews, scale, views
+from vcd.embedded.accounttokens import AccountTokens
 from vcd.embedded.codec import encode, name_of
 from vcd.embedded.errors import StatusCause, StatusError, bad_request, details_of, invalid, success, unsupported_media
 from vcd.embedded.openapi import OpenApi
@@ -51,6 +52,7 @@ class ApiServer:
         self.store = store
         self.url = ""
         self._openapi = OpenApi(store.registry, store.codec)
+        self._account_tokens = AccountTokens(store.clock)
         self._columns: dict[str, tuple[ResourceType, Columns]] = {}
         self._streams: list[WatchStream] = []
         self._runner: web.AppRunner | None = None
@@ -153,6 +155,8 @@ class ApiServer:
         self._permit(identity, verb, target, target.name or selected_name(request.query))
         if verb == "watch":
             return await self._watch(ApiCall(request, target, verb, identity))
+        if target.part == "portforward":
+            return await portforward.serve(request, self.store.entry(target.rtype, target.namespace, target.name).obj)
         raw = await request.read() if verb not in ("get", "list") else b""
         answers = {
             "get": self._get, "list": self._list, "create": self._create, "update": self._change,
@@ -254,6 +258,9 @@ class ApiServer:
             return self._act(asked, body, EVICTION)
         if part == "binding" or rtype is BINDING:
             return self._act(asked, body, BINDING)
+        if part == "token":
+            account = self.store.entry(rtype, asked.target.namespace, asked.target.name).obj
+            return _json(self._account_tokens.issue(account, body), 201)
         if reviews.is_review(rtype):
             review, _ = self.store.codec.read(rtype, body)
             return _json(self._review(rtype, review, asked.identity), 201)
@@ -274,8 +281,8 @@ class ApiServer:
         return reviews.answer(rtype, asked, identity, self._user_of, self._is_permitted)
 
     def _user_of(self, token: str) -> reviews.TokenUser | None:
-        """Whom a token stands for: nobody, since nobody has to show one here."""
-        return None
+        """Whom a token stands for: a ServiceAccount, for which it was made here."""
+        return self._account_tokens.user_of(token)
 
     def _is_permitted(self, asked: Object) -> bool:
         """What a SubjectAccessReview's spec comes to: all is allowed."""

@@ -38,9 +38,11 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
-    """What a log begins with: digest and text of the configurations that were loaded before its first event."""
+    """What a log begins with: digest and text of the configurations that were loaded before its first event, and the
+    last session's number before it."""
 
     policies: list[tuple[str, str]]
+    session: int = 0
 
 
 class Events(msgspec.Struct, frozen=True, array_like=True, tag="events"):
@@ -130,6 +132,14 @@ class LogSource:
         """Whether a position of another log is one of this one, too."""
         return self.shared([position]) is not None
 
+    def oldest(self) -> int:
+        """The event that the history is after: 0, or that of the oldest checkpoint."""
+        return self._reader.oldest()
+
+    def link(self, sequence: int) -> bytes | None:
+        """The link of an event, or of the checkpoint that the history begins with; None where it has none."""
+        return self._reader.link(sequence)
+
     def seals_at(self, sequence: int) -> list[int]:
         """The checkpoints that were kept after an event and before the next."""
         return [checkpoint for after, checkpoint, *_ in self._seals(sequence, sequence)]
@@ -143,21 +153,38 @@ class LogSource:
         reader = self._reader
         if reader.segments():
             raise LogError(f"event log {reader.path}: an import cannot be copied event by event; copy the file")
-        begin = reader.oldest()
-        yield Begin([(digest, text) for digest, text, _ in reader.rows("policies")])
+        yield from self.from_checkpoint(reader.oldest())
+
+    def from_checkpoint(self, begin: int) -> Iterator[Piece]:
+        """What a copy begins with that has nothing of what was before a checkpoint; 0 for one that is to have all."""
+        reader = self._reader
+        ((session,),) = reader.rows("session_before", at=begin)
+        yield Begin([(digest, text) for digest, text, _ in reader.rows("policies")], session)
         if begin:
             yield self._kept(None, begin)
         self.go_on(begin, [])
 
+    def checkpoints(self, after: int) -> list[int]:
+        """The checkpoints of events from one on that have a link."""
+        kept = (info.sequence for info in self._reader.checkpoints())
+        return [sequence for sequence in kept if sequence >= after and self._reader.link(sequence) is not None]
+
     def news(self) -> Iterator[Piece]:
         """What came since, up to now."""
         head = self._reader.head()
-        for after, checkpoint, *_ in self._seals(self._at, head):
+        yield from self._pieces(head, head)
+
+    def up_to(self, last: int) -> Iterator[Piece]:
+        """What came since, up to an event; of checkpoints those that were kept before that event."""
+        yield from self._pieces(last, last - 1)
+
+    def _pieces(self, last: int, sealed: int) -> Iterator[Piece]:
+        for after, checkpoint, *_ in self._seals(self._at, sealed):
             yield from self._events(after)
             if checkpoint not in self._sealed:
                 self._sealed.add(checkpoint)
                 yield self._kept(after, checkpoint)
-        yield from self._events(head)
+        yield from self._events(last)
 
     def _seals(self, first: int, last: int) -> list[tuple[int, int, int, bytes]]:
         rows = self._reader.rows("seals", after=first)
@@ -198,8 +225,9 @@ async def write_copy(log: EventLog, piece: Piece) -> list[Logged]:
     match piece:
         case Events(rows):
             return await log.copy(rows)
-        case Begin(policies):
+        case Begin(policies, session):
             await log.transact(partial(_insert, "append", "policy", [(*policy, 0) for policy in policies]))
+            await log.number_from(session)
         case Kept():
             await asyncio.to_thread(piece.check)
             if piece.after is None:

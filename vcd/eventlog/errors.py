@@ -10,6 +10,10 @@ class LogError(Exception):
     """The event log cannot be used; the message says what is wrong, where, and how to mend it."""
 
 
+class NewerSchema(LogError):
+    """A newer vcd wrote the file."""
+
+
 _CAUSES = (
     ("SQLITE_FULL", "the disk is full, or the file may not grow; make room and restart"),
     ("SQLITE_IOERR", "the disk does not read or write it; check the disk, its quota and file size limits, and restart"),

@@ -144,6 +144,13 @@ class EventLog:
         self.head = self._assigned = sequence
         self._chain = Chain(link)
 
+    async def number_from(self, session: int) -> None:
+        """Let the first session of an empty log follow one that is not in it."""
+        if session and not self.last_session:
+            row = ("session", session)
+            await self.transact(lambda db: db.execute(statements("append")["session_number"], row))
+            self.last_session = session
+
     def mark(self, after: int, mark: Mark) -> None:
         """Let the next event's link hold what a piece of ``transact``'s work wrote after an event."""
         self._chain.mark(after, mark)
@@ -178,8 +185,13 @@ class EventLog:
         await connection.execute(sql["seal"], (self.head, sequence, made, digest))
         self.mark(self.head, chain.seal(sequence, made, digest))
 
-    async def retain(self, max_age: int | None = None, max_bytes: int | None = None) -> retention.Retained:
+    async def retain(
+        self, max_age: int | None = None, max_bytes: int | None = None, elsewhere: int | None = None
+    ) -> retention.Retained:
         """Remove history of more than ``max_age`` (ns) before the last event, or beyond a file of ``max_bytes``.
+
+        Where it is to be kept elsewhere, too, and is so up to event ``elsewhere``, what is after that goes only for the
+        file's size.
 
         What goes is everything up to a checkpoint, so that every session decided since the oldest kept checkpoint
         can still be replayed; the newest checkpoint always stays. It is done in many small transactions, between
@@ -189,7 +201,7 @@ class EventLog:
         async with self._retaining:
             # of the log's own time: a clock that is ahead must not make history old
             before = None if max_age is None else min(self._clock(), self._time) - max_age
-            return await retention.retain(self.path, self.transact, before, max_bytes)
+            return await retention.retain(self.path, self.transact, before, max_bytes, elsewhere)
 
     def growth(self) -> asyncio.Event:
         """Set once something more is durable, or nothing will be."""

@@ -304,9 +304,13 @@ class LogReader:
     def _paged(self, name: str, after: int, limit: int | None = None, **values: Any) -> Iterator[Row]:
         """The rows of a statement whose first column is above ``after``, some at a time."""
         left = LAST if limit is None else limit
-        while page := self.rows(name, **values, after=after, limit=min(left, PAGE)):
+        while left:
+            asked = min(left, PAGE)
+            page = self.rows(name, **values, after=after, limit=asked)
             yield from page
-            after, left = page[-1][0], left - len(page)
+            if len(page) < asked:
+                return
+            after, left = page[-1][0], left - asked
 
     def cursor(self, name: str, **values: Any) -> Iterator[Row]:
         """The rows of a statement of ``sql/read.sql``, as a stream."""

@@ -10,7 +10,7 @@ from typing import Any
 import aiosqlite
 import msgspec
 
-from vcd.eventlog.reader import LogReader
+from vcd.eventlog.reader import LAST, LogReader
 from vcd.eventlog.statements import statements
 
 STEP_BYTES = 4 << 20
@@ -29,12 +29,15 @@ class Retained(msgspec.Struct, frozen=True):
     size: int
 
 
-async def retain(path: Path, transact: Transact, before: int | None, max_bytes: int | None) -> Retained:
+async def retain(
+    path: Path, transact: Transact, before: int | None, max_bytes: int | None, elsewhere: int | None = None
+) -> Retained:
     """Remove history up to checkpoints, through ``transact``: see ``EventLog.retain``; ``before`` is a time in ns."""
     with LogReader(path) as reader:
         checkpoints, first = reader.checkpoints(), reader.first()
     removed = begins = 0
-    old = [c.sequence for c in checkpoints if before is not None and c.time <= before]
+    known = LAST if elsewhere is None else elsewhere
+    old = [c.sequence for c in checkpoints if before is not None and c.time <= before and c.sequence <= known]
     if old:
         begins = old[-1]
         removed = await _remove(transact, begins)

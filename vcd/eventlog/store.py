@@ -15,10 +15,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from vcd.eventlog.errors import LogError, explained
+from vcd.eventlog.errors import LogError, NewerSchema, explained
 from vcd.eventlog.packing import Packer, PackError, typical_payloads
 from vcd.eventlog.rows import Row, group_rows, logged_of, unpacked
 from vcd.eventlog.statements import statements
+from vcd.model.version import __version__
 
 APPLICATION_ID = 0x7663646C
 """``vcdl``, at offset 68 of each file."""
@@ -141,8 +142,9 @@ def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
         raise LogError(f"event log {path}: it is not a vcd log (another program's database); name another file")
     newest = migrations()[-1][0]
     if version > newest:
-        raise LogError(
-            f"event log {path}: its schema is version {version}, this vcd knows {newest}; use a newer vcd for this file"
+        raise NewerSchema(
+            f"event log {path}: a newer vcd wrote it (schema {version}; vcd {__version__} knows {newest}); use that"
+            f" version, or take the file back with it: vcd log downgrade {path} --for {__version__}"
         )
     return int(version)
 

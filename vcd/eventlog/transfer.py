@@ -120,7 +120,7 @@ def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
     where another replica takes over, a segment begins that is folded anew from that replica's own checkpoint (or
     the beginning of its file), so that every session can be replayed. Session numbers, and sequence numbers after
     the first handover, are given anew, and with them the chain. Raises LogError when no file holds a session, two
-    hold sessions of one epoch, one is itself an import or not as it was logged, or ``out`` exists.
+    hold sessions of one epoch, one is a shadow's, itself an import or not as it was logged, or ``out`` exists.
     """
     with ExitStack() as stack:
         readers = [stack.enter_context(LogReader(path)) for path in paths]
@@ -263,6 +263,8 @@ def _reigns(readers: Sequence[LogReader]) -> list[_Reign]:
         if reader.segments():
             raise LogError(f"event log {reader.path}: it is an import itself; name the replicas' own files")
         for session in reader.sessions():
+            if session.epoch < 0:
+                raise LogError(f"event log {reader.path}: it is a shadow's: what it decided was not done; leave it out")
             owner, sessions = led.setdefault(session.epoch, (index, []))
             if owner != index:
                 raise LogError(

@@ -33,7 +33,13 @@ RETRY_AFTER_LIMIT = 30.0
 T = TypeVar("T")
 
 _LIST_TIMEOUT = 60.0
+_REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
+"""Where questions are posted: nothing of them is stored."""
 _READ_BUFFER = 1 << 19
+_SOCKET_TIMEOUT = aiohttp.ClientWSTimeout(ws_close=1.0)
+"""Seconds that the server has to say that a WebSocket ends."""
+_SOCKET_MESSAGE = 32 << 20
+"""Bytes of a message of a WebSocket at most."""
 
 
 class KubeError(Exception):
@@ -75,6 +81,10 @@ class Fenced(KubeError):
 
     def __init__(self) -> None:
         super().__init__("lost leadership")
+
+
+class WritesNothing(KubeError):
+    """A client that only reads was to write: the request was not made."""
 
 
 class Urgency(enum.IntEnum):
@@ -253,7 +263,8 @@ class KubeClient:
     """One API server's client. Use it as an async context manager; its pool of connections is opened on entry.
 
     ``qps``, ``burst`` and ``in_flight`` bound writes; reads are few and long. ``request_timeout`` (seconds) is the
-    whole time of one request, and the server is told to give up on a write after it, too.
+    whole time of one request, and the server is told to give up on a write after it, too. One that is ``read_only``
+    refuses whatever would be stored, whoever asks for it.
     """
 
     def __init__(
@@ -266,9 +277,11 @@ class KubeClient:
         in_flight: int = 64,
         request_timeout: float = REQUEST_TIMEOUT,
         clock: Clock = SYSTEM_CLOCK,
+        read_only: bool = False,
     ) -> None:
         self.request_timeout = request_timeout
         self._connection = connection
+        self._read_only = read_only
         self._admission = Admission(qps, burst, in_flight, clock)
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
@@ -316,8 +329,10 @@ class KubeClient:
         ``path`` starts with a slash and is already percent-encoded. ``timeout`` is in seconds. ``fence`` is asked
         immediately before the request is made, after any queueing, and once more when its first byte is written.
 
-        Raises ApiError, Unanswered, Fenced.
+        Raises ApiError, Unanswered, Fenced, WritesNothing.
         """
+        if self._read_only and method != "GET" and not path.startswith(_REVIEWS):
+            raise WritesNothing(f"{method} {path}: this client only reads")
         timeout = self.request_timeout if timeout is None else timeout
         if method == "GET" or urgency is Urgency.LEASE:
             return await self._make(method, path, body, content_type, timeout, fence)
@@ -378,6 +393,38 @@ class KubeClient:
             if opened and isinstance(error, aiohttp.SocketTimeoutError):
                 raise Silent(f"watch {path}: silent for {idle_timeout:g} s") from error
             raise _unanswered("watch", path, error) from error
+
+    async def socket(self, path: str, protocol: str) -> aiohttp.ClientWebSocketResponse:
+        """A WebSocket to a subresource that streams, such as ``pods/portforward``; close it.
+
+        Raises ApiError without a message (a refused upgrade has none), Unanswered, and Malformed for a server that
+        answers in another protocol.
+        """
+        if self._session is None:
+            raise RuntimeError("KubeClient is not open: use it in 'async with'")
+        await self._refresh_credentials()
+        url = URL(self._connection.base_url + path, encoded=True)
+        headers = self._connection.credentials.headers
+        options = {name: option for name, option in self._options.items() if name != "allow_redirects"}
+        _fence.set(None)
+        try:
+            async with asyncio.timeout(self.request_timeout):
+                socket: aiohttp.ClientWebSocketResponse = await self._session.ws_connect(
+                    url,
+                    protocols=[protocol],
+                    headers=headers,
+                    max_msg_size=_SOCKET_MESSAGE,
+                    timeout=_SOCKET_TIMEOUT,
+                    **options,
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            raise ApiError(error.status, "", error.message) from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _unanswered("GET", path, error) from error
+        if socket.protocol != protocol:
+            await socket.close()
+            raise Malformed(f"{path.partition('?')[0]}: the server speaks {socket.protocol or 'no protocol'}")
+        return socket
 
     async def _make(
         self,

@@ -11,7 +11,7 @@ import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -127,15 +127,24 @@ async def connect(
     return Connection(base_url, credentials, tls, settings.tls_server_name, settings.proxy)
 
 
-def contexts_of(kubeconfig: str) -> list[str]:
-    """The names of a kubeconfig's contexts; none of a file that cannot be read as one."""
+class Context(NamedTuple):
+    """A kubeconfig's context: its name, and the namespace that it is for (empty: none is said)."""
+
+    name: str
+    namespace: str
+
+
+def contexts_of(kubeconfig: str) -> tuple[list[Context], str]:
+    """A kubeconfig's contexts, and the name of the current one; none of a file that cannot be read as one."""
     from kubernetes_asyncio.config.kube_config import KubeConfigMerger
 
     try:
         merged: Any = KubeConfigMerger(kubeconfig).config
-        return [str(each["name"]) for each in merged.value["contexts"]]
+        named = [(str(one["name"]), one.value.get("context") or {}) for one in merged.value["contexts"]]
+        current = str(merged.value.get("current-context") or "")
+        return [Context(name, str(one.get("namespace") or "")) for name, one in named], current
     except Exception:  # noqa: BLE001 - whatever the file is; what is wrong with it is said where it is used
-        return []
+        return [], ""
 
 
 def _choose(

@@ -9,6 +9,7 @@ whatever the machines' wall clocks say.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -28,6 +29,9 @@ DEFAULT_NAME = "volcano"
 ADDRESS = "vcd.volcano.sh/log"
 """The annotation of a Lease that says whose log is followed where: an identity and an address. Who holds the Lease next
 and does not know it leaves it there."""
+GAVE_WAY = "vcd.volcano.sh/gave-way"
+"""The annotation of a Lease that says when its holder last gave way to another scheduler (RFC 3339): replicas have no
+other way to tell each other."""
 RELEASED_SECONDS = 1
 """leaseDurationSeconds of a lease that its holder gave back (client-go writes the same)."""
 
@@ -72,6 +76,8 @@ class LeaderElector:
     """Where this replica's log is followed; empty where it is not."""
     may_stand: Callable[[], bool] = lambda: True
     """Whether this replica is fit to lead; one that is not lets others go first, for as long as the Lease lasts."""
+    gives_way: Callable[[], bool] = lambda: False
+    """Whether this replica leaves the Lease alone for now, free or not; it is looked at all the same."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -80,6 +86,12 @@ class LeaderElector:
         self.holder = ""
         self.holder_address = ""
         """Where the log of the holder that was last seen is followed; empty where it is not."""
+        self.gave_way = ""
+        """When a holder last gave way, as the Lease says; empty for never."""
+        self.looked_at = 0.0
+        """When the Lease was last seen."""
+        self.free_since = math.inf
+        """Since when it was seen to be held by nobody, at each look."""
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self._leading = False
         self._until = 0.0
@@ -87,6 +99,8 @@ class LeaderElector:
         self._seen: _Spec | None = None
         self._seen_at = 0.0
         self._rests_until = 0.0
+        self._gave_way = ""
+        """What is to be written of this replica's giving way."""
         self._held = False
         """Whether the lease is still to be given back after stepping down."""
         self._changes: asyncio.Queue[LeadershipChanged] = asyncio.Queue()
@@ -121,13 +135,15 @@ class LeaderElector:
             else:
                 await self._acquire_round()
 
-    def step_down(self, why: str, pause: float) -> None:
+    def step_down(self, why: str, pause: float, gave_way: str = "") -> None:
         """Stop leading now, and do not stand for election for ``pause`` seconds.
 
-        The lease is given back once no call that was made under it can be under way any more.
+        The lease is given back once no call that was made under it can be under way any more; ``gave_way`` is when this
+        replica gave way to another scheduler (RFC 3339), which is told by it.
         """
         if self._leading:
             self._lose(why)
+            self._gave_way = gave_way
             self._held = True
             self._rests_until = self.clock.monotonic() + self.client.request_timeout + pause
 
@@ -163,8 +179,12 @@ class LeaderElector:
         if lease is None:
             return
         spec = _Spec("", RELEASED_SECONDS, self._now(), self._now(), lease.spec.lease_transitions)
+        metadata = lease.metadata
+        if self._gave_way:
+            metadata = {**metadata, "annotations": {**_annotations(metadata), GAVE_WAY: self._gave_way}}
+            self._gave_way = ""
         try:
-            await self._put(_Lease(lease.metadata, spec))
+            self._observe(await self._put(_Lease(metadata, spec)))
         except KubeError as error:
             log.warning("lease_not_released", error=str(error))
 
@@ -176,7 +196,7 @@ class LeaderElector:
     async def _acquire_round(self) -> None:
         pause = self.retry_period
         try:
-            if not await self._try_acquire():
+            if not await self._try_acquire() and not self.gives_way():
                 # not later than the moment it runs out: takeover within lease duration plus retry period
                 pause = min(pause, max(0.0, self._free_at() - self.clock.monotonic()))
         except KubeError as error:
@@ -186,11 +206,14 @@ class LeaderElector:
     async def _try_acquire(self) -> bool:
         sent = self.clock.monotonic()
         lease = await self._get()
+        if lease is not None:
+            self._observe(lease)
+        if self.gives_way():
+            return False
         if lease is None:
             fresh = self._seen is None
             self._won(await self._create(), sent, wait=not fresh)
             return True
-        self._observe(lease)
         own = lease.spec.holder_identity == self.identity
         if self.clock.monotonic() < self._free_at() and not own:
             return False
@@ -277,6 +300,9 @@ class LeaderElector:
         """Note when the lease was last seen to change; its own times are another machine's and decide nothing."""
         self.last_epoch = max(self.last_epoch, lease.spec.lease_transitions or 0)
         self.holder = lease.spec.holder_identity or ""
+        self.looked_at = self.clock.monotonic()
+        self.free_since = math.inf if self.holder else min(self.free_since, self.looked_at)
+        self.gave_way = str(_annotations(lease.metadata).get(GAVE_WAY) or "")
         whose, _, address = str(_annotations(lease.metadata).get(ADDRESS) or "").rpartition(" ")
         self.holder_address = address if whose == self.holder else ""
         if lease.spec != self._seen:

@@ -1,6 +1,7 @@
 """What Kubernetes' and Volcano's controllers make of workloads, as plain manifests: pods, groups, marks and minima.
 
-Sources: Volcano ``pkg/controllers/job``, ``pkg/controllers/podgroup`` and ``pkg/webhooks/admission/jobs``.
+Sources: Volcano ``pkg/controllers/job``, ``pkg/controllers/podgroup``, ``pkg/controllers/queue`` and
+``pkg/webhooks/admission/jobs``.
 """
 
 from __future__ import annotations
@@ -82,6 +83,45 @@ def topology_of(annotations: Mapping[str, str]) -> Manifest:
 def _small(text: str, otherwise: int) -> int:
     """A number of at most nine digits."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
+SHUT: Final = (CLOSED, CLOSING)
+OPEN_AGAIN, CLOSE = "OpenQueue", "CloseQueue"
+CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
+_COUNTED: Final = ("Pending", "Running", "Unknown", "Inqueue", "Completed")
+
+
+def state_after(state: str, action: str, groups: int) -> str:
+    """The state of a queue after an action (OpenQueue, CloseQueue, or anything else to look again).
+
+    A queue that is closed while it has groups is Closing until the last one is gone.
+    """
+    shut = CLOSING if groups else CLOSED
+    if action == OPEN_AGAIN:
+        return OPEN
+    if action == CLOSE:
+        return CLOSED if state == CLOSED else shut
+    if state in ("", OPEN):
+        return OPEN
+    if state == CLOSING:
+        return shut
+    return state if state == CLOSED else UNKNOWN
+
+
+def action_of_parent(state: str, parent: str, annotations: Mapping[str, str]) -> str:
+    """What the parent's state asks of an open queue, or of one that its parent had closed; empty where nothing."""
+    if parent in SHUT and state not in SHUT:
+        return CLOSE
+    was_closed_by_it = annotations.get(CLOSED_BY_PARENT) == "true"
+    return OPEN_AGAIN if parent == OPEN and state in SHUT and was_closed_by_it else ""
+
+
+def counts_by_phase(groups: Mapping[str, int]) -> dict[str, int]:
+    """How many groups a queue has of each phase, as its status tells it; ``groups`` by phase."""
+    return {phase.lower(): groups.get(phase, 0) for phase in _COUNTED}
 
 
 # --- the Volcano Job --------------------------------------------------------------------------------------------------

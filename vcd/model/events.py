@@ -104,6 +104,14 @@ class PluginLate(_Event, frozen=True, tag="late"):
     pause: int
 
 
+class ForeignBound(_Event, frozen=True, tag="foreign"):
+    """A pod of ours came to ``node`` by somebody else's doing while this replica led; ``uid`` is the pod's."""
+
+    key: str
+    uid: str
+    node: str
+
+
 class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What an unbound claim of a pod gets on the node chosen: a volume, or one that is made there (no name).
 
@@ -288,6 +296,7 @@ Event = (
     | ClockJumped
     | Answered
     | PluginLate
+    | ForeignBound
     | SessionDecided
     | OperationDone
 )

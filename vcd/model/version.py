@@ -1,3 +1,20 @@
 """The program's version: part of every session's record."""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+import importlib
+
+STATED = "0.2.0"
+"""The version of the next tag, which is that of a checkout."""
+
+
+def _version() -> str:
+    try:
+        built: str = importlib.import_module("vcd.model._version").BUILT
+    except ModuleNotFoundError:
+        return STATED
+    return built
+
+
+__version__ = _version()
+"""What the build that runs is called (hatch_build.py)."""

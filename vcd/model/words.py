@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 
@@ -20,6 +21,14 @@ def some(names: Sequence[str], shown: int = 4, count: int = 0) -> str:
     """The first of many: ``a, b, c, d and 8 more``; ``count`` where there are more than are given."""
     more = max(count, len(names)) - len(names[:shown])
     return ", ".join(names[:shown]) + (f" and {more:,} more" if more else "")
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """``; did you mean X or Y?`` with the known words that are nearest to ``word``; nothing where none is near."""
+    by_folded = {name.casefold(): name for name in known}
+    near = [by_folded[name] for name in difflib.get_close_matches(word.casefold(), by_folded, n=most)]
+    words = " or ".join(filter(None, (", ".join(near[:-1]), *near[-1:])))
+    return f"; did you mean {words}?" if near else ""
 
 
 def span_in_words(seconds: float | None) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.words import counted, span_in_words
+from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.timetravel.alterations import CONFIGURATION, Alteration, Taken, alterations, taken_back
 from vcd.timetravel.history import History, opened, shown
 from vcd.timetravel.whatif.cluster import PERIOD
@@ -290,7 +290,8 @@ def bisect_waits(
         raise LogError(f"event log {path}: it holds no job")
     search = _WaitsSearch(work, queue, period, progress)
     if not search.base.jobs:
-        raise NotFound(f"event log {path}: no job was in queue {queue}")
+        near = did_you_mean(queue, sorted(set(map(work.queue_of, work.groups))))
+        raise NotFound(f"event log {path}: no job was in queue {queue}{near}")
     return search.run(changes)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from vcd.model import events as ev
 from vcd.model.requests import format_sum
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.gauges import Gauge
@@ -53,6 +54,26 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
     for figures in found.values():  # one that wants and has nothing is so to a plugin, to nobody else
         figures.overused &= any(figures.amounts.get("allocated", {}).values())
     return found
+
+
+def held_back(figures: dict[str, QueueFigures], session: Session, plan: ev.Plan) -> dict[str, QueueFigures]:
+    """The same, ``overused`` only where that holds somebody back: a job of the queue, or of one below it, waits at the
+    gate of queues. A queue that has all it deserves while nobody wants more of it is nobody's trouble."""
+    if not any(one.overused for one in figures.values()):
+        return figures
+    waits = ev.waits_after(session.snapshot.waiting, plan.waiting)
+    waiting: set[str] = set()
+    for key, reasons in waits.items():
+        record = session.snapshot.groups.get(key)
+        if record is None or not any(reason.gate == "queue" for reason in reasons):
+            continue
+        queue = session.queue_name_of(record)
+        while queue in figures and queue not in waiting:
+            waiting.add(queue)
+            queue = figures[queue].parent
+    for one in figures.values():
+        one.overused &= one.name in waiting
+    return figures
 
 
 def allocated_now(session: Session) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,13 @@ from vcd.eventlog.verify import Fold
 from vcd.model.events import PolicyLoaded
 from vcd.model.words import rfc3339
 from vcd.scheduling.framework.policy import digest_of
+from vcd.state.checkpoint import without_tables
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.times import time_before
 
 if TYPE_CHECKING:
+    from vcd.eventlog.archive.restoring import Restored as Restored
+    from vcd.eventlog.downgrade import Downgraded as Downgraded
     from vcd.timetravel.anonymise.rewrite import Anonymised as Anonymised
 
 _POLL_SECONDS = 0.2
@@ -66,14 +70,15 @@ def sessions(
 ) -> Iterator[dict[str, Any]]:
     """The sessions from one number to another, as plain data. Raises LogError."""
     with LogReader(path) as reader:
-        for info in reader.sessions(first, last, -1 if limit is None else limit):
+        for info in reader.sessions(first, last, limit):
             line: dict[str, Any] = msgspec.to_builtins(info)
             line["session"] = line.pop("number")
             yield line | {"time": rfc3339(info.time, 6), "now": rfc3339(info.now, 6)}
 
 
-def tail(path: str | Path, count: int, *, follow: bool = False) -> Iterator[dict[str, Any]]:
-    """The last events as plain data; with ``follow`` then what is appended, as it comes, without end.
+def tail(path: str | Path, count: int, *, follow: bool | Callable[[], bool] = False) -> Iterator[dict[str, Any]]:
+    """The last events as plain data; with ``follow`` then what is appended, as it comes, without end, or as long as it
+    says so.
 
     Raises LogError.
     """
@@ -82,12 +87,13 @@ def tail(path: str | Path, count: int, *, follow: bool = False) -> Iterator[dict
         recent = list(reader.last(count)) if count else []
         more: Iterator[Logged] = iter(())
         if follow:
-            more = _following(reader, max([head, *(logged.sequence for logged in recent)]))
+            last = max([head, *(logged.sequence for logged in recent)])
+            more = _following(reader, last, follow if callable(follow) else lambda: True)
         yield from map(eventlog.event_line, itertools.chain(recent, more))
 
 
-def _following(reader: LogReader, after: int) -> Iterator[Logged]:
-    while True:
+def _following(reader: LogReader, after: int, goes_on: Callable[[], bool]) -> Iterator[Logged]:
+    while goes_on():
         for logged in reader.read(after):
             after = logged.sequence
             yield logged
@@ -150,6 +156,36 @@ def anonymise(path: str | Path, out: str | Path, first: int | None = None, last:
     from vcd.timetravel.anonymise import rewrite  # which few who have to do with a log need
 
     return rewrite.anonymised(path, out, _fold, first, last)
+
+
+def downgrade(path: str | Path, version: str) -> Downgraded:
+    """Take a log back to the schema that an older version reads: see ``vcd.eventlog.downgrade``. Raises LogError."""
+    from vcd.eventlog.downgrade import downgrade  # which hardly anybody needs
+
+    try:
+        return downgrade(path, version, without_tables)
+    except msgspec.MsgspecError as error:
+        raise LogError(f"event log {path}: a checkpoint of it cannot be read: {error}") from error
+
+
+def restore(
+    where: str, out: str | Path, at: str | None = None, last: int | None = None, epoch: int | None = None
+) -> Restored:
+    """Write the newest log of an archive (a directory, or ``s3://BUCKET/PREFIX``) into a new file: as of a time, up to
+    a session, or as of a leader's epoch, where given. See ``vcd.eventlog.archive``. Raises LogError and BadTime."""
+    import asyncio  # which takes longer than most questions to a log
+
+    from vcd.eventlog.archive import restoring
+
+    moment = None if at is None else time_before(restoring.ends_at(where), at)
+    return asyncio.run(restoring.restore(restoring.Restore(where, str(out), moment, last, epoch)))
+
+
+def check_archive(where: str) -> Verified:
+    """Look through an archive: see ``vcd.eventlog.archive.checking``. Raises LogError."""
+    from vcd.eventlog.archive.checking import check
+
+    return check(where)
 
 
 def policy_in_force(path: str | Path) -> str | None:

@@ -9,14 +9,17 @@ import numpy as np
 
 from vcd.model import events as ev
 from vcd.model.status import STATUSES, TaskStatus
+from vcd.model.words import did_you_mean
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.nodeview import all_nodes
 from vcd.scheduling.session.session import Session
 from vcd.state.groups import priorities_of
 from vcd.state.records import GroupRecord
-from vcd.timetravel.figures import QueueFigures, queue_figures
+from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
+from vcd.timetravel.remarks import remarks
+from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import place_in_words
 
 _SECOND = 1_000_000_000
@@ -24,6 +27,7 @@ _RECENT = 60
 """Over how many sessions their rate is taken."""
 _NEVER = np.iinfo(np.int64).max
 _UNPLACED = (TaskStatus.PENDING, TaskStatus.PIPELINED)
+_ENDED = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 
 
 class NodeUse(msgspec.Struct, frozen=True):
@@ -40,8 +44,9 @@ class NodeUse(msgspec.Struct, frozen=True):
 
 class JobLine(msgspec.Struct, frozen=True):
     """A job (PodGroup): its phase after the session, its priority and minimum of pods, and how many pods there are,
-    run, and have no node. ``waiting`` says what it waits for (empty: for nothing that a session said), ``since`` since
-    when the oldest of its pods without a node is there (the group, while it has no pods; None: nothing waits), in ns.
+    run, have no node, and ended. ``waiting`` says what it waits for (empty: for nothing that a session said), ``since``
+    since when the oldest of its pods without a node is there (the group, while it has no pods; None: nothing waits), in
+    ns.
     """
 
     key: str
@@ -52,8 +57,18 @@ class JobLine(msgspec.Struct, frozen=True):
     pods: int
     running: int
     pending: int
+    ended: int
     waiting: str
     since: int | None
+
+
+class PodLine(msgspec.Struct, frozen=True):
+    """A pod on a node: its job (empty: none), its status, and what it asks for, in the units of ``QueueFigures``."""
+
+    key: str
+    job: str
+    status: str
+    asks: dict[str, int]
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -70,13 +85,15 @@ class Overview(msgspec.Struct, frozen=True):
 
 class Glance(msgspec.Struct, frozen=True):
     """A log as it is at this moment: its last event and when that was logged (ns), its last session, how many sessions
-    a minute there were of late, and the cluster after the last one (None before the first)."""
+    a minute there were of late, and the cluster after the last one (None before the first); ``remarks`` are told first.
+    """
 
     head: int
     time: int
     session: int
     rate: float
     overview: Overview | None
+    remarks: list[str] = []
 
 
 def glances(history: History) -> Iterator[Glance]:
@@ -88,7 +105,8 @@ def glances(history: History) -> Iterator[Glance]:
             last = overview(history, recent[-1].number)
         span = recent[-1].time - recent[0].time if recent else 0
         rate = (len(recent) - 1) * 60 * _SECOND / span if span else 0.0
-        yield Glance(reader.head(), reader.last_time(), recent[-1].number if recent else 0, rate, last)
+        number = recent[-1].number if recent else 0
+        yield Glance(reader.head(), reader.last_time(), number, rate, last, remarks(reader))
 
 
 def overview(history: History, number: int) -> Overview:
@@ -100,11 +118,34 @@ def overview(history: History, number: int) -> Overview:
     return Overview(
         session=number,
         time=record.now,
-        queues=list(queue_figures(session).values()),
+        queues=list(held_back(queue_figures(session), session, ev.decode_plan(record.plan)).values()),
         nodes=_nodes(session),
         jobs=_jobs(session, record, status),
         pods={TaskStatus(i).name.capitalize(): count for i, count in enumerate(counts) if count},
     )
+
+
+def pods_on(history: History, number: int, node: str) -> list[PodLine]:
+    """The pods that a session left on a node, or held room for there, by key; not those that ended. Raises LogError,
+    and NotFound for a node that is not there."""
+    _, session = history.rerun(number)
+    tasks, shapes = session.snapshot.tasks, session.snapshot.shape_columns
+    names = [view.name for view in all_nodes(session)]
+    if node not in names:
+        near = did_you_mean(node, names)
+        raise NotFound(f"event log {history.reader.path}: session {number} has no node {node}{near}")
+    status, places = _statuses(session), tasks.node.astype(np.int64)
+    for task in session.views.moves:
+        places[task.row] = task.node
+    found = []
+    for row in np.flatnonzero(places == session.snapshot.facts.names.index(node)).tolist():
+        key, job = tasks.keys[row], int(tasks.job[row])
+        if key is not None and status[row] not in _ENDED:
+            asks = dict(zip(session.snapshot.resources, shapes.requests[tasks.shape[row]].tolist(), strict=True))
+            group = session.snapshot.job_keys[job] if job >= 0 else ""
+            words = TaskStatus(int(status[row])).name.capitalize()
+            found.append(PodLine(key, group or "", words, _nonzero(asks)))
+    return sorted(found, key=lambda line: line.key)
 
 
 def _statuses(session: Session) -> Ints:
@@ -151,6 +192,7 @@ def _jobs(session: Session, decided: ev.SessionDecided, status: Ints) -> list[Jo
                 pods=sum(have),
                 running=have[TaskStatus.RUNNING],
                 pending=sum(have[status] for status in _UNPLACED),
+                ended=sum(have[status] for status in _ENDED),
                 waiting=reasons.get(key, ""),
                 since=_since(record, sum(have), int(oldest[number]), decided.now),
             )

@@ -10,18 +10,21 @@ import msgspec
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel.history import History
+from vcd.timetravel.remarks import remarks
 
 _MILLISECOND = 1_000_000
 _ADMITTED = ("Inqueue", "Running")
 
 
 class Ends(msgspec.Struct, frozen=True):
-    """The log's last event with its time (ms since the epoch), and its first and last session; 0 where none is."""
+    """The log's last event with its time (ms since the epoch), and its first and last session; 0 where none is;
+    ``remarks`` are told first."""
 
     head: int
     time: int
     first: int
     last: int
+    remarks: list[str] = []
 
 
 class SessionLine(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +47,8 @@ def ends(history: History) -> Ends:
     """Where the log begins and ends now. Raises LogError."""
     reader = history.reader
     first = next((info.number for info in reader.sessions(limit=1)), 0)
-    return Ends(reader.head(), reader.last_time() // _MILLISECOND, first, reader.last_session() if first else 0)
+    last = reader.last_session() if first else 0
+    return Ends(reader.head(), reader.last_time() // _MILLISECOND, first, last, remarks(reader))
 
 
 def session_lines(

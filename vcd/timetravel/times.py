@@ -28,7 +28,11 @@ class BadTime(ValueError):
 def time_of(reader: LogReader, text: str) -> int:
     """A time in ns since the epoch: as RFC 3339, as a clock's in UTC (the last such moment in the log), or as a span
     back from the log's last event. Raises BadTime."""
-    end = reader.last_time()
+    return time_before(reader.last_time(), text)
+
+
+def time_before(end: int, text: str) -> int:
+    """The same of what ends at a time (ns)."""
     try:
         found = _moment(text.strip(), end)
     except (ValueError, OverflowError):  # the digits are there, and mean no time

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from vcd.model.objects import PodGroupSpec, QueueSpec
-from vcd.scheduling.framework.arguments import did_you_mean
+from vcd.model.words import did_you_mean
 from vcd.timetravel.workloads import JobSpec
 
 _PODS = "template"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from vcd import api
-from vcd.view.sight import NODES, PODS, QUEUES, Hidden, PartialSight, Unasked
+from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, Unasked
 
 PAGE = 2000
 """Sessions in one answer at most."""
@@ -59,7 +59,7 @@ def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSi
         return 200, asked.whole(path, *given) if sight is None else asked.part(sight, path, *given)
     except Hidden as error:
         return _error(403, str(error))
-    except _Mistake as error:
+    except (_Mistake, api.BadTime, api.EditError) as error:
         return _error(400, str(error))
     except api.NotFound as error:
         return _error(404, str(error))
@@ -117,6 +117,7 @@ def _opened(path: str, file: int) -> api.Log:
     _told.cache_clear()
     _job_at.cache_clear()
     _eta_at.cache_clear()
+    _whatif_at.cache_clear()
     return api.open(path)
 
 
@@ -126,6 +127,18 @@ def _head(path: str) -> bytes:
 
 def _head_for(sight: PartialSight, path: str) -> bytes:
     return _head(path)
+
+
+def _at(path: str, time: str) -> bytes:
+    """The session that was the last one at a time: RFC 3339, or milliseconds since the epoch, as Grafana has them."""
+    log = _log(path)
+    is_number = time.isascii() and time.isdigit() and len(time) > 8
+    moment = int(time[:15]) * 1_000_000 if is_number else log.time(time)
+    return msgspec.json.encode({"session": log.session_at(moment)})
+
+
+def _at_for(sight: PartialSight, path: str, time: str) -> bytes:
+    return _at(path, time)
 
 
 def _sessions(path: str, first: str, last: str) -> bytes:
@@ -212,7 +225,8 @@ def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     except api.NotFound:  # it never waited
         verdict = []
     lines = map(sight.without_others, [title, *verdict, *story])
-    return msgspec.json.encode({"key": key, "session": number, "lines": _indented(lines)})
+    told = {"key": key, "session": number, "verdict": len(verdict)}
+    return msgspec.json.encode({**told, "lines": _indented(lines)})
 
 
 def _job_seen(path: str, key: str, session: int) -> api.LoggedJob:
@@ -235,7 +249,11 @@ def _job_at(path: str, key: str, session: int) -> bytes:
     except api.NotFound:  # it never waited
         verdict = []
     lines = _indented([title, *verdict, *story])
-    return msgspec.json.encode({"key": key, "session": session, "lines": lines})
+    return msgspec.json.encode({"key": key, "session": session, "verdict": len(verdict), "lines": lines})
+
+
+_FORECAST_RUNS = 8
+"""Runs of a forecast on the page, fewer than a command's, which nobody waits for with a page open."""
 
 
 def _eta(path: str, key: str, session: str) -> bytes:
@@ -254,8 +272,60 @@ def _eta_at(path: str, key: str, session: int) -> bytes:
     """When a job starts that waits after a session, or did; what a session left never changes, nor is chance in it."""
     log = _log(path)
     job = log.job(key, session=session).story().key
-    lines = api.eta_in_words(api.eta(log.history.reader.path, job, session=session))
+    lines = api.eta_in_words(api.eta(log.history.reader.path, job, session=session, samples=_FORECAST_RUNS))
     return msgspec.json.encode({"key": key, "session": session, "lines": _indented(lines)})
+
+
+def _node(path: str, name: str, session: str) -> bytes:
+    number = _session(path, "session", session)
+    return _node_told(name, number, api.pods_on(_log(path).history, number, name), 0)
+
+
+def _node_for(sight: PartialSight, path: str, name: str, session: str) -> bytes:
+    sight.expect(NODES, "nodes")
+    number = _session(path, "session", session)
+    pods = api.pods_on(_log(path).history, number, name)
+    seen = [pod for pod in pods if sight.sees("Pod", pod.key)]
+    return _node_told(name, number, seen, len(pods) - len(seen))
+
+
+def _node_told(name: str, session: int, pods: list[api.PodLine], others: int) -> bytes:
+    return msgspec.json.encode({"node": name, "session": session, "pods": pods, "others": others})
+
+
+def _whatif(path: str, key: str, queue: str, priority: str) -> bytes:
+    _namespace_in(key)
+    return _whatif_told(path, _log(path).job(key).key, queue, priority).whole
+
+
+def _whatif_for(sight: PartialSight, path: str, key: str, queue: str, priority: str) -> bytes:
+    sight.expect_job(_namespace_in(key))
+    if queue:
+        sight.expect(QUEUES, "queues")
+    if priority:
+        sight.expect(CLASSES, "priority classes")
+    job = _job_seen(path, key, api.ends(_log(path).history).last).key
+    found = _whatif_told(path, job, queue, priority).found
+    lines = list(map(sight.without_others, found.lines(sight.sees)))
+    return msgspec.json.encode({"key": key, "lines": _indented(lines)})
+
+
+class _WhatIf(NamedTuple):
+    found: api.JobWhatIf
+    whole: bytes
+
+
+def _whatif_told(path: str, key: str, queue: str, priority: str) -> _WhatIf:
+    if not (queue or priority):
+        raise _Mistake("say what shall be otherwise: queue=NAME, or priority=NAME of a PriorityClass")
+    return _whatif_at(path, key, queue, priority, api.ends(_log(path).history).head)
+
+
+@lru_cache(maxsize=32)
+def _whatif_at(path: str, key: str, queue: str, priority: str, head: int) -> _WhatIf:
+    """What it comes to with the log as it is at an event: the same until more is logged."""
+    found = api.job_whatif(_log(path).history, key, queue, priority)
+    return _WhatIf(found, msgspec.json.encode({"key": key, "lines": _indented(found.lines())}))
 
 
 def _indented(lines: Iterable[str]) -> list[tuple[int, str]]:
@@ -273,12 +343,15 @@ class PageQuestion(NamedTuple):
 
 QUESTIONS: dict[str, PageQuestion] = {
     "head": PageQuestion((), _head, _head_for),
+    "at": PageQuestion(("time",), _at, _at_for),
     "sessions": PageQuestion(("from", "to"), _sessions, _sessions_for),
     "overview": PageQuestion(("session",), _overview, _overview_for),
     "session": PageQuestion(("number",), _plan, _plan_for),
     "job": PageQuestion(("key", "session"), _job, _job_for),
+    "node": PageQuestion(("name", "session"), _node, _node_for),
+    "whatif": PageQuestion(("key", "queue", "priority"), _whatif, _whatif_for),
     "eta": PageQuestion(("key", "session"), _eta, _eta_for),
 }
 """The questions by name."""
-LONG = frozenset({"eta"})
+LONG = frozenset({"eta", "whatif"})
 """Questions that may take many seconds: nobody else is to wait for them."""

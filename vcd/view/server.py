@@ -197,6 +197,7 @@ class _Worker:
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(pool, questions.answer, path, question, given, sight)
         except TimeoutError:
+            await self.stop()  # or it would work on, and the next question wait for nobody's answer
             raise web.HTTPServiceUnavailable(
                 text=f"the answer takes more than {LIMIT:.0f} s; try again later"
             ) from None

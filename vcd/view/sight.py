@@ -17,6 +17,7 @@ QUEUES = Access("get", _VOLCANO, "queues")
 NODES = Access("get", "", "nodes")
 PODS = Access("list", "", "pods")
 """Pods of all namespaces: for how many there are in the cluster."""
+CLASSES = Access("get", "scheduling.k8s.io", "priorityclasses")
 _EVERYWHERE = Access("list", _VOLCANO, "podgroups")
 
 _KEY = re.compile(r"(?<![\w./])([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
@@ -82,6 +83,11 @@ class PartialSight:
         known = self._known.get
         listed = known(_EVERYWHERE, False) or known(_EVERYWHERE._replace(namespace=namespace), False)
         return listed or namespace == self._own
+
+    def expect(self, access: Access, what: str) -> None:
+        """Raises Hidden where they do not have a right that a question takes."""
+        if not self.may(access):
+            raise Hidden(f"{self.name} may not see {what}: it takes {access}, or {PAGE}")
 
     def expect_job(self, namespace: str) -> None:
         """Raises Hidden where they may not see the jobs of a namespace that they name."""

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
-from urllib.parse import urldefrag
+from urllib.parse import urldefrag, urlsplit
 
 import aiohttp
 from cryptography import x509
@@ -44,11 +44,12 @@ class Address(NamedTuple):
     def read(cls, text: str) -> Address:
         """What ``str`` wrote. Raises ValueError for what is no such address."""
         url, fragment = urldefrag(text)
-        if not url.startswith("https://") or not fragment.startswith(_FINGERPRINT):
+        if not url.startswith("https://") or not urlsplit(url).hostname or not fragment.startswith(_FINGERPRINT):
             raise ValueError(f"{text[:200]!r} is no address of a log with a fingerprint")
         fingerprint = bytes.fromhex(fragment.removeprefix(_FINGERPRINT))
         if len(fingerprint) != sha256().digest_size:
             raise ValueError(f"{text[:200]!r} has no SHA-256 fingerprint")
+        _ = urlsplit(url).port  # raises ValueError for one out of range
         return cls(url, fingerprint)
 
     def __str__(self) -> str:

@@ -26,6 +26,8 @@ _log = structlog.get_logger(__name__)
 
 CONNECTIONS = 64
 """Connections at once; who comes then is sent away, so that whoever says nothing does not use up memory and files."""
+READERS = 32
+"""Those of them at most that only read, so that they keep no replica out."""
 LOOK = 0.2
 """Seconds between looks at who holds the Lease."""
 _CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)
@@ -127,6 +129,9 @@ class Replica:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_replica = await self._admit(request)
+        readers = sum(not one.address for one in self.followers.connected)
+        if not is_replica and readers >= READERS:
+            raise web.HTTPServiceUnavailable(text=f"{readers} read the log already; try again later, or at a replica")
         self._admitted.add(request.protocol)
         try:
             server = LogServer(self._elector.identity, self._keeper.log, self.followers, self._clock)

@@ -23,6 +23,8 @@ HEARTBEAT = 1.0
 """Seconds after which a follower hears again where the log ends, though nothing came."""
 SILENCE = 10.0
 """Seconds without a word of the other side, or a ping answered, after which a connection counts as lost."""
+READ_EACH = 0.5
+"""Seconds between what one is sent that only reads: nobody waits for it, and each time costs the leader a while."""
 _PIECES = 4
 """Pieces that are read at a time."""
 
@@ -39,7 +41,7 @@ class LogServer:
     async def serve(self, request: web.Request, *, is_replica: bool = True) -> web.StreamResponse:
         """Answer a request to follow the log; returns when the follower has gone. Nobody counts on one that is no
         replica, whatever address it gives."""
-        socket = web.WebSocketResponse(heartbeat=SILENCE, max_msg_size=wire.LARGEST)
+        socket = web.WebSocketResponse(heartbeat=SILENCE, max_msg_size=wire.LARGEST_ASKED)
         await socket.prepare(request)
         try:
             with ExitStack() as stack:
@@ -92,6 +94,8 @@ class LogServer:
             await socket.send_bytes(wire.packed(wire.LogEnd(head, peers)))
             if self._log.failure is not None:
                 raise LogError(str(self._log.failure))
+            if not follower.address:
+                await self._clock.sleep(READ_EACH)
             await first_of(growth.wait(), self._clock.sleep(HEARTBEAT))
 
     async def _listen(self, socket: web.WebSocketResponse, follower: Follower) -> None:

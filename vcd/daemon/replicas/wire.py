@@ -21,7 +21,11 @@ PATH = "/vcd/log"
 VERSION = 1
 """Of what is said; a follower that speaks another is refused."""
 LARGEST = 256 << 20
-"""Bytes of a message at most, unpacked: a checkpoint of some million pods."""
+"""Bytes of what a leader says at most, unpacked: a checkpoint of some million pods."""
+LARGEST_ASKED = 1 << 20
+"""Bytes of what a follower says at most, unpacked: it is unpacked where the leader decides."""
+LONGEST_NAME, MOST_POSITIONS = 300, 128
+"""Characters of a follower's name and address at most, and positions: twice as far back each time, 64 are all."""
 
 T = TypeVar("T")
 
@@ -94,20 +98,25 @@ def packed(message: ToLeader | ToFollower) -> bytes:
 
 def from_follower(data: Any) -> ToLeader:
     """What a follower says. Raises BadMessage."""
-    return _unpacked(_to_leader, data)
+    said = _unpacked(_to_leader, data, LARGEST_ASKED)
+    if isinstance(said, Hello) and (
+        max(len(said.name), len(said.address)) > LONGEST_NAME or len(said.positions) > MOST_POSITIONS
+    ):
+        raise BadMessage("a follower's name, its address or its positions are too long")
+    return said
 
 
 def from_leader(data: Any) -> ToFollower:
     """What the leader says. Raises BadMessage."""
-    return _unpacked(_to_follower, data)
+    return _unpacked(_to_follower, data, LARGEST)
 
 
-def _unpacked(decoder: msgspec.msgpack.Decoder[T], data: Any) -> T:
+def _unpacked(decoder: msgspec.msgpack.Decoder[T], data: Any, largest: int) -> T:
     if not isinstance(data, bytes):
         raise BadMessage(f"another replica sent {type(data).__name__} where bytes were expected")
     try:
-        if zstandard.frame_content_size(data) not in range(LARGEST):
+        if zstandard.frame_content_size(data) not in range(largest):
             raise BadMessage("another replica sent a message without a size, or one that is too large")
-        return decoder.decode(zstandard.decompress(data, max_output_size=LARGEST))
+        return decoder.decode(zstandard.decompress(data, max_output_size=largest))
     except (zstandard.ZstdError, msgspec.MsgspecError, RecursionError) as error:
         raise BadMessage(f"another replica sent what is no message: {error}") from error

@@ -20,6 +20,7 @@ from vcd.embedded.errors import StatusError
 from vcd.embedded.shelf import ADDED as ADDED
 from vcd.embedded.shelf import DELETED as DELETED
 from vcd.embedded.store import Store
+from vcd.model.podgroups import controller_of as controller_of
 
 Obj = dict[str, Any]
 Key = tuple[str, ...]
@@ -64,11 +65,6 @@ def labels_of(obj: Obj) -> dict[str, str]:
 def is_deleting(obj: Obj) -> bool:
     """Whether the object is on its way out."""
     return bool(obj["metadata"].get("deletionTimestamp"))
-
-
-def controller_of(obj: Obj) -> Obj | None:
-    """The owner reference of the controller, None when nobody controls the object."""
-    return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
 
 
 def with_condition(conditions: Iterable[Obj], condition: Obj, now: str) -> list[Obj]:

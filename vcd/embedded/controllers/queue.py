@@ -17,30 +17,18 @@ from vcd.embedded.controllers.base import (
     annotations_of,
     key_of,
 )
+from vcd.model.controllers import (
+    CLOSE,
+    CLOSED_BY_PARENT,
+    OPEN,
+    SHUT,
+    action_of_parent,
+    counts_by_phase,
+)
+from vcd.model.controllers import state_after as state_after
 
 ROOT: Final = "root"
 DEFAULT: Final = "default"
-OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
-CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
-_COUNTED: Final = ("Pending", "Running", "Unknown", "Inqueue", "Completed")
-_SHUT: Final = (CLOSED, CLOSING)
-
-
-def state_after(state: str, action: str, groups: int) -> str:
-    """The state of a queue after an action (OpenQueue, CloseQueue, or anything else to look again).
-
-    A queue that is closed while it has groups is Closing until the last one is gone.
-    """
-    shut = CLOSING if groups else CLOSED
-    if action == "OpenQueue":
-        return OPEN
-    if action == "CloseQueue":
-        return CLOSED if state == CLOSED else shut
-    if state in ("", OPEN):
-        return OPEN
-    if state == CLOSING:
-        return shut
-    return state if state == CLOSED else UNKNOWN
 
 
 class QueueController(Controller):
@@ -123,12 +111,12 @@ class QueueController(Controller):
         if action == "CloseQueue" and name == ROOT:
             self.manager.events.record(self.name, queue, "Warning", action, "Root queue cannot be closed")
             action = ""
-        if action == "OpenQueue" and self._parent_state(queue) in _SHUT:
+        if action == "OpenQueue" and self._parent_state(queue) in SHUT:
             message = f"Failed to open queue {name} because its parent queue is closing or closed."
             self.manager.events.record(self.name, queue, "Warning", action, message)
             action = ""
         state = state_after(before, action or self._forced_by_parent(queue, before), counts.total())
-        wanted = {"state": state, **{phase.lower(): counts[phase] for phase in _COUNTED}}
+        wanted = {"state": state, **counts_by_phase(counts)}
         changed = {field: value for field, value in wanted.items() if value != status.get(field, 0)}
         if changed:
             self.store.patch(QUEUES, "", name, {"status": changed}, "status")
@@ -143,14 +131,10 @@ class QueueController(Controller):
         """The action that the parent's state asks of an open queue, or of one that its parent had closed."""
         if queue["metadata"]["name"] == ROOT:
             return ""
-        above = self._parent_state(queue)
-        if above in _SHUT and state not in _SHUT:
-            self._mark(queue, "true")
-            return "CloseQueue"
-        if above == OPEN and state in _SHUT and annotations_of(queue).get(CLOSED_BY_PARENT) == "true":
-            self._mark(queue, "false")
-            return "OpenQueue"
-        return ""
+        action = action_of_parent(state, self._parent_state(queue), annotations_of(queue))
+        if action:
+            self._mark(queue, "true" if action == CLOSE else "false")
+        return action
 
     def _mark(self, queue: Obj, value: str) -> None:
         if annotations_of(queue).get(CLOSED_BY_PARENT) != value:

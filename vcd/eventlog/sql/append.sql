@@ -26,3 +26,6 @@ INSERT INTO group_event (group_key, sequence) VALUES (?, ?)
 
 -- name: segment
 INSERT INTO segment (sequence, live, source, chained) VALUES (?, ?, ?, ?)
+
+-- name: session_number
+INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)

@@ -127,6 +127,15 @@ SELECT sequence, time FROM event WHERE sequence IN (SELECT value FROM json_each(
 -- name: session_at
 SELECT max(number) FROM session WHERE now <= :now
 
+-- name: session_before
+SELECT coalesce(
+    (SELECT max(number) FROM session WHERE sequence <= :at), (SELECT min(number) - 1 FROM session WHERE sequence > :at),
+    (SELECT seq FROM sqlite_sequence WHERE name = 'session'), 0
+)
+
+-- name: other_types
+SELECT type, min(sequence) FROM event WHERE type NOT IN (SELECT value FROM json_each(:types))
+
 -- name: session_after
 SELECT min(number) FROM session WHERE now >= :now
 

@@ -206,6 +206,9 @@ class _Rewriting:
                 return ev.Answered(event.question, self._to.answer(event.answer))
             case ev.PluginLate():
                 return msgspec.structs.replace(event, fault=_fault(event.fault))
+            case ev.ForeignBound():
+                key, node = self._to.key("Pod", event.key), self._to.key("Node", event.node)
+                return ev.ForeignBound(key, self._words(event.uid, "uid"), node)
             case ev.OperationDone():
                 return msgspec.structs.replace(event, detail="")
         return event
@@ -331,8 +334,12 @@ class _Rewriting:
             "evicted": {groups(key): tuple(map(self._uids, of)) for key, of in dump.evicted.items()},
             "former": {groups(key): self._words(queue, "queue") for key, queue in dump.former.items()},
             "late": {name: self._event(one) for name, one in dump.late.items()},
+            "foreign": dump.foreign if not dump.foreign[0] else self._foreign(*dump.foreign),
         }
         return msgspec.structs.replace(dump, **own)
+
+    def _foreign(self, count: int, key: str, node: str) -> tuple[int, str, str]:
+        return count, self._pod(key), self._words(node, "node")
 
     def _uids(self, uids: Sequence[str]) -> tuple[str, ...]:
         return tuple(sorted(self._words(uid, "uid") for uid in uids))

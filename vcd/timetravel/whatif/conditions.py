@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from vcd.scheduling.framework.arguments import did_you_mean, parse_duration
+from vcd.model.words import did_you_mean
+from vcd.scheduling.framework.arguments import parse_duration
 
 SECOND = 1_000_000_000
 

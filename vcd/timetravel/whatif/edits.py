@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload, from_manifest
 from vcd.model.manifests import defaulted, flatten
-from vcd.model.words import some
+from vcd.model.words import did_you_mean, some
 from vcd.scheduling.framework.registry import kinds
 from vcd.timetravel.whatif.workload import Workload
 
@@ -147,7 +147,8 @@ def _check_known(work: Workload, kind: str, key: str) -> None:
         events = (*work.base, *(event for _, event in work.changes))
         known = {event.key for event in events if isinstance(event, ev.ObjectPut) and event.kind == kind}
     if key not in known:
-        raise EditError(f"there is no {kind} {key} in the log; there are {some(sorted(known), 10) or 'none'}")
+        near, there = did_you_mean(key, sorted(known)), some(sorted(known), 10) or "none"
+        raise EditError(f"there is no {kind} {key} in the log{near}; there are {there}")
 
 
 def _is_of(event: ev.Event, gone: frozenset[tuple[str, str]]) -> bool:

@@ -178,7 +178,7 @@ class _Trial:
         self._decided = -1
         self._session: Session | None = None
         # one session places all of them, however many
-        settings = msgspec.structs.replace(state.settings, placements=_UNBOUNDED)
+        settings = msgspec.structs.replace(state.settings.as_done(), placements=_UNBOUNDED)
         self._happen(ev.PolicyLoaded(policy.digest, policy.text, settings.as_text()))
         self._maker = SnapshotMaker(state)
 

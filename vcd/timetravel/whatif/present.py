@@ -70,7 +70,7 @@ class GoingOn:
     def workload(self) -> Workload:
         """Everything comes at the beginning, and nothing after it."""
         state, begin = self._state, self._begin
-        work = Workload(begin, begin, None, state.settings, leaving=list(self._past.leaving))
+        work = Workload(begin, begin, None, state.settings.as_done(), leaving=list(self._past.leaving))
         work.spared = dict(state.evicted)
         work.base = [ev.ObjectPut(kind, key, "", encode_payload(obj)) for kind, key, obj in fixed_objects(state)]
         work.base += [ev.Answered(question, answer) for question, answer in sorted(state.answers.items())]

@@ -131,7 +131,8 @@ class _Listener:
 
     def __init__(self, begin: int, state: ClusterState) -> None:
         policy = state.policy
-        self._work = Workload(begin, begin, None if policy is None else policy.text, state.settings)
+        self._work = Workload(begin, begin, None if policy is None else policy.text, state.settings.as_done())
+        self._shadow = state.settings.shadow
         self._time = begin
         self._alive: dict[str, Unit] = {}
         self._uids: dict[str, str] = {}
@@ -178,8 +179,9 @@ class _Listener:
             case ev.PolicyLoaded():
                 if self._work.policy is None:
                     self._work.policy = event.text
-                self._work.settings = Settings.from_text(event.settings)
-            case ev.SessionDecided():
+                settings = Settings.from_text(event.settings)
+                self._work.settings, self._shadow = settings.as_done(), settings.shadow
+            case ev.SessionDecided() if not self._shadow:  # nothing of what a shadow decides is done
                 self._session(event)
         self._began = self._began or isinstance(event, ev.SessionDecided)
 

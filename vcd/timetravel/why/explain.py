@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod
-from vcd.model.words import some
+from vcd.model.words import did_you_mean, some
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import present, reasons, sentence
@@ -21,6 +21,9 @@ Kind = Literal["job", "pod"]
 
 CHOICES = 3
 """Of how many pods of a job, for each session, the choice of the node is worked out."""
+
+NEAR = 3
+"""Names at most that are told where one that was given is not there."""
 
 _WIDTH = len("2026-01-01 00:00:00 - 00:00:00")
 
@@ -112,7 +115,8 @@ def group_of(history: History, key: str) -> str:
         seen, obj = True, shown(logged.event)
         pod = obj if isinstance(obj, Pod) else pod
     if not seen:
-        raise NotFound(f"event log {reader.path}: no pod {key} is in it")
+        near = _nearest(key, keys_of(reader, "Pod").union(oldest.tasks.row_of))
+        raise NotFound(f"event log {reader.path}: no pod {key} is in it{near}")
     return "" if pod is None else pod.group_key
 
 
@@ -132,8 +136,17 @@ def _group_named(history: History, namespace: str, name: str) -> str:
     if found:
         raise NotFound(f"{where} {name} may mean {some(found, 10)}; give more of the name")
     elsewhere = sorted(key for key in keys if key.partition("/")[2].startswith(name))
-    hint = f"; there is {elsewhere[0]} (choose a namespace with -n)" if elsewhere else ""
+    hint = f"; there is {elsewhere[0]} (choose a namespace with -n)" if elsewhere else _nearest(exact, keys)
     raise NotFound(f"{where} no job {exact} is in it{hint}")
+
+
+def _nearest(key: str, keys: Iterable[str]) -> str:
+    """Which names of the namespace may have been meant, else which keys of others; of a Job's group, the Job's."""
+    namespace, _, name = key.partition("/")
+    there = sorted({UID.sub("", one) for one in keys})
+    own = [one.partition("/")[2] for one in there if one.startswith(f"{namespace}/")]
+    others = (one for one in there if not one.startswith(f"{namespace}/"))
+    return did_you_mean(name, own, NEAR) or did_you_mean(key, others, NEAR)
 
 
 def keys_of(reader: LogReader, kind: str) -> set[str]:

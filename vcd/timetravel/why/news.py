@@ -78,7 +78,10 @@ def news_of_objects(before: Sight, after: Sight) -> Iterator[New]:
         yield New("configuration", "loaded", [after.policy[:16]])
     if after.leader != before.leader:
         epoch, leading = after.leader
-        yield New("leadership", "won" if leading else "lost", [f"epoch {epoch}"])
+        if epoch < 0:
+            yield New("shadow", "began", ["nothing of what it decides is done"])
+        else:
+            yield New("leadership", "won" if leading else "lost", [f"epoch {epoch}"])
     for kind in sorted(before.objects.keys() | after.objects.keys()):
         yield from _object_news(kind, before.objects.get(kind, {}), after.objects.get(kind, {}), after.bad)
     yield from _pod_news(before, after)

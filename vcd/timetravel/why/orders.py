@@ -9,7 +9,7 @@ import msgspec
 
 from vcd.eventlog import LogReader
 from vcd.model.status import TaskStatus
-from vcd.model.words import counted, quantities_in_words
+from vcd.model.words import counted, did_you_mean, quantities_in_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import (
     OrderStanding,
@@ -95,8 +95,8 @@ def explain_order(history: History, queue: str | None = None, session: int | Non
     record, found = history.rerun(number, actions=False)
     if queue is not None and queue not in found.queues:
         raise NotFound(
-            f"event log {history.reader.path}: session {number} has no queue {queue};"
-            f" there are {', '.join(sorted(found.queues))}"
+            f"event log {history.reader.path}: session {number} has no queue {queue}"
+            f"{did_you_mean(queue, sorted(found.queues))}; there are {', '.join(sorted(found.queues))}"
         )
     waiting = _waiting(found)
     queues = [one for one in found.queue_list if one.index in waiting or one.name == queue]

@@ -12,10 +12,10 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
 from vcd.model.requests import CPU, MEMORY, PODS
-from vcd.model.words import counted, some, span_in_words
+from vcd.model.words import counted, did_you_mean, some, span_in_words
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
-from vcd.timetravel.figures import QueueFigures, queue_figures
+from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, keys_of
 from vcd.timetravel.why.news import changed_fields
@@ -151,7 +151,7 @@ def explain_queue(
     if known is None and next(reader.object_history("Queue", name), None) is None:
         keys = sorted(keys_of(reader, "Queue").union(oldest.queues))
         there = f"there is {some(keys)}" if keys else "there is none"
-        raise NotFound(f"event log {reader.path}: no queue {name} is in it; {there}")
+        raise NotFound(f"event log {reader.path}: no queue {name} is in it{did_you_mean(name, keys)}; {there}")
     since = reader.oldest() if first is None else infos[0].head
     edits = list(_edits(reader, name, known, since, infos[-1].sequence))
     return _explained(history, name, infos, edits, samples)
@@ -214,13 +214,14 @@ class _Samples:
     def take(self, history: History, info: SessionInfo) -> None:
         """Decide a session again and look at the queue."""
         try:
-            _, session = history.rerun(info.number)
+            record, session = history.rerun(info.number)
         except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
             self.unreadable = error if isinstance(error, LogError) else self.unreadable
             self.failed.append(f"deciding session {info.number} again fails with {type(error).__name__}: {error}")
             return
         self.count += 1
-        figures = queue_figures(session).get(self._queue)
+        plan = ev.decode_plan(record.plan)
+        figures = held_back(queue_figures(session), session, plan).get(self._queue)
         overused = figures is not None and figures.overused
         standing = ["the queue is not there"] if figures is None else [_state(figures), *_amounts(figures)]
         last = self.spans[-1] if self.spans else None

@@ -38,7 +38,19 @@ def present(story: Story) -> str:
 
 def _why_pending(story: Story) -> str:
     wait = story.waits_for
-    return f"it waits {waits_in_words(wait)}" if wait else "no session has said yet why it waits"
+    if wait:
+        return f"it waits {waits_in_words(wait)}"
+    would = {
+        key: where
+        for (verb, key), where in story.shadowed.items()
+        if verb == "bind" and not story.pods[key].spec.node_name
+    }
+    if would:
+        places = some(
+            [f"{key.partition('/')[2]} to {node} (session {session})" for key, (node, session) in would.items()]
+        )
+        return f"vcd, which is a shadow here, would have bound {places}; the scheduler that is there did not"
+    return "no session has said yet why it waits"
 
 
 def _pod_now(story: Story, key: str) -> str:
@@ -52,10 +64,18 @@ def _pod_now(story: Story, key: str) -> str:
     if names and pod.spec.scheduler_name not in names:
         return f"{words}; its schedulerName is {pod.spec.scheduler_name}, and this scheduler serves {', '.join(names)}"
     if not pod.group_key:
-        return f"{words}; it has no annotation {GROUP_NAME}, so it is in no group that a session could place"
+        lacks = f"it has no annotation {GROUP_NAME}, so it is in no group that a session could place"
+        return f"{words}; {lacks}; {_who_makes_groups(story)}"
     if story.group is None:
         return f"{words}; its group {story.group_key} is not there"
     return f"{words}; {_why_pending(story)}" if pod.status.phase in ("", "Pending") else words
+
+
+def _who_makes_groups(story: Story) -> str:
+    """What becomes of a pod that names no group."""
+    if "podgroup" in story.settings.controllers:
+        return "vcd makes its PodGroup next, and tells in an Event of the pod where it cannot"
+    return "Volcano's controllers make its PodGroup; where they do not run, vcd run --controllers=podgroup does"
 
 
 def _standing(key: str, pod: Pod, story: Story) -> str:
@@ -138,6 +158,8 @@ def waits_in_words(reasons: Sequence[Told]) -> str:
 
 def _admitted(episode: Episode, story: Story) -> str:
     by = f" by session {episode.session}" if episode.session else ""
+    if episode.shadow:
+        return f"{'' if story.only is None else 'its job '}would have been admitted{by}"
     return f"{'admitted' if story.only is None else 'its job was admitted'}{by}"
 
 
@@ -147,7 +169,16 @@ def _phase(episode: Episode, story: Story) -> str:
 
 
 def _bound(episode: Episode, story: Story) -> str:
-    return f"session {episode.session} ({episode.action}) bound {_placed(episode, story)}"
+    return f"{_by(episode)} {_would(episode, 'have bound', 'bound')} {_placed(episode, story)}"
+
+
+def _by(episode: Episode) -> str:
+    return f"session {episode.session} ({episode.action})"
+
+
+def _would(episode: Episode, have: str, did: str) -> str:
+    """What a session did, or what a shadow's would have done."""
+    return f"would {have}" if episode.shadow else did
 
 
 def reasons(episode: Episode, story: Story) -> list[str]:
@@ -191,19 +222,22 @@ def rates_in_words(rated: Rated) -> str:
 
 
 def _held(episode: Episode, story: Story) -> str:
-    return f"session {episode.session} ({episode.action}) holds room that is being freed: {_placed(episode, story)}"
+    holds = _would(episode, "hold room that it would free", "holds room that is being freed")
+    return f"{_by(episode)} {holds}: {_placed(episode, story)}"
 
 
 def _evicted(episode: Episode, story: Story) -> str:
     who = _names(episode.places, story)
     other = f" for {episode.group}" if episode.group != story.group_key else ""
     reason = f": {episode.detail}" if episode.detail else ""
-    return f"session {episode.session} ({episode.action}) evicted {who} from {_nodes(episode)}{other}{reason}"
+    evicted = _would(episode, "have evicted", "evicted")
+    return f"{_by(episode)} {evicted} {who} from {_nodes(episode)}{other}{reason}"
 
 
 def _ungated(episode: Episode, story: Story) -> str:
     who = _names(episode.places, story)
-    return f"session {episode.session} ({episode.action}) found room in the queue for {who}, and lifts the gate"
+    lifts = _would(episode, "lift the gate", "lifts the gate")
+    return f"{_by(episode)} found room in the queue for {who}, and {lifts}"
 
 
 def _dropped(episode: Episode, story: Story) -> str:

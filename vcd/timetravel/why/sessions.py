@@ -133,7 +133,7 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
     ``meanwhile`` how many came while it decided. ``previous`` and ``next`` are the sessions beside it, None at the
     ends of the log. ``waiting`` tells what changed in who waits for what, ``still`` counts the groups that wait after
     it by reason. ``again`` is empty when the session comes out the same today, else says what happens instead;
-    ``queues`` needs that it can be decided again.
+    ``queues`` needs that it can be decided again. ``shadow``: nothing of what it decided was done.
     """
 
     session: int
@@ -156,10 +156,12 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
     again: str = ""
     previous: Contrast | None = None
     next: Contrast | None = None
+    shadow: bool = False
 
     def lines(self) -> Iterator[str]:
         """The explanation in sentences, with times in UTC."""
-        yield f"session {self.session} at {self.now}, decided from event {self.head} (epoch {self.epoch})"
+        by = "by a shadow: nothing of it was done" if self.shadow else f"epoch {self.epoch}"
+        yield f"session {self.session} at {self.now}, decided from event {self.head} ({by})"
         since = "since the log begins"
         if self.previous is not None:
             since = f"since session {self.previous.session}, {span_in_words(self.previous.seconds)} before"
@@ -271,7 +273,8 @@ def _decided(history: History, info: SessionInfo, record: ev.SessionDecided, sta
         decided.evictions = evicted_by(statement, info, partial(queue_in, state), lambda pod, _: group_in(state, pod))
         decided.dropped = stale.get(number, "")
         found.append(decided)
-    _add_outcomes(history, info, plan, [decided for decided in found if not decided.dropped])
+    if not state.settings.shadow:
+        _add_outcomes(history, info, plan, [decided for decided in found if not decided.dropped])
     return found
 
 
@@ -464,6 +467,7 @@ def _explained(
         faults=list(plan.faults),
         outside=_asked(record),
         more=plan.more,
+        shadow=state.settings.shadow,
     )  # fmt: skip
     _decide_again(history, explanation, record)
     explanation.previous = None if previous is None else here.against(previous)

@@ -45,7 +45,7 @@ class Episode(msgspec.Struct, omit_defaults=True):
     ``end`` is None for a moment, and for a wait that goes on (``lasting``). ``places`` gives pods their nodes;
     ``detail`` is a reason, a phase or a message, by ``what``; ``waiting`` the reasons for a wait as they were last,
     ``waiting_first`` as they were at first where they changed; ``choices`` why pods went where they went. ``text``
-    tells it in a sentence, ``why`` each choice.
+    tells it in a sentence, ``why`` each choice. ``shadow`` says that it was decided, and nothing of it done.
     """
 
     what: What
@@ -65,6 +65,7 @@ class Episode(msgspec.Struct, omit_defaults=True):
     choices: tuple[Placement, ...] = ()
     text: str = ""
     why: list[str] = []
+    shadow: bool = False
 
 
 class Story:
@@ -87,6 +88,8 @@ class Story:
         """The nodes that sessions decided for pods."""
         self._held: dict[str, str] = {}
         """The nodes on which room is held for pods."""
+        self.shadowed: dict[tuple[str, str], tuple[str, int]] = {}
+        """What a shadow decided of pods, by verb and pod: the node, and the last session that named another before."""
         self._waits: tuple[ev.Waiting, ...] = ()
         self._wait: Episode | None = None
         self._calls: dict[tuple[int, int, int], ev.Operation] = {}
@@ -192,6 +195,7 @@ class Story:
         elif kind == "Pod" and self.pods.pop(key, None) is not None:
             self._intended.pop(key, None)
             self._held.pop(key, None)
+            self.shadowed = {of: where for of, where in self.shadowed.items() if of[1] != key}
             if self.only is not None:
                 self._end_wait(time)
             self._grow("gone", time, key)
@@ -242,7 +246,7 @@ class Story:
         stale = dict(record.stale)
         for status in plan.groups:
             if status.key == self.group_key:
-                self._enter(status.phase, time, record.session)
+                self._decide_phase(status.phase, time, record.session)
         for number, statement in enumerate(plan.statements):
             mine = [(i, one) for i, one in enumerate(statement.operations) if one.key in self.pods]
             for verb in ("bind", "pipeline", "evict", "ungate"):
@@ -251,6 +255,22 @@ class Story:
                     self._statement(record, number, statement, chosen, stale.get(number), time)
         self._waits = ev.waits_by_group(plan.waiting).get(self.group_key, self._waits)
         self._follow_wait(time)
+
+    def _decide_phase(self, phase: str, time: int, session: int) -> None:
+        """A session decided the group's phase; of a shadow's decisions the first admission is told."""
+        if not self.settings.shadow:
+            self._enter(phase, time, session)
+        elif phase == "Inqueue" and self.phase in ("", "Pending") and ("admit", "") not in self.shadowed:
+            self.shadowed["admit", ""] = "", session
+            self._add("admitted", time, session=session, shadow=True)
+
+    def _shadowed(self, places: dict[str, str], what: What, time: int, **common: Any) -> None:
+        """What a shadow decided of some pods, where it is not what it decided of them before."""
+        verb, session = common["verb"], common["session"]
+        new = {key: node for key, node in places.items() if self.shadowed.get((verb, key), ("", 0))[0] != node}
+        self.shadowed.update({(verb, key): (node, session) for key, node in new.items()})
+        if new:
+            self._add(what, time, places=new, shadow=True, **common)
 
     def _statement(
         self,
@@ -268,6 +288,10 @@ class Story:
             if verb != "pipeline":
                 self._add("dropped", time, places=places, detail=stale, **common)
             return
+        reasons = "; ".join(dict.fromkeys(operation.reason for _, operation in chosen if operation.reason))
+        if self.settings.shadow:
+            self._shadowed(places, _DECIDED[verb], time, detail=reasons, **common)
+            return
         if verb == "pipeline":
             places = {key: node for key, node in places.items() if self._held.get(key) != node}
             self._held.update(places)
@@ -278,7 +302,6 @@ class Story:
             self._calls[record.session, number, position] = operation
             if verb == "bind":
                 self._intended[operation.key] = operation.node
-        reasons = "; ".join(dict.fromkeys(operation.reason for _, operation in chosen if operation.reason))
         self._add(_DECIDED[verb], time, places=places, detail=reasons, **common)
 
     def _outcome(self, done: ev.OperationDone, time: int) -> None:
@@ -350,7 +373,7 @@ class Story:
 
 
 _PHASES: dict[str, What] = {"Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
-_DECIDED: dict[str, What] = {"bind": "bound", "evict": "evicted", "ungate": "ungated"}
+_DECIDED: dict[str, What] = {"bind": "bound", "evict": "evicted", "ungate": "ungated", "pipeline": "held"}
 
 
 def _shown(pod: Pod | None) -> tuple[str, str, bool]:

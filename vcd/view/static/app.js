@@ -1,14 +1,14 @@
 // The page: which session is shown, what is asked of the server, and the keys.
 
 import { Strip, acted, named } from "./strip.js";
-import { NodeGrid, chosenJobs, drawJobs, drawQueues, nodeResources, queueResources } from "./tables.js";
-import { counted, el, moment } from "./words.js";
+import { NodeGrid, chosenJobs, drawJobs, drawQueues, drawTotals, namespacesOf, nodeResources, queueResources } from "./tables.js";
+import { amount, counted, el, inOrder, moment } from "./words.js";
 
 const PAGE = 2000; // sessions asked for at once
 const NEAR = 120; // sessions in the closer strip
 const POLL = 2000; // ms between two looks at the log's head
 const PAUSE = 120; // ms that the slider rests before a session is asked for
-const ROWS = 200; // jobs shown at first
+const ROWS = 200; // jobs of each state shown at first
 
 const $ = (id) => document.getElementById(id);
 const state = {
@@ -27,7 +27,7 @@ const strips = {
   whole: new Strip($("whole"), (number) => choose(number)),
   near: new Strip($("near"), (number) => choose(number)),
 };
-const grid = new NodeGrid($("nodes"), $("node-key"), $("node"));
+const grid = new NodeGrid($("nodes"), $("node-key"), $("node"), (name) => openDetail("node", name, "node"));
 
 // --- asking ----------------------------------------------------------------------------------------------------------
 
@@ -104,6 +104,7 @@ async function look() {
   $("head").textContent = ends.last
     ? `sessions ${ends.first} to ${ends.last}, events to ${ends.head.toLocaleString("en")}, ${moment(ends.time)} UTC`
     : "no session is in the log yet";
+  $("remarks").textContent = ends.remarks.join("; ");
   for (const input of [$("slider"), $("number")]) Object.assign(input, { min: ends.first, max: ends.last });
   state.lines = state.lines[0]?.number < ends.first ? state.lines.filter((line) => line.number >= ends.first) : state.lines;
   if (!grown) return;
@@ -192,7 +193,7 @@ async function showSession() {
   try {
     overview = await ask("overview", `overview?session=${session}`);
   } catch (error) {
-    state.overview = { session: 0, time: 0, queues: [], nodes: [], jobs: [] }; // or another session's would stay
+    state.overview = { session: 0, time: 0, queues: [], nodes: [], jobs: [], pods: {} }; // or another session's would stay
     draw();
     throw error;
   }
@@ -200,7 +201,7 @@ async function showSession() {
   state.overview = overview;
   draw();
   $("withheld").textContent = (overview.withheld ?? []).join("; ");
-  if (state.detail) await openDetail(state.detail.kind, state.detail.kind === "job" ? state.detail.id : overview.session, null);
+  if (state.detail) await openDetail(state.detail.kind, state.detail.kind === "session" ? overview.session : state.detail.id, null);
 }
 
 function drawStrips() {
@@ -218,6 +219,8 @@ function drawStrips() {
 
 function draw() {
   const { queues, nodes, jobs } = state.overview;
+  drawTotals($("total"), state.overview);
+  $("queue-names").replaceChildren(...queues.map((queue) => el("option", { value: queue.name })));
   const resources = queueResources(queues);
   const shown = resources.filter((name) => (state.resources ?? resources.filter((name) => name !== "pods").slice(0, 3)).includes(name));
   drawChoices(resources, shown);
@@ -226,8 +229,9 @@ function draw() {
     drawJobTable();
     $("jobs-heading").focus();
   });
-  setOptions($("node-resource"), nodeResources(nodes));
+  setOptions($("node-resource"), ["", ...nodeResources(nodes)], "the scarcest resource");
   drawNodes();
+  setOptions($("job-namespace"), ["", ...namespacesOf(jobs)]);
   setOptions($("job-queue"), ["", ...new Set([...queues.map((queue) => queue.name), ...jobs.map((job) => job.queue)])]);
   drawJobTable();
 }
@@ -241,25 +245,26 @@ function drawChoices(resources, shown) {
   if (names.join() !== resources.join()) $("resources").replaceChildren($("resources").firstElementChild, ...boxes);
 }
 
-function setOptions(list, values) {
+function setOptions(list, values, none = "all") {
   if ([...list.options].map((option) => option.value).join() === values.join()) return;
   const before = list.value;
-  list.replaceChildren(...values.map((value) => el("option", { value }, value || "all")));
+  list.replaceChildren(...values.map((value) => el("option", { value }, value || none)));
   list.value = values.includes(before) ? before : values[0] ?? "";
 }
 
 function drawNodes() {
-  if (state.overview) grid.draw(state.overview.nodes, $("node-resource").value, $("node-order").value);
+  if (state.overview) grid.draw(state.overview, $("node-resource").value, $("node-order").value);
 }
 
 function drawJobTable() {
   if (!state.overview) return;
-  const filter = { queue: $("job-queue").value, text: $("job-text").value, waiting: $("job-waiting").checked };
+  const chosenOf = (name) => $(`job-${name}`).value;
+  const filter = { namespace: chosenOf("namespace"), queue: chosenOf("queue"), text: chosenOf("text"), state: chosenOf("state") };
   const found = chosenJobs(state.overview.jobs, filter, state.order);
   const chosen = state.detail?.kind === "job" ? state.detail.id : "";
   const focused = document.activeElement?.dataset;
   const again = focused?.job ? `[data-job="${CSS.escape(focused.job)}"]` : focused?.column && `[data-column="${focused.column}"]`;
-  drawJobs($("jobs"), found.slice(0, state.rows), state.overview.time, state.order, chosen, {
+  drawJobs($("jobs"), found, state.rows, state.overview.time, state.order, chosen, {
     open: (key) => openDetail("job", key, key),
     sort: (column) => {
       state.order = [column, state.order[0] === column && !state.order[1]];
@@ -267,43 +272,76 @@ function drawJobTable() {
     },
   });
   if (again) $("jobs").querySelector(again)?.focus();
-  $("more").hidden = found.length <= state.rows;
-  $("job-count").textContent = `${Math.min(found.length, state.rows)} of ${counted(state.overview.jobs.length, "job")}`;
+  const shown = $("jobs").querySelectorAll("[data-job]").length;
+  $("more").hidden = shown === found.length;
+  $("job-count").textContent = `${shown.toLocaleString("en")} of ${counted(state.overview.jobs.length, "job")}`;
 }
 
 // --- the panel -------------------------------------------------------------------------------------------------------
 
-/** Tell of a job or a session in the panel; ``opener`` is the job whose button was pressed (null: leave the focus). */
+const ABOUT = {
+  job: (key) => `job?key=${encodeURIComponent(key)}&session=${state.selected}`,
+  session: (number) => `session?number=${number}`,
+  node: (name) => `node?name=${encodeURIComponent(name)}&session=${state.selected}`,
+};
+
+/** Tell of a job, a node or a session in the panel; ``opener`` is what was pressed (null: leave the focus). */
 async function openDetail(kind, id, opener) {
   const fresh = state.detail?.kind !== kind || state.detail.id !== id;
   if (fresh && opener !== null) state.opener = document.activeElement?.dataset?.job ? { job: id } : document.activeElement;
   state.detail = { kind, id };
   remember();
   showPanel();
-  if (fresh) offerEta();
-  if (fresh) $("detail-heading").textContent = `${kind} ${id}`;
-  if (fresh) $("detail-lines").replaceChildren(el("li", { className: "quiet" }, "asking the log"));
+  if (fresh) clearDetail(`${kind} ${id}`);
   if (kind === "job") drawJobTable();
   if (opener !== null) $("detail-heading").focus();
   try {
-    const path = kind === "job" ? `job?key=${encodeURIComponent(id)}&session=${state.selected}` : `session?number=${id}`;
-    const answer = await ask("detail", path);
+    const answer = await ask("detail", ABOUT[kind](id));
     if (answer === null) return;
-    const [[, title], ...lines] = answer.lines;
-    $("detail-heading").textContent = title;
-    $("detail-lines").replaceChildren(...lines.map(detailLine));
+    if (kind === "node") drawPods(answer);
+    else drawStory(answer);
   } catch (error) {
     if (!(error instanceof Trouble)) throw error;
+    $("verdict").hidden = true;
     $("detail-lines").replaceChildren(el("li", {}, error.message));
   }
 }
 
-/** The button that asks for a forecast, which takes some seconds; only a job has one. */
-function offerEta() {
-  asked.eta?.abort();
-  $("eta").hidden = state.detail.kind !== "job";
+/** The panel before there is an answer. A forecast and a what-if take some seconds, so they are asked for by button. */
+function clearDetail(heading) {
+  for (const part of ["eta", "whatif"]) asked[part]?.abort();
+  $("detail-heading").textContent = heading;
+  $("detail-lines").replaceChildren(el("li", { className: "quiet" }, "asking the log"));
+  $("verdict").hidden = true;
+  $("asks").hidden = state.detail.kind !== "job";
   $("eta").disabled = false;
-  $("eta-words").textContent = "";
+  for (const id of ["eta-words", "whatif-status", "whatif-lines"]) $(id).replaceChildren();
+  for (const id of ["whatif-queue", "whatif-priority"]) $(id).value = "";
+}
+
+function drawStory(answer) {
+  const [[, title], ...lines] = answer.lines;
+  const verdict = lines.splice(0, answer.verdict ?? 0);
+  $("detail-heading").textContent = title;
+  $("verdict").textContent = verdict.map(([, text]) => text).join("\n");
+  $("verdict").hidden = !verdict.length;
+  $("detail-lines").replaceChildren(...lines.map(detailLine));
+}
+
+/** The pods of a node, each with what it asks for; its job is a link. */
+function drawPods({ node, pods, others }) {
+  $("detail-heading").textContent = `node ${node}: ${counted(pods.length + others, "pod")}`;
+  const lines = pods.map((pod) => {
+    const asks = inOrder(Object.keys(pod.asks)).filter((name) => name !== "pods").map((name) => `${name} ${amount(name, pod.asks[name])}`);
+    const line = el("li", {}, `${pod.key}: ${[pod.status, ...asks].join(", ")}`);
+    if (!pod.job) return line;
+    const job = el("button", { type: "button", className: "link", "data-pods-job": pod.job }, `job ${pod.job}`);
+    job.addEventListener("click", () => openDetail("job", pod.job, "pod"));
+    line.append(" ", job);
+    return line;
+  });
+  if (others) lines.push(el("li", { className: "quiet" }, `${counted(others, "pod")} of other namespaces`));
+  $("detail-lines").replaceChildren(...lines);
 }
 
 async function tellEta() {
@@ -319,6 +357,24 @@ async function tellEta() {
     $("eta-words").textContent = error.message;
   }
   $("eta").disabled = false;
+}
+
+/** Let the log's workload come again with the job in another queue, or of another priority class. */
+async function tellWhatIf(event) {
+  event.preventDefault();
+  const words = new URLSearchParams({ key: state.detail.id });
+  for (const name of ["queue", "priority"]) if ($(`whatif-${name}`).value.trim()) words.set(name, $(`whatif-${name}`).value.trim());
+  $("whatif-lines").replaceChildren();
+  $("whatif-status").textContent = "the log's workload comes again, which takes some seconds";
+  try {
+    const answer = await ask("whatif", `whatif?${words}`);
+    if (answer === null) return; // another job's panel is open
+    $("whatif-status").textContent = "";
+    $("whatif-lines").replaceChildren(...answer.lines.map(detailLine));
+  } catch (error) {
+    if (!(error instanceof Trouble)) throw error;
+    $("whatif-status").textContent = error.message;
+  }
 }
 
 function showPanel() {
@@ -351,8 +407,8 @@ function closeDetail() {
 /** The address names what is shown, so that it can be sent to somebody. */
 function remember() {
   const words = new URLSearchParams({ session: String(state.selected) });
-  if (state.detail) words.set(state.detail.kind === "job" ? "job" : "plan", String(state.detail.id));
-  history.replaceState(null, "", `#${words}`);
+  if (state.detail) words.set(state.detail.kind === "session" ? "plan" : state.detail.kind, String(state.detail.id));
+  history.replaceState(null, "", `?${words}`);
 }
 
 // --- keys and clicks -------------------------------------------------------------------------------------------------
@@ -382,7 +438,8 @@ function wire() {
     draw();
   });
   for (const id of ["node-resource", "node-order"]) $(id).addEventListener("change", drawNodes);
-  for (const id of ["job-queue", "job-text", "job-waiting"])
+  $("whatif").addEventListener("submit", tellWhatIf);
+  for (const id of ["job-namespace", "job-queue", "job-text", "job-state"])
     $(id).addEventListener("input", () => {
       state.rows = ROWS;
       drawJobTable();
@@ -403,11 +460,13 @@ function wire() {
 
 async function begin() {
   wire();
-  const words = new URLSearchParams(location.hash.slice(1));
+  const words = new URLSearchParams(location.search || location.hash.slice(1));
   await told("log", look);
-  const wanted = Number(words.get("plan") ?? words.get("session"));
+  let wanted = Number(words.get("plan") ?? words.get("session"));
+  if (!wanted && words.get("at")) await told("link", async () => (wanted = (await ask("at", `at?time=${encodeURIComponent(words.get("at"))}`))?.session));
   if (wanted) select(wanted);
   if (words.get("job")) openDetail("job", words.get("job"), null);
+  else if (words.get("node")) openDetail("node", words.get("node"), null);
   else if (words.get("plan")) openDetail("session", state.selected, null);
   told("older", older);
   setInterval(() => document.hidden || asking || told("log", look), POLL);

@@ -1,6 +1,35 @@
-// Queues, nodes and jobs of an overview.
+// The cluster's totals, queues, nodes and jobs of an overview.
 
 import { amount, counted, el, inOrder, span } from "./words.js";
+
+// --- totals ----------------------------------------------------------------------------------------------------------
+
+/** The resources that pods use, or ask for in a queue, but for their mere number. */
+export function wantedResources({ nodes, queues }) {
+  const amounts = [...nodes.map((node) => node.used), ...queues.map((queue) => queue.amounts?.request ?? {})];
+  const found = new Set(amounts.flatMap((each) => Object.keys(each).filter((name) => each[name] && name !== "pods")));
+  return inOrder(found);
+}
+
+/** What all nodes together have and how much of it is used, how many nodes are ready, and pods and jobs by state. */
+export function drawTotals(list, overview) {
+  const { nodes, pods, jobs } = overview;
+  const sum = (kind, resource) => nodes.reduce((total, node) => total + (node[kind][resource] ?? 0), 0);
+  const resources = nodes.length ? wantedResources(overview) : [];
+  const entries = resources.map((resource) => {
+    const [used, room] = [sum("used", resource), sum("allocatable", resource)];
+    const words = `${resource} ${amount(resource, used)} of ${amount(resource, room)} (${room ? Math.round((100 * used) / room) : 100} %)`;
+    const bar = el("div", { className: "bar", "aria-hidden": "true" }, piece("allocated", 0, room ? Math.min(1, used / room) : 1));
+    return el("li", {}, words, bar);
+  });
+  const ready = nodes.filter((node) => node.ready).length;
+  if (nodes.length) entries.push(el("li", {}, `${ready.toLocaleString("en")} of ${counted(nodes.length, "node")} ready`));
+  const states = STATES.map((state) => `${jobs.filter((job) => stateOf(job) === state).length.toLocaleString("en")} ${state}`);
+  entries.push(el("li", {}, `jobs: ${states.join(", ")}`));
+  const statuses = Object.entries(pods).map(([status, count]) => `${count.toLocaleString("en")} ${status}`);
+  if (statuses.length) entries.push(el("li", {}, `pods: ${statuses.join(", ")}`));
+  list.replaceChildren(...entries);
+}
 
 // --- queues ----------------------------------------------------------------------------------------------------------
 
@@ -104,29 +133,42 @@ export function nodeResources(nodes) {
   return inOrder(new Set(nodes.flatMap((node) => Object.keys(node.allocatable))));
 }
 
-function level(node, resource) {
-  const room = node.allocatable[resource] ?? 0;
-  const used = node.used[resource] ?? 0;
-  if (!room) return used ? "5" : "none";
-  return used >= room ? "5" : String(Math.ceil((4 * used) / room));
+/** Of those of the resources that a node has, the one of which the largest part is used, and the part; none: null. */
+function scarcest(node, resources) {
+  let found = null;
+  for (const resource of resources) {
+    const [room, used] = [node.allocatable[resource] ?? 0, node.used[resource] ?? 0];
+    const part = room ? used / room : Infinity;
+    if ((room || used) && (found === null || part > found.part)) found = { resource, part };
+  }
+  return found;
+}
+
+function level(found) {
+  if (found === null) return "none";
+  return found.part >= 1 ? "5" : String(Math.ceil(4 * found.part));
 }
 
 /** The nodes as a grid of cells, one stop for the Tab key, in which the arrow keys move. */
 export class NodeGrid {
-  constructor(grid, key, line) {
-    Object.assign(this, { grid, key, line, nodes: [], cells: [], at: -1, resource: "cpu" });
+  constructor(grid, key, line, open) {
+    Object.assign(this, { grid, key, line, open, nodes: [], cells: [], at: -1, resources: [] });
     grid.addEventListener("keydown", (event) => this.#move(event));
     for (const kind of ["click", "pointerover"])
       grid.addEventListener(kind, (event) => {
         const index = this.cells.indexOf(event.target);
-        if (index >= 0) this.#choose(index);
+        if (index < 0) return;
+        this.#choose(index);
+        if (kind === "click") this.open(this.nodes[index].name);
       });
   }
 
-  draw(nodes, resource, order) {
-    const use = (node) => (node.used[resource] ?? 0) / (node.allocatable[resource] || Infinity);
+  /** Colour the nodes by the use of a resource, or ("") of the one that is scarcest on each. */
+  draw(overview, resource, order) {
+    const { nodes } = overview;
+    this.resources = resource ? [resource] : wantedResources(overview);
+    const use = (node) => scarcest(node, this.resources)?.part ?? 0;
     const chosen = this.nodes[this.at]?.name;
-    this.resource = resource;
     this.nodes = order === "use" ? [...nodes].sort((a, b) => use(b) - use(a)) : nodes;
     while (this.cells.length < nodes.length) this.cells.push(el("div", { role: "option", id: `node-${this.cells.length}` }));
     this.cells.length = nodes.length;
@@ -136,7 +178,7 @@ export class NodeGrid {
     const counts = new Map();
     this.nodes.forEach((node, index) => {
       const cell = this.cells[index];
-      const shade = level(node, resource);
+      const shade = level(scarcest(node, this.resources));
       counts.set(shade, (counts.get(shade) ?? 0) + 1);
       cell.dataset.use = shade;
       cell.className = node.ready ? "" : "down";
@@ -166,7 +208,9 @@ export class NodeGrid {
         const [used, room] = [node.used[resource] ?? 0, node.allocatable[resource]];
         return `${resource} ${amount(resource, used)} of ${amount(resource, room)} (${Math.round((100 * used) / room)} %)`;
       });
-    return `${node.name}${node.ready ? "" : ", not ready"}: ${parts.join(", ")}, ${counted(node.pods, "pod")}`;
+    const most = this.resources.length > 1 ? scarcest(node, this.resources) : null;
+    const scarce = most?.part ? `, scarcest is ${most.resource}` : "";
+    return `${node.name}${node.ready ? "" : ", not ready"}: ${parts.join(", ")}, ${counted(node.pods, "pod")}${scarce}`;
   }
 
   #choose(index) {
@@ -180,6 +224,7 @@ export class NodeGrid {
   #move(event) {
     const top = this.cells[0]?.offsetTop;
     const across = Math.max(1, this.cells.findIndex((cell) => cell.offsetTop !== top));
+    if (event.key === "Enter" && this.at >= 0) this.open(this.nodes[this.at].name);
     const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across, Home: -Infinity, End: Infinity };
     if (!(event.key in steps) || !this.cells.length) return;
     event.preventDefault();
@@ -202,21 +247,35 @@ const COLUMNS = [
   ["waiting", "for", (job) => job.waiting || "~"],
 ];
 
+export const STATES = ["waiting", "running", "ended"];
+
+/** Which of STATES a job is in. */
+export function stateOf(job) {
+  if (job.phase === "Completed" || (job.pods && job.ended === job.pods)) return "ended";
+  if (job.phase === "Running" || (job.pods && !job.pending && !job.waiting)) return "running";
+  return "waiting";
+}
+
+/** The namespaces that jobs are in. */
+export const namespacesOf = (jobs) => [...new Set(jobs.map((job) => job.key.split("/")[0]))].sort();
+
 /** The jobs that a filter lets through, in order of a column: longest waiting first unless told otherwise. */
-export function chosenJobs(jobs, { queue, text, waiting }, [column, down]) {
+export function chosenJobs(jobs, { namespace, queue, text, state }, [column, down]) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const value = COLUMNS.find(([name]) => name === column)[2];
   const fits = (job) =>
     (!queue || job.queue === queue) &&
-    (!waiting || job.waiting || job.pending) &&
+    (!namespace || job.key.startsWith(`${namespace}/`)) &&
+    (!state || stateOf(job) === state) &&
     words.every((word) => `${job.key} ${job.queue} ${job.phase} ${job.waiting}`.toLowerCase().includes(word));
   const before = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
   const sorted = jobs.filter(fits).sort((a, b) => before(value(a), value(b)) || before(a.key, b.key));
   return down ? sorted.reverse() : sorted;
 }
 
-/** The table of jobs; ``time`` is the session's (ns), ``order`` the column and whether it is turned round. */
-export function drawJobs(table, jobs, time, order, chosen, { open, sort }) {
+/** The table of jobs, those that wait, run and ended apart, ``most`` of each; ``time`` is the session's (ns), ``order`` the
+ * column and whether it is turned round. */
+export function drawJobs(table, jobs, most, time, order, chosen, { open, sort }) {
   const head = COLUMNS.map(([name, title]) => {
     const button = el("button", { type: "button", className: "link", "data-column": name }, title);
     button.addEventListener("click", () => sort(name));
@@ -224,7 +283,7 @@ export function drawJobs(table, jobs, time, order, chosen, { open, sort }) {
     if (order[0] === name) cell.setAttribute("aria-sort", order[1] ? "descending" : "ascending");
     return cell;
   });
-  const body = jobs.map((job) => {
+  const line = (job) => {
     const name = el("button", { type: "button", className: "link", "data-job": job.key }, job.key);
     name.addEventListener("click", () => open(job.key));
     const pods = `${job.running} of ${job.pods}`;
@@ -238,6 +297,13 @@ export function drawJobs(table, jobs, time, order, chosen, { open, sort }) {
       ...cells.map((text) => el("td", {}, text)),
       el("td", { className: "waits", title: job.waiting }, el("div", {}, job.waiting)),
     );
+  };
+  const bodies = STATES.flatMap((state) => {
+    const found = jobs.filter((job) => stateOf(job) === state);
+    const title = `${state[0].toUpperCase()}${state.slice(1)}: ${counted(found.length, "job")}`;
+    const heading = el("th", { scope: "rowgroup", "data-state": state }, title);
+    heading.colSpan = COLUMNS.length;
+    return found.length ? [el("tbody", {}, el("tr", { className: "group" }, heading), ...found.slice(0, most).map(line))] : [];
   });
-  table.replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...body));
+  table.replaceChildren(el("thead", {}, el("tr", {}, ...head)), ...bodies);
 }

@@ -14,6 +14,10 @@
 {{- end }}
 {{- end }}
 
+{{- define "vcd.logReader" -}}
+{{- printf "%s-reader" (include "vcd.release" .) }}
+{{- end }}
+
 {{- define "vcd.pageReader" -}}
 {{- .Values.page.readerClusterRole.name | default (printf "%s-page-reader" (include "vcd.release" .)) }}
 {{- end }}
@@ -70,10 +74,18 @@ resources:
 
 {{/* What no schema can tell: values that do not go together. */}}
 {{- define "vcd.check" -}}
-{{- if not .Values.leaderElection.enabled }}
-  {{- if .Values.eventLog.shared }}
-    {{- fail "eventLog.shared: needs leaderElection.enabled, since replicas follow the leader" }}
+{{- if and .Values.validation.enabled (semverCompare "<1.30-0" .Capabilities.KubeVersion.Version) }}
+  {{- fail "validation.enabled: needs Kubernetes 1.30 or later; leave it off" }}
+{{- end }}
+{{- if .Values.scheduler.shadow }}
+  {{- if .Values.scheduler.controllers }}
+    {{- fail "scheduler.shadow: a shadow writes nothing; leave scheduler.controllers out" }}
   {{- end }}
+  {{- if gt (int .Values.replicas) 1 }}
+    {{- fail "scheduler.shadow: a second replica would be another shadow, with a log of its own; set replicas to 1" }}
+  {{- end }}
+{{- end }}
+{{- if not .Values.leaderElection.enabled }}
   {{- if gt (int .Values.replicas) 1 }}
     {{- fail "leaderElection.enabled: without it nothing keeps replicas apart; set replicas to 1, or enable it" }}
   {{- end }}
@@ -86,4 +98,9 @@ resources:
     {{- fail (printf "scheduler.configuration: %s" .) }}
   {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Whether the replicas have one log: a shadow follows nobody's, and without an election nobody leads whom to follow. */}}
+{{- define "vcd.shared" -}}
+{{- if and .Values.eventLog.shared .Values.leaderElection.enabled (not .Values.scheduler.shadow) }}yes{{ end }}
 {{- end }}

@@ -1,0 +1,224 @@
+"""End to end at a real API server: vcd's daemon, vc-scheduler and a bare loop of bindings, each at a fresh one.
+
+``python -m bench real``. It drives the programs of ``make real-tools``; vc-scheduler where VCD_VOLCANO names a release.
+The pods are there and wait for their PodGroups before the clock begins, so that only scheduling shares the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import yaml
+
+from bench.clusters import gang, nodes, queues
+from bench.table import Row, row, show
+from tests.real.controlplane import ControlPlane, free_port
+from tests.real.volcano import FOLDER, program
+from vcd.kube.client import JSON, ApiError, KubeClient
+from vcd.kube.connection import connect
+
+Obj = dict[str, Any]
+NODES, PODS, GANG, QUEUES = 1000, 5000, 100, 4
+IN_FLIGHT = 64
+SETTLED = 3.0
+"""Seconds before the first group comes and after the last bind, in which a scheduler does what it still has to do."""
+LIMIT = 300.0
+CONF = Path(__file__).resolve().parents[1] / "deploy" / "base" / "configmap.yaml"
+MADE = "queues.scheduling.volcano.sh"
+OPEN = {"status": {"state": "Open"}}
+ARGUMENTS = ("--kube-api-qps=2000", "--kube-api-burst=2000", "--schedule-period=1s", "--node-worker-threads=20", "-v=3")
+"""Those that deploy/ and Volcano's chart give."""
+
+
+class Measured(NamedTuple):
+    """Seconds from the first bind to the last, and from the first group on; the scheduler's CPU seconds, peak MiB."""
+
+    binding: float
+    whole: float
+    cpu: float
+    memory: float
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[tuple[ControlPlane, KubeClient]]:
+    """A fresh API server with nodes, queues and pods without their PodGroups."""
+    plane = ControlPlane(folder)
+    plane.start()
+    try:
+        connection = await connect(kubeconfig=str(plane.kubeconfig("admin")))
+        async with KubeClient(connection, qps=0, in_flight=IN_FLIGHT, request_timeout=30) as client:
+            await _create(client, "/api/v1/namespaces", [{"metadata": {"name": "bench"}}])
+            await _create(client, "/api/v1/namespaces/bench/serviceaccounts", [{"metadata": {"name": "default"}}], 409)
+            await _create(client, "/apis/scheduling.volcano.sh/v1beta1/queues", [_of(each) for each in queues(QUEUES)])
+            for queue in queues(QUEUES):  # what Volcano's controller does, and vc-scheduler waits for
+                plane.api.patch(MADE, None, queue["metadata"]["name"], OPEN, "status")
+            await _create(client, "/api/v1/nodes", list(nodes(NODES)))
+            await _create(client, "/api/v1/namespaces/bench/pods", [each for each in _gangs() if each["kind"] == "Pod"])
+            yield plane, client
+    finally:
+        plane.stop()
+
+
+def _gangs() -> list[Obj]:
+    return [_of(obj) for number in range(PODS // GANG) for obj in gang(number, GANG, f"q{number % QUEUES}")]
+
+
+def _of(obj: Obj) -> Obj:
+    """The object as somebody creates it: the API server says when, and controllers what its status is."""
+    group = "v1" if obj["kind"] == "Pod" else "scheduling.volcano.sh/v1beta1"
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "creationTimestamp"}
+    return {"apiVersion": group, **{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
+
+
+async def _create(client: KubeClient, path: str, objects: list[Obj], *passed: int) -> None:
+    async def one(obj: Obj) -> None:
+        try:
+            await client.request("POST", path, json.dumps(obj).encode())
+        except ApiError as error:
+            if error.status not in passed:
+                raise
+
+    await asyncio.gather(*(one(obj) for obj in objects))
+
+
+async def _groups(client: KubeClient) -> None:
+    found = [each for each in _gangs() if each["kind"] == "PodGroup"]
+    await _create(client, "/apis/scheduling.volcano.sh/v1beta1/namespaces/bench/podgroups", found)
+
+
+async def _binds(client: KubeClient, begun: asyncio.Event) -> tuple[float, float]:
+    """When the first and the last pod had a node; a watch that the server ends, as slow, is taken up again."""
+    path = "/api/v1/namespaces/bench/pods"
+    version = json.loads(await client.request("GET", f"{path}?limit=1"))["metadata"]["resourceVersion"]
+    bound: dict[str, float] = {}
+    while len(bound) < PODS:
+        async for lines in client.watch(f"{path}?watch=1&resourceVersion={version}", idle_timeout=LIMIT):
+            begun.set()
+            for line in lines:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise RuntimeError(event["object"]["message"])
+                version = event["object"]["metadata"]["resourceVersion"]
+                if "nodeName" in event["object"]["spec"]:
+                    bound.setdefault(event["object"]["metadata"]["name"], time.monotonic())
+            if len(bound) == PODS:
+                break
+    return min(bound.values()), max(bound.values())
+
+
+# --- who schedules ----------------------------------------------------------------------------------------------------
+
+
+def vcd(plane: ControlPlane, conf: Path) -> list[str]:
+    """The command of vcd's daemon."""
+    return [
+        sys.executable, "-m", "vcd", "run", f"--kubeconfig={plane.kubeconfig('admin')}", f"--scheduler-conf={conf}",
+        f"--event-log={plane.folder / 'events.sqlite'}", f"--listen-address=127.0.0.1:{free_port()}",
+        f"--healthz-address=127.0.0.1:{free_port()}", "--view-address=", *ARGUMENTS,
+    ]  # fmt: skip
+
+
+def vc_scheduler(plane: ControlPlane, conf: Path) -> list[str]:
+    """The command of Volcano's own."""
+    return [
+        program("vc-scheduler"), f"--kubeconfig={plane.kubeconfig('admin')}", f"--scheduler-conf={conf}",
+        f"--listen-address=127.0.0.1:{free_port()}", f"--healthz-address=127.0.0.1:{free_port()}",
+        "--enable-metrics=true", "--leader-elect=true", "--leader-elect-resource-namespace=volcano-system",
+        "--logtostderr", *ARGUMENTS,
+    ]  # fmt: skip
+
+
+async def scheduled(command: Any) -> Measured:
+    """A scheduler at a fresh API server."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with cluster(Path(folder)) as (plane, client):
+            conf = Path(folder) / "volcano-scheduler.conf"
+            conf.write_text(yaml.safe_load(CONF.read_text())["data"]["volcano-scheduler.conf"])
+            process = plane.run("scheduler", command(plane, conf))
+            await _made_queues(plane)
+            begun = asyncio.Event()
+            watching = asyncio.create_task(_binds(client, begun))
+            await begun.wait()
+            await asyncio.sleep(SETTLED)
+            before, began = _cpu(process), time.monotonic()
+            await _groups(client)
+            first, last = await asyncio.wait_for(watching, LIMIT)
+            await asyncio.sleep(SETTLED)
+            return Measured(last - first, last - began, _cpu(process) - before, _memory(process))
+
+
+async def _made_queues(plane: ControlPlane) -> None:
+    """Wait until the scheduler has made the first queues, which it does once it leads."""
+    async with asyncio.timeout(60):
+        while not any(each["metadata"]["name"] == "default" for each in plane.api.list(MADE)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # the API server tells when it is asked
+
+
+async def bare() -> float:
+    """Seconds that the same number of bindings takes, 64 at once, by who decides nothing and tells nobody."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with cluster(Path(folder)) as (_, client):
+            names = [each["metadata"]["name"] for each in _gangs() if each["kind"] == "Pod"]
+            began = time.monotonic()
+            await asyncio.gather(*(_bind(client, name, f"node-{i % NODES:05}") for i, name in enumerate(names)))
+            return time.monotonic() - began
+
+
+async def _bind(client: KubeClient, name: str, node: str) -> None:
+    body = {
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }  # fmt: skip
+    path = f"/api/v1/namespaces/bench/pods/{name}/binding"
+    await client.request("POST", path, json.dumps(body).encode(), content_type=JSON)
+
+
+def _cpu(process: subprocess.Popen[bytes]) -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory(process: subprocess.Popen[bytes]) -> float:
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def run() -> list[Row]:
+    """Rows of what was measured, beside vc-scheduler in the same run where there is one."""
+    loop = asyncio.run(bare())
+    click.echo(f"a bare loop: {PODS / loop:.0f} pods/s", err=True)
+    ours = asyncio.run(scheduled(vcd))
+    click.echo(f"vcd: {ours}", err=True)
+    theirs = asyncio.run(scheduled(vc_scheduler)) if os.environ.get(FOLDER) else None
+    click.echo(f"vc-scheduler: {theirs or f'not run, since {FOLDER} names no release of Volcano'}", err=True)
+    name = f"real API server, {NODES:,} nodes, {PODS:,} pods in gangs of {GANG}"
+    return [
+        row(f"{name}: first to last bind", PODS / ours.binding, "pods/s", theirs and PODS / theirs.binding),
+        row("  a bare loop of bindings, 64 at once", PODS / loop, "pods/s"),
+        row("  as part of the bare loop", 100 * loop / ours.binding, "%", theirs and 100 * loop / theirs.binding, 80),
+        row("  from the first group to the last bind", ours.whole, "s", theirs and theirs.whole),
+        row("  scheduler's CPU for a pod", _each(ours), "ms", theirs and _each(theirs), 1.2),
+        row("  scheduler's peak memory", ours.memory, "MiB", theirs and theirs.memory),
+    ]
+
+
+def _each(measured: Measured) -> float:
+    return 1000 * measured.cpu / PODS
+
+
+if __name__ == "__main__":
+    show(run())

@@ -1,0 +1,61 @@
+"""Whether what is checked out can be released: ``python deploy/release.py --check`` exits with 1 and says why not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from hatch_build import stated, version  # noqa: E402
+
+CHARTS = ("deploy/chart/vcd/Chart.yaml", "deploy/chart/vcd/charts/crds/Chart.yaml")
+
+
+def elsewhere(wanted: str) -> Iterator[str]:
+    """Places that name another version than the code states."""
+    for chart in CHARTS:
+        text = yaml.safe_load((ROOT / chart).read_text(encoding="utf-8"))
+        for field in ("version", "appVersion"):
+            if text.get(field, wanted) != wanted:
+                yield f"{chart}: {field} is {text[field]}, not {wanted}"
+    image = re.findall(r"image: vcd:(\S+)", (ROOT / "deploy" / "base" / "deployment.yaml").read_text(encoding="utf-8"))
+    if image != [wanted]:
+        yield f"deploy/base/deployment.yaml: the image is vcd:{', '.join(image)}, not vcd:{wanted}"
+    if f"\n## {wanted}" not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
+        yield f"CHANGELOG.md: no heading ## {wanted}"
+
+
+def problems() -> Iterator[str]:
+    """What keeps this from being released."""
+    wanted = stated()
+    if version() != wanted or not _is_tagged():
+        yield f"no tag v{wanted} is here; git describes this as {version()}"
+    yield from elsewhere(wanted)
+
+
+def _is_tagged() -> bool:
+    command = ["git", "-C", str(ROOT), "tag", "--points-at", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"v{stated()}" in done.stdout.split()
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    if arguments != ["--check"]:
+        sys.stderr.write("usage: python deploy/release.py --check\n")
+        return 2
+    found = list(problems())
+    for problem in found:
+        sys.stderr.write(f"{problem}\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

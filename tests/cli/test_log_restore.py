@@ -1,0 +1,109 @@
+"""``vcd log restore``: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.timetravel.histories import write_busy_history
+from vcd.cli import main
+from vcd.eventlog import LogReader
+from vcd.eventlog.archive.shipping import Ship, ship
+from vcd.model.words import rfc3339
+
+
+def run(*arguments: object) -> Result:
+    """Run ``vcd``; a traceback fails the test."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> Path:
+    """A log that a scheduler wrote."""
+    await write_busy_history(tmp_path / "log.sqlite")
+    return tmp_path / "log.sqlite"
+
+
+@pytest.fixture
+def archive(tmp_path: Path, log: Path) -> Path:
+    """It is shipped there."""
+    (tmp_path / "archive").mkdir()
+    ship(Ship(str(log), str(tmp_path / "archive"), "test", 1), lambda _: None)
+    return tmp_path / "archive"
+
+
+def answered(log: Path, *question: str) -> str:
+    """What a question to a log is answered."""
+    result = run(*question, "--event-log", log)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_restored_log_answers_as_the_one_that_was_shipped(tmp_path: Path, log: Path, archive: Path) -> None:
+    out = tmp_path / "out.sqlite"
+    result = run("log", "restore", archive, out)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{out}: events 1 to ")
+    assert answered(out, "explain", "job", "large") == answered(log, "explain", "job", "large")
+    assert answered(out, "replay") == answered(log, "replay")
+    assert run("log", "verify", out).stdout.splitlines()[0] == run("log", "verify", log).stdout.splitlines()[0]
+
+
+def test_a_log_is_restored_up_to_a_session(tmp_path: Path, archive: Path) -> None:
+    out = tmp_path / "out.sqlite"
+    result = run("log", "restore", archive, out, "--to", 4, "-o", "json")
+    told = json.loads(result.stdout)
+    assert (told["kind"], told["session"], told["gaps"]) == ("RestoredLog", 4, [])
+    with LogReader(out) as reader:
+        assert reader.head() == told["last"]
+
+
+def test_a_log_is_restored_as_of_a_time(tmp_path: Path, log: Path, archive: Path) -> None:
+    with LogReader(log) as reader:
+        (wanted,) = reader.sessions(3, 3)
+    out = tmp_path / "out.sqlite"
+    assert run("log", "restore", archive, out, "--at", rfc3339(wanted.time, 9)).exit_code == 0
+    with LogReader(out) as reader:
+        assert (reader.last_session(), reader.last_time()) == (3, wanted.time)
+    result = run("log", "restore", archive, tmp_path / "none.sqlite", "--at", "noon")
+    assert (result.exit_code, "'noon' is no time" in result.stderr) == (2, True)
+    result = run("log", "restore", archive, tmp_path / "none.sqlite", "--at", "9999d")
+    assert (result.exit_code, "there is nothing of then to restore" in result.stderr) == (2, True)
+
+
+def test_what_was_changed_is_named(tmp_path: Path, archive: Path) -> None:
+    sound = run("log", "restore", archive, "--check")
+    assert (sound.exit_code, sound.stdout.splitlines()[-1]) == (0, f"{archive}: sound")
+    file = min(archive.iterdir())
+    file.write_bytes(file.read_bytes()[::-1])
+    changed = run("log", "restore", archive, "--check", "-o", "json")
+    problems = json.loads(changed.stdout)["problems"]
+    assert (changed.exit_code, file.name in problems[0]) == (1, True)
+    result = run("log", "restore", archive, tmp_path / "out.sqlite")
+    assert (result.exit_code, f"(segment {file.name})" in result.stderr) == (1, True)
+    assert run("log", "verify", tmp_path / "out.sqlite").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("nowhere", "out.sqlite"), "there is no such directory"),
+        (("gs://bucket", "out.sqlite"), "no s3://BUCKET/PREFIX"),
+        (("s3://B", "out.sqlite"), "write it as s3://BUCKET"),
+        ((".",), "name the FILE to write"),
+        ((".", "out.sqlite", "--check"), "leave FILE"),
+        ((".", "out.sqlite"), "there is no segment of a log in it"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("log", "restore", *given)
+    assert (result.exit_code, told in result.stderr) == (2, True)

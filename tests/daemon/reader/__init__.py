@@ -1,0 +1,1 @@
+"""Reading the log of a running cluster into a file."""

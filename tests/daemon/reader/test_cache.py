@@ -1,0 +1,107 @@
+"""The files in which what was read of a log is kept: who writes, who reads, and what is taken back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.eventlog.samples import put
+from vcd.daemon.reader.cache import Busy, Cache, State
+from vcd.eventlog import EventLog, LogReader
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return Cache.of("https://one:6443", "volcano-system/volcano")
+
+
+async def write(cache: Cache, count: int) -> Path:
+    async with EventLog.open(cache.path) as log:
+        await log.append([put(number) for number in range(count)])
+    cache.publish(State(cache.path.name, "a", count, count, 1.0))
+    return cache.path
+
+
+def head(path: Path) -> int:
+    with LogReader(path) as reader:
+        return reader.head()
+
+
+def test_each_log_of_each_server_has_a_folder_for_its_owner_alone(cache: Cache, tmp_path: Path) -> None:
+    others = [Cache.of("https://two:6443", "volcano-system/volcano"), Cache.of("https://one:6443", "batch/volcano")]
+    folders = {one.folder for one in (cache, *others)}
+    assert len(folders) == 3
+    assert {one.parent for one in folders} == {tmp_path / "vcd"}
+    assert {one.stat().st_mode & 0o777 for one in (*folders, tmp_path / "vcd")} == {0o700}
+
+
+def test_without_the_variable_it_is_below_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Cache.of("https://one", "a/b").folder.parent == tmp_path / ".cache" / "vcd"
+
+
+def test_one_writes_at_a_time_also_of_two_processes(cache: Cache) -> None:
+    code = "import pathlib, sys; from vcd.daemon.reader.cache import Cache as C; C(pathlib.Path(sys.argv[1]))"
+    tried = [sys.executable, "-c", f"{code}.writing().__enter__()", str(cache.folder)]
+    with cache.writing():
+        with pytest.raises(Busy), Cache(cache.folder).writing():
+            pass
+        assert b"Busy" in subprocess.run(tried, capture_output=True).stderr
+    assert subprocess.run(tried, capture_output=True).returncode == 0
+
+
+async def test_history_is_taken_out_of_the_file_where_nobody_reads_it(cache: Cache) -> None:
+    path = await write(cache, 9)
+    cache.go_back(4)
+    assert (cache.path, head(path)) == (path, 4)
+
+
+async def test_who_reads_keeps_what_they_read_and_the_next_one_reads_the_copy(cache: Cache) -> None:
+    path = await write(cache, 9)
+    with cache.reading() as mine:
+        assert mine == path
+        cache.go_back(4)
+        assert head(mine) == 9
+        assert cache.path != mine
+        with Cache(cache.folder).reading() as theirs:
+            assert (theirs, head(theirs)) == (cache.path, 4)
+        assert theirs.stat().st_mode & 0o777 == 0o600
+        cache.clear()
+        assert mine.exists()
+    cache.clear()
+    assert not list(cache.folder.glob(f"{path.name}*"))
+    assert head(cache.path) == 4
+
+
+async def test_a_log_that_shares_nothing_is_begun_anew(cache: Cache) -> None:
+    path = await write(cache, 9)
+    cache.go_back(None)
+    assert cache.path != path
+    assert not path.exists()
+    assert not cache.path.exists()
+    assert head(await write(cache, 2)) == 2
+
+
+async def test_while_somebody_reads_history_does_not_go(cache: Cache) -> None:
+    await write(cache, 3)
+    with cache.reading(), pytest.raises(Busy), cache.unread():
+        pass
+    with cache.unread():
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"file": "../../etc/passwd"}', '{"file": 1}', "[]"])
+def test_a_state_that_is_none_names_no_other_file(cache: Cache, text: str) -> None:
+    (cache.folder / "state.json").write_text(text)
+    assert cache.path == cache.folder / "events-1.sqlite"
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("no folder")
+    with pytest.raises(NotADirectoryError):
+        Cache(tmp_path / "a" / "b")

@@ -1,0 +1,135 @@
+"""Each command of README.md and docs/operations.md is run on logs that are made here, or with kubectl at the embedded
+API server; or it is in a list with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import dsl
+from tests.embedded.serving import serving
+from tests.timetravel.histories import CONF, write_takeover
+from tests.timetravel.plays import Work, play
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("README.md", "docs/operations.md")
+BLOCK = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+
+NOT_RUN = {
+    "make demo": "tests/walkthrough and tests/e2e play what it does; it runs them with an environment of its own",
+    "make test": "this is it",
+    "kubectl vcd ": "needs a running scheduler's page: tests/external/test_kubectl_plugin.py has one",
+    "vcd explain job train -n ml --from-cluster": "the same",
+    "kubectl -n volcano-system exec ": "there are no containers at the embedded server",
+    "kubectl apply -k ": "tests/deploy renders it and holds it to Kubernetes' schemas",
+    "kubectl delete -k ": "the same",
+    "kubectl -n volcano-system rollout status ": "there are no containers at the embedded server",
+    "kubectl -n volcano-system scale ": "changes vc-scheduler's Deployment, which is not there",
+    "kubectl -n volcano-system port-forward ": "goes on until it is told to stop",
+    "vcd log tail events.sqlite -f": "goes on until it is told to stop: tests/cli/test_log.py",
+    "vcd view ": "goes on until it is told to stop: tests/view/test_cli.py",
+    "vcd run ": "goes on until it is told to stop: tests/e2e",
+    "vcd log restore s3://": "needs a store: tests/external/test_s3_archive.py has one",
+}
+"""How commands begin that are not run here, and why."""
+NUMBERS = {"120": "1", "140": "3", "--session 17": "--session 2", "05:12": "00:00:20"}
+"""Sessions and times that a log of the reader's own has, and those that stand for them in a log of a few."""
+
+
+def commands(page: str) -> list[str]:
+    """The commands of a page, each as one line."""
+    found = []
+    for _, language, block in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            if language == "console" and not line.startswith("$ "):
+                continue
+            command = re.sub(r"\s+#\s.*", "", line.strip().removeprefix("$ ")).strip()
+            found += [re.sub(r"\s+", " ", command)] if command else []
+    return found
+
+
+ALL = [command for page in PAGES for command in commands(page)]
+RUN = [command for command in dict.fromkeys(ALL) if not command.startswith(tuple(NOT_RUN))]
+ON_FILES = [command for command in RUN if command.startswith("vcd ")]
+WITH_KUBECTL = [command for command in RUN if command.startswith("kubectl ")]
+
+
+def test_every_command_is_run_or_has_a_reason_and_every_reason_a_command() -> None:
+    assert set(RUN) - {*ON_FILES, *WITH_KUBECTL} == set()
+    assert [start for start in NOT_RUN if not any(command.startswith(start) for command in ALL)] == []
+    assert len(ON_FILES) > 20
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that commands name: the log of a scheduler in which the gang ``train`` waits."""
+    folder = tmp_path_factory.mktemp("logs")
+    work = [Work("evaluate", 0, 30, cpu=2), Work("train", 10, 20, cpu=2)]
+    asyncio.run(play(folder / "events.sqlite", [dsl.node("n", cpu=2)], work, seconds=25))
+    asyncio.run(write_takeover(folder))
+    for number, name in (("1", "a"), ("2", "b")):
+        (folder / number).rename(folder / f"replica-{name}.sqlite")
+    (folder / "scheduler.conf").write_text(CONF)
+    (folder / "other.conf").write_text(CONF)
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("nights"))
+    return folder
+
+
+async def shell(command: str, folder: Path, **environment: str) -> tuple[int, str]:
+    """The exit code of a command line and all that it printed; a pipe fails where any part of it does."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    process = await asyncio.create_subprocess_exec(
+        "bash", "-o", "pipefail", "-c", command, cwd=folder, env={**os.environ, "PATH": path, **environment},
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode is not None
+    return process.returncode, output.decode()
+
+
+async def prepared(command: str, logs: Path, folder: Path) -> str:
+    """The command for this log, in a folder with copies of the files; what an earlier command writes is there, too."""
+    shutil.copytree(logs, folder, dirs_exist_ok=True)
+    for place, number in NUMBERS.items():
+        command = re.sub(rf"{place}\b", number, command)
+    if command.startswith("vcd sim "):
+        (folder / "events.sqlite").unlink()
+    if "case.sqlite" in command and " export " not in command:
+        await shell("vcd log export events.sqlite case.sqlite", folder)
+    if " --head " in command:
+        _, told = await shell("vcd log verify events.sqlite -o json", folder)
+        command = re.sub(r"--head \S+", f"--head {json.loads(told)['head']}", command)
+    return command
+
+
+@pytest.mark.parametrize("command", ON_FILES)
+async def test_a_command_on_files_ends_well(command: str, logs: Path, tmp_path: Path) -> None:
+    code, printed = await shell(await prepared(command, logs, tmp_path), tmp_path)
+    assert (code, "Traceback" in printed) == (0, False), printed
+
+
+@pytest.mark.external
+@pytest.mark.parametrize("command", WITH_KUBECTL)
+async def test_a_command_with_kubectl_ends_well(command: str, tmp_path: Path) -> None:
+    async with serving() as api:
+        config = {
+            "clusters": [{"name": "c", "cluster": {"server": api.server.url}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(config))
+        data = {"volcano-scheduler.conf": CONF}
+        name = {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"}
+        api.server.store.create("namespaces", {"metadata": {"name": "volcano-system"}})
+        api.server.store.create("configmaps", {"metadata": name, "data": data})
+        environment = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "HOME": str(tmp_path)}
+        code, printed = await shell(command, tmp_path, **environment)
+        assert (code, "Traceback" in printed) == (0, False), printed

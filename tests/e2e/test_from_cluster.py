@@ -1,0 +1,345 @@
+"""``--from-cluster`` and ``kubectl vcd``: questions to a running daemon, by one's own rights at the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import IO
+
+import yaml
+
+from tests.deploy.rbac import Grant
+from tests.e2e.cluster import LEASES, NAMESPACE, Daemon, until
+from tests.e2e.reading import JANE, Asked, events_new, kubeconfig, rows
+from vcd.eventlog import LogReader
+from vcd.kube.lease import ADDRESS
+
+JOB = ("explain", "job", "gang")
+
+
+async def with_gang(cluster: Asked, *names: str) -> Daemon:
+    """A leader that has placed a gang for each name."""
+    cluster.add_nodes(4)
+    leader = await cluster.started("a")
+    for name in names or ("gang",):
+        await cluster.until_bound(cluster.submit(name, 4))
+    return leader
+
+
+async def until_quiet(daemon: Daemon) -> None:
+    """Wait until all pods run and a daemon's log has grown no more for a while."""
+    seen = [0, 0]
+
+    def quiet() -> bool:
+        with LogReader(daemon.log) as reader:
+            head = reader.head()
+        seen[1] = seen[1] + 1 if head == seen[0] else 0
+        seen[0] = head
+        return seen[1] > 100
+
+    await until(quiet, what="nothing is logged any more")
+
+
+async def test_a_job_is_explained_as_from_the_leaders_own_file(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        await until_quiet(leader)
+        asked = await cluster.vcd(*JOB, "--from-cluster", "-o", "json")
+        own = await cluster.vcd(*JOB, "--event-log", leader.log, "-o", "json")
+        assert (asked.returncode, own.returncode) == (0, 0), asked.stderr + own.stderr
+        assert json.loads(asked.stdout) == json.loads(own.stdout)
+        (line,) = asked.stderr.splitlines()
+        (holder,) = leader.identities()
+        with LogReader(leader.log) as reader:
+            session = reader.last_session()
+        assert line.startswith(f"log of {holder} in prod, up to session {session} of 2"), line
+        assert own.stderr == ""
+
+
+async def test_a_second_question_takes_over_only_what_is_new(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster, "gang", "another")
+        await until_quiet(leader)
+        first = events_new(await cluster.vcd(*JOB, "--from-cluster"))
+        assert first == rows(leader.log) == rows(cluster.kept())
+        assert events_new(await cluster.vcd(*JOB, "--from-cluster")) == 0
+        await cluster.until_bound(cluster.submit("third", 2))
+        await until_quiet(leader)
+        later = events_new(await cluster.vcd(*JOB, "--from-cluster"))
+        assert 0 < later == rows(leader.log) - first < first
+        assert (await cluster.told("explain", "job", "third", "--from-cluster"))["now"].endswith("2 Running")
+        (folder,) = cluster.cache.glob("vcd/*")
+        assert {folder.stat().st_mode & 0o777, folder.parent.stat().st_mode & 0o777} == {0o700}
+        assert cluster.kept().stat().st_mode & 0o777 == 0o600
+
+
+async def test_who_asks_is_no_replica_and_the_leader_waits_for_nobody(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        following = cluster.begun("log", "tail", "-n", "0", "-f", "--from-cluster")
+        try:
+            await until(lambda: leader.lines("read"), 60, "somebody reads")
+            await cluster.until_bound(cluster.submit("more", 4))
+            metrics = await leader.metrics()
+        finally:
+            following.send_signal(signal.SIGINT)
+            _, said = await asyncio.to_thread(following.communicate)
+        assert (metrics["vcd_event_log_followers"], metrics["vcd_event_log_followers_late_total"]) == (0, 0)
+        assert leader.lines("followed") == []
+        assert "Traceback" not in said
+
+
+async def test_after_a_change_of_leaders_the_next_ones_log_is_read(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        assert (await cluster.vcd(*JOB, "--from-cluster")).returncode == 0
+        follower = await cluster.start("b")
+        await cluster.until_following(follower)
+        await leader.kill()
+        asked = asyncio.ensure_future(cluster.vcd(*JOB, "--from-cluster", "-o", "json"))  # while nobody leads
+        await cluster.until_leading(follower)
+        await cluster.until_bound(cluster.submit("second", 4))
+        assert (await asked).returncode == 0, (await asked).stderr
+        second = await cluster.vcd("explain", "job", "second", "--from-cluster")
+        (holder,) = follower.identities()
+        assert f"log of {holder} in prod" in second.stderr
+        await until_quiet(follower)
+        assert await cluster.told(*JOB, "--from-cluster") == await cluster.told(*JOB, "--event-log", follower.log)
+
+
+async def told_of(lines: IO[str], words: str) -> None:
+    """Read what a command prints until it tells of something."""
+
+    def read() -> bool:
+        return any(words in line for line in lines)
+
+    assert await asyncio.to_thread(read), f"it ended without {words}"
+
+
+async def test_what_the_next_leader_has_not_is_taken_back(tmp_path: Path) -> None:
+    """Another replica leads by a log that ends before what was read: nothing may be left that it does not have."""
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        await until_quiet(leader)
+        leader.signal(signal.SIGTERM)
+        await leader.ended()
+        before = tmp_path / "before.sqlite"
+        before.write_bytes(leader.log.read_bytes())
+        again = await cluster.started("a", log=leader.log)
+        await cluster.until_bound(cluster.submit("lost", 4))
+        assert (await cluster.vcd("explain", "job", "lost", "--from-cluster")).returncode == 0
+        tail = cluster.begun("log", "tail", "-f", "--from-cluster")
+        assert tail.stdout is not None
+        await told_of(tail.stdout, "default/lost")
+        await again.kill()
+        other = await cluster.started("c", log=before)
+        await cluster.until_bound(cluster.submit("third", 2))
+        await until_quiet(other)
+        asked = await cluster.vcd("explain", "job", "third", "--from-cluster")
+        assert asked.returncode == 0, asked.stderr
+        with LogReader(cluster.kept()) as mine, LogReader(other.log) as theirs:
+            assert mine.head() == theirs.head()
+            assert mine.link(mine.head()) == theirs.link(theirs.head())
+        assert (await cluster.vcd("log", "verify", cluster.kept())).returncode == 0
+        await told_of(tail.stdout, "default/third")
+        tail.send_signal(signal.SIGINT)
+        _, said = await asyncio.to_thread(tail.communicate)
+        assert "note: another replica leads, which has not all that is told above" in said
+        assert "Traceback" not in said
+        assert cluster.kept().name == "events-2.sqlite"
+        assert (await cluster.vcd("explain", "job", "third", "--from-cluster")).returncode == 0
+        assert [one.name for one in cluster.kept().parent.glob("*.sqlite")] == ["events-2.sqlite"]
+        back = await cluster.start("a", log=leader.log)
+        await cluster.until_following(back)
+        await cluster.until_agreed(back, other)
+
+
+async def test_commands_at_once_share_one_file(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        await until_quiet(leader)
+        asked = await asyncio.gather(*(cluster.vcd(*JOB, "--from-cluster", "-o", "json") for _ in range(4)))
+        assert [one.returncode for one in asked] == [0] * 4, [one.stderr for one in asked]
+        assert len({one.stdout for one in asked}) == 1
+        assert sorted(events_new(one) for one in asked) == [0, 0, 0, rows(leader.log)]
+
+
+async def test_beside_one_that_follows_others_read_what_it_keeps(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        page = cluster.begun("view", "--address", "127.0.0.1:0", "--from-cluster")
+        try:
+            assert page.stdout is not None
+            url = await asyncio.to_thread(page.stdout.readline)
+            assert url.startswith("http://127.0.0.1:")
+            await cluster.until_bound(cluster.submit("later", 4))
+
+            def kept() -> bool:
+                with LogReader(cluster.kept()) as mine, LogReader(leader.log) as theirs:
+                    return mine.head() == theirs.head()
+
+            await until(kept, what="what comes is followed")
+            asked = await cluster.vcd("explain", "job", "later", "--from-cluster")
+            assert (asked.returncode, events_new(asked)) == (0, 0), asked.stderr
+        finally:
+            page.send_signal(signal.SIGTERM)
+            _, said = await asyncio.to_thread(page.communicate)
+        assert (page.returncode, "Traceback" in said) == (0, False), said
+
+
+MISSING = {
+    ("get", "leases"): "may not get leases.coordination.k8s.io in namespace volcano-system: it takes a Role in",
+    ("list", "pods"): "may not list pods in namespace volcano-system: it takes a Role in namespace volcano-system",
+    ("get", "pods/portforward"): "may not get and create pods/portforward in namespace volcano-system",
+    ("create", "serviceaccounts/token"): "may not create serviceaccounts/token in namespace volcano-system",
+}
+
+
+async def test_each_right_that_is_missing_is_named_with_its_role(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        await cluster.started("a")
+        all_rights = set(cluster.rights)
+        for missing, words in MISSING.items():
+            cluster.rights = {one for one in all_rights if (one.verb, one.resource) != missing}
+            assert cluster.rights < all_rights
+            asked = await cluster.vcd(*JOB, "--from-cluster")
+            assert (asked.returncode, asked.stdout) == (2, "")
+            (line,) = asked.stderr.splitlines()
+            assert line.startswith(f"Error: {words}"), line
+            assert "The role vcd-operator has all that it takes" in line
+
+
+async def test_each_right_of_the_operator_is_needed_and_no_other(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        await with_gang(cluster)
+        assert (await cluster.vcd(*JOB, "--from-cluster")).returncode == 0
+        asked = {(made.call.verb, made.call.resource, made.call.subresource) for made in cluster.made_by(JANE)}
+        assert asked == {
+            ("get", LEASES, ""),
+            ("list", "pods", ""),
+            ("create", "serviceaccounts", "token"),
+            ("get", "pods", "portforward"),
+        }
+
+
+async def test_a_token_that_may_not_read_is_refused_by_the_leader(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        await with_gang(cluster)
+        del cluster.rendered["ClusterRoleBinding", "", "vcd-log-reader"]
+        asked = await cluster.vcd(*JOB, "--from-cluster")
+        assert asked.returncode == 2
+        assert "does not let its log be read: whose token it is must be bound to a ClusterRole" in asked.stderr
+
+
+async def test_a_token_may_be_given_and_one_for_another_audience_is_refused(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        await with_gang(cluster)
+        assert cluster.server.tokens is not None
+        cluster.server.tokens["mine"] = "a"
+        cluster.rights = {one for one in cluster.rights if one.resource != "serviceaccounts/token"}
+        file = tmp_path / "token"
+        file.write_text("mine\n")
+        asked = await cluster.vcd(*JOB, "--from-cluster", "--token-file", file)
+        assert asked.returncode == 2
+        assert "does not know the token that it is shown: it must be made for audience vcd" in asked.stderr
+        file.write_text("another\n")
+        cluster.server.tokens["another"] = "a"
+        cluster.server.audiences["another"] = ("vcd",)
+        asked = await cluster.vcd(*JOB, "--from-cluster", "--token-file", file)
+        assert asked.returncode == 0, asked.stderr
+
+
+async def test_a_leader_without_one_log_is_told_with_what_to_set(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        await cluster.start("a", "--replicas-address=")
+        await until(lambda: cluster.lease() is not None)
+        asked = await cluster.vcd(*JOB, "--from-cluster", "--scheduler-namespace", "volcano-system")
+        assert (asked.returncode, asked.stdout) == (2, "")
+        assert "holds Lease volcano-system/volcano and serves no log: set eventLog.shared=true" in asked.stderr
+        assert "components/one-log" in asked.stderr and "--replicas-address" in asked.stderr
+
+
+async def test_another_certificate_than_the_leases_is_shown_no_token(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        (lease,) = cluster.store.list(LEASES, NAMESPACE)
+        told = lease["metadata"]["annotations"][ADDRESS]
+        forged = told.rpartition("=")[0] + "=" + "0" * 64
+        with cluster.lease_says(forged):
+            asked = await cluster.vcd(*JOB, "--from-cluster")
+        assert asked.returncode == 2
+        assert "shows another certificate than the Lease names; no token was shown to it" in asked.stderr
+        assert leader.lines("read") == []
+
+
+async def test_kubectls_plugin_means_the_cluster_and_the_contexts_namespace(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        await until_quiet(leader)
+        plugin = {"program": "vcd.cli.kubectl"}
+        own = await cluster.told(*JOB, "--event-log", leader.log)
+        assert await cluster.told("explain", "job", "default/gang", **plugin) == own
+        assert await cluster.told("-n", "default", "explain", "job", "gang", **plugin) == own
+        other = tmp_path / "another.kubeconfig"
+        other.write_text(yaml.safe_dump(kubeconfig(cluster.server.url, namespace="ml")))
+        given = ("--kubeconfig", other, "--context", "prod")
+        asked = await cluster.vcd("explain", "job", "gang", *given, **plugin)
+        assert asked.returncode == 2
+        assert "ml/gang" in asked.stderr
+        assert await cluster.told(*JOB, "-n", "default", *given, **plugin) == own
+        asked = await cluster.vcd(*given[:3], "nowhere", "top", **plugin)
+        assert asked.returncode == 2
+        assert "does not know these credentials" in asked.stderr
+
+
+async def test_the_only_scheduler_is_found_wherever_it_is(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        cluster.store.create("namespaces", {"metadata": {"name": "batch"}})
+        cluster.may("create", "coordination.k8s.io", "leases", namespace="batch")
+        for verb in ("get", "update"):
+            cluster.may(verb, "coordination.k8s.io", "leases", namespace="batch", name="ours")
+        where = "--leader-elect-resource-namespace=batch", "--leader-elect-resource-name=ours"
+        await cluster.start("a", *where)
+        await until(lambda: cluster.store.list(LEASES, "batch"), what="it leads")
+        asked = await cluster.vcd("top", "--once", "--from-cluster")
+        assert asked.returncode == 2
+        assert "may not list leases.coordination.k8s.io: it takes a ClusterRole" in asked.stderr
+        assert "or --scheduler-namespace, where vcd runs" in asked.stderr
+        cluster.rights |= {Grant("list", "coordination.k8s.io", "leases", "", ""), Grant("list", "", "pods", "", "")}
+        asked = await cluster.vcd("top", "--once", "--from-cluster")
+        assert asked.returncode == 0, asked.stderr
+        cluster.rights = {one._replace(namespace="batch") for one in cluster.rights} | cluster.rights
+        for chosen in ("batch", "batch/ours"):
+            asked = await cluster.vcd("top", "--once", "--from-cluster", "--scheduler-namespace", chosen)
+            assert asked.returncode == 0, asked.stderr
+
+
+READING = (
+    ("top", "--once"),
+    ("explain", "cluster"),
+    ("replay", "--jobs", "1"),
+    ("whatif", "--seed", "1"),
+    ("sweep", "--jobs", "1"),
+    ("bisect", "waits"),
+    ("log", "ls", "--limit", "1"),
+    ("log", "tail", "-n", "1"),
+    ("log", "verify"),
+    ("conf", "show"),
+)
+
+
+async def test_each_command_that_reads_a_log_reads_the_clusters(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        await until_quiet(leader)
+        for words in READING:
+            asked, own = await asyncio.gather(
+                cluster.vcd(*words, "--from-cluster", "-o", "json"),
+                cluster.vcd(*words, "--event-log", leader.log, "-o", "json"),
+            )
+            assert (asked.returncode, own.returncode) == (0, 0), asked.stderr + own.stderr
+            told = next(line for line in asked.stderr.splitlines() if line.startswith("log of "))
+            mine = asked.stdout.replace(told.partition(",")[0], str(leader.log))
+            assert mine.replace(str(cluster.kept()), str(leader.log)) == own.stdout, words

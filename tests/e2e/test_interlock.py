@@ -1,0 +1,274 @@
+"""Two schedulers of one name: vcd tells of the other one, and gives way to it unless it is told to go on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.e2e.beside import ShadowedCluster, first_fit
+from tests.e2e.cluster import GROUPS, LEASES, NAMESPACE, QUEUES, Cluster, Daemon, Made, Obj, failed, group, pod, until
+from tests.e2e.test_replicas import Replicas
+from tests.e2e.test_shadow import add
+from vcd.embedded.server import ADMIN
+from vcd.model import events as ev
+
+QUIET = 3.0
+PERIOD = f"--others-quiet-period={QUIET:g}s"
+TIGHT = "tight"
+"""A queue from which vcd lets nobody in."""
+
+
+def add_tight_queue(cluster: Cluster) -> None:
+    cluster.store.create(QUEUES, {"metadata": {"name": TIGHT}, "spec": {"weight": 1, "capability": {"cpu": "500m"}}})
+
+
+def add_for_the_other(cluster: Cluster, name: str, count: int) -> list[str]:
+    """Jobs that vcd keeps waiting, and another scheduler does not; their pods' keys."""
+    return [add(cluster, f"{name}-{number}", queue=TIGHT) for number in range(count)]
+
+
+def binds_of(cluster: Cluster, daemon: Daemon, since: float = 0.0) -> list[Made]:
+    return [made for made in cluster.calls(daemon, "create", since=since) if made.call.subresource == "binding"]
+
+
+def events_of(cluster: Cluster, reason: str) -> list[Obj]:
+    return [each for each in cluster.store.list("events") if each["reason"] == reason]
+
+
+def holder(cluster: Cluster) -> str:
+    return str((cluster.lease() or {}).get("holderIdentity", ""))
+
+
+def annotations(cluster: Cluster) -> dict[str, str]:
+    (lease,) = cluster.store.list(LEASES, NAMESPACE)
+    found: dict[str, str] = lease["metadata"].get("annotations", {})
+    return found
+
+
+async def foreign_binds(daemon: Daemon) -> float:
+    return (await daemon.metrics())["vcd_foreign_binds_total"]
+
+
+async def bind(cluster: Cluster, key: str, node: str) -> int:
+    """As a person does it, with `kubectl create -f binding.yaml`; the answer's status."""
+    cluster.server.tokens[ADMIN] = ADMIN  # type: ignore[index]
+    namespace, _, name = key.partition("/")
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": namespace},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    url = f"{cluster.server.url}/api/v1/namespaces/{namespace}/pods/{name}/binding"
+    headers = {"Authorization": f"Bearer {ADMIN}"}
+    async with aiohttp.ClientSession(headers=headers) as session, session.post(url, json=body) as answer:
+        return answer.status
+
+
+async def test_a_leader_gives_way_and_leads_again_when_the_other_has_stopped(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        add_tight_queue(cluster)
+        daemon = await cluster.started("a", PERIOD)
+        await cluster.until_bound([add(cluster, "before")])
+        keys = add_for_the_other(cluster, "theirs", 6)
+        async with first_fit(cluster):
+            await cluster.until_bound(keys)
+            await until(lambda: holder(cluster) == "", what="the Lease is given back")
+            gave_back = time.monotonic()
+            await cluster.until_bound([add(cluster, f"after-{number}") for number in range(10)])
+            assert binds_of(cluster, daemon, since=gave_back) == []
+            assert "vcd.volcano.sh/gave-way" in annotations(cluster)
+            told = events_of(cluster, "ForeignBind")
+            assert {each["involvedObject"]["name"] for each in told} <= {key.partition("/")[2] for key in keys}
+            assert len(told) >= 3
+            (why,) = events_of(cluster, "ForeignScheduler")
+            assert why["involvedObject"]["kind"] == "ConfigMap"
+            assert "somebody else binds pods of ours" in why["message"]
+            shown = await daemon.metrics()
+            assert (shown["vcd_foreign_binds_total"] >= 3, shown["vcd_gives_way"], shown["vcd_leader"]) == (True, 1, 0)
+            await cluster.until_bound([last := add(cluster, "last")])
+        stopped = next(bound.at for bound in cluster.binds if bound.key == last)
+        key = add(cluster, "ours-again")
+        await cluster.until_bound([key])
+        assert binds_of(cluster, daemon, since=gave_back)
+        assert cluster.binds[-1].at - stopped >= QUIET
+        await daemon.until_metric("vcd_gives_way", 0)
+
+
+async def test_no_replica_takes_the_place_of_one_that_gave_way(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        add_tight_queue(cluster)
+        daemons = [await cluster.started("a", PERIOD), await cluster.start("b", PERIOD)]
+        await until(lambda: daemons[1].lines("started"), 20.0)
+        async with first_fit(cluster):
+            await cluster.until_bound(add_for_the_other(cluster, "theirs", 4))
+            await until(lambda: holder(cluster) == "", what="the Lease is given back")
+            gave_back = time.monotonic()
+            for number in range(3):
+                keys = [add(cluster, f"more-{number}-{each}") for each in range(4)]
+                await cluster.until_bound(keys)
+                for daemon in daemons:
+                    await daemon.until_metric("vcd_gives_way", 1)
+            assert [binds_of(cluster, daemon, since=gave_back) for daemon in daemons] == [[], []]
+            assert holder(cluster) == ""
+        await cluster.until_bound([add(cluster, "ours-again")])
+        assert cluster.leader() in daemons
+
+
+async def test_replicas_of_one_log_give_way_together(tmp_path: Path) -> None:
+    async with Replicas(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        add_tight_queue(cluster)
+        daemons = [await cluster.started("a", PERIOD), await cluster.start("b", PERIOD)]
+        await cluster.until_following(daemons[1])
+        async with first_fit(cluster):
+            await cluster.until_bound(add_for_the_other(cluster, "theirs", 4))
+            await until(lambda: holder(cluster) == "", what="the Lease is given back")
+            gave_back = time.monotonic()
+            await cluster.until_bound([add(cluster, f"more-{number}") for number in range(4)])
+            assert [binds_of(cluster, daemon, since=gave_back) for daemon in daemons] == [[], []]
+        await cluster.until_bound([add(cluster, "ours-again")])
+        assert time.monotonic() - gave_back >= QUIET / 2
+        assert sum(len(daemon.lines("giving way to another scheduler")) for daemon in daemons) == 1
+
+
+async def test_who_leads_again_gives_way_at_the_first_foreign_bind(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        add_tight_queue(cluster)
+        daemon = await cluster.started("a", PERIOD)
+        async with first_fit(cluster):
+            await cluster.until_bound(add_for_the_other(cluster, "theirs", 4))
+            await until(lambda: holder(cluster) == "", what="the Lease is given back")
+            await until(lambda: holder(cluster) != "", what="it leads again while the other one has nothing to do")
+            await cluster.until_leading(daemon)
+            await cluster.until_bound(add_for_the_other(cluster, "one", 1))
+            await until(lambda: holder(cluster) == "", what="the Lease is given back")
+        assert await foreign_binds(daemon) == 5
+
+
+async def test_with_the_flag_it_goes_on(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        add_tight_queue(cluster)
+        daemon = await cluster.started("a", PERIOD, "--lead-beside-others")
+        held = holder(cluster)
+        async with first_fit(cluster):
+            await cluster.until_bound(add_for_the_other(cluster, "theirs", 5))
+            await daemon.until_metric("vcd_foreign_binds_total", 5)
+        await until(lambda: events_of(cluster, "ForeignScheduler"), what="it is told")
+        (why,) = events_of(cluster, "ForeignScheduler")
+        assert "vcd goes on beside it" in why["message"]
+        await cluster.until_bound([add(cluster, "ours")])
+        assert holder(cluster) == held
+        assert (await daemon.metrics())["vcd_gives_way"] == 0
+
+
+async def test_without_election_it_pauses(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        add_tight_queue(cluster)
+        daemon = await cluster.start("a", PERIOD, "--leader-elect=false")
+        await cluster.until_bound([add(cluster, "before")])
+        async with first_fit(cluster):
+            await cluster.until_bound(add_for_the_other(cluster, "theirs", 4))
+            await daemon.until_metric("vcd_gives_way", 1)
+        paused = time.monotonic()
+        await cluster.until_bound([add(cluster, "ours-again")])
+        assert time.monotonic() - paused >= QUIET / 2
+        await daemon.until_metric("vcd_gives_way", 0)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_what_a_person_binds_is_told_and_makes_nobody_give_way(tmp_path: Path, count: int) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2, 16)
+        add_tight_queue(cluster)
+        daemon = await cluster.started("a", PERIOD)
+        held = holder(cluster)
+        for key in add_for_the_other(cluster, "by-hand", count):
+            assert await bind(cluster, key, "node-01") == 201
+        await daemon.until_metric("vcd_foreign_binds_total", count)
+        await until(lambda: len(events_of(cluster, "ForeignBind")) == count, what="it is told")
+        await cluster.until_bound([add(cluster, "ours")])
+        assert holder(cluster) == held
+        assert events_of(cluster, "ForeignScheduler") == []
+        assert [type(one) for one in daemon.events("foreign")] == [ev.ForeignBound] * count
+
+
+async def test_what_has_a_node_from_the_beginning_is_not_foreign(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2, 16)
+        daemon = await cluster.started("a", PERIOD)
+        cluster.store.create(GROUPS, group("fixed", 1))
+        for number in range(5):  # as a DaemonSet's, or a static one
+            cluster.store.create("pods", pod(f"fixed-{number}", "fixed", 1, nodeName="node-00"))
+        other = pod("other", "fixed", 1, schedulerName="default-scheduler")
+        cluster.store.create("pods", other)
+        assert await bind(cluster, "default/other", "node-01") == 201
+        await cluster.until_bound([add(cluster, "ours")])
+        assert await foreign_binds(daemon) == 0
+
+
+async def test_replicas_are_no_strangers_to_each_other(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        first = await cluster.started("a", PERIOD)
+        second = await cluster.start("b", PERIOD)
+        await until(lambda: second.lines("started"), 20.0)
+        keys = cluster.submit("early", 40)
+        await until(lambda: len(cluster.binds) > 5, what="some are bound")
+        await first.kill()
+        keys += cluster.submit("late", 20)
+        await cluster.until_bound(keys)
+        assert cluster.leader() is second
+        await second.until_metric("vcd_gives_way", 0)
+        assert await foreign_binds(second) == 0
+
+
+async def test_what_was_under_way_as_it_was_killed_is_its_own(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        daemon = await cluster.started("a", PERIOD)
+        with cluster.holding_binds() as held:
+            keys = cluster.submit("gang", 12)
+            await until(lambda: len(held) == 12, what="all binds are under way")
+            await daemon.kill()
+            held.release()
+        again = await cluster.started("a", PERIOD, log=daemon.log)
+        await cluster.until_bound([*keys, add(cluster, "next")])
+        assert await foreign_binds(again) == 0
+
+
+async def test_binds_without_an_answer_are_its_own(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        daemon = await cluster.started("a", PERIOD)
+
+        async def lost(request: aiohttp.web.Request) -> aiohttp.web.Response | None:
+            if not (request.method == "POST" and request.path.endswith("/binding")):
+                return None
+            await cluster.carry_out(request)
+            return failed(500, "InternalError")
+
+        with cluster.faults(lost):
+            await cluster.until_bound(cluster.submit("gang", 8))
+        await cluster.until_bound([add(cluster, "next")])
+        assert await foreign_binds(daemon) == 0
+
+
+async def test_a_shadow_does_not_complain(tmp_path: Path) -> None:
+    async with ShadowedCluster(tmp_path) as cluster:
+        cluster.add_nodes(2, 16)
+        shadow = await cluster.shadow()
+        async with first_fit(cluster):
+            await cluster.until_bound([add(cluster, f"job-{number}") for number in range(6)])
+        await until(lambda: len(shadow.sessions()) > 0)
+        shown = await shadow.metrics()
+        assert not {"vcd_foreign_binds_total", "vcd_gives_way"} & {name for name in shown if shown[name]}
+        assert shadow.lines("somebody else bound a pod of ours") == []

@@ -1,0 +1,149 @@
+"""Queue status where no controller of Volcano's keeps it: the daemon does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, failed, group, until
+from tests.e2e.standalone import FLAG, alone
+from tests.e2e.test_leadership import two
+
+MARK = "volcano.sh/closed-by-parent"
+
+
+def add_queue(cluster: Cluster, name: str, **spec: object) -> None:
+    cluster.store.create(QUEUES, {"kind": "Queue", "metadata": {"name": name}, "spec": {"weight": 1, **spec}})
+
+
+def status(cluster: Cluster, name: str) -> Obj:
+    shown: Obj = cluster.store.get(QUEUES, None, name).get("status") or {}
+    return shown
+
+
+def state(cluster: Cluster, name: str) -> str:
+    return str(status(cluster, name).get("state", ""))
+
+
+def counts(cluster: Cluster, name: str) -> Obj:
+    """The counts that are not 0."""
+    shown = status(cluster, name)
+    return {
+        phase: shown[phase] for phase in ("pending", "inqueue", "running", "unknown", "completed") if shown.get(phase)
+    }
+
+
+def write_state(cluster: Cluster, name: str, value: str) -> None:
+    """What ``kubectl patch queue NAME --subresource=status`` does."""
+    cluster.store.patch(QUEUES, None, name, {"status": {"state": value}}, "status")
+
+
+def writes_of_queues(cluster: Cluster) -> int:
+    return sum(made.call.verb == "patch" and made.call.resource == QUEUES for made in cluster.made)
+
+
+async def test_queues_are_open_and_count_their_groups_by_phase(tmp_path: Path) -> None:
+    async with alone(tmp_path, cpu=4) as cluster:
+        daemon = await cluster.started("a", FLAG)
+        await until(lambda: (state(cluster, "root"), state(cluster, "default")) == ("Open", "Open"))
+        keys = cluster.submit("runs", 2)
+        cluster.submit("waits", 1, cpu=3)
+        await cluster.until_bound(keys)
+        await until(lambda: counts(cluster, "default") == {"running": 1, "inqueue": 1}, what="both are counted")
+        assert status(cluster, "default")["allocated"]["cpu"] == "2"
+        cluster.store.delete(GROUPS, "default", "waits")
+        await until(lambda: counts(cluster, "default") == {"running": 1}, what="one is gone")
+        assert daemon.lines("queue status not written") == []
+
+
+async def test_without_the_flag_nothing_but_what_is_allocated_is_written(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        await cluster.started("a", "--controllers=podgroup")
+        await cluster.until_bound(cluster.submit("runs", 2))
+        await until(lambda: status(cluster, "default"), what="what is allocated is written")
+        assert set(status(cluster, "default")) == {"allocated"}
+
+
+async def test_a_queue_is_closed_once_its_groups_are_gone_and_opened_again(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        add_queue(cluster, "q")
+        await cluster.started("a", FLAG)
+        await until(lambda: state(cluster, "q") == "Open", what="it is open")
+        cluster.store.create(GROUPS, group("g", 1, queue="q"))
+        await until(lambda: counts(cluster, "q"), what="its group is counted")
+        write_state(cluster, "q", "Closing")
+        cluster.store.create(GROUPS, group("late", 1, queue="q"))
+        await until(lambda: counts(cluster, "q").get("pending") == 1, what="nothing new is admitted")
+        assert state(cluster, "q") == "Closing"
+        for name in ("g", "late"):
+            cluster.store.delete(GROUPS, "default", name)
+        await until(lambda: state(cluster, "q") == "Closed", what="it is closed")
+        write_state(cluster, "q", "Open")
+        cluster.store.create(GROUPS, group("after", 1, queue="q"))
+        await until(lambda: counts(cluster, "q").get("inqueue") == 1, what="it admits groups again")
+        assert state(cluster, "q") == "Open"
+
+
+async def test_a_closed_queue_closes_its_children_and_opens_them_again(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        for name, parent in (("top", "root"), ("child", "top"), ("shut", "top"), ("leaf", "child")):
+            add_queue(cluster, name, parent=parent)
+        await cluster.started("a", FLAG)
+        names = ("top", "child", "shut", "leaf")
+        await until(lambda: {state(cluster, name) for name in names} == {"Open"}, what="all are open")
+        write_state(cluster, "shut", "Closed")
+        await until(lambda: state(cluster, "shut") == "Closed")
+        write_state(cluster, "top", "Closed")
+        await until(lambda: {state(cluster, name) for name in names} == {"Closed"}, what="all are closed")
+        marks = {name: cluster.store.get(QUEUES, None, name)["metadata"].get("annotations", {}) for name in names}
+        assert [name for name in names if marks[name].get(MARK) == "true"] == ["child", "leaf"]
+        write_state(cluster, "top", "Open")
+        await until(lambda: [state(cluster, name) for name in names] == ["Open", "Open", "Closed", "Open"])
+
+
+async def test_a_new_leader_writes_only_what_changed(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        leader, follower = await two(cluster, FLAG)
+        keys = cluster.submit("runs", 2)
+        await cluster.until_bound(keys)
+        await until(lambda: counts(cluster, "default") == {"running": 1}, what="it is counted")
+        await leader.kill()
+        cluster.submit("more", 1)
+        await until(lambda: counts(cluster, "default") == {"running": 2}, what="the next leader counts on")
+        assert cluster.leader() is follower
+
+
+@pytest.mark.parametrize("status_code, reason", [(500, "InternalError"), (403, "Forbidden"), (409, "Conflict")])
+async def test_what_fails_is_told_once_and_tried_again(tmp_path: Path, status_code: int, reason: str) -> None:
+    seen: list[str] = []
+
+    def fails(request: web.Request) -> web.Response | None:
+        if request.method != "PATCH" or not request.path.endswith("/queues/q/status"):
+            return None
+        seen.append(request.path)
+        return failed(status_code, reason)
+
+    async with alone(tmp_path) as cluster:
+        add_queue(cluster, "q")
+        with cluster.faults(fails):
+            daemon = await cluster.started("a", FLAG)
+            await until(lambda: state(cluster, "default") == "Open", what="the others are written")
+            await until(lambda: len(seen) > 2, limit=30, what="it is tried again and again")
+            told = [line["error"] for line in daemon.lines("queue status not written") if line["queue"] == "q"]
+            assert set(told) == {f"{status_code} {reason}: injected"}
+            assert len(told) < len(seen)
+            assert state(cluster, "q") == ""
+        await until(lambda: state(cluster, "q") == "Open", limit=30, what="it is written at last")
+
+
+async def test_a_queue_that_does_not_change_is_not_written(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        await cluster.started("a", FLAG)
+        await cluster.until_bound(cluster.submit("runs", 1))
+        await until(lambda: counts(cluster, "default") == {"running": 1})
+        written = writes_of_queues(cluster)
+        add_queue(cluster, "q")
+        await until(lambda: state(cluster, "q") == "Open", what="a look came by")
+        assert writes_of_queues(cluster) == written + 1

@@ -1,0 +1,99 @@
+"""A log taken back to an older schema, and brought up to date again."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.eventlog.samples import leads
+from tests.timetravel.histories import write_busy_history
+from vcd.api import explain
+from vcd.eventlog import EventLog, LogError, LogReader, store
+from vcd.eventlog.errors import NewerSchema
+from vcd.model.events import ForeignBound
+from vcd.timetravel.logfile import compact, downgrade, verify
+from vcd.timetravel.replay import replay
+
+FIRST = 1
+"""The schema of version 0.1.0."""
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> Path:
+    """A log that a scheduler wrote."""
+    await write_busy_history(tmp_path / "log.sqlite")
+    return tmp_path / "log.sqlite"
+
+
+def schema(path: Path) -> list[tuple[str, str]]:
+    """The tables, indexes and columns of a file."""
+    with closing(sqlite3.connect(path)) as db:
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'")]
+        columns = [(name, row[1]) for name in names for row in db.execute(f"PRAGMA table_info({name})")]
+        return sorted([*columns, *((name, "") for name in names)])
+
+
+def first_schema(path: Path) -> list[tuple[str, str]]:
+    """What the first migration makes."""
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(store.migrations()[0][1])
+    return schema(path)
+
+
+def events(path: Path) -> list[tuple[object, ...]]:
+    """The rows of events, as far as schema 1 has them."""
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute("SELECT sequence, time, type, kind, key, resource_version, payload FROM event").fetchall()
+
+
+async def test_it_has_the_older_schema_and_every_event(path: Path, tmp_path: Path) -> None:
+    before = events(path)
+    done = downgrade(path, "0.1.0")
+    assert (done.before, done.after) == (store.migrations()[-1][0], FIRST)
+    assert schema(path) == first_schema(tmp_path / "first.sqlite")
+    assert events(path) == before
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (FIRST,)
+
+
+async def test_brought_up_to_date_it_answers_as_before(path: Path) -> None:
+    told = explain(path, "job", "large")
+    downgrade(path, "0.1.0")
+    compact(path)
+    found = verify(path)
+    assert found.problems == []
+    assert "were written before there was a chain" in found.uncovered[0]
+    assert explain(path, "job", "large") == told
+    assert [each.difference for each in replay(path) if each.difference is not None] == []
+
+
+async def test_what_the_older_version_cannot_read_is_told_and_nothing_is_changed(path: Path, tmp_path: Path) -> None:
+    async with EventLog.open(path) as log:
+        sessions, at = log.last_session, await log.append([ForeignBound("ns/pod", "uid", "node-1")])
+        await log.append([leads(9)])
+    before = events(path), schema(path)
+    with pytest.raises(LogError, match=f"cannot read event {at}, of type foreign") as refused:
+        downgrade(path, "0.1.0")
+    assert f"vcd log export {path} OUT --to {sessions}" in str(refused.value)
+    assert (events(path), schema(path)) == before
+
+
+async def test_a_version_that_is_not_known_is_told(path: Path) -> None:
+    with pytest.raises(LogError, match=r"version 0\.0\.9 is none whose schema is known; there are 0\.1\.0"):
+        downgrade(path, "0.0.9")
+
+
+async def test_a_log_that_is_being_written_is_left_alone(path: Path) -> None:
+    async with EventLog.open(path):
+        with pytest.raises(LogError, match="it is locked"):
+            downgrade(path, "0.1.0")
+
+
+async def test_who_meets_a_newer_schema_says_what_to_do(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(NewerSchema, match=r"a newer vcd wrote it \(schema 99.* vcd log downgrade .* --for "):
+        LogReader(path)

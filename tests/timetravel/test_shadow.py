@@ -1,0 +1,244 @@
+"""What a shadow's log tells of vcd and of the scheduler that was there, case by case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import dsl
+from tests.timetravel.histories import CONF, scheduler, write_busy_history
+from tests.timetravel.shadowed import begin, bind, job, shadow, write_shadow_history
+from tests.timetravel.test_evictions import CONF as EVICTING
+from tests.timetravel.test_evictions import reclaimed
+from vcd.eventlog import LogError, import_logs
+from vcd.model import events as ev
+from vcd.state.cluster import ClusterState
+from vcd.timetravel.history import opened
+from vcd.timetravel.logfile import verify
+from vcd.timetravel.remarks import remarks
+from vcd.timetravel.replay import replay
+from vcd.timetravel.shadow.comparison import Difference, NoShadow, compare_shadow
+
+HIGH, LOW = {"group_spec": {"priorityClassName": "high"}}, {"group_spec": {"priorityClassName": "low"}}
+
+
+def by_pod(path: Path) -> dict[str, Difference]:
+    """What is told of each pod, by the name of its job."""
+    found = {one.pod.removeprefix("default/").removesuffix("-0"): one for one in compare_shadow(path).differences}
+    assert len(found) == len(compare_shadow(path).differences)
+    return found
+
+
+async def test_each_pod_is_of_the_kind_that_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    await write_shadow_history(path)
+    kinds = {name: one.kind for name, one in by_pod(path).items()}
+    assert kinds == {
+        "same": "same-node",
+        "other": "other-node",
+        "kept": "kept-back",
+        "left": "only-vcd",
+        "late": "undecided",
+    }
+    assert compare_shadow(path).waiting == 1
+
+
+async def test_seconds_go_from_the_first_session_that_gave_it_a_node_to_its_bind(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a"))
+        first = await made.cycle(seconds=7)
+        await made.cycle(seconds=5)
+        await bind(made, "a", "n0")
+        bound = made.clock.now
+    told = by_pod(path)["a"]
+    assert (told.session, told.seconds, told.timed) == (first.session, (bound - first.now) / 1e9, True)
+    (queue,) = compare_shadow(path).queues
+    assert (queue.queue, queue.timed, queue.p50, queue.most) == ("default", 1, 12, 12)
+
+
+async def test_who_is_kept_back_is_told_why_as_of_the_last_session_before(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a", queue="small", cpu=3))
+        waits = await made.cycle()
+        await bind(made, "a", "n0")
+        await made.cycle()
+    told = by_pod(path)["a"]
+    assert (told.kind, told.session, told.node, told.seconds) == ("kept-back", waits.session, "", None)
+    assert told.cause == "queue-deserved"
+    assert told.why.startswith("queue has no room")
+
+
+async def test_of_what_no_session_saw_nothing_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("early"))
+        await made.cycle()
+        await made.show(job("a"))
+        await bind(made, "a", "n0")
+        await made.cycle()
+    told = by_pod(path)["a"]
+    assert (told.kind, told.session, told.why) == ("undecided", 0, "")
+
+
+async def test_a_decision_that_did_not_hold_any_more_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a"))
+        shown = made.last_shown("Pod", "default/a-0")
+        bound = made.shown({**shown, "spec": {**shown["spec"], "nodeName": "n1"}, "status": {"phase": "Running"}})
+        record = await made.cycle(bound)
+        assert record.stale
+    assert by_pod(path)["a"].kind == "undecided"
+
+
+async def test_who_was_given_a_node_and_then_none_is_withdrawn(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a", cpu=4), job("b", cpu=4, created=1))
+        await made.cycle()
+        await made.show(job("first", cpu=4, created=2, **HIGH))
+        later = await made.cycle()
+    told = by_pod(path)
+    assert {name: one.withdrawn for name, one in told.items() if one.withdrawn} == {"b": later.session}
+    assert compare_shadow(path).withdrawn == 1
+
+
+async def test_what_was_there_when_it_began_has_no_times(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with scheduler(path, leading=False) as made:
+        await made.load(CONF, shadow="true")
+        await made.show(dsl.node("n0", cpu=4), dsl.queue("default"))
+        await begin(made, job("a"))
+        await made.show(job("b"))
+        await made.cycle()
+        for name in "ab":
+            await bind(made, name, "n0")
+    assert {name: one.timed for name, one in by_pod(path).items()} == {"a": False, "b": True}
+
+
+async def test_what_was_bound_while_it_was_away_has_no_times(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a"), job("b"))
+        await made.cycle()
+        await bind(made, "b", "n0")
+        pod = made.last_shown("Pod", "default/a-0")
+        await begin(made, {**pod, "spec": {**pod["spec"], "nodeName": "n0"}, "status": {"phase": "Running"}})
+    assert {name: one.timed for name, one in by_pod(path).items()} == {"a": False, "b": True}
+
+
+async def test_a_pod_that_comes_again_is_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a"))
+        await made.cycle()
+        await made.delete("Pod", "default/a-0")
+        again = job("a")[1]
+        again["metadata"]["uid"] = "another"
+        await made.show(again)
+        await made.cycle()
+        await bind(made, "a", "n0")
+    kinds = sorted(one.kind for one in compare_shadow(path).differences)
+    assert kinds[0] == "only-vcd"
+    assert len(kinds) == 2
+
+
+async def test_pods_of_other_schedulers_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        (group, pod) = job("a")
+        await made.show(group, {**pod, "spec": {**pod["spec"], "schedulerName": "default-scheduler"}})
+        await made.cycle()
+        await bind(made, "a", "n0")
+    assert compare_shadow(path).differences == []
+
+
+async def test_evictions_are_told_and_whether_they_came(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path, EVICTING) as made:
+        record = await reclaimed(made)
+        first, *_ = record.accepted().operations("evict")
+        await made.cycle()
+        await made.delete("Pod", first.key)
+    told = compare_shadow(path).evictions
+    assert {one.pod for one in told} == {one.key for one in record.accepted().operations("evict")}
+    assert [(one.pod, one.session) for one in told if one.gone_at] == [(first.key, record.session)]
+
+
+async def test_admissions_are_compared_by_group(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a", phase="Pending"), job("b", phase="Pending"))
+        await made.cycle(seconds=4)
+        shown = made.last_shown("PodGroup", "default/a")
+        await made.show({**shown, "status": {"phase": "Inqueue"}})
+    told = compare_shadow(path).admissions
+    assert (told.earlier, told.not_earlier, told.only_vcd, told.p50) == (1, 0, 1, 4)
+
+
+async def test_a_log_of_a_scheduler_is_refused(tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "log")
+    with pytest.raises(NoShadow, match="it is no shadow's"):
+        compare_shadow(tmp_path / "log")
+
+
+# --- the fold ---------------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_of_what_a_shadow_decides_is_in_the_state(tmp_path: Path) -> None:
+    for number, changes in (("1", False), ("2", True)):
+        async with scheduler(tmp_path / number, EVICTING) as made:
+            if not changes:
+                await made.load(EVICTING, shadow="true")
+            await made.show(dsl.node("n2", cpu=4), dsl.queue("default"), job("fits", phase="Pending"))
+            await reclaimed(made)  # a session that binds, evicts and nominates
+            held = made.state
+            kept = (held.intents, held.nominated, held.evicted, held.intended_status, held.stranded)
+            assert any(kept) is changes, kept
+
+
+async def test_its_log_is_sound_and_replays(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a"), job("b", queue="small", cpu=3))
+        await made.cycle()
+        await made.checkpoint()
+        await made.show(job("c"))
+        await made.cycle()
+    assert verify(path).problems == []
+    assert [one.difference for one in replay(path)] == [None, None]
+
+
+async def test_it_is_merged_with_no_others(tmp_path: Path) -> None:
+    await write_shadow_history(tmp_path / "shadow")
+    await write_busy_history(tmp_path / "busy")
+    with pytest.raises(LogError, match="it is a shadow's"):
+        import_logs([tmp_path / "busy", tmp_path / "shadow"], tmp_path / "both")
+
+
+# --- remarks ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_shadows_log_is_remarked_on(tmp_path: Path) -> None:
+    await write_shadow_history(tmp_path / "log")
+    with opened(tmp_path / "log") as history:
+        (told,) = remarks(history.reader)
+    assert "nothing of it was done" in told
+
+
+async def test_others_who_bind_are_remarked_on_until_the_next_term(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(job("a"))
+        for number in range(2):
+            await made.tell(ev.ForeignBound(f"default/x-{number}", "u", "n0"))
+        assert made.state.foreign == (2, "default/x-1", "n0")
+        assert ClusterState.load(made.state.dump()).foreign == made.state.foreign
+        with opened(tmp_path / "log") as history:
+            assert "2 pods" in remarks(history.reader)[0]
+        await made.tell(ev.LeadershipChanged(2, "another", leading=True))
+        assert made.state.foreign == (0, "", "")
+        with opened(tmp_path / "log") as history:
+            assert remarks(history.reader) == []

@@ -1,0 +1,66 @@
+"""``vcd log restore``: a log out of an archive.
+
+Exit codes: 0 done, 1 something is missing in the archive or was changed there, 2 a wrong option or nothing to restore.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from vcd.api import BadTime, logfile
+from vcd.cli.documents import LogVerification, RestoredLog
+from vcd.cli.errors import says_errors
+from vcd.cli.printing import print_json
+
+
+@click.command("restore")
+@click.argument("source")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.option("--at", metavar="TIME", help="As of this time: RFC 3339, a clock's in UTC, or a span before the end.")
+@click.option("--to", "last", type=click.IntRange(min=1), help="Up to this session, and what came of it.")
+@click.option("--epoch", type=click.IntRange(min=0), help="What the leader of this epoch shipped, not a later one.")
+@click.option("--check", is_flag=True, help="Write no file: look through all that is in the archive.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Table (default) or JSON.")
+@says_errors
+def restore(
+    source: str, file: Path | None, at: str | None, last: int | None, epoch: int | None, check: bool, output: str
+) -> None:
+    """Write the newest log of an archive to the new FILE, or tell with --check whether the archive is sound.
+
+    SOURCE is what `vcd run --archive` was given: a directory, or s3://BUCKET/PREFIX. Each event is held against the
+    chain. What is missing or was changed is named, with exit code 1; the log then begins with the next state after it.
+    """
+    if check:
+        if file or at or last or epoch is not None:
+            raise click.UsageError("--check looks through the whole archive; leave FILE, --at, --to and --epoch out")
+        _check(source, output)
+    if file is None:
+        raise click.UsageError("name the FILE to write, or give --check")
+    try:
+        done = logfile.restore(source, file, at, last, epoch)
+    except BadTime as error:
+        raise click.UsageError(f"--at: {error}") from None
+    for gap in done.gaps:
+        click.echo(f"missing: {gap}", err=True)
+    if output == "json":
+        print_json(RestoredLog(str(file), **msgspec.structs.asdict(done)), line=True)
+    else:
+        click.echo(f"{file}: events {done.first:,} to {done.last:,}, up to session {done.session:,}")
+    sys.exit(1 if done.gaps else 0)
+
+
+def _check(source: str, output: str) -> None:
+    found = logfile.check_archive(source)
+    head = None if found.head is None else str(found.head)
+    if output == "json":
+        print_json(LogVerification(source, found.problems, found.uncovered, head), line=True)
+    else:
+        for line in (*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)):
+            click.echo(line)
+        click.echo(f"head: {head}")
+        click.echo(f"{source}: {f'{len(found.problems)} problems' if found.problems else 'sound'}")
+    sys.exit(1 if found.problems else 0)

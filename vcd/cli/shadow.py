@@ -1,0 +1,111 @@
+"""``vcd shadow``: what ``vcd run --shadow`` decided, beside what the scheduler that is there did."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from vcd import api
+from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.fromcluster import EventLog
+from vcd.cli.inputs import event_log_argument
+from vcd.cli.printing import print_json, print_lines, print_tables, table
+
+
+@click.command()
+@event_log_argument
+@click.option("--kind", type=click.Choice(list(api.SHADOW_KINDS)), help="Only pods of this kind.")
+@click.option("--queue", help="Only pods of this queue.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="At most so many pods; 0: all."
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@says_errors
+def shadow(event_log: EventLog, kind: str | None, queue: str | None, limit: int, output: str) -> None:
+    """Compare what vcd would have done with what was done, by the log of a shadow (`vcd run --shadow`).
+
+    \b
+    same-node   bound to the node that vcd had given it
+    other-node  bound to another node than vcd had given it
+    kept-back   bound while vcd kept it back; for how long it would have, no log can tell
+    only-vcd    given a node by vcd, and not bound
+    undecided   bound before a session said anything of it
+
+    The node that the first session gave a pod counts, and that session's time. Each session decides on the cluster as
+    it is: of what vcd would have started before, nothing runs. So vcd is shown too early where pods wait long for the
+    other scheduler and more come; those that a later session gave no node any more are counted, too.
+
+    `vcd explain pod NAME` and `vcd explain session N` tell of each.
+
+    Exits with 0, with 2 if the file cannot be used or is no shadow's.
+    """
+    try:
+        with event_log.reading() as log:
+            found = api.compare_shadow(log)
+    except api.NoShadow as error:
+        raise Unusable(str(error)) from None
+    chosen = [one for one in found.differences if kind in (None, one.kind) and queue in (None, one.queue)]
+    shown = msgspec.structs.replace(found, differences=chosen[:limit] if limit else chosen)
+    if output == "json":
+        print_json(shown)
+        return
+    print_lines(_summary(found))
+    print_tables(_queues(found), Text(), _differences(shown))
+    if len(chosen) > len(shown.differences):
+        click.echo(
+            f"... and {len(chosen) - len(shown.differences):,} more; choose with --limit, --kind or --queue", err=True
+        )
+
+
+def _summary(found: api.ShadowComparison) -> list[str]:
+    lines = [f"{found.sessions} sessions of a shadow, {found.since} to {found.until}"]
+    lines += [f"{count:>6}  {kind:10}  {api.SHADOW_KINDS[kind]}" for kind, count in found.pods.items()]
+    lines.append(f"{found.waiting:>6}  {'waiting':10}  placed by nobody")
+    if found.withdrawn:
+        lines.append(f"{found.withdrawn} of those that vcd gave a node were given none by a later session")
+    if found.untimed:
+        lines.append(
+            f"{found.untimed} waited before the shadow looked, or were bound meanwhile: their times do not compare"
+        )
+    groups = found.admissions
+    if groups.earlier:
+        lines.append(
+            f"{groups.earlier} groups admitted earlier by vcd, by {_seconds(groups.p50)} in the middle and "
+            f"{_seconds(groups.most)} at most"
+        )
+    if groups.only_vcd:
+        lines.append(f"{groups.only_vcd} groups admitted by vcd, and not by the scheduler that is there")
+    if found.evictions:
+        gone = sum(bool(one.gone_at) for one in found.evictions)
+        lines.append(f"{len(found.evictions)} pods that vcd would have evicted, {gone} of which are gone")
+    return lines
+
+
+def _queues(found: api.ShadowComparison) -> Table:
+    made = table("queue", *api.SHADOW_KINDS, "vcd earlier p50", "p95", "most", right=True)
+    for one in found.queues:
+        made.add_row(
+            *map(Text, (one.queue or "-", *map(str, one.pods.values()), *map(_seconds, (one.p50, one.p95, one.most))))
+        )
+    return made
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else api.span_in_words(value)
+
+
+def _differences(found: api.ShadowComparison) -> Table:
+    made = table("pod", "queue", "kind", "vcd: node", "at", "session", "bound to", "at", "vcd earlier by", "why")
+    for one in found.differences:
+        earlier = _seconds(one.seconds) if one.timed else "-"
+        why = one.why or (f"session {one.withdrawn} had no node for it any more" if one.withdrawn else "")
+        cells = (one.node or "-", one.at or "-", str(one.session or "-"), one.bound_to or "-", one.bound_at or "-")
+        made.add_row(
+            *map(
+                Text,
+                (one.pod, one.queue or "-", one.kind, *cells, earlier, f"{one.cause}: {why}" if one.cause else why),
+            )
+        )
+    return made

@@ -1,0 +1,287 @@
+"""PodGroups for pods that bring none, in the place of Volcano's podgroup controller (``--controllers=podgroup``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+import structlog
+
+from vcd.daemon.workloads import WorkloadGone, Workloads, changes, group_for, group_key
+from vcd.kube.client import MERGE_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency, is_final, pause_after
+from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
+from vcd.kube.recent import Recent
+from vcd.kube.workqueue import WorkQueue
+from vcd.model import events as ev
+from vcd.model.controllers import GROUP_NAME, Manifest
+from vcd.model.kinds import KINDS
+from vcd.model.objects import Pod
+from vcd.model.podgroups import NAME_PREFIX, QUEUE_ANNOTATION
+from vcd.state.cluster import ClusterState
+
+log = structlog.get_logger(__name__)
+
+_POD, _GROUP = KINDS["Pod"], KINDS["PodGroup"]
+_LOOK = 1.0
+"""Seconds between looks at which pods lack a group; those that come are seen at once."""
+_SWEEP = 10
+"""Looks between two sweeps for groups that nobody needs."""
+_SHOWS = 10.0
+"""Seconds within which the watch shows what was written."""
+_WORKERS = 16
+_CAPACITY = 200_000
+"""Groups that wait to be made; for others the next look comes."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
+"""Seconds between two attempts: a right that is missing may be granted while the program runs."""
+_PATIENCE = 3
+"""Attempts after which a fault or conflict that may pass is told, too."""
+_SETS = frozenset({"ReplicaSet", "StatefulSet"})
+"""Whose group follows their annotations and template, and goes when they are scaled to nothing."""
+
+
+@dataclass
+class _Rest:
+    """A group that could not be made: when it is due again, how it grows, and what was told last."""
+
+    pauses: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE, _LONGEST_PAUSE))
+    due: float = 0.0
+    attempts: int = 0
+    told: str = ""
+
+
+@dataclass(eq=False)
+class PodGroups:
+    """Makes the group of each pod of ours that names none, and names it in the pod's annotation, while this replica
+    leads (``fence``).
+
+    Everything follows from the state: names are deterministic, so that nothing is made twice, whoever led before. What
+    the API server refuses is told to ``refused`` with the pods that wait for it, and tried again after a growing pause.
+    Groups go with their owners by the API server's garbage collection; that of a set which was scaled to nothing is
+    deleted here. Owner references are the pod's own, without ``blockOwnerDeletion``: nobody's deletion waits for a
+    group, and so no right over anybody's finalizers is needed.
+    """
+
+    client: KubeClient
+    state: ClusterState
+    fence: Callable[[], bool]
+    refused: Callable[[Pod, str], None]
+    _: KW_ONLY
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self._workloads = Workloads(self.client, self.fence)
+        self._work: WorkQueue[str, None] = WorkQueue(_CAPACITY)
+        self._pods: dict[str, dict[str, None]] = {}
+        """The pods that are to be named a group, by the group's key."""
+        self._resting: dict[str, _Rest] = {}
+        self._named: Recent[str, float] = Recent(_CAPACITY)
+        """When pods were named their group, by pod."""
+        self._made: Recent[str, float] = Recent(_CAPACITY)
+        """When groups were made."""
+        self._unneeded: set[str] = set()
+        """Groups without pods, as of the last sweep."""
+
+    def observe(self, event: ev.Event) -> None:
+        """An event was folded: a pod may lack its group."""
+        if isinstance(event, ev.ObjectPut) and event.kind == "Pod" and event.payload is not None and self.fence():
+            row = self.state.tasks.row_of.get(event.key)
+            if row is not None and self.state.tasks.at(row, "job") < 0:
+                self._consider(event.key)
+
+    async def run(self) -> NoReturn:
+        """Make what is missing until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._work.serve(_WORKERS, self._attend))
+            tasks.create_task(self._look())
+        raise RuntimeError("workers ended")
+
+    # --- what is missing ------------------------------------------------------------------------------------------
+
+    async def _look(self) -> NoReturn:
+        looks = 0
+        while True:
+            if self.fence():
+                looks += 1
+                for key in list(self._groupless()):
+                    self._consider(key)
+                if looks % _SWEEP == 0:
+                    await self._sweep()
+            await self.clock.sleep(_LOOK)
+
+    def _groupless(self) -> Iterator[str]:
+        """The keys of pods of ours that name no group."""
+        tasks, names = self.state.tasks, self.state.settings.scheduler_names
+        ours = [number for number, name in enumerate(self.state.schedulers.values) if name in names or not names]
+        for row in np.flatnonzero((tasks.column("job") < 0) & np.isin(tasks.column("scheduler"), ours)).tolist():
+            if (key := tasks.keys[row]) is not None:
+                yield key
+
+    def _orphaned(self) -> Iterator[str]:
+        """The keys of pods whose group of this making is gone."""
+        missing = {key for key in self.state.former if _is_made(key)}
+        if missing:
+            tasks = self.state.tasks
+            jobs = [number for number, key in enumerate(self.state.job_keys.values) if key in missing]
+            for row in np.flatnonzero(np.isin(tasks.column("job"), jobs)).tolist():
+                if (key := tasks.keys[row]) is not None:
+                    yield key
+
+    def _consider(self, key: str) -> None:
+        """Queue a pod where it lacks its group, unless that rests or was named just now."""
+        pod = self.state.pod(key)
+        if pod is None or not self._lacks(pod):
+            return
+        group, now = group_key(pod), self.clock.monotonic()
+        rest, named = self._resting.get(group), self._named.get(key)
+        if (rest is not None and now < rest.due) or (named is not None and now < named + _SHOWS):
+            return
+        self._pods.setdefault(group, {})[key] = None
+        self._work.put(group, None)
+
+    def _lacks(self, pod: Pod) -> bool:
+        names = self.state.settings.scheduler_names
+        if (names and pod.spec.scheduler_name not in names) or pod.metadata.deletion_timestamp is not None:
+            return False
+        if pod.status.phase in ("Succeeded", "Failed"):
+            return False
+        return not pod.group_key or (pod.group_key not in self.state.groups and pod.group_key == group_key(pod))
+
+    # --- making it ------------------------------------------------------------------------------------------------
+
+    async def _attend(self, group: str, _: None) -> None:
+        found = [self.state.pod(key) for key in self._pods.pop(group, {})]
+        pods = [pod for pod in found if pod is not None and self._lacks(pod)]
+        if not pods:
+            self._resting.pop(group, None)
+            return
+        try:
+            await self._bring_about(group, pods[0])
+            await self._name(group, pods)
+        except Fenced:
+            self._pods.clear()
+            self._resting.clear()  # who leads next looks for itself
+        except WorkloadGone:
+            self._let_rest(group)  # so is what it owns, once the API server has collected it
+        except KubeError as error:
+            self._tell(self._let_rest(group, error), group, pods, error)
+        else:
+            self._resting.pop(group, None)
+
+    async def _bring_about(self, group: str, pod: Pod) -> None:
+        """Make a group, or bring that of a set up to date. Raises KubeError, WorkloadGone."""
+        record, made = self.state.groups.get(group), self._made.get(group)
+        if record is None and made is not None and self.clock.monotonic() < made + _SHOWS:
+            return
+        if record is not None and not any(owner.kind in _SETS for owner in pod.metadata.owner_references):
+            return
+        wanted = group_for(pod, await self._workloads.above(pod), self._queue_of(pod.metadata.namespace))
+        if record is None:
+            await self._create(group, wanted)
+            return
+        if changed := changes(msgspec.to_builtins(record.group), wanted):
+            await self._write("PATCH", _GROUP.object_path(group), changed)
+            log.info("podgroup follows its workload", group=group)
+
+    def _queue_of(self, namespace: str) -> str:
+        """The queue that a namespace names for groups that name none, as Volcano's webhook fills it in."""
+        found = self.state.others.get("Namespace", {}).get(namespace)
+        return "" if found is None else found.metadata.annotations.get(QUEUE_ANNOTATION, "")
+
+    async def _create(self, group: str, wanted: Manifest) -> None:
+        body = {"apiVersion": _GROUP.api_version, "kind": "PodGroup", **wanted}
+        path = _GROUP.object_path(group).rpartition("/")[0]
+        try:
+            await self._write("POST", path, body)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+        else:
+            self._made.set(group, self.clock.monotonic())
+            log.info("podgroup made", group=group, minimum=wanted["spec"]["minMember"])
+
+    async def _name(self, group: str, pods: list[Pod]) -> None:
+        """Name the group in the pods' annotations. Raises the first KubeError, once all were tried."""
+        naming = (self._annotate(pod, group.partition("/")[2]) for pod in pods if pod.group_key != group)
+        errors = [error for error in await asyncio.gather(*naming, return_exceptions=True) if error is not None]
+        for error in errors:
+            raise error
+
+    async def _annotate(self, pod: Pod, name: str) -> None:
+        # the UID in a patch is a precondition: the server refuses another pod of that name
+        body = {"metadata": {"uid": pod.metadata.uid, "annotations": {GROUP_NAME: name}}}
+        try:
+            await self._write("PATCH", _POD.object_path(pod.key), body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        self._named.set(pod.key, self.clock.monotonic())
+
+    async def _write(self, method: str, path: str, body: Any) -> None:
+        raw, content_type = msgspec.json.encode(body), MERGE_PATCH if method == "PATCH" else "application/json"
+        await self.client.request(
+            method, path, raw, content_type=content_type, urgency=Urgency.STATUS, fence=self.fence
+        )
+
+    # --- what goes wrong ------------------------------------------------------------------------------------------
+
+    def _let_rest(self, group: str, error: KubeError | None = None) -> _Rest:
+        rest = self._resting.setdefault(group, _Rest())
+        pause = rest.pauses.next() if error is None else pause_after(error, rest.pauses)
+        rest.due = self.clock.monotonic() + pause
+        rest.attempts += 1
+        return rest
+
+    def _tell(self, rest: _Rest, group: str, pods: list[Pod], error: KubeError) -> None:
+        words = f"its PodGroup {group.partition('/')[2]} cannot be made: {error}"
+        means_it = is_final(error) and not (isinstance(error, ApiError) and error.status == 409)
+        if words == rest.told or not (means_it or rest.attempts >= _PATIENCE):
+            return
+        rest.told = words
+        log.warning("podgroup missing", group=group, pods=len(pods), error=str(error))
+        for pod in pods:
+            self.refused(pod, words)
+
+    # --- what nobody needs any more -------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        """Make groups again that somebody deleted, and delete those of sets that were scaled to nothing.
+
+        The latter would ask for room as long as the set is there; looked at are those that no pod named at two sweeps.
+        """
+        for key in list(self._orphaned()):
+            self._consider(key)
+        now = self.clock.monotonic()
+        self._resting = {key: rest for key, rest in self._resting.items() if now < rest.due + _LONGEST_PAUSE}
+        without = {key for key in self.state.groups if _is_made(key) and key not in self.state.job_keys}
+        for key in sorted(without & self._unneeded):
+            try:
+                await self._delete_if_unneeded(key)
+            except Fenced:
+                break
+            except KubeError as error:
+                log.warning("podgroup not looked after", group=key, error=str(error))
+        self._unneeded = without
+
+    async def _delete_if_unneeded(self, key: str) -> None:
+        record = self.state.groups.get(key)
+        if record is None or (workload := await self._workloads.of_group(record.group, _SETS)) is None:
+            return
+        if workload.replicas != 0 or key in self.state.job_keys:
+            return
+        try:
+            await self._write("DELETE", _GROUP.object_path(key), {"preconditions": {"uid": record.group.metadata.uid}})
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+        else:
+            self._made.drop(key)
+            log.info("podgroup deleted", group=key, reason="its owner is scaled to nothing")
+
+
+def _is_made(group: str) -> bool:
+    """Whether a group's name is one that is given here."""
+    return group.partition("/")[2].startswith(NAME_PREFIX)

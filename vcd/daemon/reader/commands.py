@@ -1,0 +1,138 @@
+"""A running cluster's log for a command: as it is now, or followed while the command runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vcd.daemon.kubeconfig import Way, way_of
+from vcd.daemon.reader.cache import Cache
+from vcd.daemon.reader.taking import Say, Taken, Taker
+from vcd.kube.connection import Context
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Whose log: the kubeconfig and its context, NAMESPACE or NAMESPACE/NAME of the Lease (empty: it is looked for),
+    and a file with the token to show, where none is to be made."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    where: str = ""
+    token_file: Path | None = None
+
+    async def taker(self, say: Say) -> tuple[Way, Taker]:
+        """Raises ClusterError."""
+        way = await way_of(self.kubeconfig, self.context)
+        return way, Taker(way, self.where, self.token_file, say)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A log's file, what there is of it, and the context that it was read in (nameless: a pod's service account)."""
+
+    path: Path
+    taken: Taken
+    context: Context
+
+
+@contextmanager
+def taken_over(asked: Asked, say: Say) -> Iterator[Found]:
+    """The log as it is now, in a file that nobody takes away while the context lasts. Raises ClusterError, LogError."""
+
+    async def take() -> tuple[Cache, Taken, Context]:
+        way, taker = await asked.taker(say)
+        taken = await taker.once()
+        return taker.cache, taken, way.context
+
+    cache, taken, context = asyncio.run(take())
+    with cache.reading() as path:
+        yield Found(path, taken, context)
+
+
+class Followed:
+    """A log that is followed: its file as it is at the moment, and what there was of it when that began."""
+
+    def __init__(self, cache: Cache, taken: Taken, context: Context) -> None:
+        self._cache = cache
+        self.taken = taken
+        self.context = context
+
+    def reading(self) -> AbstractContextManager[Path]:
+        """The file, which nobody takes away while the context lasts."""
+        return self._cache.reading()
+
+    def is_other(self, path: Path) -> bool:
+        """Whether another file is the log's now: the leader's history is not what was in the one before."""
+        return self._cache.path != path
+
+
+@contextmanager
+def followed(asked: Asked, say: Say) -> Iterator[Followed]:
+    """The log, followed by a thread while the context lasts. Raises ClusterError, LogError."""
+    thread = _Thread(asked, say)
+    thread.start()
+    try:
+        yield thread.began()
+    finally:
+        thread.stop()
+
+
+class _Thread(threading.Thread):
+    """Follows a log on an event loop of its own."""
+
+    def __init__(self, asked: Asked, say: Say) -> None:
+        super().__init__(name="reader", daemon=True)
+        self._asked = asked
+        self._say = say
+        self._answered = threading.Event()
+        self._followed: Followed | None = None
+        self._failure: BaseException | None = None
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[None] | None = None
+
+    def run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._task = self._loop.create_task(self._follow())
+            self._loop.run_until_complete(self._task)
+        except asyncio.CancelledError:
+            pass  # it was told to stop
+        except BaseException as error:  # noqa: BLE001 - who waits for it is told
+            self._failure = error
+        finally:
+            self._answered.set()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    async def _follow(self) -> None:
+        way, taker = await self._asked.taker(self._say)
+
+        def ready(taken: Taken) -> None:
+            self._followed = Followed(taker.cache, taken, way.context)
+            self._answered.set()
+
+        await taker.forever(ready)
+
+    def began(self) -> Followed:
+        """What is followed, once it has all that there was at first; raises what kept it from that."""
+        self._answered.wait()
+        if self._followed is None:
+            assert self._failure is not None
+            raise self._failure
+        return self._followed
+
+    def stop(self) -> None:
+        """Follow no more."""
+        if self.is_alive():
+            self._loop.call_soon_threadsafe(self._end)
+        self.join()
+
+    def _end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()

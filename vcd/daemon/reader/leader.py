@@ -1,0 +1,226 @@
+"""Who leads, where its log is read, and the token that it takes: asked of the API server with a person's own rights."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from vcd.daemon.kubeconfig import ClusterError, refused
+from vcd.daemon.replicas.identity import AUDIENCE, Address
+from vcd.kube.client import ApiError, KubeClient, Urgency, decoded, with_query
+from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE
+from vcd.model.words import some
+
+Object = dict[str, Any]
+
+ACCOUNT = "vcd-reader"
+"""The ServiceAccount that may read the log and do nothing else; whoever may make a token of it reads the log."""
+READER = "vcd.volcano.sh/reader"
+"""The annotation of vcd's pods that names it, where it is another one."""
+OPERATOR = "vcd-operator"
+"""The role of who reads the log from outside."""
+TOKEN_SECONDS = 600
+"""How long a token lasts: it is shown once, when the connection begins."""
+SET_UP = (
+    "set eventLog.shared=true in the chart, add deploy/components/one-log, or give vcd run --replicas-address"
+    " (docs/operations.md, One log for all replicas)"
+)
+_LEASES = "leases.coordination.k8s.io"
+
+_object: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
+
+
+class NobodyLeads(Exception):
+    """The Lease is held by nobody, or by one that is not there any more: that passes."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who holds a Lease, and where its log is read."""
+
+    namespace: str
+    name: str
+    holder: str
+    address: Address
+
+
+@dataclass(frozen=True)
+class PodPort:
+    """Where the leader's log is served, and the ServiceAccount whose token reads it."""
+
+    namespace: str
+    pod: str
+    port: int
+    account: str
+
+
+class Finder:
+    """Asks one API server, whose address ``server`` is told in errors. Every method raises ClusterError for what is not
+    there or may not be done, and KubeError for a server that fails."""
+
+    def __init__(self, client: KubeClient, server: str) -> None:
+        self._client = client
+        self._server = server
+
+    async def lease(self, where: str) -> Lease:
+        """The Lease of the log to be read. ``where`` is NAMESPACE or NAMESPACE/NAME, or empty: then it is Volcano's, or
+        the only one that says where a log is. Raises NobodyLeads, too."""
+        namespace, _, name = where.partition("/")
+        usual = await self._lease_of(namespace or DEFAULT_NAMESPACE, name or DEFAULT_NAME)
+        if usual is not None and (name or ADDRESS in _annotations(usual)):
+            return _read(usual)
+        if name:
+            raise ClusterError(f"there is no Lease {name} in namespace {namespace}: does vcd run there?")
+        found = [one for one in await self._leases(namespace) if ADDRESS in _annotations(one)]
+        if len(found) == 1:
+            return _read(found[0])
+        if found:
+            names = some(sorted("/".join(_named(one)) for one in found), 10)
+            choose = "choose with --scheduler-namespace NAMESPACE/NAME"
+            raise ClusterError(f"several schedulers serve a log ({names}); {choose}")
+        if usual is not None:
+            raise _not_served(usual)
+        at = f"in namespace {namespace}" if namespace else f"at {self._server}"
+        raise ClusterError(f"no Lease {at} says where a scheduler's log is: does vcd run there? If so, {SET_UP}")
+
+    async def pod(self, lease: Lease) -> PodPort:
+        """The pod that holds a Lease, by its address, or its name where several have that."""
+        where = urlsplit(lease.address.url)
+        host, port = where.hostname or "", where.port or 443
+        query = f"fieldSelector={quote(f'status.podIP={host},status.phase=Running')}" if _is_address(host) else ""
+        for namespace in (lease.namespace, ""):
+            try:
+                found = await self._list("pods", "", namespace, query)
+            except ClusterError as error:
+                if namespace:
+                    raise
+                beyond = f"; whether one is in another namespace cannot be told: {error}"
+                break
+            named = [one for one in found if _named(one)[1] in (lease.holder.rpartition("_")[0], lease.holder)]
+            if chosen := named or (found if query else []):
+                return PodPort(*_named(chosen[0]), port, str(_annotations(chosen[0]).get(READER) or ACCOUNT))
+        else:
+            beyond = ""
+        held = f"{lease.holder} holds Lease {lease.namespace}/{lease.name}"
+        raise NobodyLeads(f"{held}, and no running pod of {lease.namespace} has its address {host}{beyond}")
+
+    async def token(self, at: PodPort, file: Path | None) -> str:
+        """The token to be shown: from a file, or made for the reader's ServiceAccount."""
+        if file is not None:
+            try:
+                token = (await asyncio.to_thread(file.read_text)).strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ClusterError(f"--token-file {file} cannot be read: {error}") from None
+            if not re.fullmatch(r"[!-~]+", token):
+                raise ClusterError(f"--token-file {file} holds no token: one word without spaces, in ASCII")
+            return token
+        asked = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": asked}
+        account, namespace = at.account, at.namespace
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/serviceaccounts/{quote(account, safe='')}/token"
+        try:
+            raw = await self._client.request("POST", path, msgspec.json.encode(body), urgency=Urgency.EVENT)
+        except ApiError as error:
+            if error.status == 404:
+                comes = "it comes with eventLog.shared of the chart and with components/one-log"
+                other = "or show another token with --token-file"
+                raise ClusterError(
+                    f"there is no ServiceAccount {account} in namespace {namespace}: {comes}; {other}"
+                ) from None
+            raise self._told(error, "create", f"serviceaccounts/token {account}", "", namespace) from None
+        return str((decoded(_object, raw, "TokenRequest").get("status") or {}).get("token", ""))
+
+    def may_not_forward(self, error: ApiError, at: PodPort) -> Exception:
+        """What a refused port-forward means."""
+        if error.status == 404:
+            return NobodyLeads(f"pod {at.namespace}/{at.pod} is gone")
+        return self._told(error, "get and create", "pods/portforward", "", at.namespace)
+
+    async def _lease_of(self, namespace: str, name: str) -> Object | None:
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
+        try:
+            return decoded(_object, await self._client.request("GET", path), "Lease")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise self._told(error, "get", f"{_LEASES} {name}", "coordination.k8s.io", namespace) from None
+
+    async def _leases(self, namespace: str) -> list[Object]:
+        return await self._list("leases", "coordination.k8s.io", namespace, "")
+
+    async def _list(self, plural: str, group: str, namespace: str, query: str) -> list[Object]:
+        base = f"/apis/{group}/v1" if group else "/api/v1"
+        path = f"{base}/namespaces/{quote(namespace, safe='')}/{plural}" if namespace else f"{base}/{plural}"
+        found: list[Object] = []
+        try:
+            async for page in self._client.pages(with_query(path, query) if query else path):
+                if page.first:
+                    found.clear()
+                found += [decoded(_object, item, plural) for item in page.items]
+        except ApiError as error:
+            raise self._told(error, "list", f"{plural}.{group}" if group else plural, group, namespace) from None
+        return found
+
+    def _told(self, error: ApiError, verb: str, what: str, group: str, namespace: str) -> Exception:
+        """An answer as an error that names the role that it takes; one that is about no rights as it is."""
+        if error.status == 401:
+            return refused(self._server, error)
+        if error.status != 403:
+            return error
+        resource, _, name = what.partition(" ")
+        plural = resource.removesuffix(f".{group}") if group else resource
+        where = f" in namespace {namespace}" if namespace else ""
+        role = f"a Role in namespace {namespace}" if namespace else "a ClusterRole"
+        named = f" (resourceNames {name})" if name else ""
+        other = "" if namespace else ", or --scheduler-namespace, where vcd runs"
+        return ClusterError(
+            f"may not {verb} {resource}{where}: it takes {role} with verb {verb} on {plural}{named} of API group"
+            f' "{group}"{other}. The role {OPERATOR} has all that it takes (docs/operations.md, Asking from outside)'
+        )
+
+
+def _read(lease: Object) -> Lease:
+    """Raises ClusterError where the holder's log is not read anywhere, NobodyLeads where nobody holds it."""
+    namespace, name = _named(lease)
+    holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
+    whose, _, address = str(_annotations(lease).get(ADDRESS) or "").rpartition(" ")
+    if not holder:
+        raise NobodyLeads(f"nobody holds Lease {namespace}/{name} at the moment")
+    if whose != holder:
+        raise _not_served(lease)
+    try:
+        return Lease(namespace, name, holder, Address.read(address))
+    except ValueError as error:
+        raise ClusterError(f"Lease {namespace}/{name}: its annotation {ADDRESS} is none of vcd's: {error}") from None
+
+
+def _not_served(lease: Object) -> ClusterError:
+    namespace, name = _named(lease)
+    holder = str((lease.get("spec") or {}).get("holderIdentity") or "") or "nobody"
+    return ClusterError(f"{holder} holds Lease {namespace}/{name} and serves no log: {SET_UP}")
+
+
+def _named(of: Object) -> tuple[str, str]:
+    metadata = of.get("metadata") or {}
+    return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+
+def _annotations(of: Object) -> Mapping[str, Any]:
+    found = (of.get("metadata") or {}).get("annotations")
+    return found if isinstance(found, dict) else {}
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

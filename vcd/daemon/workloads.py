@@ -1,0 +1,129 @@
+"""PodGroups as pods and the workloads above them want them; workloads are asked for, not watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+import msgspec
+
+from vcd.kube.client import ApiError, KubeClient, decoded
+from vcd.model.controllers import Manifest
+from vcd.model.objects import OwnerReference, Pod, PodGroup
+from vcd.model.podgroups import group_name, group_of_pod
+
+_PATHS: Final = {
+    ("apps", "ReplicaSet"): "/apis/apps/v1/namespaces/{}/replicasets/{}",
+    ("apps", "StatefulSet"): "/apis/apps/v1/namespaces/{}/statefulsets/{}",
+    ("apps", "DaemonSet"): "/apis/apps/v1/namespaces/{}/daemonsets/{}",
+    ("batch", "Job"): "/apis/batch/v1/namespaces/{}/jobs/{}",
+}
+"""Of what groups take annotations over from, by API group and kind (Volcano ``pkg/controllers/podgroup``)."""
+
+
+class WorkloadGone(Exception):
+    """The workload that an owner reference names is not there any more."""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """Annotations and labels of workloads, those of the first owner first; how many pods it asks for, where it says."""
+
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    replicas: int | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    uid: str = ""
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    replicas: int | None = None
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    metadata: _Meta
+    spec: _Spec = _Spec()
+
+
+_decoder = msgspec.json.Decoder(_Shown, strict=False)
+
+
+class Workloads:
+    """Asks the API server for the owners of pods and groups."""
+
+    def __init__(self, client: KubeClient, fence: Callable[[], bool]) -> None:
+        self._client = client
+        self._fence = fence
+
+    async def above(self, pod: Pod) -> Workload:
+        """What the owners of a pod say together. Raises KubeError, WorkloadGone."""
+        annotations: dict[str, str] = {}
+        labels: dict[str, str] = {}
+        for owner in pod.metadata.owner_references:
+            shown = await self._get(pod.metadata.namespace, owner)
+            if shown is not None:
+                annotations = {**shown.metadata.annotations, **annotations}
+                labels = {**shown.metadata.labels, **labels}
+        return Workload(annotations, labels)
+
+    async def of_group(self, group: PodGroup, kinds: Collection[str]) -> Workload | None:
+        """The controller of a group; None where it is gone, or of another kind. Raises KubeError."""
+        meta = group.metadata
+        owner = next((owner for owner in meta.owner_references if owner.controller and owner.kind in kinds), None)
+        try:
+            shown = None if owner is None else await self._get(meta.namespace, owner)
+        except WorkloadGone:
+            return None
+        if shown is None:
+            return None
+        return Workload(shown.metadata.annotations, shown.metadata.labels, shown.spec.replicas)
+
+    async def _get(self, namespace: str, owner: OwnerReference) -> _Shown | None:
+        """An owner; None where it is of a kind that nothing is taken from. Raises KubeError, WorkloadGone."""
+        form = _PATHS.get((owner.api_version.rpartition("/")[0], owner.kind))
+        if form is None:
+            return None
+        path = form.format(namespace, owner.name)
+        try:
+            shown = decoded(_decoder, await self._client.request("GET", path, fence=self._fence), path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            raise WorkloadGone(path) from error
+        if shown.metadata.uid != owner.uid:
+            raise WorkloadGone(path)
+        return shown
+
+
+def group_key(pod: Pod) -> str:
+    """The key of the group that Volcano's controller makes for a pod."""
+    return f"{pod.metadata.namespace}/{group_name({'metadata': msgspec.to_builtins(pod.metadata)})}"
+
+
+def group_for(pod: Pod, workload: Workload, queue: str) -> Manifest:
+    """That group, as a manifest; in a queue where the pod names none."""
+    made = group_of_pod(msgspec.to_builtins(pod), workload.annotations, workload.labels)
+    for owner in made["metadata"]["ownerReferences"]:
+        owner.pop("blockOwnerDeletion", None)
+    if queue:
+        made["spec"].setdefault("queue", queue)
+    return made
+
+
+def changes(shown: Manifest, wanted: Manifest) -> Manifest:
+    """What of a group's marks and specification is to be another, as a merge patch; what others added stays."""
+    meta, spec = shown.get("metadata", {}), shown.get("spec", {})
+    marks = {part: _new(meta.get(part, {}), wanted["metadata"][part]) for part in ("annotations", "labels")}
+    gone = dict.fromkeys(spec.get("minResources", {}).keys() - wanted["spec"]["minResources"].keys())
+    wishes = _new(spec, wanted["spec"])
+    if "minResources" in wishes:
+        wishes["minResources"] = {**wishes["minResources"], **gone}  # null removes a key
+    found = {"metadata": {part: new for part, new in marks.items() if new}, "spec": wishes}
+    return {part: new for part, new in found.items() if new}
+
+
+def _new(shown: Manifest, wanted: Manifest) -> Manifest:
+    return {name: value for name, value in wanted.items() if value != shown.get(name)}

@@ -1,0 +1,113 @@
+"""``pods/portforward`` over a WebSocket, as kubelets serve it: bytes to and from a port of a pod, in channels.
+
+Each of the ports that are asked for has two channels: 2*i for its bytes, 2*i+1 for what goes wrong. A binary message is
+the channel's number, one byte, and the bytes; the server's first on each channel is the port, little endian.
+
+There are no machines behind the pods here, so a port is reached where its pod says that it is: on a loopback address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import Any, Final
+
+from aiohttp import WSMsgType, web
+
+from vcd.embedded.errors import StatusError, bad_request
+
+Object = dict[str, Any]
+
+PROTOCOL: Final = "v4.channel.k8s.io"
+_CHUNK: Final = 32 << 10
+
+
+async def serve(request: web.Request, pod: Object) -> web.StreamResponse:
+    """Forward the ports that a request names until either side ends. Raises StatusError 400 for what is none."""
+    socket = web.WebSocketResponse(protocols=[PROTOCOL])
+    if not socket.can_prepare(request).ok:
+        raise bad_request("Upgrade request required")  # SPDY, which older clients speak, is not spoken here
+    ports = _ports(request)
+    phase = (pod.get("status") or {}).get("phase", "")
+    if phase != "Running":
+        why = f"unable to forward port because pod is not running. Current status={phase}"
+        raise StatusError(500, "InternalError", why)
+    await socket.prepare(request)
+    for channel in range(2 * len(ports)):
+        await socket.send_bytes(bytes([channel]) + ports[channel // 2].to_bytes(2, "little"))
+    forwards = [_Forward(socket, 2 * number, pod, port) for number, port in enumerate(ports)]
+    both = [asyncio.ensure_future(_all(forwards)), asyncio.ensure_future(_listen(socket, forwards))]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in both:
+            task.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+        await socket.close()
+    return socket
+
+
+def _ports(request: web.Request) -> list[int]:
+    named = [text for each in request.query.getall("ports", []) for text in each.split(",")]
+    if not named:
+        raise bad_request('query parameter "port" is required')
+    for text in named:
+        if not text.isdigit() or not 0 < int(text) < 1 << 16:
+            raise bad_request(f'unable to parse "{text}" as a port: it must be between 1 and 65535')
+    return [int(text) for text in named]
+
+
+async def _all(forwards: list[_Forward]) -> None:
+    await asyncio.gather(*(forward.run() for forward in forwards))
+
+
+async def _listen(socket: web.WebSocketResponse, forwards: list[_Forward]) -> None:
+    async for message in socket:
+        if message.type is not WSMsgType.BINARY or not message.data:
+            continue
+        number, odd = divmod(message.data[0], 2)
+        if not odd and number < len(forwards):
+            await forwards[number].sent.put(message.data[1:])
+
+
+class _Forward:
+    """One port; ``sent`` takes what the client sends to it."""
+
+    def __init__(self, socket: web.WebSocketResponse, channel: int, pod: Object, port: int) -> None:
+        self.sent: asyncio.Queue[bytes] = asyncio.Queue(16)
+        self._socket = socket
+        self._channel = channel
+        self._pod = pod
+        self._port = port
+
+    async def run(self) -> None:
+        """Until the pod's side ends, or cannot be reached, which is told on the channel for it."""
+        try:
+            reader, writer = await asyncio.open_connection(self._address(), self._port)
+        except (OSError, ValueError) as error:
+            metadata = self._pod["metadata"]
+            told = f"error forwarding port {self._port} to pod {metadata['name']}, uid {metadata['uid']}: {error}"
+            await self._socket.send_bytes(bytes([self._channel + 1]) + told.encode())
+            return
+        sending = asyncio.ensure_future(self._send(writer))
+        try:
+            while data := await reader.read(_CHUNK):
+                await self._socket.send_bytes(bytes([self._channel]) + data)
+        except OSError:
+            pass  # the other end is gone, which is all that closing says, too
+        finally:
+            sending.cancel()
+            writer.close()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    async def _send(self, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(await self.sent.get())
+            await writer.drain()
+
+    def _address(self) -> str:
+        """Raises ValueError where nobody can be behind it."""
+        address = str((self._pod.get("status") or {}).get("podIP", ""))
+        if not address or not ipaddress.ip_address(address).is_loopback:
+            raise ValueError(f"no process is behind the address {address or 'of this pod, which has none'}")
+        return address

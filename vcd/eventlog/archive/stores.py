@@ -1,0 +1,167 @@
+"""Where segments are kept: a directory, or a bucket of an S3-compatible store."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from vcd.eventlog.errors import LogError
+
+_PARTIAL = ".partial"
+_CLIENT = {
+    "connect_timeout": 10,
+    "read_timeout": 60,
+    "retries": {"mode": "standard", "max_attempts": 3},
+    "request_checksum_calculation": "when_required",
+    "response_checksum_validation": "when_required",
+}
+"""Seconds, and attempts of one call: a store that does not answer ends a run, and the next run tries again. Checksums
+only where they must be: S3-compatible stores of before 2025 refuse the trailers, and segments have digests."""
+_S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>.*))?", re.DOTALL)
+
+
+class ArchiveError(LogError):
+    """An archive cannot be used; the message says which, and what is wrong with it."""
+
+
+class Store(Protocol):
+    """Named bytes. Every method raises ArchiveError."""
+
+    def sizes(self) -> dict[str, int]:
+        """The bytes of all that is there, by name."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Keep bytes; they are there as a whole, or not at all."""
+
+    def get(self, name: str) -> bytes:
+        """The bytes of a name."""
+
+    def delete(self, name: str) -> None:
+        """Take a name away; one that is not there is none."""
+
+
+def is_archive(where: str) -> bool:
+    """Whether a text names an archive rather than a log's file."""
+    return where.startswith("s3://") or Path(where).is_dir()
+
+
+def check_place(where: str) -> None:
+    """Raises ArchiveError for what names no directory and no bucket, whether there is such or not."""
+    if where.startswith("s3://"):
+        if not _S3.fullmatch(where):
+            raise ArchiveError(f"archive {where}: write it as s3://BUCKET or s3://BUCKET/PREFIX")
+    elif re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", where):
+        raise ArchiveError(f"archive {where}: it is no directory, and no s3://BUCKET/PREFIX")
+
+
+def store_of(where: str) -> Store:
+    """The store that a text names: a directory, or ``s3://BUCKET/PREFIX``. Raises ArchiveError."""
+    check_place(where)
+    return _Bucket(where) if where.startswith("s3://") else _Directory(Path(where))
+
+
+class _Directory:
+    """A directory that exists: one that was made here could hide that its volume is not mounted."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def sizes(self) -> dict[str, int]:
+        with self._explained():
+            if not self._path.is_dir():
+                raise ArchiveError(f"archive {self._path}: there is no such directory; mount it, or make it")
+            files = [each for each in self._path.iterdir() if each.suffix != _PARTIAL]
+            return {each.name: each.stat().st_size for each in files if each.is_file()}
+
+    def put(self, name: str, data: bytes) -> None:
+        partial = self._path / f"{name}{_PARTIAL}"
+        with self._explained():
+            try:
+                descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(descriptor)
+                partial.rename(self._path / name)
+            except OSError:
+                with contextlib.suppress(OSError):  # the first error is the one to tell
+                    partial.unlink()
+                raise
+            self._sync()
+
+    def get(self, name: str) -> bytes:
+        with self._explained():
+            return (self._path / name).read_bytes()
+
+    def delete(self, name: str) -> None:
+        with self._explained():
+            (self._path / name).unlink(missing_ok=True)
+
+    def _sync(self) -> None:
+        """Let a new name outlive a crash of the machine."""
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ArchiveError(f"archive {self._path}: {error.strerror or error}") from error
+
+
+class _Bucket:
+    """A bucket; credentials, region and endpoint are found as by every AWS tool: environment, files, pod identity."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        match = _S3.fullmatch(where)
+        assert match is not None
+        self._bucket, prefix = match["bucket"], (match["prefix"] or "").strip("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+        try:
+            session, config = (importlib.import_module(f"botocore.{name}") for name in ("session", "config"))
+            self._errors: Any = importlib.import_module("botocore.exceptions")
+        except ModuleNotFoundError as error:
+            raise ArchiveError(
+                f"archive {where}: needs an S3 client; install it with: pip install 'vcd[s3]'"
+            ) from error
+        with self._explained():
+            self._client: Any = session.Session().create_client("s3", config=config.Config(**_CLIENT))
+
+    def sizes(self) -> dict[str, int]:
+        found = {}
+        with self._explained():
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix, Delimiter="/"):
+                for each in page.get("Contents", ()):
+                    found[each["Key"].removeprefix(self._prefix)] = int(each["Size"])
+        return found
+
+    def put(self, name: str, data: bytes) -> None:
+        with self._explained():
+            self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data)
+
+    def get(self, name: str) -> bytes:
+        with self._explained():
+            data: bytes = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"].read()
+            return data
+
+    def delete(self, name: str) -> None:
+        with self._explained():
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (self._errors.BotoCoreError, self._errors.ClientError, ValueError, OSError) as error:
+            raise ArchiveError(f"archive {self._where}: {error}") from error

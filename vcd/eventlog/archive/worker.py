@@ -1,0 +1,56 @@
+"""A process of its own for each piece of work with an archive: see ``__main__``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from vcd.eventlog.archive.restoring import Empty, Restore, Restored
+from vcd.eventlog.archive.shipping import Ship, Shipped
+from vcd.eventlog.archive.stores import ArchiveError
+
+_LINE = 1 << 20
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """It could not be done, and why."""
+
+    reason: str
+    is_empty: bool = False
+    """Whether the archive holds nothing yet."""
+
+
+_decoder: msgspec.json.Decoder[Shipped | Restored | Failed] = msgspec.json.Decoder(Shipped | Restored | Failed)
+
+
+async def done(job: Ship | Restore) -> AsyncGenerator[Shipped | Restored, None]:
+    """Let a process do a piece of work; what it says, as it comes. Given up, or cancelled, it is ended at once.
+
+    Raises ArchiveError where it could not be done, Empty where there is nothing to restore.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "vcd.eventlog.archive",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE,
+    )  # fmt: skip
+    try:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(msgspec.json.encode(job) + b"\n")
+        await process.stdin.drain()
+        async for line in process.stdout:
+            told = _decoder.decode(line)
+            if isinstance(told, Failed):
+                raise Empty(job.where) if told.is_empty else ArchiveError(told.reason)
+            yield told
+        if code := await process.wait():
+            raise ArchiveError(f"archive {job.where}: the process that works with it ended with code {code}")
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ArchiveError(f"archive {job.where}: the process that works with it failed: {error}") from error
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,176 @@
+"""The PodGroup that Volcano's controller makes of a pod that brings none, as plain manifests; what pods use of a quota.
+
+Source: Volcano ``pkg/controllers/podgroup`` and ``pkg/controllers/util``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from vcd.model.controllers import (
+    GROUP_NAME,
+    POD_ANNOTATIONS,
+    POD_LABELS,
+    Manifest,
+    controller_reference,
+    min_member,
+    topology_of,
+)
+from vcd.model.quantity import QuantityError, add, format_resource, is_scalar_resource, needed, resource_value
+
+Amounts = dict[str, int]
+
+NAME_PREFIX: Final = "podgroup-"
+QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+OUR_PREFIX: Final = "volcano.sh/"
+"""Of the annotations and labels that a group takes over from its workload."""
+_COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+_MOST: Final = 2**63 - 1
+
+# --- the group --------------------------------------------------------------------------------------------------------
+
+
+def controller_of(obj: Manifest) -> Manifest | None:
+    """The owner reference of the controller, None when nobody controls the object."""
+    return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
+
+
+def group_name(pod: Manifest) -> str:
+    """``podgroup-<uid>`` of the pod's controller, or of the pod when it has none."""
+    owner = controller_of(pod)
+    return f"{NAME_PREFIX}{owner['uid'] if owner else pod['metadata']['uid']}"
+
+
+def lacks_group(pod: Manifest) -> bool:
+    """Whether a pod names no group."""
+    return not (pod["metadata"].get("annotations") or {}).get(GROUP_NAME)
+
+
+def of_volcano(marks: Mapping[str, str]) -> dict[str, str]:
+    """The annotations or labels under ``volcano.sh/``."""
+    return {key: value for key, value in marks.items() if key.startswith(OUR_PREFIX)}
+
+
+def group_of_pod(pod: Manifest, annotations: Mapping[str, str], labels: Mapping[str, str]) -> Manifest:
+    """The group of a pod, with the annotations and labels of the workload that controls it; a bare pod's own count.
+
+    The pod's marks go before the workload's. The group is owned by whoever owns the pod, or by the pod.
+    """
+    own, owner = pod["metadata"].get("annotations") or {}, controller_of(pod)
+    inherited, marks = (annotations, labels) if owner else (own, pod["metadata"].get("labels") or {})
+    return {
+        "metadata": {
+            "namespace": pod["metadata"]["namespace"],
+            "name": group_name(pod),
+            "annotations": {**of_volcano(inherited), **{key: own[key] for key in POD_ANNOTATIONS if key in own}},
+            "labels": {**of_volcano(marks), **_own_labels(pod)},
+            "ownerReferences": (
+                pod["metadata"]["ownerReferences"]
+                if owner
+                else [controller_reference({**pod, "apiVersion": "v1", "kind": "Pod"})]
+            ),
+        },
+        "spec": _spec(pod, own, min_member(annotations if owner else {})),
+        "status": {"phase": "Pending"},
+    }
+
+
+def _own_labels(pod: Manifest) -> dict[str, str]:
+    return {key: value for key, value in (pod["metadata"].get("labels") or {}).items() if key in POD_LABELS}
+
+
+def _spec(pod: Manifest, annotations: Mapping[str, str], members: int) -> Manifest:
+    spec: Manifest = {"minMember": members, "minResources": quota_usage(pod["spec"], members)}
+    if pod["spec"].get("priorityClassName"):
+        spec["priorityClassName"] = pod["spec"]["priorityClassName"]
+    if QUEUE_ANNOTATION in annotations:
+        spec["queue"] = annotations[QUEUE_ANNOTATION]
+    topology = topology_of(annotations)
+    return {**spec, "networkTopology": topology} if topology else spec
+
+
+# --- what pods use of a quota -----------------------------------------------------------------------------------------
+
+
+def quota_usage(spec: Manifest, pods: int) -> dict[str, str]:
+    """What ``pods`` pods of this specification use of a resource quota, as a resource list.
+
+    This is the ``minResources`` that Volcano's controllers write: besides cpu, memory and extended resources it has
+    the quota's own names (``pods``, ``count/pods``, ``requests.cpu``, ``limits.memory``...).
+    """
+    if pods <= 0:
+        return {}
+    usage = {"count/pods": str(pods), "pods": str(pods)}
+    for name, value in requests_of(spec).items():
+        text = format_resource(name, value * pods)
+        if name in _COMPUTE or name.startswith("hugepages-") or _is_extended(name):
+            usage[name] = usage[f"requests.{name}"] = text
+    for name, value in limits_of(spec).items():
+        if name in _COMPUTE:
+            usage[f"limits.{name}"] = format_resource(name, value * pods)
+    return dict(sorted(usage.items()))
+
+
+def add_quotas(lists: Iterable[dict[str, str]]) -> dict[str, str]:
+    """The sum of resource lists as ``quota_usage`` makes them."""
+    total: Amounts = {}
+    for each in lists:
+        add(total, {name: resource_value(_unit_name(name), text) for name, text in each.items()})
+    return {name: format_resource(_unit_name(name), value) for name, value in sorted(total.items())}
+
+
+def requests_of(spec: Manifest) -> Amounts:
+    """What a pod asks for by resource, in the units of ``vcd.model.quantity.resource_value``.
+
+    What its containers need, or what it requests itself where it does; its overhead on top.
+    """
+    amounts = _amounts(spec, "requests")
+    add(amounts, _parsed(spec.get("overhead") or {}))
+    return amounts
+
+
+def limits_of(spec: Manifest) -> Amounts:
+    """The pod's limits by resource, counted as the requests are."""
+    amounts = _amounts(spec, "limits")
+    for name, value in _parsed(spec.get("overhead") or {}).items():
+        if name in amounts:
+            amounts[name] += value
+    return amounts
+
+
+def _unit_name(name: str) -> str:
+    """The resource whose unit a quota's name is counted in."""
+    if name == "count/pods":
+        return "pods"
+    return name.removeprefix("requests.").removeprefix("limits.")
+
+
+def _is_extended(name: str) -> bool:
+    return is_scalar_resource(name) and "kubernetes.io/" not in name and not name.startswith("attachable-volumes-")
+
+
+def _amounts(spec: Manifest, field: str) -> Amounts:
+    starting = spec.get("initContainers") or ()
+    total = needed(
+        (_resources(container, field) for container in spec.get("containers") or ()),
+        ((_resources(container, field), container.get("restartPolicy") == "Always") for container in starting),
+    )
+    total.update(_resources(spec, field))
+    return total
+
+
+def _resources(holder: Manifest, field: str) -> Amounts:
+    return _parsed((holder.get("resources") or {}).get(field) or {})
+
+
+def _parsed(quantities: Mapping[str, Any]) -> Amounts:
+    return {name: _capped(name, text) for name, text in quantities.items()}
+
+
+def _capped(name: str, text: str | int | float) -> int:
+    """A quantity, at most what 64 bits hold: the API server admits more, and Kubernetes then counts that."""
+    try:
+        return resource_value(name, text)
+    except QuantityError:
+        return _MOST

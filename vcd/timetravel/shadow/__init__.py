@@ -1,0 +1,1 @@
+"""What a shadow decided beside what the scheduler that was there did."""

@@ -1,0 +1,207 @@
+"""A shadow's log followed event by event: when vcd would have placed each pod, and when somebody did."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from vcd.eventlog import Logged
+from vcd.model import events as ev
+from vcd.model.objects import Pod, PodGroup
+from vcd.model.status import Phase, phase_of
+from vcd.scheduling.framework.reasons import cause_of, reason_in_words
+from vcd.state.cluster import ClusterState
+from vcd.state.records import Settings
+from vcd.timetravel.history import shown
+
+NEVER = 1 << 62
+"""The number of an event that did not come."""
+_ROOM = "leaving"
+"""The cause of a wait for room that vcd would have made."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A group: its queue; since which event it waits for what, by what sessions said; whether it was seen while it was
+    not admitted, when it was admitted, and when a session admitted it first (ns; 0: not)."""
+
+    uid: str = ""
+    queue: str = ""
+    waits: list[tuple[int, tuple[ev.Waiting, ...]]] = field(default_factory=list)
+    pending: bool = False
+    admitted: int = 0
+    given: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Track:
+    """A pod that had no node when it was first seen, by which event; ``late`` is whether that, or its bind, may have
+    been long past when it was seen. ``given`` is the first session that gave it a node, its time (ns) and the node;
+    ``held`` the first that would have made room for it, and where; ``withdrawn`` the first that gave it no node any
+    more while it was not bound. ``bound`` is the event that showed it bound, ``gone_at`` when it went (ns; 0: not)."""
+
+    key: str
+    uid: str
+    group: Group | None
+    created: int
+    late: bool
+    given: tuple[int, int, str] | None = None
+    held: tuple[int, str] | None = None
+    withdrawn: int = 0
+    bound: int = NEVER
+    bound_at: int = 0
+    bound_to: str = ""
+    gone_at: int = 0
+
+
+class ShadowFold:
+    """Follows a log from a state on."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.settings = state.settings
+        self.begin = self.time = 0
+        """Of the first event and the last (ns)."""
+        self.tracks: list[Track] = []
+        self.groups: list[Group] = []
+        self.evictions: dict[str, tuple[int, str, ev.Operation]] = {}
+        """The first session that would have evicted a pod, the action and the operation, by UID."""
+        self.gone: dict[str, int] = {}
+        """When pods went that were to be evicted (ns), by UID."""
+        self.heads: list[tuple[int, int]] = []
+        """The event that each session was decided from, and its number."""
+        self._listing = True
+        """Whether what is seen of pods may be long past: the first list since the shadow began to look is not in."""
+        self._there: dict[str, Track] = {}
+        self._open: dict[str, Track] = {}
+        """Those that were given a node and are not bound, by UID."""
+        self._groups: dict[str, Group] = {}
+        self._victims: dict[str, str] = {}
+        for key, record in state.groups.items():
+            self._see_group(key, record.group)
+        for key in sorted(state.tasks.row_of):
+            if (pod := state.pod(key)) is not None:
+                self._see_pod(key, pod, state.sequence)
+        for key, reasons in state.waiting.items():
+            self._group(key).waits.append((state.sequence, reasons))
+
+    def see(self, logged: Logged) -> None:
+        """One event."""
+        event, self.time = logged.event, logged.time
+        self.begin = self.begin or logged.time
+        match event:
+            case ev.ObjectPut(kind="Pod" | "PodGroup"):
+                obj = shown(event)
+                if isinstance(obj, Pod):
+                    self._see_pod(event.key, obj, logged.sequence)
+                elif isinstance(obj, PodGroup):
+                    self._see_group(event.key, obj)
+            case ev.ObjectGone(kind="Pod"):
+                self._pod_gone(event.key)
+            case ev.KindListed(kind="Pod"):
+                self._listing = False
+            case ev.LeadershipChanged():  # a shadow logs that it leads not whenever it begins
+                self._listing = True
+            case ev.PolicyLoaded():
+                self.settings = Settings.from_text(event.settings)
+            case ev.SessionDecided():
+                self._session(event)
+
+    # --- objects ------------------------------------------------------------------------------------------------------
+
+    def _group(self, key: str, uid: str = "") -> Group:
+        """The group of a key, which is another one where it is shown with another UID."""
+        known = self._groups.get(key)
+        if known is None or (uid and known.uid not in ("", uid)):
+            known = self._groups[key] = Group()
+            self.groups.append(known)
+        known.uid = uid or known.uid
+        return known
+
+    def _see_group(self, key: str, group: PodGroup) -> None:
+        known = self._group(key, group.metadata.uid)
+        known.queue = self.settings.queue_of(group)
+        if phase_of(group.status.phase) is Phase.PENDING:
+            known.pending = True
+        elif known.pending and not known.admitted:
+            known.admitted = self.time
+
+    def _see_pod(self, key: str, pod: Pod, sequence: int) -> None:
+        track, node = self._there.get(key), pod.spec.node_name
+        if track is not None and track.uid != pod.metadata.uid:
+            self._pod_gone(key)
+            track = None
+        if track is None and not node:
+            self._comes(key, pod, sequence)
+        elif track is not None and node and not track.bound_to:
+            track.bound, track.bound_at, track.bound_to = sequence, self.time, node
+            track.late = track.late or self._listing
+            self._open.pop(track.uid, None)
+
+    def _comes(self, key: str, pod: Pod, sequence: int) -> None:
+        names = self.settings.scheduler_names
+        if pod.status.phase in ("", "Pending") and (not names or pod.spec.scheduler_name in names):
+            group = self._group(pod.group_key) if pod.group_key else None
+            self._there[key] = Track(key, pod.metadata.uid, group, sequence, self._listing)
+            self.tracks.append(self._there[key])
+
+    def _pod_gone(self, key: str) -> None:
+        if key in self._victims:
+            self.gone[self._victims.pop(key)] = self.time
+        track = self._there.pop(key, None)
+        if track is not None:
+            track.gone_at = self.time
+            self._open.pop(track.uid, None)
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def _session(self, record: ev.SessionDecided) -> None:
+        self.heads.append((record.head, record.session))
+        plan = record.accepted()
+        for key, reasons in ev.waits_by_group(plan.waiting).items():
+            self._group(key).waits.append((record.head, reasons))
+        for status in plan.groups:
+            group = self._group(status.key)
+            if status.phase == Phase.INQUEUE.text and not group.given:
+                group.given = record.now
+        for statement in plan.statements:
+            for operation in statement.operations:
+                self._operation(record, statement.action, operation)
+        meant = {one.uid for one in ev.decode_plan(record.plan).operations("bind")}
+        for uid, track in self._open.items():
+            if uid not in meant and not track.withdrawn:
+                track.withdrawn = record.session
+
+    def _operation(self, record: ev.SessionDecided, action: str, operation: ev.Operation) -> None:
+        if operation.verb == "evict" and operation.uid not in self.evictions:
+            self.evictions[operation.uid] = record.session, action, operation
+            self._victims[operation.key] = operation.uid
+        track = self._there.get(operation.key)
+        if track is None or track.uid != operation.uid:
+            return
+        if operation.verb == "bind" and track.given is None:
+            track.given = record.session, record.now, operation.node
+            if not track.bound_to:
+                self._open[track.uid] = track
+        elif operation.verb == "pipeline" and track.held is None:
+            track.held = record.session, operation.node
+
+    def kept_back(self, track: Track) -> tuple[int, str, str]:
+        """The last session that saw a pod which no session gave a node before it was bound, the cause and the words of
+        why it got none; no words where the log has none, and session 0 where none that is logged saw it."""
+        place = bisect_left(self.heads, (track.bound, 0)) - 1
+        if place < 0 or self.heads[place][0] < track.created:
+            return 0, "", ""
+        session = self.heads[place][1]
+        told = () if track.group is None else [reasons for head, reasons in track.group.waits if head < track.bound]
+        meant = [one for one in (told[-1] if told else ()) if _concerns(one, track.key)]
+        if meant:
+            return session, cause_of(meant[0]), "; ".join(map(reason_in_words, meant))
+        if track.held is not None:
+            by, node = track.held
+            return session, _ROOM, f"waits for room that session {by} would have made on {node} by evictions"
+        return session, "", ""
+
+
+def _concerns(waiting: ev.Waiting, pod: str) -> bool:
+    """Whether a reason of a group may concern one of its pods."""
+    return not waiting.pods or pod in waiting.pods or waiting.tasks > len(waiting.pods)

@@ -1,0 +1,71 @@
+"""What if one job had been in another queue, or of another priority?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from vcd.model.words import counted, did_you_mean, span_in_words
+from vcd.timetravel.history import History
+from vcd.timetravel.whatif.compare import Shift, Variant, whatif
+from vcd.timetravel.whatif.edits import Assignment, Edits
+from vcd.timetravel.why.explain import NotFound, keys_of
+
+
+class JobWhatIf(msgspec.Struct, frozen=True):
+    """How long a job waited, in seconds (None: it never started): as it was ``recorded``, as that is ``simulated``, and
+    with ``what`` changed. ``shifts`` are other jobs that wait longer or shorter then; the most changed of them."""
+
+    key: str
+    what: str
+    recorded: float | None
+    simulated: float | None
+    otherwise: float | None
+    shifts: list[Shift]
+    notes: list[str]
+
+    def lines(self, seen: Callable[[str, str], bool] = lambda kind, key: True) -> Iterator[str]:
+        """In sentences; other jobs are named to who may see them by kind and key."""
+        yield f"with {self.what} it would have {_waited(self.otherwise)}"
+        yield f"  as it was it {_waited(self.recorded)}; simulated so, it {_waited(self.simulated)}"
+        worse = [shift for shift in self.shifts if _later(shift)]
+        better = len(self.shifts) - len(worse)
+        yield f"  {counted(len(worse), 'other job')} would wait longer, {better:,} shorter"
+        for shift in self.shifts:
+            if seen("PodGroup", shift.job):
+                waits = f"{span_in_words(shift.baseline)} -> {span_in_words(shift.wait)}"
+                yield f"    {shift.job} (queue {shift.queue}): {waits}"
+        yield from (f"  note: {note}" for note in self.notes)
+
+
+def _waited(seconds: float | None) -> str:
+    return "never started" if seconds is None else f"waited {span_in_words(seconds)}"
+
+
+def _later(shift: Shift) -> bool:
+    return shift.wait is None or (shift.baseline is not None and shift.wait > shift.baseline)
+
+
+def job_whatif(history: History, key: str, queue: str = "", priority_class: str = "") -> JobWhatIf:
+    """Let a log's workload come again with one job in ``queue`` or of ``priority_class`` (empty: as it was).
+
+    ``key`` is the PodGroup's. Raises NotFound for a queue or class that is not in the log, EditError for a change that
+    changes nothing, and LogError.
+    """
+    oldest = history.oldest()
+    _check_named(history, "Queue", queue, oldest.queues)
+    _check_named(history, "PriorityClass", priority_class, oldest.others.get("PriorityClass", {}))
+    fields = (("queue", queue), ("priorityClassName", priority_class))
+    asked = [(name, value) for name, value in fields if value]
+    edits = Edits(tuple(Assignment(f"{name} {value}", "PodGroup", key, ("spec", name), value) for name, value in asked))
+    found = whatif(history.reader.path, [Variant("changed", edits=edits)])
+    recorded, simulated, otherwise = (run.jobs.get(key, ("", None))[1] for run in found.runs)
+    shifts = [shift for shift in found.shifts if shift.job != key]
+    return JobWhatIf(key, edits.words, recorded, simulated, otherwise, shifts, found.notes)
+
+
+def _check_named(history: History, kind: str, name: str, oldest: Iterable[str]) -> None:
+    known = keys_of(history.reader, kind).union(oldest) if name else ()
+    if name and name not in known:
+        raise NotFound(f"there is no {kind} {name} in the log{did_you_mean(name, sorted(known))}")
