@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vcd.daemon.workloads import Workload, changes, group_for, group_key
+from vcd.daemon.workloads import OwnerManifest, changes, group_for, group_key
 from vcd.model.codec import from_manifest
 from vcd.model.objects import Pod
 
@@ -33,7 +33,7 @@ def pod(owners: list[dict[str, Any]], **annotations: str) -> Pod:
 
 
 def spec_of(pod: Pod, queue: str = "", **marks: str) -> dict[str, Any]:
-    found: dict[str, Any] = group_for(pod, Workload(marks), queue)["spec"]
+    found: dict[str, Any] = group_for(pod, OwnerManifest(marks), queue)["spec"]
     return found
 
 
@@ -44,7 +44,7 @@ def test_a_group_is_named_after_the_controller_or_the_pod() -> None:
 
 def test_nobodys_deletion_waits_for_a_group() -> None:
     for owners in (OWNERS, []):
-        made = group_for(pod(owners), Workload(), "")["metadata"]["ownerReferences"]
+        made = group_for(pod(owners), OwnerManifest(), "")["metadata"]["ownerReferences"]
         assert [owner.get("blockOwnerDeletion") for owner in made] == [None] * len(made)
         assert [owner["uid"] for owner in made if owner.get("controller")] == ["u-r" if owners else "u-p"]
 
@@ -69,14 +69,14 @@ def test_its_queue_is_the_pods_or_else_its_namespaces(own: str, namespaces: str,
 
 
 def test_nothing_changes_at_a_group_that_is_as_it_would_be_made() -> None:
-    made = group_for(pod(OWNERS), Workload({"volcano.sh/a": "1"}, {"volcano.sh/b": "2"}), "q")
+    made = group_for(pod(OWNERS), OwnerManifest({"volcano.sh/a": "1"}, {"volcano.sh/b": "2"}), "q")
     assert changes(made, made) == {}
     shown = {**made, "metadata": {**made["metadata"], "annotations": {"volcano.sh/a": "1", "mine": "2"}}}
     assert changes(shown, made) == {}
 
 
 def test_what_is_another_is_patched_and_what_is_no_longer_needed_goes() -> None:
-    made = group_for(pod(OWNERS), Workload({"volcano.sh/a": "1"}), "")
+    made = group_for(pod(OWNERS), OwnerManifest({"volcano.sh/a": "1"}), "")
     needed = {**made["spec"]["minResources"], "cpu": "9", "nvidia.com/gpu": "1"}
     shown = {"metadata": {"annotations": {"volcano.sh/a": "0"}}, "spec": {**made["spec"], "minResources": needed}}
     assert changes(shown, made) == {

@@ -14,7 +14,7 @@ from tests.e2e.test_replicas import Replicas
 from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.eventlog.archive.checking import check
-from vcd.eventlog.archive.lines import Listed
+from vcd.eventlog.archive.lines import ListedSegments
 
 OFTEN = ("--archive-every=200ms", "--checkpoint-interval=100")
 
@@ -33,7 +33,7 @@ def made(folder: Path) -> Path:
 
 def shipped(archive: Path) -> int:
     """The last event that is there."""
-    return max((one.last for one in Listed.of(each.name for each in archive.iterdir()).segments), default=0)
+    return max((one.last for one in ListedSegments.of(each.name for each in archive.iterdir()).segments), default=0)
 
 
 def head(daemon: Daemon) -> int:

@@ -22,7 +22,7 @@ from vcd.model import events as ev
 from vcd.model.codec import decode_payload
 from vcd.model.objects import Pod
 from vcd.timetravel.history import opened
-from vcd.timetravel.shadow.comparison import Difference
+from vcd.timetravel.shadow.comparison import ShadowDifference
 
 JOBS = 500
 SMALL = "small"
@@ -258,7 +258,7 @@ def shown_pods(events: list[Logged], key: str) -> Iterator[tuple[Logged, Pod]]:
             yield logged, obj
 
 
-def check(one: Difference, events: list[Logged]) -> None:
+def check(one: ShadowDifference, events: list[Logged]) -> None:
     """Whether what is told of a pod is what the log's own rows show."""
     gave = [
         (logged.event, operation)
@@ -288,7 +288,7 @@ def written(nanoseconds: int) -> str:
     return rfc3339(nanoseconds, 3)
 
 
-def check_reasons(log: Path, kept_back: list[Difference]) -> None:
+def check_reasons(log: Path, kept_back: list[ShadowDifference]) -> None:
     """Whether the sessions that are named, decided again, keep those pods waiting for what is told."""
     with opened(log) as history:
         for one in kept_back[:: max(1, len(kept_back) // 10)]:
@@ -303,7 +303,7 @@ def check_reasons(log: Path, kept_back: list[Difference]) -> None:
             assert any(waiting.gate in ("queue", "enqueue") for waiting in waits)
 
 
-def check_queues(queues: list[Any], differences: list[Difference]) -> None:
+def check_queues(queues: list[Any], differences: list[ShadowDifference]) -> None:
     for queue in queues:
         leads = sorted(
             one.seconds

@@ -22,8 +22,8 @@ from vcd.daemon.options import Options
 from vcd.eventlog import EventLog, LogError, LogReader, verify
 from vcd.eventlog.archive import restoring, shipping
 from vcd.eventlog.archive.checking import check
-from vcd.eventlog.archive.lines import Listed
-from vcd.eventlog.archive.names import Segment
+from vcd.eventlog.archive.lines import ListedSegments
+from vcd.eventlog.archive.names import ArchiveSegment
 from vcd.eventlog.archive.restoring import Restore, Restored, restore
 from vcd.eventlog.archive.segments import pieces
 from vcd.eventlog.archive.shipping import Ship, Shipped, ship
@@ -45,9 +45,9 @@ def shipped(path: Path, archive: Path, epoch: int | None = 1, age: int | None = 
     return told[-1].sequence
 
 
-def listed(archive: Path) -> list[Segment]:
+def listed(archive: Path) -> list[ArchiveSegment]:
     """The segments that are there."""
-    return Listed.of(each.name for each in archive.iterdir()).segments
+    return ListedSegments.of(each.name for each in archive.iterdir()).segments
 
 
 def names(folder: Path) -> set[str]:
@@ -303,7 +303,7 @@ async def test_a_log_that_is_made_meanwhile_stays(
     await write_history(path, 2)
     shipped(path, archive)
 
-    def made_meanwhile(segment: Segment, data: bytes) -> Iterator[Piece]:
+    def made_meanwhile(segment: ArchiveSegment, data: bytes) -> Iterator[Piece]:
         out.write_text("mine")
         return pieces(segment, data)
 
@@ -339,9 +339,9 @@ async def test_segments_of_one_second_are_restored_up_to_a_time_within_it(tmp_pa
 
 
 def test_a_name_has_one_form() -> None:
-    segment = Segment(1, 2, 3, 4, 1_767_600_000, None, bytes(16), bytes(16), True)
-    assert Segment.read(segment.name) == segment
-    assert Segment.read(f"0{segment.name}") is None
+    segment = ArchiveSegment(1, 2, 3, 4, 1_767_600_000, None, bytes(16), bytes(16), True)
+    assert ArchiveSegment.read(segment.name) == segment
+    assert ArchiveSegment.read(f"0{segment.name}") is None
 
 
 async def test_an_archive_that_never_worked_grows_old(tmp_path: Path) -> None:

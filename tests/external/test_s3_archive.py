@@ -19,7 +19,7 @@ from tests.eventlog.samples import SECOND, fold, write_history
 from tests.eventlog.test_copying import content
 from vcd.eventlog import verify
 from vcd.eventlog.archive.checking import check
-from vcd.eventlog.archive.lines import Listed
+from vcd.eventlog.archive.lines import ListedSegments
 from vcd.eventlog.archive.restoring import Restore, restore
 from vcd.eventlog.archive.shipping import Ship, Shipped, ship
 from vcd.eventlog.archive.stores import ArchiveError, store_of
@@ -104,7 +104,7 @@ def test_a_segment_that_is_missing_or_was_exchanged_is_named(bucket: None, tmp_p
     asyncio.run(write_history(path, 6, checkpoints=(2, 4)))
     shipped(path)
     store = store_of(WHERE)
-    first, second, third = Listed.of(store.sizes()).segments
+    first, second, third = ListedSegments.of(store.sizes()).segments
     store.put(second.name, store.get(third.name))
     (problem,) = check(WHERE).problems
     assert second.name in problem

@@ -56,6 +56,7 @@ PLACES = {
         "timetravel/why/counterfactual.py",
         "timetravel/why/evictions.py",
         "timetravel/why/trials.py",
+        "view/questions.py",
     ),
     "usage": ("scheduling/framework/usage_samples.py", "state/snapshot.py"),
 }

@@ -18,12 +18,12 @@ from vcd.timetravel.history import opened
 from vcd.timetravel.logfile import verify
 from vcd.timetravel.remarks import remarks
 from vcd.timetravel.replay import replay
-from vcd.timetravel.shadow.comparison import Difference, NoShadow, compare_shadow
+from vcd.timetravel.shadow.comparison import NoShadow, ShadowDifference, compare_shadow
 
 HIGH, LOW = {"group_spec": {"priorityClassName": "high"}}, {"group_spec": {"priorityClassName": "low"}}
 
 
-def by_pod(path: Path) -> dict[str, Difference]:
+def by_pod(path: Path) -> dict[str, ShadowDifference]:
     """What is told of each pod, by the name of its job."""
     found = {one.pod.removeprefix("default/").removesuffix("-0"): one for one in compare_shadow(path).differences}
     assert len(found) == len(compare_shadow(path).differences)

@@ -15,13 +15,13 @@ from vcd import api
 from vcd.cli.errors import Unusable
 
 if TYPE_CHECKING:  # what talks to an API server takes longer to import than most questions take
-    from vcd.daemon.reader.taking import Taken
+    from vcd.daemon.reader.taking import ReadUpTo
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ChosenCluster:
     """Whose log, as the options say; ``implied`` by the program's name, so that it need not be said. ``namespace`` is
     that of names, where no other is given with them."""
 
@@ -32,7 +32,7 @@ class Cluster:
     namespace: str = ""
     implied: bool = False
 
-    def over(self, other: Cluster) -> Cluster:
+    def over(self, other: ChosenCluster) -> ChosenCluster:
         """These, and what others say where they say nothing."""
         said = {name: value for name, value in vars(self).items() if value}
         return replace(other, **said)
@@ -61,13 +61,13 @@ CLUSTER_OPTIONS: tuple[Decorator, ...] = (
 """What says which cluster."""
 
 
-def implied() -> Cluster:
+def implied() -> ChosenCluster:
     """The cluster that the program's name implies; none of ``vcd`` itself."""
-    found = click.get_current_context().find_object(Cluster)
-    return Cluster() if found is None else found
+    found = click.get_current_context().find_object(ChosenCluster)
+    return ChosenCluster() if found is None else found
 
 
-class Followed(Protocol):
+class FollowedLog(Protocol):
     """A log that may grow, or be in another file from some moment on."""
 
     def reading(self) -> AbstractContextManager[Path]:
@@ -80,7 +80,7 @@ class Followed(Protocol):
 class ClusterLog:
     """The log of a running daemon."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ChosenCluster) -> None:
         self._cluster = cluster
         self.name = self.title = "the cluster's log"
         """What it is called where it is told of, and in a headline; more once it is read."""
@@ -96,7 +96,7 @@ class ClusterLog:
             yield found.path
 
     @contextmanager
-    def following(self) -> Iterator[Followed]:
+    def following(self) -> Iterator[FollowedLog]:
         """The same, followed meanwhile."""
         commands, asked = self._asked()
         with _told(), commands.followed(asked, _say) as found:
@@ -107,9 +107,9 @@ class ClusterLog:
         importlib.import_module("vcd.daemon.logs").configure(verbosity=-1)  # else it is logged on standard output
         commands = importlib.import_module("vcd.daemon.reader.commands")
         one = self._cluster
-        return commands, commands.Asked(one.kubeconfig, one.context, one.scheduler_namespace, one.token_file)
+        return commands, commands.AskedLog(one.kubeconfig, one.context, one.scheduler_namespace, one.token_file)
 
-    def _note(self, taken: Taken, context: Any) -> None:
+    def _note(self, taken: ReadUpTo, context: Any) -> None:
         """Say on standard error whose data answers."""
         self.name = self.title = f"log of {taken.leader} in {context.name or 'this cluster'}"
         self.namespace = self._cluster.namespace or context.namespace or "default"
@@ -148,7 +148,7 @@ class FileLog:
         return api.up_to_date(self._path, _say)
 
     @contextmanager
-    def following(self) -> Iterator[Followed]:
+    def following(self) -> Iterator[FollowedLog]:
         """The same, to be looked at again and again."""
         with self.reading() as path:
             yield _Same(path)

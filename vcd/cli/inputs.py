@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from vcd.api import shallow
 from vcd.cli.errors import Unusable
-from vcd.cli.fromcluster import CLUSTER_OPTIONS, Cluster, ClusterLog, EventLog, FileLog, implied
+from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster, ClusterLog, EventLog, FileLog, implied
 
 Manifest = dict[str, Any]
 
@@ -86,7 +86,7 @@ def _with_log(command: Command, ways: str, options: Iterable[Callable[[Command],
             raise click.UsageError("give FILE and OUT, or OUT alone")
         if paths:
             given["out"], log_file = paths[-1], paths[0] if len(paths) > 1 else None
-        cluster = Cluster(kubeconfig, context, scheduler_namespace, token_file)
+        cluster = ChosenCluster(kubeconfig, context, scheduler_namespace, token_file)
         command(event_log=_chosen(ways, event_log, log_file, cluster, from_cluster=from_cluster), **given)
 
     made: Command = with_log
@@ -100,7 +100,7 @@ def _by_variable() -> bool:
 
 
 def _chosen(
-    ways: str, option: Path | None, file: Path | None, cluster: Cluster, *, from_cluster: bool
+    ways: str, option: Path | None, file: Path | None, cluster: ChosenCluster, *, from_cluster: bool
 ) -> EventLog | None:
     """The one log that is meant; None where none is said and ``ways`` names none to say it. Raises UsageError."""
     given = [path for path in (None if _by_variable() else option, file) if path is not None]

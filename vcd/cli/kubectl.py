@@ -8,13 +8,13 @@ import click
 
 from vcd import __version__
 from vcd.cli import COMMANDS, Commands
-from vcd.cli.fromcluster import CLUSTER_OPTIONS, Cluster
+from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster
 
 ASKING = ("explain", "top", "view", "plan", "whatif", "gate", "sweep", "replay", "bisect", "log", "conf")
 """The commands that ask a cluster."""
 
 
-class Plugin(Commands):
+class KubectlPlugin(Commands):
     """The commands of ``vcd`` that ask a cluster."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -31,13 +31,13 @@ class Plugin(Commands):
             formatter.write_dl([(name, COMMANDS[name]) for name in ASKING])
 
 
-@click.group(cls=Plugin, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=KubectlPlugin, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kubectl vcd")
 @click.option("-n", "--namespace", default="", help="The namespace of names; the context's unless given.")
 @click.pass_context
 def kubectl_vcd(context: click.Context, /, **options: Any) -> None:
     """Ask the vcd that runs in a cluster: as vcd with --from-cluster. An --event-log, or a FILE, goes before that."""
-    context.obj = Cluster(**options, implied=True)
+    context.obj = ChosenCluster(**options, implied=True)
 
 
 for _option in CLUSTER_OPTIONS:

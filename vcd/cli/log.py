@@ -20,7 +20,7 @@ from vcd.api import logfile
 from vcd.cli import Group
 from vcd.cli.documents import DowngradedLog, LogCompaction, LogEvent, LogSession, LogVerification, WrittenLog
 from vcd.cli.errors import says_errors
-from vcd.cli.fromcluster import EventLog, FileLog, Followed
+from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog
 from vcd.cli.inputs import event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import restore
 from vcd.cli.printing import print_json, print_tables, table
@@ -132,7 +132,7 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
                 click.echo("  ".join(str(line[name]) for name in _COLUMNS[LogEvent]))
 
 
-def _followed(followed: Followed, count: int) -> Iterator[dict[str, Any]]:
+def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
     """The last events and what comes after them, of whichever file has the log; without end."""
     while True:
         with followed.reading() as path:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import says_errors
-from vcd.cli.fromcluster import EventLog, Followed
+from vcd.cli.fromcluster import EventLog, FollowedLog
 from vcd.cli.inputs import event_log_argument
 from vcd.cli.printing import console, filled, print_json, print_tables
 
@@ -57,7 +57,7 @@ def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
         live(console(), lambda: frame(event_log.title, next(found), time.time_ns()), lambda: time.sleep(interval))
 
 
-def _glances(followed: Followed) -> Iterator[api.Glance]:
+def _glances(followed: FollowedLog) -> Iterator[api.Glance]:
     """A log as it is each time that it is looked at, whichever file has it then; without end."""
     while True:
         with followed.reading() as path, api.opened(path) as history:

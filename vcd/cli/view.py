@@ -11,7 +11,7 @@ import click
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
-from vcd.cli.fromcluster import EventLog, Followed
+from vcd.cli.fromcluster import EventLog, FollowedLog
 from vcd.cli.inputs import event_log_argument
 from vcd.daemon.options import OptionError, split_address
 from vcd.view.server import View, ViewError
@@ -61,7 +61,7 @@ def view(event_log: EventLog, where: tuple[str, int]) -> None:
             raise Unusable(str(error)) from None
 
 
-async def _serve(followed: Followed, host: str, port: int) -> None:
+async def _serve(followed: FollowedLog, host: str, port: int) -> None:
     """Serve the page until a signal, of whichever file has the log."""
     stop, served = asyncio.Event(), 0
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -75,7 +75,7 @@ async def _serve(followed: Followed, host: str, port: int) -> None:
                 await _until_other(followed, path, stop)
 
 
-async def _until_other(followed: Followed, path: Path, stop: asyncio.Event) -> None:
+async def _until_other(followed: FollowedLog, path: Path, stop: asyncio.Event) -> None:
     while not stop.is_set() and not followed.is_other(path):
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK):

@@ -40,7 +40,7 @@ Report = Callable[[str, str, str], None]
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignBindSeen:
     """A pod that somebody else bound, where, and when that was seen (monotonic seconds)."""
 
     key: str
@@ -77,10 +77,10 @@ class Interlock:
         """Pods of ours that were seen without a node, and their UIDs."""
         for key in self.state.tasks.row_of:
             self._look(key)
-        self._seen: deque[Foreign] = deque()
+        self._seen: deque[ForeignBindSeen] = deque()
         """Foreign binds of the last quiet period."""
-        self._new: deque[Foreign] = deque()
-        self._doubtful: deque[Foreign] = deque()
+        self._new: deque[ForeignBindSeen] = deque()
+        self._doubtful: deque[ForeignBindSeen] = deque()
         """Seen while nobody held the Lease; they may be of one who took it since."""
         self._gave_way_at, self._heard = -math.inf, ""
         self._stepped_down = False
@@ -120,7 +120,7 @@ class Interlock:
         if (uid, node) in self._ours.pop(key, ()):
             return
         now = self.clock.monotonic()
-        found = Foreign(key, uid, node, now)
+        found = ForeignBindSeen(key, uid, node, now)
         if self.leads():
             self._new.append(found)
         elif self._is_free_since(now):
@@ -190,7 +190,7 @@ class Interlock:
             if self._is_free_since(found.at):
                 self._new.append(found)
 
-    async def _tell(self, found: Foreign) -> None:
+    async def _tell(self, found: ForeignBindSeen) -> None:
         self._seen.append(found)
         self.metrics.series.add("vcd_foreign_binds_total")
         _log.warning("somebody else bound a pod of ours", pod=found.key, node=found.node)

@@ -25,7 +25,7 @@ class WorkloadGone(Exception):
     """The workload that an owner reference names is not there any more."""
 
 
-class Workload(msgspec.Struct, frozen=True):
+class OwnerManifest(msgspec.Struct, frozen=True):
     """Annotations and labels of workloads, those of the first owner first; how many pods it asks for, where it says."""
 
     annotations: dict[str, str] = {}
@@ -58,7 +58,7 @@ class Workloads:
         self._client = client
         self._fence = fence
 
-    async def above(self, pod: Pod) -> Workload:
+    async def above(self, pod: Pod) -> OwnerManifest:
         """What the owners of a pod say together. Raises KubeError, WorkloadGone."""
         annotations: dict[str, str] = {}
         labels: dict[str, str] = {}
@@ -67,9 +67,9 @@ class Workloads:
             if shown is not None:
                 annotations = {**shown.metadata.annotations, **annotations}
                 labels = {**shown.metadata.labels, **labels}
-        return Workload(annotations, labels)
+        return OwnerManifest(annotations, labels)
 
-    async def of_group(self, group: PodGroup, kinds: Collection[str]) -> Workload | None:
+    async def of_group(self, group: PodGroup, kinds: Collection[str]) -> OwnerManifest | None:
         """The controller of a group; None where it is gone, or of another kind. Raises KubeError."""
         meta = group.metadata
         owner = next((owner for owner in meta.owner_references if owner.controller and owner.kind in kinds), None)
@@ -79,7 +79,7 @@ class Workloads:
             return None
         if shown is None:
             return None
-        return Workload(shown.metadata.annotations, shown.metadata.labels, shown.spec.replicas)
+        return OwnerManifest(shown.metadata.annotations, shown.metadata.labels, shown.spec.replicas)
 
     async def _get(self, namespace: str, owner: OwnerReference) -> _Shown | None:
         """An owner; None where it is of a kind that nothing is taken from. Raises KubeError, WorkloadGone."""
@@ -103,7 +103,7 @@ def group_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{group_name({'metadata': msgspec.to_builtins(pod.metadata)})}"
 
 
-def group_for(pod: Pod, workload: Workload, queue: str) -> Manifest:
+def group_for(pod: Pod, workload: OwnerManifest, queue: str) -> Manifest:
     """That group, as a manifest; in a queue where the pod names none."""
     made = group_of_pod(msgspec.to_builtins(pod), workload.annotations, workload.labels)
     for owner in made["metadata"]["ownerReferences"]:

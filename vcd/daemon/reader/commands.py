@@ -11,12 +11,12 @@ from pathlib import Path
 
 from vcd.daemon.kubeconfig import Way, way_of
 from vcd.daemon.reader.cache import Cache
-from vcd.daemon.reader.taking import Say, Taken, Taker
+from vcd.daemon.reader.taking import Say, ReadUpTo, Taker
 from vcd.kube.connection import Context
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedLog:
     """Whose log: the kubeconfig and its context, NAMESPACE or NAMESPACE/NAME of the Lease (empty: it is looked for),
     and a file with the token to show, where none is to be made."""
 
@@ -32,32 +32,32 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundLog:
     """A log's file, what there is of it, and the context that it was read in (nameless: a pod's service account)."""
 
     path: Path
-    taken: Taken
+    taken: ReadUpTo
     context: Context
 
 
 @contextmanager
-def taken_over(asked: Asked, say: Say) -> Iterator[Found]:
+def taken_over(asked: AskedLog, say: Say) -> Iterator[FoundLog]:
     """The log as it is now, in a file that nobody takes away while the context lasts. Raises ClusterError, LogError."""
 
-    async def take() -> tuple[Cache, Taken, Context]:
+    async def take() -> tuple[Cache, ReadUpTo, Context]:
         way, taker = await asked.taker(say)
         taken = await taker.once()
         return taker.cache, taken, way.context
 
     cache, taken, context = asyncio.run(take())
     with cache.reading() as path:
-        yield Found(path, taken, context)
+        yield FoundLog(path, taken, context)
 
 
 class Followed:
     """A log that is followed: its file as it is at the moment, and what there was of it when that began."""
 
-    def __init__(self, cache: Cache, taken: Taken, context: Context) -> None:
+    def __init__(self, cache: Cache, taken: ReadUpTo, context: Context) -> None:
         self._cache = cache
         self.taken = taken
         self.context = context
@@ -72,7 +72,7 @@ class Followed:
 
 
 @contextmanager
-def followed(asked: Asked, say: Say) -> Iterator[Followed]:
+def followed(asked: AskedLog, say: Say) -> Iterator[Followed]:
     """The log, followed by a thread while the context lasts. Raises ClusterError, LogError."""
     thread = _Thread(asked, say)
     thread.start()
@@ -85,7 +85,7 @@ def followed(asked: Asked, say: Say) -> Iterator[Followed]:
 class _Thread(threading.Thread):
     """Follows a log on an event loop of its own."""
 
-    def __init__(self, asked: Asked, say: Say) -> None:
+    def __init__(self, asked: AskedLog, say: Say) -> None:
         super().__init__(name="reader", daemon=True)
         self._asked = asked
         self._say = say
@@ -113,7 +113,7 @@ class _Thread(threading.Thread):
     async def _follow(self) -> None:
         way, taker = await self._asked.taker(self._say)
 
-        def ready(taken: Taken) -> None:
+        def ready(taken: ReadUpTo) -> None:
             self._followed = Followed(taker.cache, taken, way.context)
             self._answered.set()
 

@@ -43,7 +43,7 @@ _PASSES = (NobodyLeads, KubeError, LogError, aiohttp.ClientError, OSError, Timeo
 Say = Callable[[str], None]
 
 
-class Taken(msgspec.Struct, frozen=True):
+class ReadUpTo(msgspec.Struct, frozen=True):
     """What there is of a log: whose it was, its last session (0: none) and that one's time (ns), how many events were
     taken over for this question, and since how many seconds it was not compared with the leader's (0: it just was)."""
 
@@ -74,12 +74,12 @@ class Taker:
         assert self._cache is not None
         return self._cache
 
-    async def once(self) -> Taken:
+    async def once(self) -> ReadUpTo:
         """Take over all that the leader has, or wait while another process does. Raises ClusterError, LogError."""
         await first_of(self._work(), self._ready.wait())
         return self._taken()
 
-    async def forever(self, ready: Callable[[Taken], None]) -> None:
+    async def forever(self, ready: Callable[[ReadUpTo], None]) -> None:
         """Take over all that comes, until cancelled; ``ready`` is told once all is here that there was at first.
 
         Raises ClusterError and LogError, before ``ready`` was told; afterwards all is tried again.
@@ -92,14 +92,14 @@ class Taker:
 
         await first_of(self._work(), tell())
 
-    def _taken(self) -> Taken:
+    def _taken(self) -> ReadUpTo:
         state = self.cache.state
         assert state is not None
         with self.cache.reading() as path, LogReader(path) as reader:
             last = next(iter(reader.sessions(max(1, reader.last_session()))), None)
         age = time.time() - state.complete_at
         session, at = (0, 0) if last is None else (last.number, last.time)
-        return Taken(state.leader, session, at, self._events, age if age > FRESH else 0.0)
+        return ReadUpTo(state.leader, session, at, self._events, age if age > FRESH else 0.0)
 
     # --- among processes --------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vcd.eventlog.archive.lines import Listed
-from vcd.eventlog.archive.names import Segment
+from vcd.eventlog.archive.lines import ListedSegments
+from vcd.eventlog.archive.names import ArchiveSegment
 from vcd.eventlog.archive.restoring import Empty
 from vcd.eventlog.archive.segments import Damaged, pieces
 from vcd.eventlog.archive.stores import store_of
@@ -14,7 +14,7 @@ def check(where: str) -> Verified:
     """Read every segment of an archive. Problems are segments that were changed or exchanged, and gaps; what no log can
     be restored of besides is told as not covered. Raises ArchiveError."""
     store = store_of(where)
-    listed = Listed.of(store.sizes())
+    listed = ListedSegments.of(store.sizes())
     if not listed.segments:
         raise Empty(where)
     problems = list[str]()
@@ -29,5 +29,5 @@ def check(where: str) -> Verified:
     return Verified([*problems, *listed.gaps()], _told(beside), Head(newest.last, newest.link))
 
 
-def _told(beside: list[Segment]) -> list[str]:
+def _told(beside: list[ArchiveSegment]) -> list[str]:
     return [f"{one} are not part of the newest log; `vcd log restore --epoch {one.epoch}`" for one in beside]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
-from vcd.eventlog.archive.names import Segment
+from vcd.eventlog.archive.names import ArchiveSegment
 from vcd.eventlog.archive.stores import ArchiveError
 
 SECOND = 1_000_000_000
@@ -16,18 +16,18 @@ SECOND = 1_000_000_000
 class Line(msgspec.Struct, frozen=True):
     """Segments that follow each other, the first of which a log can begin with; and what is missing, in sentences."""
 
-    segments: list[Segment]
+    segments: list[ArchiveSegment]
     gaps: list[str]
 
 
-class Listed:
+class ListedSegments:
     """The segments that are in an archive."""
 
-    def __init__(self, segments: Iterable[Segment]) -> None:
+    def __init__(self, segments: Iterable[ArchiveSegment]) -> None:
         self.segments = sorted(segments, key=lambda one: one.last)
-        self._before: dict[Segment, Segment | None] = {}
-        begins: dict[Segment, int] = {}
-        ends: dict[tuple[int, bytes | None], list[Segment]] = {}
+        self._before: dict[ArchiveSegment, ArchiveSegment | None] = {}
+        begins: dict[ArchiveSegment, int] = {}
+        ends: dict[tuple[int, bytes | None], list[ArchiveSegment]] = {}
         for one in self.segments:
             known = ends.get((one.after, one.before), ())
             before = min(known, key=lambda each: (begins[each], each), default=None)
@@ -36,15 +36,15 @@ class Listed:
             ends.setdefault((one.last, one.link), []).append(one)
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Listed:
+    def of(cls, names: Iterable[str]) -> ListedSegments:
         """Those among the names of an archive."""
-        return cls(one for name in names if (one := Segment.read(name)) is not None)
+        return cls(one for name in names if (one := ArchiveSegment.read(name)) is not None)
 
-    def without(self, segment: Segment) -> Listed:
+    def without(self, segment: ArchiveSegment) -> ListedSegments:
         """All but one."""
-        return Listed(one for one in self.segments if one != segment)
+        return ListedSegments(one for one in self.segments if one != segment)
 
-    def to(self, end: Segment) -> list[Segment]:
+    def to(self, end: ArchiveSegment) -> list[ArchiveSegment]:
         """The segments that lead to one, and it, as far back as they go."""
         found, one = [end], self._before[end]
         while one is not None:
@@ -80,14 +80,14 @@ class Listed:
             gaps.append(f"{end}: there, but no state that leads to it")
         raise ArchiveError("; ".join(["nothing in it can be restored", *gaps[:3]]))
 
-    def _begins_before(self, one: Segment, moment: int) -> bool:
+    def _begins_before(self, one: ArchiveSegment, moment: int) -> bool:
         """Whether a segment has events of before a time, as far as names tell."""
         before = self._before[one]
         if before is None:
             return (one.time if one.after else 0) * SECOND <= moment
         return (before.time - 1) * SECOND <= moment  # names round times up
 
-    def _gap_before(self, one: Segment) -> str | None:
+    def _gap_before(self, one: ArchiveSegment) -> str | None:
         """What is missing before a segment that follows none; None where that is the beginning of all."""
         if one.after == 0:
             return None
@@ -98,7 +98,7 @@ class Listed:
             return f"events {max(older) + 1} to {one.after} are missing"
         return None if one.is_base else f"the events before {one.after + 1} are missing"
 
-    def expired(self, sizes: Mapping[str, int], age: int | None, size: int | None) -> list[Segment]:
+    def expired(self, sizes: Mapping[str, int], age: int | None, size: int | None) -> list[ArchiveSegment]:
         """What may go: segments of more than ``age`` (ns) before the newest, or beyond ``size`` bytes; oldest first.
 
         Of what leads to the newest end always so many that what stays begins with a state, and the last state stays.
@@ -108,7 +108,7 @@ class Listed:
         main = self.to(max(self.segments, key=lambda one: one.rank))
         steps = self._steps(main)
         newest = max(one.time for one in self.segments)
-        total, gone = sum(sizes[one.name] for one in self.segments), list[Segment]()
+        total, gone = sum(sizes[one.name] for one in self.segments), list[ArchiveSegment]()
         for step in steps:
             is_old = age is not None and max(one.time for one in step) * SECOND < newest * SECOND - age
             if not is_old and (size is None or total <= size):
@@ -117,7 +117,7 @@ class Listed:
             total -= sum(sizes[one.name] for one in step)
         return gone
 
-    def _steps(self, main: Sequence[Segment]) -> list[list[Segment]]:
+    def _steps(self, main: Sequence[ArchiveSegment]) -> list[list[ArchiveSegment]]:
         """Segments that go together, the oldest first: those of the main line up to a state, and each beside it."""
         states = [place for place, one in enumerate(main) if one.is_base] or [0]
         starts = [0, *(place for place in states if place)]

@@ -16,7 +16,7 @@ _NAME = re.compile(
 )
 
 
-class Segment(msgspec.Struct, frozen=True, order=True):
+class ArchiveSegment(msgspec.Struct, frozen=True, order=True):
     """The events after one and up to another. It follows a segment that ends with the same event and link.
 
     ``before`` is the link of event ``after`` (None: the log begins here, or had no chain there), ``epoch`` that of the

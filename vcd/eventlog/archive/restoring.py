@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from vcd.eventlog.archive.lines import SECOND, Line, Listed
-from vcd.eventlog.archive.names import Segment
+from vcd.eventlog.archive.lines import SECOND, Line, ListedSegments
+from vcd.eventlog.archive.names import ArchiveSegment
 from vcd.eventlog.archive.segments import Damaged, pieces
-from vcd.eventlog.archive.stores import ArchiveError, Store, store_of
+from vcd.eventlog.archive.stores import ArchiveError, ArchiveStore, store_of
 from vcd.eventlog.copying import Begin, Events, Kept, Piece, write_copy
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
@@ -56,7 +56,7 @@ class Empty(ArchiveError):
 
 def ends_at(where: str) -> int:
     """The time (ns) of an archive's newest event, rounded up to a second. Raises ArchiveError."""
-    listed = Listed.of(store_of(where).sizes())
+    listed = ListedSegments.of(store_of(where).sizes())
     if not listed.segments:
         raise Empty(where)
     return max(one.time for one in listed.segments) * SECOND
@@ -66,7 +66,7 @@ async def restore(job: Restore) -> Restored:
     """Do it. Raises ArchiveError and LogError, and leaves no file then."""
     out, store = Path(job.out), store_of(job.where)
     await asyncio.to_thread(_check_new, out)
-    listed = Listed.of(await asyncio.to_thread(store.sizes))
+    listed = ListedSegments.of(await asyncio.to_thread(store.sizes))
     if not listed.segments:
         raise Empty(job.where)
     damages: list[str] = []
@@ -91,14 +91,14 @@ def _is_there(out: Path) -> LogError:
     return LogError(f"event log {out}: it exists already; name a new file")
 
 
-def _line(job: Restore, listed: Listed, damages: list[str]) -> Line:
+def _line(job: Restore, listed: ListedSegments, damages: list[str]) -> Line:
     try:
         return listed.line(at=job.at, epoch=job.epoch, age=job.age)
     except ArchiveError as error:
         raise ArchiveError(f"archive {job.where}: {'; '.join([str(error), *damages])}") from error
 
 
-async def _restored(store: Store, line: Line, job: Restore, damages: list[str]) -> Restored:
+async def _restored(store: ArchiveStore, line: Line, job: Restore, damages: list[str]) -> Restored:
     out = Path(job.out)
     partial = out.with_name(f"{out.name}.partial")
     _remove(partial)
@@ -142,7 +142,7 @@ def _remove(partial: Path) -> None:
             partial.with_name(partial.name + suffix).unlink(missing_ok=True)
 
 
-async def _pieces(store: Store, segments: list[Segment]) -> AsyncIterator[Piece]:
+async def _pieces(store: ArchiveStore, segments: list[ArchiveSegment]) -> AsyncIterator[Piece]:
     """What is written of segments that follow each other: the first with what a log begins with."""
     for place, segment in enumerate(segments):
         data = await asyncio.to_thread(store.get, segment.name)

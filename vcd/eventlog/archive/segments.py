@@ -14,7 +14,7 @@ import msgspec
 import zstandard
 
 from vcd.eventlog import chain
-from vcd.eventlog.archive.names import Segment
+from vcd.eventlog.archive.names import ArchiveSegment
 from vcd.eventlog.archive.stores import ArchiveError
 from vcd.eventlog.chain import Chain
 from vcd.eventlog.copying import Begin, Events, Kept, Piece, Position
@@ -51,7 +51,7 @@ _decoder: msgspec.msgpack.Decoder[Header | Begin | Events | Kept | End] = msgspe
 )
 
 
-class Writer:
+class SegmentWriter:
     """A segment that grows, in memory."""
 
     def __init__(self, header: Header, session: int) -> None:
@@ -85,14 +85,14 @@ class Writer:
             self.session = max([self.session, *_sessions(piece)])
         self._say(piece)
 
-    def done(self) -> tuple[Segment, bytes]:
+    def done(self) -> tuple[ArchiveSegment, bytes]:
         """What its name says, and its bytes. Its last event has a link."""
         assert self.end is not None
         self._say(End(self.end))
         self._stream.flush(zstandard.FLUSH_FRAME)
         data, header = self._buffer.getvalue(), self._header
         seconds = -(-self._time // 1_000_000_000)
-        segment = Segment(
+        segment = ArchiveSegment(
             header.after, self.end.sequence, header.epoch, self.session, seconds, header.before, self.end.link,
             _digest(data), self._base is not None or header.after == 0,
         )  # fmt: skip
@@ -106,12 +106,12 @@ class Writer:
 class Damaged(ArchiveError):
     """A segment is not what was shipped; the message names it."""
 
-    def __init__(self, segment: Segment, why: str) -> None:
+    def __init__(self, segment: ArchiveSegment, why: str) -> None:
         super().__init__(f"{segment} cannot be used: {why} (segment {segment.name})")
         self.segment = segment
 
 
-def pieces(segment: Segment, data: bytes) -> Iterator[Piece]:
+def pieces(segment: ArchiveSegment, data: bytes) -> Iterator[Piece]:
     """The pieces of a segment, each event and each state held against the chain; up to the first that is not as it was
     logged. Raises Damaged, and LogError for a newer vcd's."""
     try:
@@ -122,7 +122,7 @@ def pieces(segment: Segment, data: bytes) -> Iterator[Piece]:
         raise Damaged(segment, str(error)) from error
 
 
-def _linked(segment: Segment, told: Iterator[Piece]) -> Iterator[Piece]:
+def _linked(segment: ArchiveSegment, told: Iterator[Piece]) -> Iterator[Piece]:
     """A segment's pieces as far as its events follow each other, from the link before it to that of its last event."""
     links, at, states = Chain(segment.before), segment.after, dict[int, bytes]()
     for piece in told:
@@ -142,7 +142,7 @@ def _linked(segment: Segment, told: Iterator[Piece]) -> Iterator[Piece]:
         raise ValueError(f"it ends with event {at}, or with another link")
 
 
-def _told(segment: Segment, messages: Iterator[Header | Piece | End]) -> Iterator[Piece]:
+def _told(segment: ArchiveSegment, messages: Iterator[Header | Piece | End]) -> Iterator[Piece]:
     header, end = next(messages, None), None
     if not isinstance(header, Header):
         raise ValueError("it has no header")

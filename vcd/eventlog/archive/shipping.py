@@ -7,9 +7,9 @@ from itertools import chain, pairwise
 
 import msgspec
 
-from vcd.eventlog.archive.lines import Listed
-from vcd.eventlog.archive.names import Segment
-from vcd.eventlog.archive.segments import FORMAT, Header, Writer
+from vcd.eventlog.archive.lines import ListedSegments
+from vcd.eventlog.archive.names import ArchiveSegment
+from vcd.eventlog.archive.segments import FORMAT, Header, SegmentWriter
 from vcd.eventlog.archive.stores import ArchiveError, store_of
 from vcd.eventlog.copying import LogSource, Piece
 from vcd.model.version import __version__
@@ -42,7 +42,7 @@ def ship(job: Ship, say: Callable[[Shipped], None]) -> None:
     """Do it; ``say`` is told of each step. Raises ArchiveError, and LogError for what the log does not hold."""
     store = store_of(job.where)
     sizes = store.sizes()
-    listed = Listed.of(sizes)
+    listed = ListedSegments.of(sizes)
     with LogSource(job.path) as source:
         at = source.shared(one.end for one in listed.segments)
         last = next((one for one in listed.segments if one.last == at and source.has(one.end)), None)
@@ -50,17 +50,17 @@ def ship(job: Ship, say: Callable[[Shipped], None]) -> None:
         if job.epoch is None:
             return
         _check_leads(job, listed, source)
-        made = list[Segment]()
+        made = list[ArchiveSegment]()
         for segment, data in _made(source, last, job.identity, job.epoch):
             store.put(segment.name, data)
             sizes[segment.name] = len(data)
             made.append(segment)
             say(Shipped(segment.last, segment.time, len(data)))
-    for segment in Listed([*listed.segments, *made]).expired(sizes, job.keep_age, job.keep_size):
+    for segment in ListedSegments([*listed.segments, *made]).expired(sizes, job.keep_age, job.keep_size):
         store.delete(segment.name)
 
 
-def _check_leads(job: Ship, listed: Listed, source: LogSource) -> None:
+def _check_leads(job: Ship, listed: ListedSegments, source: LogSource) -> None:
     """Raises ArchiveError where a later leader shipped what this log has not."""
     newest = max(listed.segments, key=lambda one: one.rank, default=None)
     if newest is not None and job.epoch is not None and newest.epoch > job.epoch and not source.has(newest.end):
@@ -71,7 +71,9 @@ def _check_leads(job: Ship, listed: Listed, source: LogSource) -> None:
         )
 
 
-def _made(source: LogSource, last: Segment | None, identity: str, epoch: int) -> Iterator[tuple[Segment, bytes]]:
+def _made(
+    source: LogSource, last: ArchiveSegment | None, identity: str, epoch: int
+) -> Iterator[tuple[ArchiveSegment, bytes]]:
     """The segments of what follows the last one (None: of all), each with its bytes; one begins with each state."""
     head, begin = source.head(), source.oldest() if last is None else last.last
     if head is None:
@@ -90,15 +92,15 @@ def _made(source: LogSource, last: Segment | None, identity: str, epoch: int) ->
             yield writer.done()
 
 
-def _written(header: Header, pieces: Iterator[Piece], session: int) -> Iterator[Writer]:
+def _written(header: Header, pieces: Iterator[Piece], session: int) -> Iterator[SegmentWriter]:
     """Segments of the pieces of a log, each begun when the one before is as large as it may be."""
-    writer = Writer(header, session)
+    writer = SegmentWriter(header, session)
     for piece in pieces:
         if len(writer) >= SIZE and writer.end is not None:
             yield writer
             after = writer.end
             header = msgspec.structs.replace(header, after=after.sequence, before=after.link)
-            writer = Writer(header, writer.session)
+            writer = SegmentWriter(header, writer.session)
         writer.add(piece)
     if writer.end is not None:
         yield writer

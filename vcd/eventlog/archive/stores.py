@@ -29,7 +29,7 @@ class ArchiveError(LogError):
     """An archive cannot be used; the message says which, and what is wrong with it."""
 
 
-class Store(Protocol):
+class ArchiveStore(Protocol):
     """Named bytes. Every method raises ArchiveError."""
 
     def sizes(self) -> dict[str, int]:
@@ -59,7 +59,7 @@ def check_place(where: str) -> None:
         raise ArchiveError(f"archive {where}: it is no directory, and no s3://BUCKET/PREFIX")
 
 
-def store_of(where: str) -> Store:
+def store_of(where: str) -> ArchiveStore:
     """The store that a text names: a directory, or ``s3://BUCKET/PREFIX``. Raises ArchiveError."""
     check_place(where)
     return _Bucket(where) if where.startswith("s3://") else _Directory(Path(where))

@@ -35,7 +35,7 @@ class NoShadow(ValueError):
     """The log is not a shadow's."""
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ShadowDifference(msgspec.Struct, frozen=True):
     """One pod. ``node`` and ``at`` are where and when vcd would have started it (empty: not at all), by ``session``; of
     a pod that was kept back that is the last session before it was bound. ``bound_to`` and ``bound_at`` are what the
     log shows (empty: not bound). ``seconds`` from the node that vcd gave it to its bind, or its end, or the log's; None
@@ -109,7 +109,7 @@ class ShadowComparison(msgspec.Struct, frozen=True):
     queues: list[QueueComparison]
     admissions: Admissions
     evictions: list[ShadowEviction]
-    differences: list[Difference]
+    differences: list[ShadowDifference]
 
 
 def compare_shadow(path: str | Path) -> ShadowComparison:
@@ -137,7 +137,7 @@ def compare_shadow(path: str | Path) -> ShadowComparison:
     )
 
 
-def _difference(fold: ShadowFold, track: Track) -> Difference | None:
+def _difference(fold: ShadowFold, track: Track) -> ShadowDifference | None:
     """What became of a pod; None for one that nobody placed."""
     if track.given is None and not track.bound_to:
         return None
@@ -146,19 +146,19 @@ def _difference(fold: ShadowFold, track: Track) -> Difference | None:
     if track.given is None:
         session, cause, why = fold.kept_back(track)
         kind: Kind = "kept-back" if why else "undecided"
-        return Difference(track.key, queue, kind, "", "", session, *shown, None, cause, why, 0, not track.late)
+        return ShadowDifference(track.key, queue, kind, "", "", session, *shown, None, cause, why, 0, not track.late)
     session, now, node = track.given
     kind = "only-vcd" if not track.bound_to else "same-node" if node == track.bound_to else "other-node"
     seconds = ((track.bound_at or track.gone_at or fold.time) - now) / _SECOND
     given = (node, moment(now), session)
-    return Difference(track.key, queue, kind, *given, *shown, seconds, "", "", track.withdrawn, not track.late)
+    return ShadowDifference(track.key, queue, kind, *given, *shown, seconds, "", "", track.withdrawn, not track.late)
 
 
-def _counts(found: list[Difference]) -> dict[str, int]:
+def _counts(found: list[ShadowDifference]) -> dict[str, int]:
     return {kind: sum(one.kind == kind for one in found) for kind in SHADOW_KINDS}
 
 
-def _of_queue(queue: str, found: list[Difference]) -> QueueComparison:
+def _of_queue(queue: str, found: list[ShadowDifference]) -> QueueComparison:
     own = [one for one in found if one.queue == queue]
     leads = [one.seconds for one in own if one.timed and one.bound_to and one.seconds is not None]
     most = max(leads, default=None)

@@ -21,7 +21,7 @@ _ROOM = "leaving"
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ShadowedGroup:
     """A group: its queue; since which event it waits for what, by what sessions said; whether it was seen while it was
     not admitted, when it was admitted, and when a session admitted it first (ns; 0: not)."""
 
@@ -42,7 +42,7 @@ class Track:
 
     key: str
     uid: str
-    group: Group | None
+    group: ShadowedGroup | None
     created: int
     late: bool
     given: tuple[int, int, str] | None = None
@@ -62,7 +62,7 @@ class ShadowFold:
         self.begin = self.time = 0
         """Of the first event and the last (ns)."""
         self.tracks: list[Track] = []
-        self.groups: list[Group] = []
+        self.groups: list[ShadowedGroup] = []
         self.evictions: dict[str, tuple[int, str, ev.Operation]] = {}
         """The first session that would have evicted a pod, the action and the operation, by UID."""
         self.gone: dict[str, int] = {}
@@ -74,7 +74,7 @@ class ShadowFold:
         self._there: dict[str, Track] = {}
         self._open: dict[str, Track] = {}
         """Those that were given a node and are not bound, by UID."""
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, ShadowedGroup] = {}
         self._victims: dict[str, str] = {}
         for key, record in state.groups.items():
             self._see_group(key, record.group)
@@ -108,11 +108,11 @@ class ShadowFold:
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
-    def _group(self, key: str, uid: str = "") -> Group:
+    def _group(self, key: str, uid: str = "") -> ShadowedGroup:
         """The group of a key, which is another one where it is shown with another UID."""
         known = self._groups.get(key)
         if known is None or (uid and known.uid not in ("", uid)):
-            known = self._groups[key] = Group()
+            known = self._groups[key] = ShadowedGroup()
             self.groups.append(known)
         known.uid = uid or known.uid
         return known
