@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vcd.daemon.kubeconfig import Way, way_of
 from vcd.daemon.reader.cache import Cache
-from vcd.daemon.reader.taking import Say, ReadUpTo, Taker
+from vcd.daemon.reader.taking import ReadUpTo, Say, Taker
 from vcd.kube.connection import Context
 
 
