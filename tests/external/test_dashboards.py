@@ -155,7 +155,9 @@ async def night(folder: Path) -> AsyncIterator[tuple[Prometheus, float]]:
     began = time.time()
     async with Cluster(folder) as cluster:
         prepare(cluster)
-        daemon = await cluster.started("a", f"--scheduler-conf={conf}", E2E_HOUSEKEEPING="1")
+        (folder / "archive").mkdir()
+        given = f"--scheduler-conf={conf}", f"--archive={folder / 'archive'}", "--archive-every=1s"
+        daemon = await cluster.started("a", *given, E2E_HOUSEKEEPING="1")
         async with scraping(daemon, folder, rule_files=[str(path) for path in hurried_rules(folder)]) as prometheus:
             await use_cards(cluster)
             await evict(cluster)
