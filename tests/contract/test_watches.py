@@ -160,6 +160,8 @@ async def test_initial_events_come_before_a_bookmark_or_are_refused(server: Serv
 
 
 async def test_a_watch_without_version_begins_with_what_there_is(server: Server) -> None:
+    if server.store is None:
+        pytest.skip("beside etcd 3.4 an API server's cache may stay behind; vcd asks for no such watch")
     for name in "ab":
         await server.pod(name)
     events: list[Obj | None] = [None]

@@ -97,9 +97,11 @@ async def test_who_follows_has_the_leaders_sessions_and_asks_nothing_of_the_api_
         await cluster.until_agreed(leader, follower)
         assert sessions(follower) == sessions(leader) != []
         assert {made.call.resource for made in cluster.calls(follower)} == {LEASES}
-        await until(lambda: explain(leader.log, "job", "gang").now.endswith("16 bound"), what="all is told")
-        await cluster.until_agreed(leader, follower)
-        assert explain(follower.log, "job", "gang") == explain(leader.log, "job", "gang")
+        await until(lambda: explain(leader.log, "job", "gang").now.endswith("16 Running"), what="all is told")
+        await until(
+            lambda: explain(follower.log, "job", "gang") == explain(leader.log, "job", "gang"),
+            what="both tell the same",
+        )
 
 
 async def test_a_killed_leader_takes_no_session_with_it(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,16 @@ from vcd.scheduling.framework import registry
 HOUSE = Path(__file__).parents[2] / "vcd"
 
 
+@cache
+def written() -> str:
+    """The source of the house."""
+    return "\n".join(path.read_text() for path in sorted(HOUSE.rglob("*.py")))
+
+
 def declared() -> list[ReasonCode]:
-    """The codes of the house."""
+    """The codes of the house; plugins that other tests brought along may have declared some of theirs."""
     dict(registry.plugins()), dict(registry.actions())
-    return [code for code in CODES.values() if not code.name.startswith("test ")]
+    return [code for code in CODES.values() if f'"{code.name}"' in written()]
 
 
 def test_every_code_is_named_as_its_kind_is_written() -> None:
@@ -86,8 +93,8 @@ def test_a_sentence_is_said_of_each_resource() -> None:
 
 def test_what_the_words_do_not_hold_is_told_beside_them() -> None:
     counts = [("have", "", 2), ("min", "", 4)]
-    reason = CODES["gang-short"]({"policy": "p"}, counts) if registry.plugins() else None
-    assert reason is not None
+    short = next(code for code in declared() if code.name == "gang-short")
+    reason = short({"policy": "p"}, counts)
     assert (reason.words, reason.detail) == ("fewer tasks than the minimum", {"policy": "p", "have": "2", "min": "4"})
 
 

@@ -86,7 +86,7 @@ def test_a_newer_file_and_one_that_is_no_log_are_refused(older: Path, tmp_path: 
         connection.execute("PRAGMA user_version = 1000")
     (tmp_path / "text").write_text("hello " * 1000)
     for path, message in (
-        (older, "use a newer vcd"),
+        (older, "a newer vcd wrote it"),
         (tmp_path / "text", "not a vcd log"),
         (tmp_path / "x", "no such"),
     ):
