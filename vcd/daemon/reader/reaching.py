@@ -17,15 +17,13 @@ import aiohttp
 from vcd.daemon.kubeconfig import ClusterError
 from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
 from vcd.daemon.replicas import wire
+from vcd.daemon.replicas.following import CLOSING
 from vcd.daemon.replicas.serving import SILENCE
 from vcd.kube.client import ApiError, KubeClient
 from vcd.kube.portforward import forwarded
 
 if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
-
-_CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)
-"""Seconds that the other side has to say that a connection ends."""
 
 
 @asynccontextmanager
@@ -56,7 +54,7 @@ async def _shaken_hands(session: aiohttp.ClientSession, lease: Lease, token: str
     try:
         async with asyncio.timeout(SILENCE):
             return await session.ws_connect(
-                lease.address.url, headers=headers, max_msg_size=wire.LARGEST, heartbeat=SILENCE, timeout=_CLOSING
+                lease.address.url, headers=headers, max_msg_size=wire.LARGEST, heartbeat=SILENCE, timeout=CLOSING
             )
     except aiohttp.WSServerHandshakeError as error:
         if error.status == 401:

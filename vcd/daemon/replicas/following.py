@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
-from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
+from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
 
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import ended
@@ -17,6 +17,9 @@ from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
 
 _log = structlog.get_logger(__name__)
+
+CLOSING = ClientWSTimeout(ws_close=1.0)
+"""Seconds that the other side has to say that a connection ends, for whoever follows."""
 
 
 class Parted(Exception):

@@ -14,7 +14,7 @@ from aiohttp import web
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import Followers, first_of
-from vcd.daemon.replicas.following import BegunAnew, LogFollower
+from vcd.daemon.replicas.following import CLOSING, BegunAnew, LogFollower
 from vcd.daemon.replicas.identity import Address, certificate
 from vcd.daemon.replicas.serving import SILENCE, LogServer
 from vcd.daemon.replicas.takeover import take_over
@@ -30,8 +30,6 @@ READERS = 32
 """Those of them at most that only read, so that they keep no replica out."""
 LOOK = 0.2
 """Seconds between looks at who holds the Lease."""
-_CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)
-"""Seconds that the other side has to say that a connection ends."""
 GRACE = 10.0
 """Seconds, beside those of the Lease, in which a replica that lost its leader should have found another."""
 SHORTEST, LONGEST = 0.2, 5.0
@@ -235,7 +233,7 @@ class Replica:
                         ssl=where.pinned(),
                         max_msg_size=wire.LARGEST,
                         heartbeat=SILENCE,
-                        timeout=_CLOSING,
+                        timeout=CLOSING,
                     )
             except ValueError as error:  # of what the Lease or the token's file says; not of what is folded
                 raise LogError(f"{name} cannot be asked for its log: {error}") from error
