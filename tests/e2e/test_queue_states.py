@@ -143,6 +143,7 @@ async def test_a_queue_that_does_not_change_is_not_written(tmp_path: Path) -> No
         await cluster.started("a", FLAG)
         await cluster.until_bound(cluster.submit("runs", 1))
         await until(lambda: counts(cluster, "default") == {"running": 1})
+        await until(lambda: state(cluster, "root") == "Open", what="the other queue is written")
         written = writes_of_queues(cluster)
         add_queue(cluster, "q")
         await until(lambda: state(cluster, "q") == "Open", what="a look came by")
