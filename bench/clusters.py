@@ -31,7 +31,10 @@ def queues(count: int) -> Iterator[Manifest]:
 def gang(
     number: int, size: int, queue: str, phase: str = "Pending", spec: Callable[[int], Manifest] | None = None
 ) -> Iterator[Manifest]:
-    """A group of pods of 1 CPU and 1 Gi that must run together; ``spec`` adds to pod i's spec."""
+    """A group of pods of 1 CPU and 1 Gi that must run together; ``spec`` adds to pod i's spec.
+
+    Each has a volume with a name of its own, as the API server gives them for their tokens.
+    """
     name = f"gang-{number:05}"
     yield {
         "kind": "PodGroup",
@@ -60,6 +63,7 @@ def gang(
                 "containers": [
                     {"name": "c", "image": "pause", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
                 ],
+                "volumes": [{"name": f"token-{number}-{i}", "emptyDir": {}}],
                 **extra,
             },
             "status": {"phase": "Running" if extra.get("nodeName") else "Pending"},

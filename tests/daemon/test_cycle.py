@@ -70,7 +70,7 @@ class Replica:
             yield
 
 
-async def _at_once() -> None:
+async def _at_once(fruitless: int) -> None:
     await asyncio.sleep(0)
 
 
@@ -213,7 +213,7 @@ async def test_it_is_idle_until_something_happens(replica: Replica) -> None:
         await replica.settled()
         asked = replica.asked
         for _ in range(50):
-            await _at_once()
+            await asyncio.sleep(0)
         assert replica.asked == asked
 
 
@@ -224,3 +224,62 @@ async def test_the_loop_goes_on_while_a_plan_is_decided(replica: Replica, monkey
     meanwhile(replica, monkeypatch, lambda: turns.append(1))
     await replica.cycle.once(1)
     assert turns == [1]
+
+
+async def test_what_queues_have_allocated_is_logged_once_a_period(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is decided on anew at each change, until the API server shows the status that is being written."""
+    await replica.happen(gang("g", 1, cpu=1))
+    await replica.cycle.once(1)
+    for _ in range(3):
+        await replica.cycle.once(1)
+    assert [bool(ev.decode_plan(record.plan).statements) for record in replica.log.sessions] == [True]
+    assert [record for record, _ in replica.handed[1:]] == [None, None, None]
+    monkeypatch.setattr(replica.cycle, "clock", lambda: NOW_NS + 1_000_000_000)
+    await replica.cycle.once(1)
+    assert ev.decode_plan(replica.log.sessions[-1].plan) == replica.handed[-2][1] != ev.Plan()
+
+
+async def test_what_was_held_back_is_said_though_nothing_changes(replica: Replica) -> None:
+    """What was said may have been lost on the way."""
+    time = NOW_NS
+    replica.cycle.clock, replica.cycle.period = lambda: time, 0.01
+    async with replica.runs():
+        await replica.happen(gang("g", 1, cpu=1))
+        await until(lambda: replica.handed)
+        replica.keeper.changed.set()
+        await until(lambda: len(replica.handed) > 2)
+        assert len(replica.log.sessions) == 1
+        time += 1_000_000_000
+        await until(lambda: len(replica.log.sessions) > 1)
+
+
+async def test_the_first_session_of_another_term_says_all_again(replica: Replica) -> None:
+    await replica.happen(gang("g", 1, cpu=1))
+    for epoch in (1, 1, 1, 2, 2):
+        replica.epoch = epoch
+        await replica.cycle.once(epoch)
+    assert [record.epoch for record in replica.log.sessions] == [1, 2]
+
+
+async def test_changes_that_call_for_nothing_are_gathered_for_longer(replica: Replica) -> None:
+    """Until there was a pause, or something was decided about a pod."""
+    fruitless: list[int] = []
+
+    async def gather(sessions: int) -> None:
+        fruitless.append(sessions)
+        await asyncio.sleep(0)
+
+    def again(*_: Any) -> None:
+        if len(fruitless) < 4:
+            replica.keeper.changed.set()
+
+    replica.cycle.gather, replica.cycle.handover = gather, again
+    async with replica.runs():
+        await replica.settled()
+        assert fruitless == [0, 1, 2, 3]
+        await replica.happen(gang("g", 1, cpu=1))
+        await until(lambda: replica.log.sessions)
+        await replica.settled()
+    assert fruitless[4:] == [0] * len(fruitless[4:])

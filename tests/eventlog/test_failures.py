@@ -251,7 +251,7 @@ async def test_a_file_that_another_program_locks_is_said_to_be_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "log.sqlite"
-    monkeypatch.setattr("vcd.eventlog.log.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("vcd.eventlog.connection.BUSY_SECONDS", 0.01)
     async with EventLog.open(path) as log:
         await log.append([put(1)])
         with sqlite3.connect(path, isolation_level=None) as other:

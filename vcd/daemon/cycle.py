@@ -29,16 +29,19 @@ from vcd.state.snapshot import Snapshot, SnapshotMaker
 _log = structlog.get_logger(__name__)
 
 Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float]], None]
-Gather = Callable[[], Awaitable[None]]
-"""Waits, after a change, for what comes along with it, so that one session decides on all of it."""
+Gather = Callable[[int], Awaitable[None]]
+"""Waits, after a change, for what comes along with it, so that one session decides on all of it; it is told of how many
+sessions without a pause nothing came."""
 
 _GATHERING = 0.02
 """Seconds that a change waits for others like it."""
+_LONGEST_GATHERING = 0.1
 
 
-async def gather_briefly() -> None:
-    """What comes within a fixed time belongs together."""
-    await asyncio.sleep(_GATHERING)
+async def gather_briefly(fruitless: int) -> None:
+    """What comes within a short time belongs together; the more so where there are many changes that call for nothing,
+    as while binds are confirmed."""
+    await asyncio.sleep(min(_GATHERING * (1 + fruitless), _LONGEST_GATHERING))
 
 
 def _says_something(plan: ev.Plan) -> bool:
@@ -52,8 +55,9 @@ class Cycle:
     ``policy`` is asked at each session; ``handover`` gets every session, with its record where it was logged and the
     seconds its parts took; ``outside`` is asked by plugins, and what it answers is part of the record; ``watchdog``
     leaves out plugins that are not ours and take too long; ``check`` decides some sessions once more.
-    A decision that is no ``news``, since nothing changes in it, is not logged: replaying the one before explains it as
-    well. Where it ``is_done`` what sessions decide, one that left work over is followed by the next at once.
+    A decision that is no ``news``, since nothing changes in it or the one before said the same, is not logged:
+    replaying the one before explains it as well. Where it ``is_done`` what sessions decide, one that left work over is
+    followed by the next at once.
     """
 
     keeper: Keeper
@@ -78,6 +82,12 @@ class Cycle:
         self._memory = Memory()
         self._maker = SnapshotMaker(self.keeper.state)
         self._epoch: int | None = None
+        self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
+        """What queues have allocated by the last session that was logged under the epoch, and when it was decided."""
+        self._held_back = False
+        """Whether the last session said that again: it may have to be said once more, though nothing changes."""
+        self._fruitless = 0
+        """Sessions in a row, without a pause between them, that decided nothing about any pod."""
         self.idle = asyncio.Event()
         """Set while there is nothing to decide on."""
         self.sessions = 0
@@ -87,10 +97,11 @@ class Cycle:
         changed = self.keeper.changed
         while True:
             if not changed.is_set():
+                self._fruitless = 0
                 self.idle.set()
                 await self._wait_for_change()
             self.idle.clear()
-            await self.gather()
+            await self.gather(self._fruitless)
             changed.clear()
             epoch = self.may_decide()
             if epoch is None:
@@ -99,7 +110,7 @@ class Cycle:
                 changed.set()
 
     async def _wait_for_change(self) -> None:
-        timed = bool(self.keeper.state.stranded) or is_timed(self.policy())
+        timed = self._held_back or bool(self.keeper.state.stranded) or is_timed(self.policy())
         try:
             await asyncio.wait_for(self.keeper.changed.wait(), self.period if timed else None)
         except TimeoutError:
@@ -108,7 +119,7 @@ class Cycle:
     async def once(self, epoch: int) -> bool:
         """One session under ``epoch``; whether work is left that the next one shall go on with at once."""
         if epoch != self._epoch:
-            self._memory, self._epoch = Memory(), epoch
+            self._memory, self._epoch, self._said = Memory(), epoch, None
         structlog.contextvars.bind_contextvars(session=self.keeper.log.last_session + 1)
         policy, seed, now = self.policy(), self.seed, self.clock()
         durations: dict[str, float] = {}
@@ -125,7 +136,10 @@ class Cycle:
         if self.may_decide() != epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
             return False
-        if not self.is_news(plan):
+        self._fruitless = 0 if plan.statements else self._fruitless + 1
+        news = self.is_news(plan)
+        self._held_back = news and self._repeats(plan, now)
+        if self._held_back or not news:
             self.handover(None, plan, session, durations)
             return False
         stopwatch.restart()
@@ -148,11 +162,19 @@ class Cycle:
         )
         await self.keeper.put([record])
         self.sessions += 1
+        self._said = plan.queues, now
         if self.check is not None:
             self.check.see(snapshot, policy, record)
         durations["total"] = stopwatch.total()
         self.handover(record, plan, session, durations)
         return self.is_done and (plan.more or bool(stale))
+
+    def _repeats(self, plan: ev.Plan, now: int) -> bool:
+        """Whether a plan only says of queues what another said within the period: it is still being written."""
+        if self._said is None or not plan.queues or plan != ev.Plan(queues=plan.queues):
+            return False
+        queues, at = self._said
+        return queues == plan.queues and 0 <= now - at < self.period * 1e9
 
     def _decide(
         self,

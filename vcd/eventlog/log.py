@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import aiosqlite
 import anyio
@@ -19,12 +18,13 @@ import zstandard
 
 from vcd.eventlog import chain, retention
 from vcd.eventlog.chain import Chain, Content, Mark
+from vcd.eventlog.connection import BEGIN, COMMIT, LogConnection, connected
 from vcd.eventlog.errors import LogError, explained, is_damage
 from vcd.eventlog.packing import Packer
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, digest_of, inserts, logged_of
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import BUSY_SECONDS, PART, SETTINGS, failures_explained, note_damage, prepare, writer_lock
+from vcd.eventlog.store import PART, note_damage, prepare, writer_lock
 from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096
@@ -89,7 +89,7 @@ class EventLog:
             await asyncio.to_thread(prepare, path)
             with LogReader(path) as reader:
                 log = cls(path, clock, reader)
-            async with _connected(path) as connection:
+            async with connected(path) as connection:
                 writer = asyncio.create_task(log._write(connection), name="eventlog-writer")
                 try:
                     yield log
@@ -236,15 +236,13 @@ class EventLog:
         self._wake.set()
         return waiter
 
-    async def _write(self, connection: aiosqlite.Connection) -> None:
+    async def _write(self, connection: LogConnection) -> None:
         """The writer: one transaction after the other, until the log is closed or a write fails."""
         waiters: list[Waiter] = []
         try:
             while await self._work_is_due():
                 item, waiters = self._take()
-                await connection.execute("BEGIN IMMEDIATE")
                 result = await self._perform(connection, item)
-                await connection.execute("COMMIT")
                 self._growth.set()
                 self._growth = asyncio.Event()
                 if isinstance(item, list | _Copied):
@@ -283,16 +281,19 @@ class EventLog:
                 waiters.append(self._queue.popleft()[1])
         return item, waiters
 
-    async def _perform(self, connection: aiosqlite.Connection, item: list[Logged] | _Copied | Work) -> Any:
+    async def _perform(self, connection: LogConnection, item: list[Logged] | _Copied | Work) -> Any:
+        """One transaction."""
         if isinstance(item, list):
             written = inserts(self._packer, self._chain.extend, item)
         elif isinstance(item, _Copied):
             contents, links = [content for content, _ in item.rows], iter([link for _, link in item.rows])
             written = inserts(self._packer, partial(self._follow, links), item.logged, contents=contents)
         else:
-            return await item(connection)
-        for sql, rows in written:
-            await connection.executemany(sql, rows)
+            await connection.execute(BEGIN)
+            result = await item(connection)
+            await connection.execute(COMMIT)
+            return result
+        await connection.write(written)
         return None
 
     def _follow(self, links: Iterator[bytes | None], content: Content) -> bytes | None:
@@ -300,20 +301,6 @@ class EventLog:
         if not self._chain.follow(content, link):
             raise LogError(f"event {content[0]} to be copied is not the one that its link is of")
         return link
-
-
-@asynccontextmanager
-async def _connected(path: Path) -> AsyncIterator[aiosqlite.Connection]:
-    """The writer's connection, with transactions by hand."""
-    uri = f"file:{quote(str(path))}?mode=rw"
-    with failures_explained(path):
-        connection = await aiosqlite.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
-    try:
-        await connection.executescript(SETTINGS)
-        yield connection
-    finally:
-        with anyio.CancelScope(shield=True):
-            await connection.close()
 
 
 async def begin_checkpoint(connection: aiosqlite.Connection, sequence: int) -> bool:

@@ -218,6 +218,11 @@ class Volume(Projected, frozen=True):
     aws_elastic_block_store: DiskSource | None = msgspec.field(name="awsElasticBlockStore", default=None)
     azure_disk: DiskSource | None = None
 
+    @property
+    def binds(self) -> bool:
+        """Whether it is one that may bind its pod to nodes; most are not, as a token's, whose name differs by pod."""
+        return self != Volume(self.name)
+
 
 class Named(Projected, frozen=True):
     """What counts by being there: a scheduling gate, a claim of devices (DRA), a Workload (Kubernetes' own gangs)."""

@@ -17,10 +17,12 @@ from vcd.scheduling.search.predicates.claims import outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.state.records import has_queue_gate
 from vcd.state.snapshot import Snapshot
-from vcd.state.sums import sum_of
+from vcd.state.sums import sum_of, sums_by
 
 _NOWHERE = -1
-_HELD = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
+_ALLOCATED = tuple(map(int, ALLOCATED_STATUSES))
+_HELD = (*_ALLOCATED, int(TaskStatus.RELEASING))
+"""Those that are on their way out still hold what plugins limit."""
 
 
 def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[int, str], ...]:
@@ -87,8 +89,8 @@ class _Uncounted:
 
     def _moved(self, base: Snapshot, head: Snapshot) -> Iterator[str]:
         """Queues with a pod on a node where it was not, or that is not what it was."""
-        queues, nodes = _places(head, self.limited)
-        before, places = _places(base, self.limited)
+        queues, nodes = _places(head, self.limited, _HELD)
+        before, places = _places(base, self.limited, _HELD)
         if head.facts is not base.facts:
             rows = [head.facts.row_of.get(name, _NOWHERE) for name in base.facts.names]
             places = np.array([*rows, _NOWHERE], np.int64)[places]
@@ -127,12 +129,11 @@ def _relabelled(base: Snapshot, head: Snapshot) -> Iterator[str]:
             yield name
 
 
-def _places(snapshot: Snapshot, queues: Sequence[str]) -> tuple[Ints, Ints]:
-    """By row, which of the queues a placed pod is in, and its node; both nowhere (-1) for all others. Those that are on
-    their way out are still held."""
+def _places(snapshot: Snapshot, queues: Sequence[str], statuses: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """By row, which of the queues a placed pod of such a status is in, and its node; both nowhere (-1) for others."""
     tasks, number_of = snapshot.tasks, {name: number for number, name in enumerate(queues)}
     of_job = [number_of.get(queue_name(snapshot, key or "") or "", _NOWHERE) for key in snapshot.job_keys]
-    held = (tasks.node >= 0) & np.isin(tasks.status, _HELD)
+    held = (tasks.node >= 0) & np.isin(tasks.status, statuses)
     of_row = np.array([*of_job, _NOWHERE], np.int64)[tasks.job]
     for row, queue in snapshot.orphans.items():
         of_row[row] = number_of.get(queue, _NOWHERE)
@@ -142,20 +143,14 @@ def _places(snapshot: Snapshot, queues: Sequence[str]) -> tuple[Ints, Ints]:
 
 def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
     """What each queue has allocated, by resource, pods included whose group is gone."""
-    held: dict[str, Counter[str]] = {name: Counter() for name in snapshot.queues}
-    tasks = snapshot.tasks
-    allocated = np.flatnonzero((tasks.node >= 0) & (tasks.job >= 0) & np.isin(tasks.status, tuple(ALLOCATED_STATUSES)))
-    pairs, counts = np.unique(np.stack([tasks.job[allocated], tasks.shape[allocated]]), axis=1, return_counts=True)
-    for job, number, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
-        queue = queue_name(snapshot, snapshot.job_keys[job] or "")
-        shape = snapshot.shapes[number]
-        if queue in held and shape is not None:
-            held[queue].update({name: value * count for name, value in shape.requests.items()})
-    for row, queue in snapshot.orphans.items():
-        shape = snapshot.shapes[int(tasks.shape[row])]
-        if queue in held and shape is not None and tasks.node[row] >= 0 and tasks.status[row] in ALLOCATED_STATUSES:
-            held[queue].update(shape.requests)
-    return held
+    names = list(snapshot.queues)
+    queues, _ = _places(snapshot, names, _ALLOCATED)
+    rows = np.flatnonzero(queues >= 0)
+    sums = sums_by(queues[rows], snapshot.shape_columns.requests[snapshot.tasks.shape[rows]], len(names))
+    return {
+        name: Counter(dict(zip(snapshot.resources, held, strict=True)))
+        for name, held in zip(names, sums.tolist(), strict=True)
+    }
 
 
 def queue_name(snapshot: Snapshot, group: str) -> str | None:

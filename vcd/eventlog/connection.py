@@ -1,0 +1,48 @@
+"""The writer's connection to the log's file, with transactions by hand."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import aiosqlite
+import anyio
+
+from vcd.eventlog.rows import Row
+from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained
+
+BEGIN = "BEGIN IMMEDIATE"
+COMMIT = "COMMIT"
+
+
+class LogConnection(aiosqlite.Connection):
+    """One that can make a whole transaction in a single turn of its thread: each turn costs the event loop as much as a
+    few rows."""
+
+    async def write(self, statements: Iterable[tuple[str, Iterable[Row]]]) -> None:
+        """Execute statements, each for its rows, in one transaction. Raises what sqlite3 does, the transaction open."""
+        await self._execute(self._write, statements)  # type: ignore[no-untyped-call]
+
+    def _write(self, statements: Iterable[tuple[str, Iterable[Row]]]) -> None:
+        self._conn.execute(BEGIN)
+        for sql, rows in statements:
+            self._conn.executemany(sql, rows)
+        self._conn.execute(COMMIT)
+
+
+@asynccontextmanager
+async def connected(path: Path) -> AsyncIterator[LogConnection]:
+    """A connection for writing to a log's file that is there. Raises LogError."""
+    uri = f"file:{quote(str(path))}?mode=rw"
+    connection = LogConnection(lambda: sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS), 64)
+    with failures_explained(path):
+        await connection
+    try:
+        await connection.executescript(SETTINGS)
+        yield connection
+    finally:
+        with anyio.CancelScope(shield=True):
+            await connection.close()
