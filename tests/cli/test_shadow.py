@@ -54,6 +54,7 @@ async def test_mistakes_are_told_without_a_traceback(log: Path, tmp_path: Path) 
         ((tmp_path / "busy.log",), "it is no shadow's; `vcd run --shadow` writes one"),
         ((tmp_path / "none.log",), "none.log"),
         ((log, "--kind", "kept"), "kept-back"),
+        ((log, "--queue", "smal"), "those of default, small were"),
         ((), "give a log"),
     ):
         told = run(*arguments)

@@ -37,6 +37,10 @@ def made(cluster: Cluster) -> int:
     return sum(call.call.verb == "create" and call.call.resource == GROUPS for call in cluster.made)
 
 
+SOON = 7.0
+"""Seconds: less than those for which a write is waited for to be shown."""
+
+
 async def test_a_bare_pod_gets_a_group_and_a_node(tmp_path: Path) -> None:
     async with alone(tmp_path) as cluster:
         await cluster.started("a", FLAG)
@@ -59,9 +63,9 @@ async def test_a_namespace_names_the_queue_of_pods_that_name_none(tmp_path: Path
         cluster.store.create(QUEUES, {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"weight": 1}})
         await cluster.started("a", FLAG)
         cluster.store.create("pods", bare("p"))
-        await cluster.until_bound(["default/p"])
-        (group,) = groups(cluster).values()
-        assert group["spec"]["queue"] == "q"
+        cluster.store.create("pods", bare("empty", **{"scheduling.volcano.sh/queue-name": ""}))
+        await cluster.until_bound(["default/p", "default/empty"])
+        assert [group["spec"]["queue"] for group in groups(cluster).values()] == ["q", "q"]
 
 
 async def test_pods_of_a_replica_set_are_one_gang_with_its_deployments_minimum(tmp_path: Path) -> None:
@@ -221,6 +225,62 @@ async def test_a_group_that_somebody_deleted_is_made_again(tmp_path: Path) -> No
         cluster.store.delete(GROUPS, "default", name)
         await until(lambda: name in groups(cluster), limit=30, what="the group is made again")
         assert groups(cluster)[name]["metadata"]["uid"] != uid
+
+
+async def test_a_pod_that_comes_again_under_its_name_does_not_wait_for_the_one_before(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        await cluster.started("a", FLAG)
+        owner = pod_set(cluster, STATEFULSETS, "db", 1)
+        for pod in (bare("db-0", owner=owner), bare("single")):
+            cluster.store.create("pods", pod)
+        await cluster.until_bound(["default/db-0", "default/single"])
+        for pod in (bare("db-0", owner=owner), bare("single")):
+            cluster.store.delete("pods", "default", pod["metadata"]["name"], grace_period=0)
+            cluster.store.create("pods", pod)
+        await until(lambda: len(cluster.binds) == 4, limit=SOON, what="they are bound again")
+
+
+async def test_a_group_that_is_deleted_as_it_is_made_is_there_for_the_next_pod(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        await cluster.started("a", FLAG)
+        owner = pod_set(cluster, REPLICASETS, "web", 2, **{MINIMUM: "2"})
+        cluster.store.create("pods", bare("web-0", owner=owner))
+        await until(lambda: group_named(cluster, "default/web-0"), what="it is in its group")
+        cluster.store.delete(GROUPS, "default", group_named(cluster, "default/web-0"))
+        cluster.store.create("pods", bare("web-1", owner=owner))
+        await cluster.until_bound(["default/web-0", "default/web-1"], limit=SOON)
+
+
+async def test_a_minimum_beyond_all_measure_is_told_and_harms_nobody(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        daemon = await cluster.started("a", FLAG)
+        owner = pod_set(cluster, REPLICASETS, "huge", 1, **{MINIMUM: "999999999"})
+        huge = bare("huge-0", owner=owner)
+        huge["spec"]["containers"][0]["resources"]["requests"]["memory"] = "64Gi"
+        cluster.store.create("pods", huge)
+        name = f"podgroup-{owner['metadata']['uid']}"
+        await until(lambda: name in groups(cluster), what="it has its group")
+        cluster.store.create("pods", bare("fine"))
+        await cluster.until_bound(["default/fine"])
+        assert groups(cluster)[name]["spec"]["minResources"]["memory"] == str(2**63 - 1)
+        assert [line["key"] for line in daemon.lines("object set aside")] == [f"default/{name}"]
+        assert daemon.running
+
+
+async def test_an_owner_that_is_not_there_is_told_at_its_pod(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        await cluster.started("a", FLAG)
+        owner = pod_set(cluster, REPLICASETS, "gone", 1)
+        cluster.store.delete(REPLICASETS, "default", "gone")
+        cluster.store.create("pods", bare("left", owner=owner))
+
+        def told() -> list[str]:
+            events = cluster.store.list("events", "default")
+            return [each["message"] for each in events if each["reason"] == "PodGroupMissing"]
+
+        await until(told, limit=40, what="an Event at the pod")
+        (message,) = told()
+        assert "its owner is not there (/apis/apps/v1/namespaces/default/replicasets/gone)" in message
 
 
 async def test_the_group_of_a_set_that_is_scaled_to_nothing_goes(tmp_path: Path) -> None:

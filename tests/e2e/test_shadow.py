@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ import aiohttp
 import pytest
 from click.testing import CliRunner
 
-from tests.e2e.beside import SHADOW, ShadowedCluster, first_fit
-from tests.e2e.cluster import GROUPS, LEASES, QUEUES, Cluster, Daemon, Obj, group, pod, until
+from tests.e2e.beside import DECIDING, SHADOW, ShadowedCluster, first_fit
+from tests.e2e.cluster import GROUPS, LEASES, QUEUES, Cluster, Daemon, Obj, failed, group, pod, until
 from tests.e2e.first_fit import LEFT_ALONE
+from tests.e2e.standalone import FLAG, added, bare
 from vcd.api import compare_shadow
 from vcd.cli import main
 from vcd.eventlog import Logged, LogReader
@@ -100,6 +102,27 @@ async def test_it_says_that_it_is_a_shadow(tmp_path: Path) -> None:
         assert [name for name in shown if name.startswith(told_of_sessions)] == []
 
 
+async def test_it_says_what_it_may_not_list(tmp_path: Path) -> None:
+    def refuse(request: aiohttp.web.Request) -> aiohttp.web.Response | None:
+        return failed(403, "Forbidden", "not for you") if "/priorityclasses" in request.path else None
+
+    async with ShadowedCluster(tmp_path) as cluster:
+        with cluster.faults(refuse):
+            shadow = await cluster.start(SHADOW, "--shadow", "--leader-elect-list-deadline=1s")
+            await until(lambda: shadow.lines("started"), 20.0, "it has started")
+            async with aiohttp.ClientSession() as session:
+
+                async def ready() -> str:
+                    async with session.get(f"{shadow.health_url}/readyz") as answer:
+                        return await answer.text()
+
+                async with asyncio.timeout(15):
+                    # the probe tells when it is asked
+                    while "cannot list PriorityClass (403 Forbidden: not for you)" not in await ready():  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+        await until(lambda: shadow.lines(DECIDING), 20.0, "it decides once it may")
+
+
 async def test_a_leader_beside_it_is_not_disturbed(tmp_path: Path) -> None:
     async with ShadowedCluster(tmp_path) as cluster:
         cluster.add_nodes(2)
@@ -155,6 +178,7 @@ async def test_what_it_said_already_is_not_logged_again(tmp_path: Path) -> None:
         shadow = await cluster.shadow()
         left = add(cluster, "job", alone=True)
         await until(lambda: left in given(shadow), what="it is given a node")
+        before = len(shadow.sessions())
         for number in range(20):
             seen = len(puts_of(shadow, "Node", "node-00"))
             labels = {"metadata": {"labels": {"example.com/number": str(number)}}}
@@ -162,7 +186,9 @@ async def test_what_it_said_already_is_not_logged_again(tmp_path: Path) -> None:
             await until(lambda seen=seen: len(puts_of(shadow, "Node", "node-00")) > seen)
         add(cluster, "another", alone=True)  # of which a session tells after all of these
         await until(lambda: "default/another-0" in given(shadow), what="the next is given a node")
-        assert len(shadow.sessions()) == 2
+        news = shadow.sessions()[before:]
+        assert [one.session for one in news if b"default/another" not in one.plan] == []
+        assert len(news) <= 2  # its group may be seen before its pod is
 
 
 def puts_of(daemon: Daemon, kind: str, key: str) -> list[ev.ObjectPut]:
@@ -351,3 +377,20 @@ async def test_the_log_of_a_scheduler_is_none_of_a_shadow(tmp_path: Path) -> Non
         daemon = await cluster.started("a")
         code, text = vcd("shadow", str(daemon.log))
         assert (code, "it is no shadow's" in text) == (2, True)
+
+
+async def test_pods_that_are_given_their_group_later_are_told_of_with_its_queue(tmp_path: Path) -> None:
+    async with ShadowedCluster(tmp_path) as cluster:
+        for right in added():
+            cluster.may(right.verb, right.group, right.resource, namespace=right.namespace, name=right.name)
+        cluster.add_nodes(1, 8)
+        add_small_queue(cluster)
+        shadow = await cluster.shadow()
+        await cluster.started("a", FLAG)
+        for number in range(3):
+            cluster.store.create("pods", bare(f"bare-{number}", **{"scheduling.volcano.sh/queue-name": SMALL}))
+        await cluster.until_bound([f"default/bare-{number}" for number in range(3)])
+        await until(lambda: len(bound_in(shadow)) == 3, what="the log shows it")
+        found = compare_shadow(shadow.log)
+        assert [one.queue for one in found.differences] == [SMALL] * 3
+        assert [queue.queue for queue in found.queues] == [SMALL]

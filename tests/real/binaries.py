@@ -1,6 +1,6 @@
-"""Kubernetes' own programs, built once from the pinned module in ``go/kubernetes`` and kept outside of the tree.
+"""Kubernetes' own programs and Volcano's, built once from the pinned modules in ``go/`` and kept outside of the tree.
 
-``python -m tests.real.binaries`` builds what is missing (five minutes and more on two cores, cold).
+``python -m tests.real.binaries`` builds what is missing (ten minutes and more on two cores, cold).
 """
 
 from __future__ import annotations
@@ -11,36 +11,95 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-MODULE = Path(__file__).resolve().parent / "go" / "kubernetes"
-PROGRAMS = ("kube-apiserver", "kube-controller-manager")
+MODULES = Path(__file__).resolve().parent / "go"
 
 
 class Missing(Exception):
     """A program that these tests drive is not there; the message says how to get it."""
 
 
-def version() -> str:
-    """The version of Kubernetes that the module pins, such as v1.36.1."""
-    found = re.search(r"^(?:require|\t)\s*k8s\.io/kubernetes (v\S+)", (MODULE / "go.mod").read_text(), re.MULTILINE)
-    assert found, "go.mod requires k8s.io/kubernetes"
-    return found[1]
+@dataclass(frozen=True)
+class Module:
+    """Programs of one Go module, by name and package, built in the folder of ``go/`` that pins its version.
+
+    ``stamped`` is the variable that a release's version is linked into, ``chart`` where the module has a Helm chart.
+    """
+
+    name: str
+    module: str
+    programs: Mapping[str, str]
+    stamped: str = ""
+    chart: str = ""
+
+    @property
+    def pinned(self) -> Path:
+        """The folder of go.mod and go.sum."""
+        return MODULES / self.name
+
+    @property
+    def version(self) -> str:
+        """The version that is pinned, such as v1.36.1."""
+        required = rf"^(?:require|\t)\s*{re.escape(self.module)} (v\S+)"
+        found = re.search(required, (self.pinned / "go.mod").read_text(), re.MULTILINE)
+        assert found, f"{self.pinned}/go.mod requires {self.module}"
+        return found[1]
+
+    @property
+    def built(self) -> Path:
+        """Where the programs of these very versions are kept, and the chart."""
+        text = b"".join((self.pinned / name).read_bytes() for name in ("go.mod", "go.sum"))
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return cache / "vcd" / "real" / hashlib.sha256(text).hexdigest()[:16]
+
+    def program(self, name: str) -> Path:
+        """One of its programs. Raises Missing."""
+        path = self.built / name
+        if not path.is_file():
+            raise Missing(f"{name} {self.version} is not built: make real-tools")
+        return path
+
+    def build(self) -> None:
+        """Build what is missing. Raises Missing where there is no Go, CalledProcessError where it fails."""
+        wanted = [name for name in self.programs if not (self.built / name).is_file()]
+        go = shutil.which("go")
+        if wanted and go is None:
+            raise Missing(f"go is not on PATH: {', '.join(wanted)} {self.version} is built with Go 1.26 or later")
+        self.built.mkdir(parents=True, exist_ok=True)
+        for name in wanted:
+            print(f"building {name} {self.version} into {self.built}", flush=True)  # noqa: T201 - make shows it
+            partial = self.built / f".{name}-{os.getpid()}"
+            self._go("build", "-mod=readonly", "-ldflags", self._linked(), "-o", str(partial), self.programs[name])
+            partial.replace(self.built / name)
+        if self.chart and not (self.built / "chart").is_dir():
+            source = self._go("list", "-mod=readonly", "-m", "-f", "{{.Dir}}", self.module).strip()
+            partial = self.built / f".chart-{os.getpid()}"
+            shutil.copytree(Path(source) / self.chart, partial, copy_function=shutil.copyfile)
+            partial.replace(self.built / "chart")
+
+    def _linked(self) -> str:
+        return "-s -w" + (f" -X {self.stamped}={self.version}" if self.stamped else "")
+
+    def _go(self, *words: str) -> str:
+        done = subprocess.run(["go", *words], cwd=self.pinned, check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
 
 
-def folder() -> Path:
-    """Where the programs of these very versions are kept."""
-    text = b"".join((MODULE / name).read_bytes() for name in ("go.mod", "go.sum"))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "vcd" / "real" / hashlib.sha256(text).hexdigest()[:16]
-
-
-def kubernetes(name: str) -> Path:
-    """One of ``PROGRAMS``. Raises Missing."""
-    path = folder() / name
-    if not path.is_file():
-        raise Missing(f"{name} {version()} is not built: make real-tools")
-    return path
+KUBERNETES = Module(
+    "kubernetes",
+    "k8s.io/kubernetes",
+    {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kube-controller-manager")},
+    stamped="k8s.io/component-base/version.gitVersion",
+)
+VOLCANO = Module(
+    "volcano",
+    "volcano.sh/volcano",
+    {f"vc-{name}": f"volcano.sh/volcano/cmd/{name}" for name in ("controller-manager", "webhook-manager", "scheduler")},
+    chart="installer/helm/chart/volcano",
+)
 
 
 def installed(name: str, package: str) -> Path:
@@ -51,28 +110,9 @@ def installed(name: str, package: str) -> Path:
     return Path(found)
 
 
-def build() -> None:
-    """Build what is missing. Raises Missing where there is no Go, CalledProcessError where it fails."""
-    into = folder()
-    wanted = [name for name in PROGRAMS if not (into / name).is_file()]
-    if not wanted:
-        return
-    go = shutil.which("go")
-    if go is None:
-        raise Missing(f"go is not on PATH: {', '.join(wanted)} {version()} is built with Go 1.26 or later")
-    into.mkdir(parents=True, exist_ok=True)
-    for name in wanted:
-        print(f"building {name} {version()} into {into}", flush=True)  # noqa: T201 - what make shows meanwhile
-        partial = into / f".{name}-{os.getpid()}"
-        stamp = f"-s -w -X k8s.io/component-base/version.gitVersion={version()}"
-        package = f"k8s.io/kubernetes/cmd/{name}"
-        command = [go, "build", "-mod=readonly", "-ldflags", stamp, "-o", str(partial), package]
-        subprocess.run(command, cwd=MODULE, check=True)
-        partial.replace(into / name)
-
-
 if __name__ == "__main__":
     try:
-        build()
+        for each in (KUBERNETES, VOLCANO):
+            each.build()
     except Missing as error:
         sys.exit(str(error))

@@ -43,11 +43,11 @@ LEFT = (
 
 
 def manifests(*components: str) -> list[Obj]:
-    """deploy/base with some of its components, without what belongs to an operator that is not installed."""
+    """deploy/base with some of its components."""
     found = render(ROOT / "deploy" / "base")
     for component in components:
         apply(ROOT / "deploy" / "components" / component, found)
-    return [each for each in found.values() if each["kind"] != "ServiceMonitor"]
+    return list(found.values())
 
 
 class Store:
@@ -90,7 +90,7 @@ class RealCluster(Cluster):
         self._stack = contextlib.AsyncExitStack()
         self.store.subscribe(["pods"], self._note)
         self.clear()
-        for manifest in manifests(*self.components):
+        for manifest in self.manifests():
             if manifest["kind"] in {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}:
                 self.plane.api.apply(manifest)
         self._make_queues(controllers)
@@ -128,6 +128,10 @@ class RealCluster(Cluster):
             for obj in self.store.list(resource):
                 print(obj["metadata"]["name"], json.dumps(obj.get("status")))  # noqa: T201 - as the daemons' output
         super()._show()
+
+    def manifests(self) -> list[Obj]:
+        """Those of deploy/ whose roles its daemons have."""
+        return manifests(*self.components)
 
     def _make_queues(self, controllers: bool) -> None:
         """Those that an installation has, for tests that do not leave them to the daemon."""

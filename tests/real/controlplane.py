@@ -21,7 +21,7 @@ import yaml
 
 from tests.deploy.kustomize import documents
 from tests.real.api import Api, Refused
-from tests.real.binaries import installed, kubernetes
+from tests.real.binaries import KUBERNETES, installed
 from tests.real.certificates import Authority, Pair, signing_key
 
 Obj = dict[str, Any]
@@ -119,7 +119,7 @@ class ControlPlane:
         policy = self.folder / "audit.yaml"
         policy.write_text(yaml.safe_dump(AUDIT))
         process = self.run("kube-apiserver", [
-            str(kubernetes("kube-apiserver")), f"--etcd-servers={etcd}", "--bind-address=127.0.0.1",
+            str(KUBERNETES.program("kube-apiserver")), f"--etcd-servers={etcd}", "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1", f"--secure-port={self.port}", "--endpoint-reconciler-type=none",
             f"--cert-dir={self.folder}", f"--tls-cert-file={serving.certificate}",
             f"--tls-private-key-file={serving.key}", f"--client-ca-file={self.authority.certificate}",
@@ -142,7 +142,7 @@ class ControlPlane:
         serving = self.authority.issue("kube-controller-manager", "system:masters")
         kubeconfig = self.kubeconfig("kube-controller-manager", pair=serving)
         process = self.run("kube-controller-manager", [
-            str(kubernetes("kube-controller-manager")), f"--kubeconfig={kubeconfig}", "--leader-elect=false",
+            str(KUBERNETES.program("kube-controller-manager")), f"--kubeconfig={kubeconfig}", "--leader-elect=false",
             f"--controllers={','.join(CONTROLLERS)}", f"--service-account-private-key-file={self.keys}",
             f"--secure-port={free_port()}", "--bind-address=127.0.0.1", f"--cert-dir={self.folder}",
             "--kube-api-qps=200", "--kube-api-burst=400",

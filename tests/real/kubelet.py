@@ -95,7 +95,8 @@ class Kubelet:
             try:
                 await self._client.request(method, path, json.dumps(body).encode(), content_type=content_type)
             except ApiError as error:
-                if error.status not in (404, 409):  # gone, or another of its name
+                another = error.status == 422 and "metadata.uid" in error.message  # so it says of a status
+                if error.status not in (404, 409) and not another:  # gone, or another of its name
                     raise
 
 

@@ -21,6 +21,7 @@ from tests.e2e import (
     test_pending_pods,
     test_queue_gate,
     test_replicas,
+    test_shapes,
     test_start,
     test_volumes,
 )
@@ -77,6 +78,7 @@ TESTS: list[Test] = [
     test_replicas.test_a_leader_that_is_stopped_hands_all_over,
     test_replicas.test_all_replicas_are_replaced_one_after_the_other_and_each_knows_what_was_before,
     test_replicas.test_beside_a_leader_that_is_not_followed_a_replica_is_ready,
+    test_shapes.test_pods_of_one_template_are_of_one_shape,
     test_start.test_a_restart_goes_on_from_the_log,
     test_start.test_two_schedulers_of_one_name_without_flags_elect_one,
     test_volumes.test_a_pod_runs_where_its_local_volume_is,

@@ -1,20 +1,22 @@
 """Volcano's own controllers and webhooks at a control plane, by the roles and webhook configurations of its chart.
 
-Volcano is not built here. The environment's VCD_VOLCANO names a folder with what a release of it has: ``bin/`` with
-``vc-controller-manager``, ``vc-webhook-manager`` and ``vc-scheduler``, and ``chart/`` with its Helm chart.
+They are of the release that ``go/volcano`` pins, unless the environment's VCD_VOLCANO names a folder with the programs
+of another one, ``vc-controller-manager``, ``vc-webhook-manager`` and ``vc-scheduler``, and its Helm chart, ``chart/``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.deploy.programs import go_tool
-from tests.real.binaries import Missing
+from tests.real.binaries import VOLCANO, Missing
 from tests.real.controlplane import NAMESPACE, ControlPlane, free_port, listens, wait_until
 
 Obj = dict[str, Any]
@@ -23,27 +25,53 @@ WORKLOADS = {"Deployment", "Job"}
 WEBHOOKS = {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
 
 
-def folder() -> Path:
-    """What VCD_VOLCANO names. Raises Missing."""
-    if not os.environ.get(FOLDER):
-        raise Missing(f"{FOLDER} names no folder with bin/ and chart/ of a release of Volcano")
-    return Path(os.environ[FOLDER])
-
-
 def program(name: str) -> str:
     """One of Volcano's programs. Raises Missing."""
-    path = folder() / "bin" / name
-    if not path.is_file():
-        raise Missing(f"{path} is not there: {FOLDER} names a folder with bin/ and chart/ of a release of Volcano")
-    return str(path)
+    return str(_found(name))
+
+
+def _found(name: str) -> Path:
+    given = os.environ.get(FOLDER)
+    path = (Path(given) if given else VOLCANO.built) / name
+    if not path.exists():
+        raise Missing(f"{path} is not there: " + (f"{FOLDER} names its folder" if given else "make real-tools"))
+    return path
 
 
 def chart(*words: str) -> list[Obj]:
     """The objects that Volcano's chart makes, its custom resources first."""
-    command = [go_tool("helm"), "template", "volcano", str(folder() / "chart"), "-n", NAMESPACE, "--kube-version=1.36"]
+    command = [go_tool("helm"), "template", "volcano", str(_found("chart")), "-n", NAMESPACE, "--kube-version=1.36"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=True, timeout=60)
     found = [each for each in yaml.safe_load_all(done.stdout) if each]
     return sorted(found, key=lambda each: each["kind"] != "CustomResourceDefinition")
+
+
+SCHEDULER = f"system:serviceaccount:{NAMESPACE}:volcano-scheduler"
+"""Who vc-scheduler is at the API server."""
+
+
+def scheduler_conf() -> str:
+    """The configuration of vc-scheduler in the chart."""
+    found = {each["metadata"]["name"]: each for each in chart() if each["kind"] == "ConfigMap"}
+    return str(found["volcano-scheduler-configmap"]["data"]["volcano-scheduler.conf"])
+
+
+@contextlib.contextmanager
+def scheduling(plane: ControlPlane, conf: Path) -> Iterator[None]:
+    """vc-scheduler runs meanwhile, by the chart's arguments and rights, under a configuration of one's own."""
+    kubeconfig = plane.kubeconfig("volcano-scheduler", token=plane.api.token(NAMESPACE, "volcano-scheduler"))
+    process = plane.run("vc-scheduler", [
+        program("vc-scheduler"), f"--kubeconfig={kubeconfig}", f"--scheduler-conf={conf}", "--leader-elect=false",
+        f"--listen-address=127.0.0.1:{free_port()}", f"--healthz-address=127.0.0.1:{free_port()}", "--logtostderr",
+        "--enable-healthz=true", "--enable-metrics=true", "--kube-api-qps=2000", "--kube-api-burst=2000",
+        "--schedule-period=1s", "--node-worker-threads=20", "-v=1",
+    ])  # fmt: skip
+    try:
+        yield
+        assert process.poll() is None, f"vc-scheduler ended with {process.returncode}"
+    finally:
+        process.kill()
+        process.wait()
 
 
 class Volcano:

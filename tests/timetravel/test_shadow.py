@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests import dsl
+from tests.eventlog.samples import SECOND
 from tests.timetravel.histories import CONF, scheduler, write_busy_history
 from tests.timetravel.shadowed import begin, bind, job, shadow, write_shadow_history
 from tests.timetravel.test_evictions import CONF as EVICTING
 from tests.timetravel.test_evictions import reclaimed
-from vcd.eventlog import LogError, import_logs
+from vcd.eventlog import LogError, LogReader, import_logs
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import opened
@@ -106,6 +107,19 @@ async def test_who_was_given_a_node_and_then_none_is_withdrawn(tmp_path: Path) -
     assert compare_shadow(path).withdrawn == 1
 
 
+async def test_a_session_that_knew_nothing_of_its_bind_withdraws_it_too(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a", cpu=4), job("b", cpu=4, created=1))
+        await made.cycle()
+        await made.show(job("first", cpu=4, created=2, **HIGH))
+        shown = made.last_shown("Pod", "default/b-0")
+        bound = {**shown, "spec": {**shown["spec"], "nodeName": "n1"}, "status": {"phase": "Running"}}
+        later = await made.cycle(made.shown(bound))  # logged after the bind, decided before
+    told = by_pod(path)["b"]
+    assert (told.bound_to, told.withdrawn) == ("n1", later.session)
+
+
 async def test_what_was_there_when_it_began_has_no_times(tmp_path: Path) -> None:
     path = tmp_path / "log"
     async with scheduler(path, leading=False) as made:
@@ -144,6 +158,95 @@ async def test_a_pod_that_comes_again_is_another_one(tmp_path: Path) -> None:
     kinds = sorted(one.kind for one in compare_shadow(path).differences)
     assert kinds[0] == "only-vcd"
     assert len(kinds) == 2
+
+
+async def test_a_group_that_a_controller_names_later_is_its_group(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        group, pod = job("a", queue="small", cpu=3)
+        await made.show({**pod, "metadata": {**pod["metadata"], "annotations": {}}})
+        await made.show(group)
+        await made.show(pod)
+        await made.cycle()
+        await bind(made, "a", "n0")
+    told = by_pod(path)["a"]
+    assert (told.queue, told.kind, told.cause) == ("small", "kept-back", "queue-deserved")
+
+
+async def test_a_group_that_comes_again_is_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        group, pod = job("a", queue="small", cpu=3)
+        first, again = ({**group, "metadata": {**group["metadata"], "uid": uid}} for uid in ("first", "again"))
+        await made.show(first, pod)
+        await made.cycle()
+        await made.delete("PodGroup", "default/a")
+        await made.show({**again, "spec": {**again["spec"], "queue": "default"}})  # its pod waits still
+        await made.cycle()
+        await bind(made, "a", "n0")
+    told = by_pod(path)["a"]
+    assert (told.queue, told.kind) == ("default", "other-node" if told.node == "n1" else "same-node")
+
+
+async def test_of_a_pod_whose_group_is_gone_no_session_says_why_it_waits(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a", queue="small", cpu=3), job("b"))
+        await made.cycle()
+        await made.delete("PodGroup", "default/a")
+        last = await made.cycle()
+        await bind(made, "a", "n0")
+    told = by_pod(path)["a"]
+    assert (told.kind, told.session, told.why) == ("undecided", last.session, "")
+
+
+async def test_a_log_whose_beginning_was_removed_tells_times_of_what_came_after(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a"))
+        await made.cycle()
+        await made.checkpoint()
+        made.clock.now += 10 * SECOND
+        await made.show(job("b"))
+        await made.checkpoint()
+        await made.log.retain(5 * SECOND, None, None)
+        await made.show(job("c"))
+        await made.cycle()
+        for name in "abc":
+            await bind(made, name, "n0")
+    with LogReader(path) as reader:
+        assert reader.oldest() > 0
+    assert {name: one.timed for name, one in by_pod(path).items()} == {"a": False, "b": True, "c": True}
+
+
+async def test_what_went_while_it_was_away_has_no_times(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path) as made:
+        await made.show(job("a", phase="Pending"), job("b", phase="Pending"))
+        await made.cycle()
+        group = made.last_shown("PodGroup", "default/b")
+        await made.tell(ev.LeadershipChanged(-1, "shadow", leading=False))
+        await made.delete("Pod", "default/a-0")
+        await made.show({**group, "status": {"phase": "Inqueue"}})
+        await made.tell(ev.KindListed("Pod", "2"), ev.KindListed("PodGroup", "2"))
+        await bind(made, "b", "n0")
+    told = by_pod(path)
+    assert {name: (one.kind == "only-vcd", one.timed) for name, one in told.items()} == {
+        "a": (True, False),
+        "b": (False, True),
+    }
+    groups = compare_shadow(path).admissions
+    assert (groups.earlier, groups.not_earlier, groups.only_vcd) == (0, 0, 1)
+
+
+async def test_a_victim_that_comes_again_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    async with shadow(path, EVICTING) as made:
+        record = await reclaimed(made)
+        first, *_ = record.accepted().operations("evict")
+        shown = made.last_shown("Pod", first.key)
+        await made.show({**shown, "metadata": {**shown["metadata"], "uid": "again"}})  # as a list shows it
+    assert [one.pod for one in compare_shadow(path).evictions if one.gone_at] == [first.key]
 
 
 async def test_pods_of_other_schedulers_are_left_out(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import msgspec
 from rich.table import Table
@@ -9,13 +11,24 @@ from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
-from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import event_log_argument
+from vcd.cli.fromcluster import FileLog
+from vcd.cli.inputs import event_log_path
 from vcd.cli.printing import print_json, print_lines, print_tables, table
 
 
+def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
+    """Say how to reach a shadow's log. Raises UsageError."""
+    if asked:
+        raise click.UsageError(
+            "a shadow holds no Lease and serves its log to nobody: ask where the log is, as in"
+            " kubectl -n volcano-system exec deploy/vcd-scheduler -- vcd shadow /var/lib/vcd/events.sqlite,"
+            " or copy the file and name it"
+        )
+
+
 @click.command()
-@event_log_argument
+@event_log_path
+@click.option("--from-cluster", is_flag=True, hidden=True, expose_value=False, callback=_refuse)
 @click.option("--kind", type=click.Choice(list(api.SHADOW_KINDS)), help="Only pods of this kind.")
 @click.option("--queue", help="Only pods of this queue.")
 @click.option(
@@ -23,7 +36,7 @@ from vcd.cli.printing import print_json, print_lines, print_tables, table
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
-def shadow(event_log: EventLog, kind: str | None, queue: str | None, limit: int, output: str) -> None:
+def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, output: str) -> None:
     """Compare what vcd would have done with what was done, by the log of a shadow (`vcd run --shadow`).
 
     \b
@@ -37,15 +50,20 @@ def shadow(event_log: EventLog, kind: str | None, queue: str | None, limit: int,
     it is: of what vcd would have started before, nothing runs. So vcd is shown too early where pods wait long for the
     other scheduler and more come; those that a later session gave no node any more are counted, too.
 
+    The log is a file: where the shadow runs, or a copy of it.
+
     `vcd explain pod NAME` and `vcd explain session N` tell of each.
 
-    Exits with 0, with 2 if the file cannot be used or is no shadow's.
+    Exits with 0, with 2 if the file cannot be used or is no shadow's, or has no pod of the queue.
     """
     try:
-        with event_log.reading() as log:
+        with FileLog(event_log).reading() as log:
             found = api.compare_shadow(log)
     except api.NoShadow as error:
         raise Unusable(str(error)) from None
+    queues = [one.queue for one in found.queues]
+    if queue is not None and queue not in queues:
+        raise Unusable(f"--queue {queue}: no pod of it was placed; those of {', '.join(queues) or 'no queue'} were")
     chosen = [one for one in found.differences if kind in (None, one.kind) and queue in (None, one.queue)]
     shown = msgspec.structs.replace(found, differences=chosen[:limit] if limit else chosen)
     if output == "json":

@@ -39,6 +39,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
 """Seconds between two attempts: a right that is missing may be granted while the program runs."""
 _PATIENCE = 3
 """Attempts after which a fault or conflict that may pass is told, too."""
+_COLLECTED = 6
+"""Attempts, in a quarter of a minute, after which pods are told of whose owner is gone and that are not collected."""
 _SETS = frozenset({"ReplicaSet", "StatefulSet"})
 """Whose group follows their annotations and template, and goes when they are scaled to nothing."""
 
@@ -79,15 +81,19 @@ class PodGroups:
         """The pods that are to be named a group, by the group's key."""
         self._resting: dict[str, _Rest] = {}
         self._named: Recent[str, float] = Recent(_CAPACITY)
-        """When pods were named their group, by pod."""
+        """When pods were named their group, by UID: one that comes again under its name is another."""
         self._made: Recent[str, float] = Recent(_CAPACITY)
-        """When groups were made."""
+        """When groups were made that the watch has not shown yet."""
         self._unneeded: set[str] = set()
         """Groups without pods, as of the last sweep."""
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded: a pod may lack its group."""
-        if isinstance(event, ev.ObjectPut) and event.kind == "Pod" and event.payload is not None and self.fence():
+        """An event was folded: a group is shown, or a pod may lack its own."""
+        if not isinstance(event, ev.ObjectPut) or event.payload is None:
+            return
+        if event.kind == "PodGroup":
+            self._made.drop(event.key)
+        elif event.kind == "Pod" and self.fence():
             row = self.state.tasks.row_of.get(event.key)
             if row is not None and self.state.tasks.at(row, "job") < 0:
                 self._consider(event.key)
@@ -136,7 +142,7 @@ class PodGroups:
         if pod is None or not self._lacks(pod):
             return
         group, now = group_key(pod), self.clock.monotonic()
-        rest, named = self._resting.get(group), self._named.get(key)
+        rest, named = self._resting.get(group), self._named.get(pod.metadata.uid)
         if (rest is not None and now < rest.due) or (named is not None and now < named + _SHOWS):
             return
         self._pods.setdefault(group, {})[key] = None
@@ -164,8 +170,10 @@ class PodGroups:
         except Fenced:
             self._pods.clear()
             self._resting.clear()  # who leads next looks for itself
-        except WorkloadGone:
-            self._let_rest(group)  # so is what it owns, once the API server has collected it
+        except WorkloadGone as error:  # so is what it owns, once the API server has collected it
+            if (rest := self._let_rest(group)).attempts >= _COLLECTED:
+                why = f"its owner is not there ({error}); delete the pod, or its reference"
+                self._tell_pods(rest, group, pods, why)
         except KubeError as error:
             self._tell(self._let_rest(group, error), group, pods, error)
         else:
@@ -218,7 +226,7 @@ class PodGroups:
         except ApiError as error:
             if error.status != 404:
                 raise
-        self._named.set(pod.key, self.clock.monotonic())
+        self._named.set(pod.metadata.uid, self.clock.monotonic())
 
     async def _write(self, method: str, path: str, body: Any) -> None:
         raw, content_type = msgspec.json.encode(body), MERGE_PATCH if method == "PATCH" else "application/json"
@@ -236,12 +244,17 @@ class PodGroups:
         return rest
 
     def _tell(self, rest: _Rest, group: str, pods: list[Pod], error: KubeError) -> None:
-        words = f"its PodGroup {group.partition('/')[2]} cannot be made: {error}"
         means_it = is_final(error) and not (isinstance(error, ApiError) and error.status == 409)
-        if words == rest.told or not (means_it or rest.attempts >= _PATIENCE):
+        if means_it or rest.attempts >= _PATIENCE:
+            self._tell_pods(rest, group, pods, str(error))
+
+    def _tell_pods(self, rest: _Rest, group: str, pods: list[Pod], why: str) -> None:
+        """Tell the pods that wait for a group why it cannot be made, once."""
+        words = f"its PodGroup {group.partition('/')[2]} cannot be made: {why}"
+        if words == rest.told:
             return
         rest.told = words
-        log.warning("podgroup missing", group=group, pods=len(pods), error=str(error))
+        log.warning("podgroup missing", group=group, pods=len(pods), error=why)
         for pod in pods:
             self.refused(pod, words)
 

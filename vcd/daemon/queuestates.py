@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
-from vcd.kube.client import MERGE_PATCH, Fenced, KubeClient, KubeError, Urgency, pause_after
+from vcd.kube.client import MERGE_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.model.controllers import CLOSE, CLOSED_BY_PARENT, OPEN, action_of_parent, counts_by_phase, state_after
 from vcd.model.kinds import KINDS
@@ -55,8 +55,8 @@ class QueueStates:
 
     def _begin(self) -> None:
         """Know nothing of what the server shows: a term begins."""
-        self._shown: dict[str, dict[str, int]] = {}
-        """The counts that queues show."""
+        self._shown: dict[str, tuple[str, dict[str, int]]] = {}
+        """The counts that queues show, with their UIDs: one that comes again under its name shows none."""
         self._resting: dict[str, _Rest] = {}
         self._places: dict[str, tuple[str, str]] = {}
         """Queue and phase of each group."""
@@ -122,6 +122,8 @@ class QueueStates:
         except Fenced:
             self._begin()
         except KubeError as error:
+            if isinstance(error, ApiError) and error.status == 404:
+                return  # it was deleted meanwhile, as the watch will show
             rest = self._resting.setdefault(name, _Rest())
             rest.due = self.clock.monotonic() + pause_after(error, rest.pauses)
             if str(error) != rest.told:
@@ -140,8 +142,8 @@ class QueueStates:
         if action:
             await self._mark(name, "true" if action == CLOSE else "false")
         wanted = state_after(state, action, counts.total())
-        told = counts_by_phase(counts)
-        changed: dict[str, Any] = {} if told == self._shown.get(name) else dict(told)
+        told = queue.metadata.uid, counts_by_phase(counts)
+        changed: dict[str, Any] = {} if told == self._shown.get(name) else dict(told[1])
         if wanted != state:
             changed["state"] = wanted
         if changed:

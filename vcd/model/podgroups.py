@@ -84,7 +84,7 @@ def _spec(pod: Manifest, annotations: Mapping[str, str], members: int) -> Manife
     spec: Manifest = {"minMember": members, "minResources": quota_usage(pod["spec"], members)}
     if pod["spec"].get("priorityClassName"):
         spec["priorityClassName"] = pod["spec"]["priorityClassName"]
-    if QUEUE_ANNOTATION in annotations:
+    if annotations.get(QUEUE_ANNOTATION):
         spec["queue"] = annotations[QUEUE_ANNOTATION]
     topology = topology_of(annotations)
     return {**spec, "networkTopology": topology} if topology else spec
@@ -103,12 +103,12 @@ def quota_usage(spec: Manifest, pods: int) -> dict[str, str]:
         return {}
     usage = {"count/pods": str(pods), "pods": str(pods)}
     for name, value in requests_of(spec).items():
-        text = format_resource(name, value * pods)
+        text = _written(name, value * pods)
         if name in _COMPUTE or name.startswith("hugepages-") or _is_extended(name):
             usage[name] = usage[f"requests.{name}"] = text
     for name, value in limits_of(spec).items():
         if name in _COMPUTE:
-            usage[f"limits.{name}"] = format_resource(name, value * pods)
+            usage[f"limits.{name}"] = _written(name, value * pods)
     return dict(sorted(usage.items()))
 
 
@@ -117,7 +117,12 @@ def add_quotas(lists: Iterable[dict[str, str]]) -> dict[str, str]:
     total: Amounts = {}
     for each in lists:
         add(total, {name: resource_value(_unit_name(name), text) for name, text in each.items()})
-    return {name: format_resource(_unit_name(name), value) for name, value in sorted(total.items())}
+    return {name: _written(_unit_name(name), value) for name, value in sorted(total.items())}
+
+
+def _written(name: str, value: int) -> str:
+    """An amount as a quantity, at most what 64 bits hold: annotations may ask for any number of pods."""
+    return format_resource(name, min(value, _MOST))
 
 
 def requests_of(spec: Manifest) -> Amounts:

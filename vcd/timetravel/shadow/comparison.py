@@ -36,15 +36,18 @@ class NoShadow(ValueError):
 
 
 class ShadowDifference(msgspec.Struct, frozen=True):
-    """One pod. ``node`` and ``at`` are where and when vcd would have started it (empty: not at all), by ``session``; of
-    a pod that was kept back that is the last session before it was bound. ``bound_to`` and ``bound_at`` are what the
-    log shows (empty: not bound). ``seconds`` from the node that vcd gave it to its bind, or its end, or the log's; None
-    where vcd gave it none. ``cause`` and ``why`` say for what vcd kept it back. ``withdrawn`` is the first later
-    session that gave it no node any more while it was not bound, since others had got what it had been given (0: none).
-    ``timed`` is False where times do not compare: it waited already when the shadow began to look, or was bound while
-    it did not look."""
+    """One pod; one that comes again under its name is another, of another ``uid``.
+
+    ``node`` and ``at`` are where and when vcd would have started it (empty: not at all), by ``session``; of a pod that
+    was kept back that is the last session before it was bound. ``bound_to`` and ``bound_at`` are what the log shows
+    (empty: not bound). ``seconds`` from the node that vcd gave it to its bind, or its end, or the log's; None where vcd
+    gave it none. ``cause`` and ``why`` say for what vcd kept it back. ``withdrawn`` is the first later session that had
+    no node for it any more while, as far as it knew, it was not bound: others had got what it was given (0: none).
+    ``timed`` is False where times do not compare: it waited already when the shadow began to look, or was bound or went
+    while it did not look."""
 
     pod: str
+    uid: str
     queue: str
     kind: Kind
     node: str
@@ -83,9 +86,10 @@ class ShadowEviction(msgspec.Struct, frozen=True):
 
 
 class Admissions(msgspec.Struct, frozen=True):
-    """How many groups vcd would have admitted earlier than they were, as early or later, and that were not admitted at
-    all; of the first the median and the most of the seconds. Pods that are made only once their group is admitted come
-    by the other scheduler's word."""
+    """How many groups vcd would have admitted earlier than they were; not earlier, or not at all; and that vcd alone
+    would have. Of the first the median and the most of the seconds. Groups that were there when the shadow began to
+    look, or were admitted while it did not, are left out. Pods that are made only once their group is admitted come by
+    the other scheduler's word."""
 
     earlier: int
     not_earlier: int
@@ -142,16 +146,17 @@ def _difference(fold: ShadowFold, track: Track) -> ShadowDifference | None:
     if track.given is None and not track.bound_to:
         return None
     queue = "" if track.group is None else track.group.queue
+    who = (track.key, track.uid, queue)
     shown = (track.bound_to, moment(track.bound_at) if track.bound_to else "")
     if track.given is None:
         session, cause, why = fold.kept_back(track)
         kind: Kind = "kept-back" if why else "undecided"
-        return ShadowDifference(track.key, queue, kind, "", "", session, *shown, None, cause, why, 0, not track.late)
+        return ShadowDifference(*who, kind, "", "", session, *shown, None, cause, why, 0, not track.late)
     session, now, node = track.given
     kind = "only-vcd" if not track.bound_to else "same-node" if node == track.bound_to else "other-node"
     seconds = ((track.bound_at or track.gone_at or fold.time) - now) / _SECOND
     given = (node, moment(now), session)
-    return ShadowDifference(track.key, queue, kind, *given, *shown, seconds, "", "", track.withdrawn, not track.late)
+    return ShadowDifference(*who, kind, *given, *shown, seconds, "", "", track.withdrawn, not track.late)
 
 
 def _counts(found: list[ShadowDifference]) -> dict[str, int]:
@@ -166,7 +171,7 @@ def _of_queue(queue: str, found: list[ShadowDifference]) -> QueueComparison:
 
 
 def _admissions(fold: ShadowFold) -> Admissions:
-    groups = [group for group in fold.groups if group.pending]
+    groups = [group for group in fold.groups if group.pending and not group.late]
     earlier = [
         (group.admitted - group.given) / _SECOND for group in groups if group.given and group.given < group.admitted
     ]

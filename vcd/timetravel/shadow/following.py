@@ -16,6 +16,8 @@ from vcd.timetravel.history import shown
 
 NEVER = 1 << 62
 """The number of an event that did not come."""
+_TIMED = frozenset({"Pod", "PodGroup"})
+"""The kinds of which it matters when something was seen."""
 _ROOM = "leaving"
 """The cause of a wait for room that vcd would have made."""
 
@@ -23,7 +25,8 @@ _ROOM = "leaving"
 @dataclass(slots=True, eq=False)
 class ShadowedGroup:
     """A group: its queue; since which event it waits for what, by what sessions said; whether it was seen while it was
-    not admitted, when it was admitted, and when a session admitted it first (ns; 0: not)."""
+    not admitted, when it was admitted, and when a session admitted it first (ns; 0: not). ``late`` is whether what was
+    seen first of it, or its admission, may have been long past."""
 
     uid: str = ""
     queue: str = ""
@@ -31,6 +34,7 @@ class ShadowedGroup:
     pending: bool = False
     admitted: int = 0
     given: int = 0
+    late: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +42,8 @@ class Track:
     """A pod that had no node when it was first seen, by which event; ``late`` is whether that, or its bind, may have
     been long past when it was seen. ``given`` is the first session that gave it a node, its time (ns) and the node;
     ``held`` the first that would have made room for it, and where; ``withdrawn`` the first that gave it no node any
-    more while it was not bound. ``bound`` is the event that showed it bound, ``gone_at`` when it went (ns; 0: not)."""
+    more while it was not bound. ``bound`` is the event that showed it bound, ``left`` that or the one that showed it
+    gone, ``gone_at`` when it went (ns; 0: not)."""
 
     key: str
     uid: str
@@ -49,6 +54,7 @@ class Track:
     held: tuple[int, str] | None = None
     withdrawn: int = 0
     bound: int = NEVER
+    left: int = NEVER
     bound_at: int = 0
     bound_to: str = ""
     gone_at: int = 0
@@ -69,11 +75,11 @@ class ShadowFold:
         """When pods went that were to be evicted (ns), by UID."""
         self.heads: list[tuple[int, int]] = []
         """The event that each session was decided from, and its number."""
-        self._listing = True
-        """Whether what is seen of pods may be long past: the first list since the shadow began to look is not in."""
+        self._listing = set(_TIMED)
+        """Of which kinds what is seen may be long past: the first list since the shadow began to look is not in."""
         self._there: dict[str, Track] = {}
         self._open: dict[str, Track] = {}
-        """Those that were given a node and are not bound, by UID."""
+        """Those that were given a node and wait still in what the last session saw, by UID."""
         self._groups: dict[str, ShadowedGroup] = {}
         self._victims: dict[str, str] = {}
         for key, record in state.groups.items():
@@ -83,6 +89,7 @@ class ShadowFold:
                 self._see_pod(key, pod, state.sequence)
         for key, reasons in state.waiting.items():
             self._group(key).waits.append((state.sequence, reasons))
+        self._listing -= state.listed.keys()  # a log whose beginning was removed has no first list
 
     def see(self, logged: Logged) -> None:
         """One event."""
@@ -96,11 +103,13 @@ class ShadowFold:
                 elif isinstance(obj, PodGroup):
                     self._see_group(event.key, obj)
             case ev.ObjectGone(kind="Pod"):
-                self._pod_gone(event.key)
-            case ev.KindListed(kind="Pod"):
-                self._listing = False
+                self._pod_gone(event.key, logged.sequence)
+            case ev.ObjectGone(kind="PodGroup"):
+                self._group(event.key).waits.append((logged.sequence, ()))
+            case ev.KindListed():
+                self._listing.discard(event.kind)
             case ev.LeadershipChanged():  # a shadow logs that it leads not whenever it begins
-                self._listing = True
+                self._listing = set(_TIMED)
             case ev.PolicyLoaded():
                 self.settings = Settings.from_text(event.settings)
             case ev.SessionDecided():
@@ -110,12 +119,20 @@ class ShadowFold:
 
     def _group(self, key: str, uid: str = "") -> ShadowedGroup:
         """The group of a key, which is another one where it is shown with another UID."""
-        known = self._groups.get(key)
+        before = known = self._groups.get(key)
         if known is None or (uid and known.uid not in ("", uid)):
-            known = self._groups[key] = ShadowedGroup()
+            known = self._groups[key] = ShadowedGroup(late="PodGroup" in self._listing)
             self.groups.append(known)
+            if before is not None:
+                self._move(before, known)
         known.uid = uid or known.uid
         return known
+
+    def _move(self, before: ShadowedGroup, known: ShadowedGroup) -> None:
+        """Those that wait still, or came before the group that they are of, are of the new one."""
+        for track in self._there.values():
+            if track.group is before and not track.bound_to:
+                track.group = known
 
     def _see_group(self, key: str, group: PodGroup) -> None:
         known = self._group(key, group.metadata.uid)
@@ -124,33 +141,44 @@ class ShadowFold:
             known.pending = True
         elif known.pending and not known.admitted:
             known.admitted = self.time
+            known.late = known.late or "PodGroup" in self._listing
 
     def _see_pod(self, key: str, pod: Pod, sequence: int) -> None:
-        track, node = self._there.get(key), pod.spec.node_name
-        if track is not None and track.uid != pod.metadata.uid:
-            self._pod_gone(key)
+        track, uid, node = self._there.get(key), pod.metadata.uid, pod.spec.node_name
+        if self._victims.get(key, uid) != uid:
+            self._victim_gone(key)
+        if track is not None and track.uid != uid:
+            self._pod_gone(key, sequence)
             track = None
         if track is None and not node:
             self._comes(key, pod, sequence)
-        elif track is not None and node and not track.bound_to:
-            track.bound, track.bound_at, track.bound_to = sequence, self.time, node
-            track.late = track.late or self._listing
-            self._open.pop(track.uid, None)
+        elif track is not None and not track.bound_to:
+            if pod.group_key:  # a controller may have named it only now
+                track.group = self._group(pod.group_key)
+            if node:
+                self._bound(track, node, sequence)
+
+    def _bound(self, track: Track, node: str, sequence: int) -> None:
+        track.bound, track.bound_at, track.bound_to, track.left = sequence, self.time, node, sequence
+        track.late = track.late or "Pod" in self._listing
 
     def _comes(self, key: str, pod: Pod, sequence: int) -> None:
         names = self.settings.scheduler_names
         if pod.status.phase in ("", "Pending") and (not names or pod.spec.scheduler_name in names):
             group = self._group(pod.group_key) if pod.group_key else None
-            self._there[key] = Track(key, pod.metadata.uid, group, sequence, self._listing)
+            self._there[key] = Track(key, pod.metadata.uid, group, sequence, "Pod" in self._listing)
             self.tracks.append(self._there[key])
 
-    def _pod_gone(self, key: str) -> None:
-        if key in self._victims:
-            self.gone[self._victims.pop(key)] = self.time
+    def _pod_gone(self, key: str, sequence: int) -> None:
+        self._victim_gone(key)
         track = self._there.pop(key, None)
         if track is not None:
-            track.gone_at = self.time
-            self._open.pop(track.uid, None)
+            track.gone_at, track.left = self.time, min(track.left, sequence)
+            track.late = track.late or ("Pod" in self._listing and not track.bound_to)
+
+    def _victim_gone(self, key: str) -> None:
+        if key in self._victims:
+            self.gone[self._victims.pop(key)] = self.time
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
@@ -161,11 +189,13 @@ class ShadowFold:
             self._group(key).waits.append((record.head, reasons))
         for status in plan.groups:
             group = self._group(status.key)
-            if status.phase == Phase.INQUEUE.text and not group.given:
+            if phase_of(status.phase) is not Phase.PENDING and not group.given:
                 group.given = record.now
         for statement in plan.statements:
             for operation in statement.operations:
                 self._operation(record, statement.action, operation)
+        # what came after its head it did not know, though that was logged before
+        self._open = {uid: track for uid, track in self._open.items() if track.left > record.head}
         meant = {one.uid for one in ev.decode_plan(record.plan).operations("bind")}
         for uid, track in self._open.items():
             if uid not in meant and not track.withdrawn:
