@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from vcd.timetravel.remarks import remarks
     from vcd.timetravel.replay import Replayed, replay
     from vcd.timetravel.shadow.comparison import SHADOW_KINDS, NoShadow, ShadowComparison, compare_shadow
+    from vcd.timetravel.standing import LogStanding, standing, told_of_standing
     from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
     from vcd.timetravel.times import BadTime
     from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
     from vcd.timetravel.whatif.conditions import ConditionError
     from vcd.timetravel.whatif.edits import EditError, read_edits
+    from vcd.timetravel.whatif.fidelity import Fidelity, unlike_in_words
     from vcd.timetravel.whatif.fill import Filling, fill
     from vcd.timetravel.whatif.forecasts import Submission
     from vcd.timetravel.whatif.gate import (
@@ -87,12 +89,14 @@ _LATER = {
     "vcd.timetravel.remarks": "remarks",
     "vcd.timetravel.replay": "Replayed replay",
     "vcd.timetravel.shadow.comparison": "NoShadow SHADOW_KINDS ShadowComparison compare_shadow",
+    "vcd.timetravel.standing": "LogStanding standing told_of_standing",
     "vcd.timetravel.timeline": "Ends SessionLine ends session_lines",
     "vcd.timetravel.times": "BadTime",
     "vcd.timetravel.whatif.compare": "Comparison Run Variant whatif",
     "vcd.timetravel.whatif.conditions": "ConditionError",
     "vcd.timetravel.whatif.edits": "EditError read_edits",
     "vcd.timetravel.whatif.fill": "Filling fill",
+    "vcd.timetravel.whatif.fidelity": "Fidelity unlike_in_words",
     "vcd.timetravel.whatif.forecasts": "Submission",
     "vcd.timetravel.whatif.gate": (
         "GateResult Gated GateError change_in_words gate judgement_in_words spread_in_words summary told_figures"
@@ -132,20 +136,26 @@ def plan(
     now: datetime.datetime | None = None,
     seed: int = 0,
     schedulers: Collection[str] | None = None,
+    *,
+    default_queue: str = "default",
+    node_selector: Sequence[str] = (),
 ) -> PlanResult:
     """One cycle over plain manifests (mappings), without a cluster.
 
     ``conf`` is the text of a scheduler configuration file, None vc-scheduler's compiled-in default; ``now`` the time
     to decide for, None the present. Every pending pod is taken as ours, whatever its schedulerName; with ``schedulers``
-    the objects are all that a cluster lists, and those of these schedulers are.
+    the objects are all that a cluster lists, and those of these schedulers are. Groups that name no queue are in
+    ``default_queue``; with ``node_selector`` only nodes with one of its labels (``key:value``) are used.
 
     Raises PolicyError for a bad configuration and BadObject for what is no manifest at all.
     """
     at = time.time_ns() if now is None else int(now.timestamp() * 1_000_000_000)
     from vcd.scheduling.configuration import read_policy
+    from vcd.state.records import Settings
     from vcd.timetravel import planning
 
-    return planning.plan(objects, read_policy(conf), at, seed, schedulers)
+    settings = Settings(tuple(schedulers or ()), default_queue, node_selector=tuple(node_selector))
+    return planning.plan(objects, read_policy(conf), at, seed, settings)
 
 
 def open(path: str | Path) -> Log:

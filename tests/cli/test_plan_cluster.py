@@ -20,6 +20,7 @@ from tests import dsl
 from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import make_store
 from vcd.cli import main
+from vcd.cli.kubectl import kubectl_vcd
 from vcd.daemon import listed
 from vcd.model.kinds import KINDS
 
@@ -195,7 +196,7 @@ async def test_what_may_not_be_listed_is_told_with_the_role_and_what_is_lacking(
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("warning:")]
     assert line == (
         "warning: may not list queues.scheduling.volcano.sh: it takes a ClusterRole with verb list on queues of API"
-        " group scheduling.volcano.sh. Without it only the queues default and root are there, without quotas: jobs of"
+        " group scheduling.volcano.sh. Without it only the default queue and root are there, without quotas: jobs of"
         " other queues are not placed"
     )
     # what fits is in queue lab
@@ -216,8 +217,88 @@ async def test_who_may_list_nothing_is_told_of_each_kind_and_that_this_is_no_dec
     assert result.exit_code == 0, result.output
     warnings = [line for line in result.stderr.splitlines() if line.startswith("warning: may not list ")]
     assert any("may not list pods: it takes a ClusterRole with verb list on pods" in line for line in warnings)
-    assert len(warnings) == len(cluster.server.audit["jane"])
+    assert len(warnings) == len({call.resource for call in cluster.server.audit["jane"]})
     assert result.stdout == "nothing to bind or evict of what may be listed; see the warnings\n"
+
+
+def only_in(cluster: Served, namespace: str) -> None:
+    """Let jane list what has namespaces in one alone."""
+    cluster.server.authorize = lambda who, call, name: (
+        call.verb in ("list", "get") and (call.namespace == namespace or call.resource in ("nodes", "namespaces"))
+    )
+
+
+async def test_what_may_be_listed_in_the_contexts_namespace_alone_is_listed_there(cluster: Served) -> None:
+    only_in(cluster, "default")
+    result = await cluster.plan()
+    assert result.exit_code == 0, result.output
+    (pods,) = [line for line in result.stderr.splitlines() if line.startswith("warning: may not list pods ")]
+    assert pods == (
+        "warning: may not list pods outside of namespace default: it takes a ClusterRole with verb list on pods of API"
+        ' group "". Without it pods elsewhere take no room, so that nodes look emptier than they are'
+    )
+    found = await cluster.planned()
+    assert found["phases"].keys() >= {"default/fits", "default/waits"}
+    why = {one["resource"]: one["why"] for one in found["cluster"]["missing"]}
+    assert why["pods"] == why["podgroups.scheduling.volcano.sh"] == "forbidden outside of namespace default"
+    assert why["queues.scheduling.volcano.sh"] == "forbidden", "which has no namespace"
+    assert (await cluster.plan("--strict")).exit_code == 2
+
+
+@pytest.mark.parametrize("by", ["context", "flag", "plugin"])
+async def test_the_namespace_is_the_contexts_unless_one_is_given(cluster: Served, by: str) -> None:
+    only_in(cluster, "team")
+    text = yaml.safe_load(cluster.kubeconfig.read_text())
+    if by == "context":
+        text["contexts"][0]["context"]["namespace"] = "team"
+    else:
+        text["contexts"][0]["context"]["namespace"] = "elsewhere"
+    cluster.kubeconfig.write_text(yaml.safe_dump(text))
+    if by == "plugin":
+        given = ["-n", "team", "--kubeconfig", str(cluster.kubeconfig), "plan", "-o", "json"]
+        result = await asyncio.to_thread(CliRunner().invoke, kubectl_vcd, given)
+        assert result.exit_code == 0, result.output
+        found = json.loads(result.stdout)
+    else:
+        found = await cluster.planned(*(("-n", "team") if by == "flag" else ()))
+    assert "forbidden outside of namespace team" in {one["why"] for one in found["cluster"]["missing"]}
+
+
+# --- as vcd run decides -----------------------------------------------------------------------------------------------
+
+
+async def test_only_nodes_with_a_label_are_used_where_that_is_said(cluster: Served) -> None:
+    node = cluster.server.store.get("nodes", None, NODES[1])
+    labels = {**node["metadata"].get("labels", {}), "zone": "east"}
+    cluster.server.store.update("nodes", {**node, "metadata": {**node["metadata"], "labels": labels}})
+    assert set((await cluster.planned())["binds"].values()) == set(NODES)
+    # both pods of the gang would have to be there
+    assert (await cluster.planned("--node-selector", "zone:east"))["binds"] == {}
+    both = await cluster.planned("--node-selector", "zone:east", "--scheduler-name", "default-scheduler")
+    assert set(both["binds"].values()) == {NODES[1]}
+
+
+async def test_a_pod_that_names_no_queue_is_in_the_default_one(cluster: Served) -> None:
+    cluster.server.store.create("pods", dsl.pod("bare", cpu=2))
+    queue = cluster.server.store.get("queues.scheduling.volcano.sh", None, "lab")
+    narrow = {**queue["spec"], "capability": {"cpu": "1"}}
+    cluster.server.store.update("queues.scheduling.volcano.sh", {**queue, "spec": narrow})
+    assert "default/bare" in (await cluster.planned())["binds"]
+    assert "default/bare" not in (await cluster.planned("--default-queue", "lab"))["binds"]
+    # one that is not there is made by who leads
+    assert "default/bare" in (await cluster.planned("--default-queue", "night"))["binds"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--node-selector", "zone"), "--node-selector: 'zone' is no label; write it as key:value, as in zone:east"),
+        (("--default-queue", ""), "--default-queue: must name a queue"),
+    ],
+)
+def test_what_vcd_run_refuses_is_refused(arguments: tuple[str, ...], words: str) -> None:
+    result = invoked("plan", "-f", "examples/gang.yaml", *arguments)
+    assert (result.exit_code, words in " ".join(result.stderr.split())) == (2, True)
 
 
 async def test_strictly_what_may_not_be_listed_is_an_error(cluster: Served) -> None:
@@ -335,6 +416,7 @@ async def test_the_environments_kubeconfig_is_used(cluster: Served, monkeypatch:
         (("--from-cluster", "-f", "-"), "say what to plan"),
         (("-f", "-", "--context", "x"), "are for --from-cluster"),
         (("-f", "-", "--kubeconfig", "x"), "are for --from-cluster"),
+        (("-f", "-", "--namespace", "x"), "are for --from-cluster"),
         (("--from-cluster", "--kubeconfig", "/nowhere/k"), "kubeconfig /nowhere/k does not exist"),
         (("--from-cluster", "--scheduler-conf", "/nowhere/c"), "/nowhere/c: No such file"),
     ],

@@ -113,6 +113,15 @@ class TestQueues:
         }
         assert counts == {"pending": 1, "inqueue": 1, "running": 0, "unknown": 0, "completed": 0}
         assert page["volcano_queue_pod_group_pending_count"][kept(queue_name="empty")] == 0
+        own = {phase: page["vcd_queue_pod_groups"][kept(queue_name="default", phase=phase)] for phase in counts}
+        assert own == counts
+
+    def test_beside_volcanos_queue_controller_its_series_are_its_own(self) -> None:
+        metrics = Metrics(controls_queues=False)
+        observe(metrics, DEFAULT, node("n", cpu=8), group("a", phase="Pending", minimum={"cpu": 1}))
+        page = page_of(metrics)
+        assert not [name for name in page if name.startswith("volcano_queue_pod_group_")]
+        assert page["vcd_queue_pod_groups"][kept(queue_name="default", phase="inqueue")] == 1
 
 
 class TestJobs:

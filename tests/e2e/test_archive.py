@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cluster import Cluster, Daemon, until
+from tests.e2e.s3 import Bucket, found_by_tools
 from tests.e2e.test_replicas import Replicas
 from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.eventlog.archive.checking import check
 from vcd.eventlog.archive.lines import ListedSegments
 
+WITHOUT = "the event log begins without its history; `vcd log restore` gives it from the archive"
 OFTEN = ("--archive-every=200ms", "--checkpoint-interval=100")
 
 
@@ -31,9 +36,19 @@ def made(folder: Path) -> Path:
     return folder
 
 
+def names(folder: Path) -> list[str]:
+    """The files in a folder."""
+    return [each.name for each in folder.iterdir()]
+
+
+def partials(folder: Path) -> list[str]:
+    """Those that are not whole."""
+    return [name for name in names(folder) if ".partial" in name]
+
+
 def shipped(archive: Path) -> int:
     """The last event that is there."""
-    return max((one.last for one in ListedSegments.of(each.name for each in archive.iterdir()).segments), default=0)
+    return max((one.last for one in ListedSegments.of(names(archive)).segments), default=0)
 
 
 def head(daemon: Daemon) -> int:
@@ -174,3 +189,77 @@ async def test_history_that_is_not_shipped_goes_only_for_the_size_of_the_log(tmp
             await cluster.until_bound(cluster.submit(f"gang-{number}", 8))
             await asyncio.sleep(0)
         assert (await daemon.metrics())["vcd_log_archive_missed_events_total"] > 0
+
+
+async def test_a_store_that_never_answers_is_given_up_and_nothing_in_it_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket()
+    async with bucket.served(), Cluster(tmp_path) as cluster:
+        found_by_tools(bucket.url, tmp_path, monkeypatch)
+        cluster.add_nodes(2)
+        flags = ("--archive=s3://logs/one", *OFTEN)
+        first = await cluster.started("a", *flags, E2E_HOUSEKEEPING="0.1")
+        await cluster.until_bound(cluster.submit("before", 4))
+        await until(lambda: first.lines("shipped"), limit=40, what="it is shipped")
+        first.signal(signal.SIGTERM)
+        assert await first.ended() == 0
+        before = dict(bucket.objects)
+        bucket.answers.clear()
+        asked = bucket.asked
+        again = await cluster.start("b", *flags, E2E_HOUSEKEEPING="0.1", E2E_ARCHIVE="3")
+        await until(lambda: bucket.asked > asked, limit=20, what="it asks the store")
+        assert await again.health("healthz") == 200
+        assert await again.health("readyz") == 503
+        await cluster.until_leading(again, 40)
+        assert "did not answer for 3 s" in again.lines("the event log is not restored")[0]["reason"]
+        (given_up,) = again.lines(WITHOUT)
+        assert given_up["reason"] == "it was not restored within 6 s"
+        await cluster.until_bound(cluster.submit("after", 4))
+        await until(lambda: again.lines("the event log is not shipped"), limit=40, what="that is told, too")
+        bucket.answers.set()
+        await until(lambda: again.lines("shipped"), limit=60, what="it is shipped")
+        assert before.items() <= bucket.objects.items()
+        assert partials(tmp_path) == []
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+async def test_what_a_store_answers_is_told_and_a_replica_begins_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    bucket = Bucket()
+    bucket.status = status
+    async with bucket.served(), Cluster(tmp_path) as cluster:
+        found_by_tools(bucket.url, tmp_path, monkeypatch)
+        cluster.add_nodes(1)
+        daemon = await cluster.start("a", "--archive=s3://logs/one", *OFTEN, E2E_ARCHIVE="8")
+        await cluster.until_leading(daemon, 60)
+        assert f"Injected{status}" in daemon.lines("the event log is not restored")[0]["reason"]
+        await cluster.until_bound(cluster.submit("gang", 4))
+        bucket.status = 200
+        await until(lambda: daemon.lines("shipped"), limit=40, what="it is shipped")
+
+
+async def test_what_killed_processes_had_begun_to_write_is_removed_unless_it_may_still_be_written(
+    tmp_path: Path, archive: Path
+) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        first = await cluster.started("a", f"--archive={archive}", *OFTEN)
+        await until(lambda: first.lines("shipped"), limit=40, what="it is shipped")
+        segment = ListedSegments.of(names(archive)).segments[0].name
+        left, older, stopped, new = (
+            archive / f"{segment}{suffix}.partial" for suffix in (".1a2b3c4d", "", ".00000001", ".00000002")
+        )
+        others = archive / "somebody-elses.partial"
+        with stopped.open("wb") as writer:
+            fcntl.flock(writer, fcntl.LOCK_EX)
+            for each in (left, older, stopped, new, others):
+                each.write_bytes(b"half of a segment")
+            for each in (left, older, stopped, others):
+                os.utime(each, (time.time() - 7200,) * 2)
+            await cluster.until_bound(cluster.submit("gang", 4))
+            await until(lambda: not left.exists() and not older.exists(), limit=40, what="what is left goes")
+            assert stopped.exists() and new.exists() and others.exists()
+        await until(lambda: shipped(archive) >= head(first), limit=40, what="it is shipped on")
+        assert check(str(archive)).problems == []

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import os
+import pty
+import resource
+import select
 import signal
+import sqlite3
+import struct
+import termios
 from pathlib import Path
 from typing import IO
 
+import aiohttp
+import pytest
 import yaml
 
 from tests.deploy.rbac import Grant
 from tests.e2e.cluster import LEASES, NAMESPACE, Daemon, until
 from tests.e2e.reading import JANE, Asked, events_new, kubeconfig, rows
+from tests.e2e.test_page import asked as asked_page
 from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.kube.lease import ADDRESS
 
 JOB = ("explain", "job", "gang")
+OTHER = "note: another replica leads, which has not all that was told before"
 
 
 def head_of(log: Path) -> int:
@@ -76,7 +88,7 @@ async def test_a_second_question_takes_over_only_what_is_new(tmp_path: Path) -> 
         await cluster.until_bound(cluster.submit("third", 2))
         await until_quiet(leader)
         later = events_new(await cluster.vcd(*JOB, "--from-cluster"))
-        assert 0 < later == rows(leader.log) - first < first
+        assert 0 < later == rows(cluster.kept()) - first < first
         assert (await cluster.told("explain", "job", "third", "--from-cluster"))["now"].endswith("2 Running")
         (folder,) = cluster.cache.glob("vcd/*")
         assert {folder.stat().st_mode & 0o777, folder.parent.stat().st_mode & 0o777} == {0o700}
@@ -123,20 +135,27 @@ async def told_of(lines: IO[str], words: str) -> None:
     def read() -> bool:
         return any(words in line for line in lines)
 
-    assert await asyncio.to_thread(read), f"it ended without {words}"
+    async with asyncio.timeout(60):
+        assert await asyncio.to_thread(read), f"it ended without {words}"
+
+
+async def with_another_log(cluster: Asked) -> tuple[Daemon, Path]:
+    """A leader that has placed a gang and then another one, ``lost``; and its log as it was before that one."""
+    leader = await with_gang(cluster)
+    await until_quiet(leader)
+    leader.signal(signal.SIGTERM)
+    await leader.ended()
+    before = cluster.folder / "before.sqlite"
+    before.write_bytes(leader.log.read_bytes())
+    again = await cluster.started("a", log=leader.log)
+    await cluster.until_bound(cluster.submit("lost", 4))
+    return again, before
 
 
 async def test_what_the_next_leader_has_not_is_taken_back(tmp_path: Path) -> None:
     """Another replica leads by a log that ends before what was read: nothing may be left that it does not have."""
     async with Asked(tmp_path) as cluster:
-        leader = await with_gang(cluster)
-        await until_quiet(leader)
-        leader.signal(signal.SIGTERM)
-        await leader.ended()
-        before = tmp_path / "before.sqlite"
-        before.write_bytes(leader.log.read_bytes())
-        again = await cluster.started("a", log=leader.log)
-        await cluster.until_bound(cluster.submit("lost", 4))
+        again, before = await with_another_log(cluster)
         assert (await cluster.vcd("explain", "job", "lost", "--from-cluster")).returncode == 0
         tail = cluster.begun("log", "tail", "-f", "--from-cluster")
         assert tail.stdout is not None
@@ -154,14 +173,215 @@ async def test_what_the_next_leader_has_not_is_taken_back(tmp_path: Path) -> Non
         await told_of(tail.stdout, "default/third")
         tail.send_signal(signal.SIGINT)
         _, said = await asyncio.to_thread(tail.communicate)
-        assert "note: another replica leads, which has not all that is told above" in said
+        assert said.count(OTHER) == 1
         assert "Traceback" not in said
         assert cluster.kept().name == "events-2.sqlite"
         assert (await cluster.vcd("explain", "job", "third", "--from-cluster")).returncode == 0
         assert [one.name for one in cluster.kept().parent.glob("*.sqlite")] == ["events-2.sqlite"]
-        back = await cluster.start("a", log=leader.log)
+        back = await cluster.start("a", log=again.log)
         await cluster.until_following(back)
         await cluster.until_agreed(back, other)
+
+
+def lose(log: Path) -> None:
+    """Take a log away, as with its disk."""
+    for suffix in ("", "-wal", "-shm", "-lock"):
+        log.with_name(log.name + suffix).unlink(missing_ok=True)
+
+
+async def jobs_on(page: str) -> set[str]:
+    """The jobs that a page shows; none while nobody answers there."""
+    try:
+        status, overview = await asked_page(f"{page.rstrip('/')}/api/overview")
+    except aiohttp.ClientError:
+        return set()
+    return {job["key"] for job in overview["jobs"]} if status == 200 else set()
+
+
+def shown_on(terminal: int) -> str:
+    """What a command wrote to a terminal up to now."""
+    found = b""
+    while select.select([terminal], [], [], 0)[0]:
+        found += os.read(terminal, 1 << 16)
+    return found.decode(errors="replace")
+
+
+async def test_commands_that_follow_go_on_with_a_log_that_is_begun_anew(tmp_path: Path) -> None:
+    """All replicas and their disks are lost, and the next leader begins without: nothing is as it was."""
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster, "old")
+        tail = cluster.begun("log", "tail", "-n", "5", "-f", "--from-cluster")
+        page = cluster.begun("view", "--address", "127.0.0.1:0", "--from-cluster")
+        terminal, side = pty.openpty()
+        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+        top = cluster.begun("top", "--interval", "0.2", "--from-cluster", stdout=side, stderr=side)
+        os.close(side)
+        try:
+            assert tail.stdout is not None and page.stdout is not None
+            await told_of(tail.stdout, "default/old")
+            url = (await asyncio.to_thread(page.stdout.readline)).strip()
+            assert "default/old" in await jobs_on(url)
+            seen = [shown_on(terminal)]
+            await until(lambda: seen.append(shown_on(terminal)) or "session" in "".join(seen), 60, "top shows it")
+            await leader.kill()
+            lose(leader.log)
+            other = await cluster.started("a", log=leader.log)
+            await cluster.until_bound(cluster.submit("new", 4), limit=40)
+            await told_of(tail.stdout, "default/new")
+            await until(lambda: seen.append(shown_on(terminal)) or OTHER in "".join(seen), 60, "top says so")
+            await until(lambda: head_of(cluster.kept()) == head_of(other.log), 60, "all is taken over")
+            async with asyncio.timeout(60):
+                while "default/new" not in await jobs_on(url):  # noqa: ASYNC110 - the page tells when it is asked
+                    await asyncio.sleep(0.05)
+            assert [one.poll() for one in (tail, page, top)] == [None] * 3
+        finally:
+            for one in (tail, page, top):
+                one.send_signal(signal.SIGINT)
+            said = [(await asyncio.to_thread(one.communicate))[1] for one in (tail, page)]
+            os.close(terminal)
+            await asyncio.to_thread(top.wait)
+        assert [(text.count(OTHER), "Traceback" in text) for text in said] == [(1, False)] * 2, said
+        assert (await cluster.vcd("explain", "job", "new", "--from-cluster")).returncode == 0
+        assert (await cluster.vcd("log", "verify", cluster.kept())).returncode == 0
+
+
+async def test_a_full_disk_is_told_with_how_to_mend_it_and_what_was_kept_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        await until_quiet(leader)
+        assert (await cluster.vcd(*JOB, "--from-cluster")).returncode == 0
+        await cluster.until_bound(cluster.submit("more", 4))
+        await until_quiet(leader)
+        kept, count = cluster.kept(), rows(cluster.kept())
+        monkeypatch.setenv("E2E_FILE_LIMIT", "4096")
+        asked = await cluster.vcd(*JOB, "--from-cluster", program="tests.e2e.command")
+        assert (asked.returncode, asked.stdout) == (2, "")
+        (line,) = asked.stderr.splitlines()
+        assert line.startswith(f"Error: event log {kept.parent}/")
+        assert line.endswith("; or let XDG_CACHE_HOME name another folder")
+        monkeypatch.delenv("E2E_FILE_LIMIT")
+        assert (cluster.kept(), rows(kept)) == (kept, count)
+        assert 0 < events_new(await cluster.vcd(*JOB, "--from-cluster")) == rows(kept) - count
+
+
+async def test_a_disk_that_is_full_while_history_is_taken_back_does_not_end_who_follows(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        again, before = await with_another_log(cluster)
+        tail = cluster.begun("log", "tail", "-f", "--from-cluster")
+        try:
+            assert tail.stdout is not None and tail.stderr is not None
+            await told_of(tail.stdout, "default/lost")
+            full = cluster.kept().stat().st_size // 2
+            _, most = resource.prlimit(tail.pid, resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
+            await again.kill()
+            other = await cluster.started("c", log=before)
+            await told_of(tail.stderr, "or let XDG_CACHE_HOME name another folder")
+            assert cluster.kept().name == "events-1.sqlite"
+            resource.prlimit(tail.pid, resource.RLIMIT_FSIZE, (most, most))
+            await cluster.until_bound(cluster.submit("third", 2), limit=40)
+            await told_of(tail.stdout, "default/third")
+        finally:
+            tail.send_signal(signal.SIGINT)
+            _, said = await asyncio.to_thread(tail.communicate)
+        assert said.count(OTHER) == 1
+        assert "Traceback" not in said
+        assert cluster.kept().name == "events-2.sqlite"
+        back = await cluster.start("a", log=again.log)
+        await cluster.until_following(back)
+        await cluster.until_agreed(back, other)
+
+
+async def test_a_file_that_is_damaged_is_told_of_and_taken_over_anew(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        await until_quiet(leader)
+        assert (await cluster.vcd(*JOB, "--from-cluster")).returncode == 0
+        own = await cluster.told(*JOB, "--event-log", leader.log)
+        for begin in (0, 4096):
+            kept = cluster.kept()
+            data = bytearray(kept.read_bytes())
+            data[begin : begin + 8192] = b"\xff" * 8192
+            kept.write_bytes(data)
+            asked = await cluster.vcd(*JOB, "--from-cluster", "-o", "json")
+            assert asked.returncode == 0, asked.stderr
+            assert "; the log is taken over anew" in asked.stderr
+            assert json.loads(asked.stdout) == own
+            assert cluster.kept() != kept
+
+
+async def test_what_only_a_question_finds_damaged_is_taken_over_anew_by_the_next(tmp_path: Path) -> None:
+    async with Asked(tmp_path) as cluster:
+        leader = await with_gang(cluster)
+        await until_quiet(leader)
+        assert (await cluster.vcd(*JOB, "--from-cluster")).returncode == 0
+        kept = cluster.kept()
+        with sqlite3.connect(kept) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'group_event'")
+            ((size,),) = connection.execute("PRAGMA page_size")
+        connection.close()
+        with kept.open("r+b") as file:
+            file.seek((page - 1) * size)
+            file.write(b"\xff" * size)
+        asked = await cluster.vcd(*JOB, "--from-cluster")
+        assert (asked.returncode, asked.stdout) == (2, "")
+        assert "it is truncated or damaged" in asked.stderr
+        asked = await cluster.vcd(*JOB, "--from-cluster")
+        assert asked.returncode == 0, asked.stderr
+        assert "it is damaged, as was found" in asked.stderr
+        assert "; the log is taken over anew" in asked.stderr
+
+
+async def test_a_file_that_is_followed_is_held_to_its_bounds_and_nothing_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Asked(tmp_path) as cluster:
+        cluster.add_nodes(8)
+        leader = await cluster.started("a", "--checkpoint-interval=20", E2E_HOUSEKEEPING="0.1")
+        await cluster.until_bound(cluster.submit("gang", 4))
+        monkeypatch.setenv("E2E_RETENTION", "0.2")
+        tail = cluster.begun(
+            "log", "tail", "-n", "0", "-f", "-o", "json", "--from-cluster", program="tests.e2e.command"
+        )
+        monkeypatch.delenv("E2E_RETENTION")
+        try:
+            assert tail.stdout is not None
+            await until(lambda: leader.lines("read"), 60, "somebody reads")
+            begins = [first_event(cluster.kept())]
+            for number in range(4):
+                await cluster.until_bound(cluster.submit(f"more-{number}", 4))
+                await until(lambda: first_event(cluster.kept()) > begins[-1], 60, "history goes")
+                begins.append(first_event(cluster.kept()))
+                assert (await cluster.vcd("top", "--once", "--from-cluster")).returncode == 0
+            assert cluster.kept().name == "events-1.sqlite"
+            assert first_event(leader.log) == 1
+            last = head_of(leader.log)
+            told = await asyncio.wait_for(asyncio.to_thread(sequences, tail.stdout, last), 60)
+        finally:
+            tail.send_signal(signal.SIGINT)
+            _, said = await asyncio.to_thread(tail.communicate)
+        assert told == list(range(told[0], last + 1))
+        assert told[0] < begins[-1]
+        assert (OTHER in said, "Traceback" in said) == (False, False)
+        assert (await cluster.vcd("log", "verify", cluster.kept())).returncode == 0
+
+
+def sequences(lines: IO[str], last: int) -> list[int]:
+    """The numbers of the events that a command tells, up to one."""
+    found: list[int] = []
+    for line in lines:
+        found.append(json.loads(line)["sequence"])
+        if found[-1] >= last:
+            break
+    return found
+
+
+def first_event(log: Path) -> int:
+    """Its first event."""
+    with LogReader(log) as reader:
+        return reader.first() or 0
 
 
 async def test_commands_at_once_share_one_file(tmp_path: Path) -> None:
@@ -276,7 +496,7 @@ async def test_another_certificate_than_the_leases_is_shown_no_token(tmp_path: P
         told = lease["metadata"]["annotations"][ADDRESS]
         forged = told.rpartition("=")[0] + "=" + "0" * 64
         with cluster.lease_says(forged):
-            asked = await cluster.vcd(*JOB, "--from-cluster")
+            asked = await cluster.vcd(*JOB, "--from-cluster", program="tests.e2e.impatient")
         assert asked.returncode == 2
         assert "shows another certificate than the Lease names; no token was shown to it" in asked.stderr
         assert leader.lines("read") == []

@@ -137,7 +137,7 @@ async def test_a_daemon_ships_to_it_and_another_begins_with_it(bucket: None, tmp
     flags = (f"--archive={WHERE}", "--archive-every=200ms", "--checkpoint-interval=100")
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2)
-        first = await cluster.started("a", *flags, E2E_HOUSEKEEPING="0.1")
+        first = await cluster.started("a", *flags, E2E_HOUSEKEEPING="0.1", E2E_UNFORKED="yes")
         await cluster.until_bound(cluster.submit("gang", 8))
         decided = first.sessions()
         await until(lambda: first.lines("shipped"), limit=40, what="it is shipped")

@@ -97,7 +97,7 @@ async def test_what_cannot_be_answered_is_said(page: Asker, path: str, status: i
 async def test_a_question_that_takes_too_long_is_given_up(page: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await page.data("head"))["last"] == 8
     worker = page.view._worker._pool
-    monkeypatch.setattr("vcd.view.server.LIMIT", 0.0)
+    monkeypatch.setattr("vcd.view.worker.LIMIT", 0.0)
     assert await page.error("api/head") == (503, "the answer takes more than 0 s; try again later")
     monkeypatch.undo()
     assert (await page.data("head"))["last"] == 8

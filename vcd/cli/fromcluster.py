@@ -77,6 +77,14 @@ class FollowedLog(Protocol):
         """Whether another file has the log now."""
 
 
+def files_of(followed: FollowedLog, say: Callable[[str], None]) -> Iterator[Path]:
+    """The file that has a log, and each that has it later, of which is told; none goes while it is looked at."""
+    while True:
+        with followed.reading() as path:
+            yield path
+        say("note: another replica leads, which has not all that was told before; from here on it is that one's log")
+
+
 class ClusterLog:
     """The log of a running daemon."""
 
@@ -91,7 +99,7 @@ class ClusterLog:
     def reading(self) -> Iterator[Path]:
         """A file with all that the leader has, for as long as the context lasts. Raises Unusable, LogError."""
         commands, asked = self._asked()
-        with _told(), commands.taken_over(asked, _say) as found:
+        with _told(), commands.taken_over(asked, say) as found, api.told_of_standing(found.path):
             self._note(found.taken, found.context)
             yield found.path
 
@@ -99,7 +107,7 @@ class ClusterLog:
     def following(self) -> Iterator[FollowedLog]:
         """The same, followed meanwhile."""
         commands, asked = self._asked()
-        with _told(), commands.followed(asked, _say) as found:
+        with _told(), commands.followed(asked, say) as found:
             self._note(found.taken, found.context)
             yield found
 
@@ -129,7 +137,8 @@ def _told() -> Iterator[None]:
         raise Unusable(str(error)) from None
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell something beside what is asked for."""
     click.echo(text, err=True)
 
 
@@ -143,9 +152,14 @@ class FileLog:
         self.name = str(path)
         self.title = path.name
 
-    def reading(self) -> AbstractContextManager[Path]:
-        """The file, or where an older vcd wrote it a copy that is brought up to date. Raises LogError."""
-        return api.up_to_date(self._path, _say)
+    @contextmanager
+    def reading(self) -> Iterator[Path]:
+        """The file, or where an older vcd wrote it a copy that is brought up to date. Where it may lack what is asked
+        for, it is told by how much, and who has it. Raises LogError."""
+        with api.up_to_date(self._path, say) as path, api.told_of_standing(self._path):
+            if (found := api.standing(self._path)) and found.lacks:
+                say(f"note: {found.words}")
+            yield path
 
     @contextmanager
     def following(self) -> Iterator[FollowedLog]:

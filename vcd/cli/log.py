@@ -20,10 +20,10 @@ from vcd.api import logfile
 from vcd.cli import Group
 from vcd.cli.documents import DowngradedLog, LogCompaction, LogEvent, LogSession, LogVerification, WrittenLog
 from vcd.cli.errors import says_errors
-from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog
+from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
 from vcd.cli.inputs import event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import restore
-from vcd.cli.printing import print_json, print_tables, table
+from vcd.cli.printing import print_json, print_rows
 
 TYPES = (
     "put",
@@ -134,10 +134,8 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
 
 def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
     """The last events and what comes after them, of whichever file has the log; without end."""
-    while True:
-        with followed.reading() as path:
-            yield from logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path))  # type: ignore[misc]
-        click.echo("note: another replica leads, which has not all that is told above; its last events:", err=True)
+    for path in files_of(followed, say):
+        yield from logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path))  # type: ignore[misc]
 
 
 @log.command("verify")
@@ -264,10 +262,7 @@ def _show(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], li
             print_json(kind(**line), line=True)
         return
     columns = _COLUMNS[kind]
-    shown = table(*columns)
-    for line in chosen:
-        shown.add_row(*(str(line[name]) for name in columns))
-    print_tables(shown)
+    print_rows(columns, [[str(line[name]) for name in columns] for line in chosen])
     if next(iter(lines), None) is not None:
         click.echo(f"... and more; choose with --from, or --limit above {limit}", err=True)
 

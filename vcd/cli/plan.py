@@ -13,13 +13,15 @@ from rich.text import Text
 from vcd import api
 from vcd.cli.documents import Plan, PlannedCluster
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
-from vcd.cli.fromcluster import implied
+from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
 from vcd.cli.inputs import read_manifests, read_text
 from vcd.cli.printing import print_json, print_tables, table
+from vcd.daemon.options import OptionError, Options, parse_options
 
 if TYPE_CHECKING:  # what talks to an API server takes longer to import than most plans take
     from vcd.daemon.listed import Listed
 
+_kubeconfig, _context, *_ = CLUSTER_OPTIONS
 OURS = ("volcano",)
 """The schedulers whose pods of a cluster are planned unless others are named."""
 
@@ -47,14 +49,28 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     help="A file or folder of manifests, or - for standard input; may be given several times.",
 )
 @click.option("--from-cluster", is_flag=True, help="Plan what a running cluster holds, and change nothing there.")
-@click.option("--kubeconfig", metavar="FILE", help="With --from-cluster: as kubectl finds it unless given.")
-@click.option("--context", metavar="NAME", help="With --from-cluster: the kubeconfig's current one unless given.")
+@_kubeconfig
+@_context
 @click.option(
     "--scheduler-name",
     "schedulers",
     multiple=True,
     metavar="NAME",
     help="With --from-cluster: whose pods are planned; volcano unless given. May be repeated.",
+)
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="With --from-cluster: what you may not list everywhere is listed there; the context's unless given.",
+)
+@click.option("--default-queue", metavar="NAME", default="default", show_default=True, help="Of groups that name none.")
+@click.option(
+    "--node-selector",
+    "node_selector",
+    multiple=True,
+    metavar="KEY:VALUE",
+    help="Use nodes with one of these labels only, as vcd run does. May be repeated.",
 )
 @click.option(
     "--scheduler-conf",
@@ -72,6 +88,9 @@ def plan(
     kubeconfig: str | None,
     context: str | None,
     schedulers: tuple[str, ...],
+    namespace: str | None,
+    default_queue: str,
+    node_selector: tuple[str, ...],
     scheduler_conf: str | None,
     now: datetime.datetime | None,
     seed: int,
@@ -89,7 +108,8 @@ def plan(
     are none of.
 
     With --from-cluster the kinds that the configuration reads are listed with your own kubeconfig and rights. What you
-    may not list is named, with the role that it takes, and what the decision lacks without it.
+    may not list in all namespaces is listed in one, -n or the context's, where you may. What is missing is named, with
+    the role that it takes, and what the decision lacks without it.
 
     Exits with 0, or with 2 where a file or a cluster cannot be used, or, with --strict, has such a field or does not
     let you list a kind.
@@ -98,22 +118,40 @@ def plan(
     from_cluster = from_cluster or (own.implied and not files)
     if from_cluster == bool(files):
         raise click.UsageError("say what to plan: manifests with -f, or a running cluster with --from-cluster")
-    if not from_cluster and (kubeconfig is not None or context is not None or schedulers):
-        raise click.UsageError("--kubeconfig, --context and --scheduler-name are for --from-cluster")
+    if not from_cluster and not all(each in (None, ()) for each in (kubeconfig, context, schedulers, namespace)):
+        raise click.UsageError("--kubeconfig, --context, --scheduler-name and --namespace are for --from-cluster")
+    options = _options(default_queue, node_selector)
     if (*files, scheduler_conf).count("-") > 1:
         raise click.UsageError("- (standard input) can be read only once")
     conf = None if scheduler_conf is None else read_text(scheduler_conf)
     listed: Listed | None = None
     try:
         if from_cluster:
-            listed = _listed(conf, kubeconfig or own.kubeconfig, context or own.context, strict=strict)
-            result = api.plan(listed.manifests, conf, now, seed, schedulers or OURS)
-        else:
-            result = api.plan(read_manifests(files), conf, now, seed)
+            where = kubeconfig or own.kubeconfig, context or own.context, namespace or own.namespace
+            listed = _listed(conf, *where, strict=strict)
+        result = api.plan(
+            read_manifests(files) if listed is None else listed.manifests,
+            conf,
+            now,
+            seed,
+            None if listed is None else schedulers or OURS,
+            default_queue=options.default_queue,
+            node_selector=options.node_selector,
+        )
     except api.PolicyError as error:
         raise InvalidConf(scheduler_conf or "the compiled-in configuration", error) from None
     except api.BadObject as error:
         raise Unusable(str(error)) from None
+    _tell(result, strict=strict)
+    if output == "json":
+        print_json(_document(result, listed))
+    else:
+        lacking = " of what may be listed; see the warnings" if listed is not None and listed.missing else ""
+        _print(result, lacking)
+
+
+def _tell(result: api.PlanResult, *, strict: bool) -> None:
+    """Say what was found wrong, or passed over. Raises Unusable where that is an error."""
     for name, message in result.set_aside.items():
         click.echo(f"{name} is set aside: {message}", err=True)
     for name, messages in result.problems.items():
@@ -127,19 +165,22 @@ def plan(
         click.echo(f"{'error' if strict else 'warning'}: {unknown}", err=True)
     if strict and result.unknown:
         raise Unusable("the manifests have fields that there are none of; leave out --strict to plan without them")
-    if output == "json":
-        print_json(_document(result, listed))
-    else:
-        lacking = " of what may be listed; see the warnings" if listed is not None and listed.missing else ""
-        _print(result, lacking)
 
 
-def _listed(conf: str | None, kubeconfig: str | None, context: str | None, *, strict: bool) -> Listed:
+def _options(default_queue: str, node_selector: tuple[str, ...]) -> Options:
+    """What these flags say, as `vcd run` reads them. Raises UsageError."""
+    try:
+        return parse_options({"default-queue": [default_queue], "node-selector": node_selector}, {})
+    except OptionError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _listed(conf: str | None, kubeconfig: str | None, context: str | None, namespace: str, *, strict: bool) -> Listed:
     """What a cluster holds; what may not be listed is told. Raises Unusable, PolicyError."""
     module = importlib.import_module("vcd.daemon.listed")
     importlib.import_module("vcd.daemon.logs").configure()  # else what is logged goes to standard output
     try:
-        found: Listed = asyncio.run(module.list_cluster(conf, kubeconfig, context))
+        found: Listed = asyncio.run(module.list_cluster(conf, kubeconfig, context, namespace))
     except module.ClusterError as error:
         raise Unusable(str(error)) from None
     click.echo(f"note: {len(found.manifests):,} objects listed at {found.server}", err=True)

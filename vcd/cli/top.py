@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import says_errors
-from vcd.cli.fromcluster import EventLog, FollowedLog
+from vcd.cli.fromcluster import EventLog, FollowedLog, files_of
 from vcd.cli.inputs import event_log_argument
 from vcd.cli.printing import console, filled, print_json, print_tables
 
@@ -59,10 +60,11 @@ def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
 
 def _glances(followed: FollowedLog) -> Iterator[api.Glance]:
     """A log as it is each time that it is looked at, whichever file has it then; without end."""
-    while True:
-        with followed.reading() as path, api.opened(path) as history:
+    notes: list[str] = []
+    for path in files_of(followed, notes.append):
+        with api.opened(path) as history:
             for glance in api.glances(history):
-                yield glance
+                yield msgspec.structs.replace(glance, remarks=[*glance.remarks, *notes[-1:]])
                 if followed.is_other(path):
                     break
 
@@ -83,13 +85,13 @@ def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
     behind = _behind(glance.time, now)
     view = glance.overview
     if view is None:
-        return Text(f"{name}: no session yet, {glance.head:,} events, {behind}", style="bold")
+        return Group(Text(f"{name}: no session yet, {glance.head:,} events, {behind}", style="bold"), *_first(glance))
     pods = ", ".join(f"{count:,} {status}" for status, count in view.pods.items()) or "none"
     ready = sum(node.ready for node in view.nodes)
     session = f"session {view.session:,} of {api.moment(view.time)}, {glance.rate:.3g} sessions a minute"
     return Group(
         Text(f"{name}: {session}, {behind}", style="bold"),
-        *(Text(remark, style="bold yellow") for remark in glance.remarks),
+        *_first(glance),
         Text(f"nodes: {ready:,} of {len(view.nodes):,} ready   jobs: {len(view.jobs):,}   pods: {pods}"),
         Text(),
         _queues(view),
@@ -98,6 +100,13 @@ def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
         Text(),
         _jobs(view),
     )
+
+
+def _first(glance: api.Glance) -> Iterator[Text]:
+    """What is to be known before all else: whose log it is, and the remarks."""
+    if (stands := glance.standing) is not None:
+        yield Text(stands.words, style="bold yellow" if stands.lacks else "")
+    yield from (Text(remark, style="bold yellow") for remark in glance.remarks)
 
 
 def _behind(time: int, now: int) -> str:

@@ -11,7 +11,7 @@ import click
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
-from vcd.cli.fromcluster import EventLog, FollowedLog
+from vcd.cli.fromcluster import EventLog, FollowedLog, files_of, say
 from vcd.cli.inputs import event_log_argument
 from vcd.daemon.options import OptionError, split_address
 from vcd.view.server import View, ViewError
@@ -66,13 +66,14 @@ async def _serve(followed: FollowedLog, host: str, port: int) -> None:
     stop, served = asyncio.Event(), 0
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    while not stop.is_set():
-        with followed.reading() as path:
-            async with View(path, host, served or port) as page:
-                if not served:
-                    served = page.port
-                    click.echo(page.url)
-                await _until_other(followed, path, stop)
+    for path in files_of(followed, say):
+        async with View(path, host, served or port) as page:
+            if not served:
+                served = page.port
+                click.echo(page.url)
+            await _until_other(followed, path, stop)
+        if stop.is_set():
+            return
 
 
 async def _until_other(followed: FollowedLog, path: Path, stop: asyncio.Event) -> None:

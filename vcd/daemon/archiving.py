@@ -13,7 +13,7 @@ from vcd.daemon.http import Probes
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.replicas.followers import first_of
-from vcd.eventlog.archive.restoring import Empty, Restore, Restored
+from vcd.eventlog.archive.restoring import Empty, Restore, Restored, remove_unfinished
 from vcd.eventlog.archive.shipping import Ship, Shipped
 from vcd.eventlog.archive.worker import done
 from vcd.eventlog.errors import LogError
@@ -28,8 +28,14 @@ SHORTEST = 2.0
 """Seconds after which a run that failed is tried again, at first; twice as many each time, up to --archive-every."""
 LAST_RUN = 10.0
 """Seconds that a leader which is told to stop ships for."""
+SHIPPING_SILENCE = 300.0
+"""Seconds after which a run ends in which the store takes nothing."""
 ATTEMPTS = 4
 """How often an archive is asked for a log to begin with, before a replica begins without."""
+SILENCE = 120.0
+"""Seconds after which such an attempt ends in which the store gives nothing."""
+LONGEST = 600.0
+"""Seconds after which a replica begins without, however far it is: scheduling does not wait for a store."""
 
 
 class Archiver:
@@ -99,7 +105,7 @@ class Archiver:
         path = str(self._log.path.absolute())
         job = Ship(path, options.archive, self._identity, epoch, options.archive_age, options.archive_size)
         began = self._shipped.sequence
-        async with aclosing(done(job)) as steps:
+        async with aclosing(done(job, SHIPPING_SILENCE)) as steps:
             async for step in steps:
                 assert isinstance(step, Shipped)
                 self._shipped, self._is_known = step, True
@@ -139,12 +145,13 @@ class Archiver:
 async def begin_from_archive(options: Options, probes: Probes, stop: asyncio.Event) -> None:
     """Restore the archive's newest log where this replica has none; what is older than the log keeps stays there.
 
-    Where that cannot be done it is told, and the replica begins without: scheduling does not wait for a store.
+    Where that cannot be done, or not in time, it is told, and the replica begins without: scheduling does not wait for
+    a store.
     """
     if not options.archive or not await asyncio.to_thread(_is_missing, options.event_log):
         return
     with probes.of(lambda: None, lambda: f"the event log is restored from {options.archive}"):
-        await first_of(_restored(options), stop.wait())
+        await first_of(_begun(options), stop.wait())
 
 
 def _is_missing(log: Path) -> bool:
@@ -153,23 +160,47 @@ def _is_missing(log: Path) -> bool:
     return not log.exists()
 
 
-async def _restored(options: Options) -> None:
+async def _begun(options: Options) -> None:
+    why = f"{ATTEMPTS} attempts failed"
+    try:
+        async with asyncio.timeout(LONGEST):
+            if await _restored(options):
+                return
+    except TimeoutError:
+        why = f"it was not restored within {LONGEST:.0f} s"
+    finally:
+        await asyncio.to_thread(remove_unfinished, options.event_log)
+    _log.error(
+        "the event log begins without its history; `vcd log restore` gives it from the archive",
+        archive=options.archive,
+        reason=why,
+    )
+
+
+async def _restored(options: Options) -> bool:
+    """Whether there is a log to begin with, or none to restore."""
     job = Restore(options.archive, str(options.event_log.absolute()), age=options.retention_age)
     pauses = Backoff(SHORTEST, 10.0, SYSTEM_RANDOM)
     for attempt in range(ATTEMPTS):
         try:
-            async with aclosing(done(job)) as steps:
-                async for step in steps:
-                    assert isinstance(step, Restored)
-                    _log.info("restored", archive=options.archive, last_event=step.last, session=step.session)
-                    for gap in step.gaps:
-                        _log.warning("the archive has a gap", gap=gap)
-            return
+            await _restore(job)
         except Empty:
             _log.info("the archive is empty", archive=options.archive)
-            return
+            return True
         except LogError as error:
             _log.warning("the event log is not restored", reason=str(error), attempt=attempt + 1)
+        if not await asyncio.to_thread(_is_missing, options.event_log):
+            return True
         if attempt < ATTEMPTS - 1:
             await SYSTEM_CLOCK.sleep(pauses.next())
-    _log.error("the event log begins without its history; `vcd log restore` gives it from the archive")
+    return False
+
+
+async def _restore(job: Restore) -> None:
+    """One attempt. Raises LogError."""
+    async with aclosing(done(job, SILENCE)) as steps:
+        async for step in steps:
+            if isinstance(step, Restored):
+                _log.info("restored", archive=job.where, last_event=step.last, session=step.session)
+                for gap in step.gaps:
+                    _log.warning("the archive has a gap", gap=gap)

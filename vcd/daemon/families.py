@@ -191,8 +191,12 @@ DOCS = {
     "volcano_queue_share": "The largest part of what a queue deserves that it has.",
     "volcano_queue_weight": "A queue's weight.",
     "volcano_queue_overused": "1 when a queue has all that it deserves.",
+    "vcd_queue_pod_groups": "Groups of a queue by phase.",
     **{
-        f"volcano_queue_pod_group_{phase}_count": f"Groups of a queue in phase {phase.capitalize()}."
+        f"volcano_queue_pod_group_{phase}_count": (
+            f"Groups of a queue in phase {phase.capitalize()}. Shown with --controllers=queue only; else Volcano's "
+            "controller-manager shows it."
+        )
         for phase in ("pending", "inqueue", "running", "unknown", "completed")
     },
 }

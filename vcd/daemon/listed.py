@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ WITHOUT: Mapping[str, str] = {
     "Pod": "no pod is known, so that nothing is placed and nodes look empty",
     "Node": "no node is known, so that nothing can be placed",
     "PodGroup": "no gang is known, so that pods of gangs are not placed",
-    "Queue": "only the queues default and root are there, without quotas: jobs of other queues are not placed",
+    "Queue": "only the default queue and root are there, without quotas: jobs of other queues are not placed",
     "PriorityClass": "jobs of all priority classes come alike",
     "Namespace": "labels and annotations of namespaces count for nothing",
     "ResourceQuota": "quotas of namespaces hold nothing back",
@@ -49,9 +50,15 @@ WITHOUT: Mapping[str, str] = {
 """What a decision lacks where a kind may not be listed."""
 
 
+_WITHOUT_OTHERS = {"Pod": "pods elsewhere take no room, so that nodes look emptier than they are"}
+_NO_OTHERS = "those elsewhere count for nothing"
+"""What it lacks where a kind may be listed in one namespace alone."""
+
+
 class Missing(msgspec.Struct, frozen=True):
-    """A kind that could not be listed: its ``resource`` with API group, ``why`` (forbidden, or not served), the
-    ``role`` that it takes (empty where the server has no such kind), and what the decision is ``without``."""
+    """A kind that could not be listed, or not whole: its ``resource`` with API group, ``why`` (forbidden, forbidden
+    outside of a namespace, or not served), the ``role`` that it takes (empty where the server has no such kind), and
+    what the decision is ``without``."""
 
     resource: str
     why: str
@@ -63,7 +70,8 @@ class Missing(msgspec.Struct, frozen=True):
         if not self.role:
             hint = " (is Volcano installed there?)" if self.resource.endswith(".volcano.sh") else ""
             return f"the server has no {self.resource}{hint}: {self.without}"
-        return f"may not list {self.resource}: it takes {self.role}. Without it {self.without}"
+        where = self.why.removeprefix("forbidden")
+        return f"may not list {self.resource}{where}: it takes {self.role}. Without it {self.without}"
 
 
 @dataclass(frozen=True)
@@ -80,9 +88,11 @@ async def list_cluster(
     conf: str | None = None,
     kubeconfig: str | None = None,
     context: str | None = None,
+    namespace: str = "",
     environ: Mapping[str, str] | None = None,
 ) -> Listed:
-    """All objects of the kinds that a configuration reads (``conf`` is its text; None: the compiled-in one).
+    """All objects of the kinds that a configuration reads (``conf`` is its text; None: the compiled-in one); where one
+    may not be listed in all namespaces, those of ``namespace`` (empty: the context's, else default).
 
     The kubeconfig is looked for as kubectl does: the file that is named, ``$KUBECONFIG``, ``~/.kube/config``, then a
     pod's service account. Only lists are asked for, and nothing is written. Raises ClusterError, PolicyError.
@@ -92,22 +102,37 @@ async def list_cluster(
     server = way.connection.base_url
     async with KubeClient(way.connection, user_agent="vcd-plan", request_timeout=ANSWER_TIMEOUT) as client:
         await greet(client, server)
-        reader = _Reader(client, server, policy)
+        reader = _Reader(client, server, policy, namespace or way.context.namespace or "default")
         found = await asyncio.gather(*map(reader.all_of, kinds_read(policy)))
-    manifests = [manifest for each in found if isinstance(each, list) for manifest in each]
-    return Listed(server, context or "", manifests, [each for each in found if isinstance(each, Missing)])
+    manifests = [manifest for listed, _ in found for manifest in listed]
+    return Listed(server, context or "", manifests, [missing for _, missing in found if missing is not None])
 
 
 class _Reader:
     """Lists kinds at one server."""
 
-    def __init__(self, client: KubeClient, server: str, policy: Policy) -> None:
+    def __init__(self, client: KubeClient, server: str, policy: Policy, namespace: str) -> None:
         self._client = client
         self._server = server
         self._policy = policy
+        self._namespace = namespace
 
-    async def all_of(self, kind: Kind) -> list[Manifest] | Missing:
-        """The objects of a kind that are read, or why they are missing. Raises ClusterError."""
+    async def all_of(self, kind: Kind) -> tuple[list[Manifest], Missing | None]:
+        """The objects of a kind that are read, of one namespace where no more may be; and what is missing of them, and
+        why. Raises ClusterError."""
+        found = await self._list(kind)
+        if not isinstance(found, Missing):
+            return found, None
+        if found.why != "forbidden" or not kind.namespaced or kind.namespace:
+            return [], found
+        within = await self._list(dataclasses.replace(kind, namespace=self._namespace))
+        if isinstance(within, Missing):
+            return [], found
+        why, without = f"forbidden outside of namespace {self._namespace}", _WITHOUT_OTHERS.get(kind.name, _NO_OTHERS)
+        return within, Missing(found.resource, why, found.role, without)
+
+    async def _list(self, kind: Kind) -> list[Manifest] | Missing:
+        """The objects of a kind, or why they are missing. Raises ClusterError."""
         found: list[Manifest] = []
         fields = kind.field_selector
         path = with_query(kind.path, urlencode({"fieldSelector": fields})) if fields else kind.path

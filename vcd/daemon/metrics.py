@@ -52,6 +52,7 @@ _TRIED = ("queue", "predicate")
 _PREEMPTING = ("preempt", "gangpreempt")
 _EVICTING = (*_PREEMPTING, "reclaim", "gangreclaim")
 _INQUEUE, _RESERVED = "volcano_queue_inqueue", "vcd_queue_enqueue_reserved"
+_OF_QUEUE_CONTROLLER = "volcano_queue_pod_group_"
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _PENDING = int(TaskStatus.PENDING)
 _COMPLETED = Phase.COMPLETED.text
@@ -137,17 +138,24 @@ class SessionSummary:
 class Metrics:
     """All that the daemon shows of itself. ``clock`` gives monotonic seconds.
 
-    ``job_series`` is how many jobs have series of their own; where there are more, none has. ``watches`` gives each
-    kind's counters, ``set_aside`` the kind and key of each object that cannot be read.
+    ``job_series`` is how many jobs have series of their own; where there are more, none has. ``controls_queues`` says
+    that no controller of Volcano's shows the series that its queue controller has. ``watches`` gives each kind's
+    counters, ``set_aside`` the kind and key of each object that cannot be read.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic, job_series: int = JOB_SERIES, *, shadow: bool = False
+        self,
+        clock: Callable[[], float] = SYSTEM_CLOCK.monotonic,
+        job_series: int = JOB_SERIES,
+        *,
+        shadow: bool = False,
+        controls_queues: bool = True,
     ) -> None:
         self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
         self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
         self._clock = clock
         self._job_series = job_series
+        self._controls_queues = controls_queues
         self._series_left_out = False
         self.series = SeriesStore(fam.DAEMON)
         """What of this replica is counted and shown, whether it leads or not."""
@@ -362,7 +370,8 @@ class Metrics:
         self._show_watches(self.watches(), self._clock())
         self._count_lost()
         stores = (self.series.copy(), self._leader.copy())
-        page = _Page(stores, self._view, dict(self._jobs.progress), self._series_left_out, self._process)
+        jobs = None if self._series_left_out else dict(self._jobs.progress)
+        page = _Page(stores, self._view, jobs, self._controls_queues, self._process)
         return lambda: generate_latest(page)
 
     def _show_watches(self, statuses: Mapping[str, WatchStatus], now: float) -> None:
@@ -376,12 +385,12 @@ class Metrics:
 
 @dataclass(frozen=True)
 class _Page:
-    """A collector of frozen values, as prometheus-client asks for one."""
+    """A collector of frozen values, as prometheus-client asks for one; ``jobs`` is None where these have no series."""
 
     stores: tuple[SeriesStore, ...]
     view: _View | None
-    progress: dict[str, _Progress]
-    without_jobs: bool
+    jobs: dict[str, _Progress] | None
+    controls_queues: bool
     process: ProcessCollector
 
     def collect(self) -> Iterator[Metric]:
@@ -399,8 +408,14 @@ class _Page:
         view = self.view
         if view is not None:
             yield from view.series.pages()
-            yield from _job_series(view, None if self.without_jobs else self.progress).pages()
-            yield from _gauge_pages(gauge for gauge in view.gauges if not (self.without_jobs and _is_of_a_job(gauge)))
+            yield from _job_series(view, self.jobs).pages()
+            yield from _gauge_pages(gauge for gauge in view.gauges if self._shows(gauge))
+
+    def _shows(self, gauge: Gauge) -> bool:
+        """Beside Volcano's queue controller its series are its own, else sums over both would double."""
+        if gauge.name.startswith(_OF_QUEUE_CONTROLLER):
+            return self.controls_queues
+        return self.jobs is not None or not _is_of_a_job(gauge)
 
 
 def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided | None) -> SessionSummary:
@@ -521,8 +536,9 @@ def _phase_gauges(session: Session, plan: Plan, progress: dict[str, _Progress]) 
     counts = np.bincount(jobs.queue.astype(np.int64) * len(Phase) + phases, minlength=size).reshape(-1, len(Phase))
     for queue, row in zip(session.queue_list, counts.tolist(), strict=True):
         for phase in Phase:
-            name = f"volcano_queue_pod_group_{phase.text.lower()}_count"
-            yield Gauge(name, (("queue_name", queue.name),), row[phase])
+            named, text = ("queue_name", queue.name), phase.text.lower()
+            yield Gauge("vcd_queue_pod_groups", (named, ("phase", text)), row[phase])
+            yield Gauge(f"{_OF_QUEUE_CONTROLLER}{text}_count", (named,), row[phase])
 
 
 def _plugin_gauges(session: Session, silent: list[tuple[str, Exception]]) -> Iterator[Gauge]:

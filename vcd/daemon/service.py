@@ -37,6 +37,7 @@ from vcd.daemon.rolelabel import RoleLabel
 from vcd.daemon.security import Security
 from vcd.daemon.selfcheck import SelfCheck
 from vcd.daemon.shadow import Shadow, ShadowTerms, check_log
+from vcd.daemon.standing import StandingNote
 from vcd.daemon.telling import Telling
 from vcd.daemon.terms import Terms
 from vcd.daemon.usage import UsagePoller
@@ -95,7 +96,8 @@ class SchedulerService:
         state = keeper.state
         self.commits: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        self.metrics = Metrics(job_series=options.job_series, shadow=options.shadow)
+        controls_queues = QUEUE in options.controllers
+        self.metrics = Metrics(job_series=options.job_series, shadow=options.shadow, controls_queues=controls_queues)
         if options.page_url:
             self.metrics.series.show("vcd_page_info", {(options.page_url.rstrip("/"),): 1})
         self.shadow = Shadow(self.metrics, clock) if options.shadow else None
@@ -289,7 +291,7 @@ class SchedulerService:
         leader has."""
         if self.replica is not None and not self.terms.writes.is_set():
             return self.replica.behind()
-        return self.terms.cannot_list() if self.watches.synced() else "not all lists are in"
+        return self.terms.cannot_list() or (None if self.watches.synced() else "not all lists are in")
 
     def healthy(self) -> str | None:
         """Why this replica should be restarted; None when all is well."""
@@ -347,6 +349,10 @@ class SchedulerService:
             parts.append(self._when_it_writes(partial(mind_clock, self.clock, keeper, metrics)))
         if self.interlock is not None:
             parts.append(self.interlock.run())
+        if self.options.leader_elect and not self.shadow:
+            follower = None if self.replica is None else self.replica.follower
+            note = StandingNote(self.options.event_log, self.terms.elector, follower, self.terms.leads)
+            parts.append(note.run())
         if self.replica is not None:
             parts += [self.replica.run(), self._show_replica(self.replica)]
         if (pod := os.environ.get("POD_NAME")) and (namespace := os.environ.get("POD_NAMESPACE")) and not self.shadow:

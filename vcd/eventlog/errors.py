@@ -14,6 +14,14 @@ class NewerSchema(LogError):
     """A newer vcd wrote the file."""
 
 
+class NoSession(LogError):
+    """A session that is not in the file."""
+
+
+class DamagedLog(LogError):
+    """What is in the file is no log, or not whole: only another file can take its place."""
+
+
 _CAUSES = (
     ("SQLITE_FULL", "the disk is full, or the file may not grow; make room and restart"),
     ("SQLITE_IOERR", "the disk does not read or write it; check the disk, its quota and file size limits, and restart"),
@@ -31,11 +39,11 @@ _CAUSES = (
 def explained(path: Path, error: Exception) -> LogError:
     """The LogError that says what a failed access to ``path`` means."""
     if isinstance(error, LogError):
-        return LogError(str(error))
-    name = getattr(error, "sqlite_errorname", "")
+        return DamagedLog(str(error)) if isinstance(error, DamagedLog) else LogError(str(error))
+    name, made = getattr(error, "sqlite_errorname", ""), DamagedLog if is_damage(error) else LogError
     for prefix, cause in _CAUSES:
         if name.startswith(prefix):
-            return LogError(f"event log {path}: {cause} (SQLite: {error})")
+            return made(f"event log {path}: {cause} (SQLite: {error})")
     if isinstance(error, sqlite3.DatabaseError):
         return LogError(f"event log {path}: SQLite reports {error}")
     if isinstance(error, OSError):

@@ -12,7 +12,7 @@ import zstandard
 
 from vcd.eventlog import chain
 from vcd.eventlog.chain import Chain, Content
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.errors import DamagedLog, LogError, NoSession
 from vcd.eventlog.packing import Packer, PackError
 from vcd.eventlog.rows import Logged, Row, digest_of, logged_of, unpacked
 from vcd.eventlog.statements import statements
@@ -100,7 +100,7 @@ class LogReader:
         self._db: sqlite3.Connection = connect_read_only(self.path)
         try:
             if not (dictionaries := self.dictionaries()):
-                raise LogError(f"event log {self.path}: the dictionary of its payloads is missing; restore a copy")
+                raise DamagedLog(f"event log {self.path}: the dictionary of its payloads is missing; restore a copy")
             self._packer = Packer(dictionaries)
         except BaseException:
             self.close()
@@ -215,15 +215,15 @@ class LogReader:
         raise self._no_session(number)
 
     def info(self, number: int) -> SessionInfo:
-        """The entry of a session. Raises LogError when it is not in the file."""
+        """The entry of a session. Raises NoSession when it is not in the file."""
         for info in self.sessions(number, number):
             return info
         raise self._no_session(number)
 
-    def _no_session(self, number: int) -> LogError:
+    def _no_session(self, number: int) -> NoSession:
         known = [info.number for info in self.sessions()]
         kept = f"it has sessions {known[0]} to {known[-1]}" if known else "it has no sessions"
-        return LogError(f"event log {self.path}: session {number} is not in it; {kept}")
+        return NoSession(f"event log {self.path}: session {number} is not in it; {kept}")
 
     def operations_of(self, pod_key: str) -> Iterator[OperationInfo]:
         """The operations on a pod, in order, with their outcomes."""

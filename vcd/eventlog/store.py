@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from vcd.eventlog.errors import LogError, NewerSchema, explained
+from vcd.eventlog.errors import DamagedLog, LogError, NewerSchema, explained
 from vcd.eventlog.packing import Packer, PackError, typical_payloads
 from vcd.eventlog.rows import Row, group_rows, logged_of, unpacked
 from vcd.eventlog.statements import statements
@@ -139,7 +139,7 @@ def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if application != APPLICATION_ID and (application or version or tables):
-        raise LogError(f"event log {path}: it is not a vcd log (another program's database); name another file")
+        raise DamagedLog(f"event log {path}: it is not a vcd log (another program's database); name another file")
     newest = migrations()[-1][0]
     if version > newest:
         raise NewerSchema(
@@ -233,7 +233,7 @@ def check_noted_damage(path: Path) -> None:
     with failures_explained(path), closing(connect(path)) as connection:
         found = [text for (text,) in connection.execute("PRAGMA quick_check(1)")]
     if found != ["ok"]:
-        raise LogError(
+        raise DamagedLog(
             f"event log {path}: it is damaged, as was found while it was written ({found[0]}); restore a copy, or move "
             "it away and start a new file"
         )

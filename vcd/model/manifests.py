@@ -13,7 +13,6 @@ from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
 
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
-_QUEUES = ("default", "root")
 _LISTS = 20
 """How deep lists may lie in lists."""
 
@@ -69,10 +68,11 @@ def defaulted(manifest: Manifest, kinds: Iterable[Kind] = KINDS.values()) -> Man
     return {**manifest, "metadata": meta}
 
 
-def default_queues(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
-    """The queues that vc-scheduler makes at its start, where the manifests do not have them."""
+def default_queues(manifests: Iterable[Manifest], default: str = "default") -> Iterator[Manifest]:
+    """The queues that vc-scheduler makes at its start, where the manifests do not have them; ``default`` is that of
+    groups that name none."""
     there = {(m.get("metadata") or {}).get("name") for m in manifests if m.get("kind") == "Queue"}
-    for name in _QUEUES:
+    for name in dict.fromkeys((default, "root")):
         if name not in there:
             yield {"kind": "Queue", "metadata": {"name": name, "uid": name}, "spec": {"weight": 1}}
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vcd import eventlog
+from vcd.diagnosis import folding
 from vcd.eventlog import Head as Head
 from vcd.eventlog import LogError as LogError
 from vcd.eventlog import Logged, LogReader
@@ -108,7 +109,7 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     configuration is there. Raises LogError when the file cannot be opened, or a process ends before its time.
     """
     with LogReader(path) as reader:
-        fold = None if reader.segments() else _fold
+        fold = None if reader.segments() else folding.fold
         is_long = reader.head() > LONG
     found = _refolded_beside(path, fold, noted) if fold and is_long else eventlog.verify(path, fold, noted)
     if found.problems:
@@ -136,26 +137,16 @@ def _refolded_beside(path: str | Path, fold: Fold, noted: Head | None) -> Verifi
         return eventlog.verify(path, fold, noted, begin)
 
 
-def _fold(before: bytes, events: Iterator[Logged]) -> bytes:
-    try:
-        state = ClusterState.load(before) if before else ClusterState()
-        for logged in events:
-            state.apply(logged.sequence, logged.event)
-    except msgspec.MsgspecError as error:
-        raise LogError(f"this version cannot fold the events from a checkpoint on: {error}") from error
-    return state.dump()
-
-
 def export(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Written:
     """Write sessions of a log into a new file that stands alone: see ``vcd.eventlog.export``. Raises LogError."""
-    return eventlog.export(path, out, _fold, first, last)
+    return eventlog.export(path, out, folding.fold, first, last)
 
 
 def anonymise(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Anonymised:
     """The same without names, to be given away: see ``vcd.timetravel.anonymise.rewrite``. Raises LogError."""
     from vcd.timetravel.anonymise import rewrite  # which few who have to do with a log need
 
-    return rewrite.anonymised(path, out, _fold, first, last)
+    return rewrite.anonymised(path, out, folding.fold, first, last)
 
 
 def downgrade(path: str | Path, version: str) -> Downgraded:

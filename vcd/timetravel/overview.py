@@ -19,6 +19,7 @@ from vcd.state.records import GroupRecord
 from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.remarks import remarks
+from vcd.timetravel.standing import LogStanding, standing
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import place_in_words
 
@@ -85,7 +86,8 @@ class Overview(msgspec.Struct, frozen=True):
 
 class Glance(msgspec.Struct, frozen=True):
     """A log as it is at this moment: its last event and when that was logged (ns), its last session, how many sessions
-    a minute there were of late, and the cluster after the last one (None before the first); ``remarks`` are told first.
+    a minute there were of late, and the cluster after the last one (None before the first); ``remarks`` are told first,
+    ``standing`` is whose log it is among the replicas' and by how much it lags (None: nobody says).
     """
 
     head: int
@@ -94,6 +96,7 @@ class Glance(msgspec.Struct, frozen=True):
     rate: float
     overview: Overview | None
     remarks: list[str] = []
+    standing: LogStanding | None = None
 
 
 def glances(history: History) -> Iterator[Glance]:
@@ -106,7 +109,8 @@ def glances(history: History) -> Iterator[Glance]:
         span = recent[-1].time - recent[0].time if recent else 0
         rate = (len(recent) - 1) * 60 * _SECOND / span if span else 0.0
         number = recent[-1].number if recent else 0
-        yield Glance(reader.head(), reader.last_time(), number, rate, last, remarks(reader))
+        stands = standing(reader.path)
+        yield Glance(reader.head(), reader.last_time(), number, rate, last, remarks(reader), stands)
 
 
 def overview(history: History, number: int) -> Overview:

@@ -77,16 +77,16 @@ def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.val
     Workloads whose pods are not given are taken as these make pods of them. Objects of other kinds than ``kinds`` are
     passed over. Order does not matter.
     """
-    return _described(list(flatten(manifests)), kinds, None)[0]
+    return _described(list(flatten(manifests)), kinds, EVERY_SCHEDULER)[0]
 
 
 def _described(
-    manifests: list[Manifest], kinds: Collection[Kind], schedulers: Collection[str] | None
+    manifests: list[Manifest], kinds: Collection[Kind], settings: Settings
 ) -> tuple[ClusterState, list[str]]:
-    """The state, and what was passed over; ``schedulers`` are those of `plan`."""
+    """The state, and what was passed over; ``settings`` as `plan` has them."""
+    schedulers = settings.scheduler_names or None
     known = [defaulted(manifest, kinds) for manifest in manifests]
     state = ClusterState()
-    settings = EVERY_SCHEDULER if schedulers is None else Settings(scheduler_names=tuple(schedulers))
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
     entries: list[tuple[str, str, str, bytes | str]] = []  # kind, key, of which pod it is implied, payload or fault
     # the pods of a cluster's workloads are listed themselves, and more would be of no use to it
@@ -94,7 +94,7 @@ def _described(
     work, bad = _worked_out(workloads, owners_in(known))
     entries.extend(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups)
     entries.extend(("Pod", pod.key, "", encode_payload(pod)) for pod in _with_priorities(work.pods, known))
-    for manifest in (*known, *default_queues(known)):
+    for manifest in (*known, *default_queues(known, settings.default_queue)):
         for read in _readers(manifest, kinds):
             try:
                 entries.extend(_entries(manifest, read, schedulers))
@@ -180,21 +180,21 @@ def plan(
     policy: Policy,
     now: int,
     seed: int = 0,
-    schedulers: Collection[str] | None = None,
+    settings: Settings = EVERY_SCHEDULER,
 ) -> PlanResult:
     """One cycle over manifests at ``now`` (nanoseconds since the epoch).
 
-    With ``schedulers`` they are all that a cluster lists: pods of these schedulers are ours, workloads have the pods
-    that are listed, and fields were checked by the API server. None: manifests of people, whose every pending pod is
-    ours.
+    Where ``settings`` name schedulers, the manifests are all that a cluster lists: pods of these schedulers are ours,
+    workloads have the pods that are listed, and fields were checked by the API server. Else they are people's, whose
+    every pending pod is ours.
     """
     given = list(flatten(manifests))
-    state, notes = _described(given, kinds_read(policy), schedulers)
+    state, notes = _described(given, kinds_read(policy), settings)
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     execution.take_problems(framework_of(session), kinds(), None)
     result = _result_of(state, plan_of(session))
     result.notes.extend(notes)
-    if schedulers is None:
+    if not settings.scheduler_names:
         unknown = (f"{called(manifest)}: {words}" for manifest in given for words in unknown_fields(manifest))
         result.unknown.extend(unknown)
     for name, found in session.problems.items():

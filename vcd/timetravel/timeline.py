@@ -11,6 +11,7 @@ from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel.history import History
 from vcd.timetravel.remarks import remarks
+from vcd.timetravel.standing import LogStanding, standing
 
 _MILLISECOND = 1_000_000
 _ADMITTED = ("Inqueue", "Running")
@@ -18,13 +19,14 @@ _ADMITTED = ("Inqueue", "Running")
 
 class Ends(msgspec.Struct, frozen=True):
     """The log's last event with its time (ms since the epoch), and its first and last session; 0 where none is;
-    ``remarks`` are told first."""
+    ``remarks`` are told first; ``standing`` is whose log it is among the replicas' (None: nobody says)."""
 
     head: int
     time: int
     first: int
     last: int
     remarks: list[str] = []
+    standing: LogStanding | None = None
 
 
 class SessionLine(msgspec.Struct, frozen=True, array_like=True):
@@ -48,7 +50,8 @@ def ends(history: History) -> Ends:
     reader = history.reader
     first = next((info.number for info in reader.sessions(limit=1)), 0)
     last = reader.last_session() if first else 0
-    return Ends(reader.head(), reader.last_time() // _MILLISECOND, first, last, remarks(reader))
+    end = reader.last_time() // _MILLISECOND
+    return Ends(reader.head(), end, first, last, remarks(reader), standing(reader.path))
 
 
 def session_lines(

@@ -13,6 +13,7 @@ from vcd.timetravel.words import moment
 _MILLISECOND = 1_000_000
 _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
+_LATEST = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?")
 _CLOCK = re.compile(r"(\d\d?):(\d\d)(?::(\d\d)(\.\d{1,9})?)?")
@@ -82,11 +83,16 @@ def _fraction(digits: str | None) -> int:
     return int(f"{digits[1:]:0<9}") if digits else 0
 
 
+def _storable(time: int) -> int:
+    """A time as far as a log can hold one: to the year 2262."""
+    return max(-_LATEST, min(time, _LATEST))
+
+
 def session_at(reader: LogReader, time: int) -> int:
     """The number of the last session that was decided at or before a time (ns), to the millisecond as times are shown.
     Raises NotFound where there is none."""
     last = (time // _MILLISECOND + 1) * _MILLISECOND - 1
-    ((number,),) = reader.rows("session_at", now=last)
+    ((number,),) = reader.rows("session_at", now=_storable(last))
     if number is not None:
         return int(number)
     first = next(reader.sessions(limit=1), None)
@@ -97,7 +103,7 @@ def session_at(reader: LogReader, time: int) -> int:
 def session_after(reader: LogReader, time: int) -> int:
     """The number of the first session that was decided at or after a time (ns), or the last one where the log goes on
     until then without another. Raises NotFound where the log ends before."""
-    ((number,),) = reader.rows("session_after", now=time)
+    ((number,),) = reader.rows("session_after", now=_storable(time))
     if number is not None:
         return int(number)
     ((last,),) = reader.rows("session_at", now=reader.last_time())

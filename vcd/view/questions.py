@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterable
-from functools import lru_cache
-from multiprocessing import connection
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
 from vcd import api
+from vcd.view.answers import (
+    WhatIf,
+    eta_told,
+    forget,
+    indented,
+    job_told,
+    log_of,
+    overview_of,
+    session_told,
+    whatif_of,
+)
 from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, Unasked
 
 PAGE = 2000
 """Sessions in one answer at most."""
 
-_PATIENCE = 10
-"""By how much it is nicer than the process that schedules: explaining waits, binding does not."""
-
 Answer = tuple[int, bytes]
 """HTTP's status, and JSON."""
-
-
-def begin() -> None:
-    """Set a new worker process up: Ctrl-C is for the one who started it, and with that one it ends; work of others that
-    wants the processor goes first."""
-    os.nice(_PATIENCE)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    connection.wait([sentinel])
-    os._exit(1)
 
 
 def answer(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None) -> Answer | Unasked:
@@ -56,7 +42,8 @@ def answer(path: str, question: str, given: tuple[str, ...], sight: PartialSight
 def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None) -> Answer:
     asked = QUESTIONS[question]
     try:
-        return 200, asked.whole(path, *given) if sight is None else asked.part(sight, path, *given)
+        with api.told_of_standing(path):
+            return 200, asked.whole(path, *given) if sight is None else asked.part(sight, path, *given)
     except Hidden as error:
         return _error(403, str(error))
     except (_Mistake, api.BadTime, api.EditError) as error:
@@ -66,13 +53,13 @@ def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSi
     except api.LogError as error:
         return _error(500, str(error))
     except BaseException:
-        _opened.cache_clear()  # it may have stopped half-way through a fold
+        forget()  # it may have stopped half-way through a fold
         raise
 
 
 def _error(status: int, sentence: str) -> Answer:
     if status == 500:
-        _opened.cache_clear()
+        forget()
     return status, msgspec.json.encode({"error": sentence})
 
 
@@ -93,36 +80,21 @@ def _number(name: str, text: str, default: int) -> int:
 
 def _session(path: str, name: str, text: str) -> int:
     """A session that is in the log; the last one where none is given."""
-    ends = api.ends(_log(path).history)
+    ends = api.ends(log_of(path).history)
     number = _number(name, text, ends.last)
     if not ends.last:
         raise api.NotFound("no session is in the log yet")
     if not ends.first <= number <= ends.last:
-        raise api.NotFound(f"session {number} is not in the log; it has sessions {ends.first} to {ends.last}")
+        gone = ", and older ones were removed or never in it" if 0 < number < ends.first else ""
+        raise api.NotFound(f"session {number} is not in the log; it has sessions {ends.first} to {ends.last}{gone}")
     return number
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def _log(path: str) -> api.Log:
-    file = Path(path)
-    return _opened(path, file.stat().st_ino if file.exists() else 0)
-
-
-@lru_cache(maxsize=1)
-def _opened(path: str, file: int) -> api.Log:
-    """The log of a file; nothing that is known of another one counts, though it had the same name."""
-    _overview_of.cache_clear()
-    _told.cache_clear()
-    _job_at.cache_clear()
-    _eta_at.cache_clear()
-    _whatif_at.cache_clear()
-    return api.open(path)
-
-
 def _head(path: str) -> bytes:
-    return msgspec.json.encode(api.ends(_log(path).history))
+    return msgspec.json.encode(api.ends(log_of(path).history))
 
 
 def _head_for(sight: PartialSight, path: str) -> bytes:
@@ -131,10 +103,17 @@ def _head_for(sight: PartialSight, path: str) -> bytes:
 
 def _at(path: str, time: str) -> bytes:
     """The session that was the last one at a time: RFC 3339, or milliseconds since the epoch, as Grafana has them."""
-    log = _log(path)
+    log = log_of(path)
     is_number = time.isascii() and time.isdigit() and len(time) > 8
     moment = int(time[:15]) * 1_000_000 if is_number else log.time(time)
-    return msgspec.json.encode({"session": log.session_at(moment)})
+    return msgspec.json.encode({"session": log.session_at(moment), "remark": _beyond(log, moment)})
+
+
+def _beyond(log: api.Log, moment: int) -> str:
+    """Why the last session may not be the last one at a time: others may have logged more until then."""
+    reader = log.history.reader
+    stands = None if moment <= reader.last_time() else api.standing(reader.path)
+    return f"the log ends at {api.moment(reader.last_time())}: {stands.words}" if stands and stands.lacks else ""
 
 
 def _at_for(sight: PartialSight, path: str, time: str) -> bytes:
@@ -142,16 +121,16 @@ def _at_for(sight: PartialSight, path: str, time: str) -> bytes:
 
 
 def _sessions(path: str, first: str, last: str) -> bytes:
-    return msgspec.json.encode(list(api.session_lines(_log(path).history, *_range(path, first, last))))
+    return msgspec.json.encode(list(api.session_lines(log_of(path).history, *_range(path, first, last))))
 
 
 def _sessions_for(sight: PartialSight, path: str, first: str, last: str) -> bytes:
-    lines = api.session_lines(_log(path).history, *_range(path, first, last), sight.sees)
+    lines = api.session_lines(log_of(path).history, *_range(path, first, last), sight.sees)
     return msgspec.json.encode(list(lines))
 
 
 def _range(path: str, first: str, last: str) -> tuple[int, int]:
-    ends = api.ends(_log(path).history)
+    ends = api.ends(log_of(path).history)
     start, end = _number("from", first, ends.first), _number("to", last, ends.last)
     if end - start >= PAGE:
         raise _Mistake(f"from={start} to={end}: at most {PAGE} sessions are given at once; ask for fewer")
@@ -159,17 +138,11 @@ def _range(path: str, first: str, last: str) -> tuple[int, int]:
 
 
 def _overview(path: str, session: str) -> bytes:
-    return msgspec.json.encode(_overview_of(path, _session(path, "session", session)))
-
-
-@lru_cache(maxsize=16)
-def _overview_of(path: str, number: int) -> api.Overview:
-    """What a session left never changes, whatever is logged after it."""
-    return api.overview(_log(path).history, number)
+    return msgspec.json.encode(overview_of(path, _session(path, "session", session)))
 
 
 def _overview_for(sight: PartialSight, path: str, session: str) -> bytes:
-    found = _overview_of(path, _session(path, "session", session))
+    found = overview_of(path, _session(path, "session", session))
     jobs = [job for job in found.jobs if sight.sees("PodGroup", job.key)]
     parts = {
         "queues": found.queues if sight.may(QUEUES) else [],
@@ -183,25 +156,19 @@ def _overview_for(sight: PartialSight, path: str, session: str) -> bytes:
 
 
 def _plan(path: str, number: str) -> bytes:
-    return _told(path, _session(path, "number", number), api.ends(_log(path).history).head)
+    return session_told(path, _session(path, "number", number), api.ends(log_of(path).history).head)
 
 
 def _plan_for(sight: PartialSight, path: str, number: str) -> bytes:
     asked = _session(path, "number", number)
-    title, *lines = _log(path).session(asked, sight.sees).lines()
+    title, *lines = log_of(path).session(asked, sight.sees).lines()
     told = [sight.without_others(line) for line in lines]
-    return msgspec.json.encode({"session": asked, "lines": _indented([title, *told, *sight.withheld()])})
-
-
-@lru_cache(maxsize=128)
-def _told(path: str, number: int, head: int) -> bytes:
-    """A session as of the log's head: outcomes of the calls, and the session after it, may come later."""
-    return msgspec.json.encode({"session": number, "lines": _indented(_log(path).session(number).lines())})
+    return msgspec.json.encode({"session": asked, "lines": indented([title, *told, *sight.withheld()])})
 
 
 def _job(path: str, key: str, session: str) -> bytes:
     _namespace_in(key)
-    return _job_at(path, key, _session(path, "session", session))
+    return job_told(path, key, _session(path, "session", session))
 
 
 def _namespace_in(key: str) -> str:
@@ -226,65 +193,39 @@ def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
         verdict = []
     lines = map(sight.without_others, [title, *verdict, *story])
     told = {"key": key, "session": number, "verdict": len(verdict)}
-    return msgspec.json.encode({**told, "lines": _indented(lines)})
+    return msgspec.json.encode({**told, "lines": indented(lines)})
 
 
 def _job_seen(path: str, key: str, session: int) -> api.LoggedJob:
     """A job; of one that is not there nothing is said of those that have such names elsewhere."""
     try:
-        return _log(path).job(key, session=session)
+        return log_of(path).job(key, session=session)
     except api.NotFound:
         raise api.NotFound(
             f"no job {key[:120]} is in the log as of session {session}, or it is not one alone"
         ) from None
 
 
-@lru_cache(maxsize=128)
-def _job_at(path: str, key: str, session: int) -> bytes:
-    """A job as it was at a session: its title, its verdict where it waited, and its story."""
-    job = _log(path).job(key, session=session)
-    title, *story = job.story().lines()
-    try:
-        verdict = list(job.verdict().lines())
-    except api.NotFound:  # it never waited
-        verdict = []
-    lines = _indented([title, *verdict, *story])
-    return msgspec.json.encode({"key": key, "session": session, "verdict": len(verdict), "lines": lines})
-
-
-_FORECAST_RUNS = 8
-"""Runs of a forecast on the page, fewer than a command's, which nobody waits for with a page open."""
-
-
 def _eta(path: str, key: str, session: str) -> bytes:
-    return _eta_at(path, key, _session(path, "session", session))
+    return eta_told(path, key, _session(path, "session", session))
 
 
 def _eta_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     sight.expect_job(_namespace_in(key))
     number = _session(path, "session", session)
     _job_seen(path, key, number)
-    return _eta_at(path, key, number)  # a time, and counts that it rests on: it names nobody
-
-
-@lru_cache(maxsize=128)
-def _eta_at(path: str, key: str, session: int) -> bytes:
-    """When a job starts that waits after a session, or did; what a session left never changes, nor is chance in it."""
-    log = _log(path)
-    job = log.job(key, session=session).story().key
-    lines = api.eta_in_words(api.eta(log.history.reader.path, job, session=session, samples=_FORECAST_RUNS))
-    return msgspec.json.encode({"key": key, "session": session, "lines": _indented(lines)})
+    return eta_told(path, key, number)  # a time, and counts that it rests on: it names nobody
 
 
 def _node(path: str, name: str, session: str) -> bytes:
     number = _session(path, "session", session)
-    return _node_told(name, number, api.pods_on(_log(path).history, number, name), 0)
+    return _node_told(name, number, api.pods_on(log_of(path).history, number, name), 0)
 
 
 def _node_for(sight: PartialSight, path: str, name: str, session: str) -> bytes:
     sight.expect(NODES, "nodes")
     number = _session(path, "session", session)
-    pods = api.pods_on(_log(path).history, number, name)
+    pods = api.pods_on(log_of(path).history, number, name)
     seen = [pod for pod in pods if sight.sees("Pod", pod.key)]
     return _node_told(name, number, seen, len(pods) - len(seen))
 
@@ -295,7 +236,7 @@ def _node_told(name: str, session: int, pods: list[api.PodLine], others: int) ->
 
 def _whatif(path: str, key: str, queue: str, priority: str) -> bytes:
     _namespace_in(key)
-    return _whatif_told(path, _log(path).job(key).key, queue, priority).whole
+    return _whatif_told(path, log_of(path).job(key).key, queue, priority).whole
 
 
 def _whatif_for(sight: PartialSight, path: str, key: str, queue: str, priority: str) -> bytes:
@@ -304,33 +245,16 @@ def _whatif_for(sight: PartialSight, path: str, key: str, queue: str, priority: 
         sight.expect(QUEUES, "queues")
     if priority:
         sight.expect(CLASSES, "priority classes")
-    job = _job_seen(path, key, api.ends(_log(path).history).last).key
+    job = _job_seen(path, key, api.ends(log_of(path).history).last).key
     found = _whatif_told(path, job, queue, priority).found
     lines = list(map(sight.without_others, found.lines(sight.sees)))
-    return msgspec.json.encode({"key": key, "lines": _indented(lines)})
+    return msgspec.json.encode({"key": key, "lines": indented(lines)})
 
 
-class _WhatIf(NamedTuple):
-    found: api.JobWhatIf
-    whole: bytes
-
-
-def _whatif_told(path: str, key: str, queue: str, priority: str) -> _WhatIf:
+def _whatif_told(path: str, key: str, queue: str, priority: str) -> WhatIf:
     if not (queue or priority):
         raise _Mistake("say what shall be otherwise: queue=NAME, or priority=NAME of a PriorityClass")
-    return _whatif_at(path, key, queue, priority, api.ends(_log(path).history).head)
-
-
-@lru_cache(maxsize=32)
-def _whatif_at(path: str, key: str, queue: str, priority: str, head: int) -> _WhatIf:
-    """What it comes to with the log as it is at an event: the same until more is logged."""
-    found = api.job_whatif(_log(path).history, key, queue, priority)
-    return _WhatIf(found, msgspec.json.encode({"key": key, "lines": _indented(found.lines())}))
-
-
-def _indented(lines: Iterable[str]) -> list[tuple[int, str]]:
-    """Each line with the depth of its indent, since a page does not indent by spaces."""
-    return [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in lines]
+    return whatif_of(path, key, queue, priority, api.ends(log_of(path).history).head)
 
 
 class PageQuestion(NamedTuple):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import multiprocessing
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from importlib import resources
 from pathlib import Path
 
@@ -21,11 +17,9 @@ from vcd.serving.hosts import is_local, not_local, not_named
 from vcd.serving.people import Person, Reviews, Tokens
 from vcd.view import questions
 from vcd.view.sight import PAGE, PartialSight, Unasked
+from vcd.view.worker import Worker
 
 _log = structlog.get_logger(__name__)
-
-LIMIT = 60.0
-"""Seconds that a question may take."""
 
 _ROUNDS = 8
 """How often a question is put again with more rights known; three times tell where the namespaces stay the same."""
@@ -78,7 +72,7 @@ class View:
         self._tokens = None if self._local or reviews is None else Tokens(reviews, now)
         self._hosts = frozenset(name.lower() for name in hosts)
         self._tls = None if self._local else tls
-        self._worker, self._patient = _Worker(), _Worker()
+        self._worker, self._patient = Worker(), Worker()
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> View:
@@ -176,44 +170,6 @@ class View:
                 return found
             known |= await person.rights(sorted(found.accesses), named=found.named)
         raise web.HTTPServiceUnavailable(text="the log grows faster than rights are asked about; ask again")
-
-
-class _Worker:
-    """A process that answers questions, one after the other; a new one after one that died."""
-
-    def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
-
-    async def ask(
-        self, path: str, question: str, given: tuple[str, ...], sight: PartialSight | None
-    ) -> questions.Answer | Unasked:
-        """The answer. Raises HTTPServiceUnavailable, and what the question raised."""
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")  # a fork would copy a scheduler's threads half-way
-            self._pool = ProcessPoolExecutor(1, context, initializer=questions.begin)
-        pool = self._pool
-        try:
-            async with asyncio.timeout(LIMIT):
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(pool, questions.answer, path, question, given, sight)
-        except TimeoutError:
-            await self.stop()  # or it would work on, and the next question wait for nobody's answer
-            raise web.HTTPServiceUnavailable(
-                text=f"the answer takes more than {LIMIT:.0f} s; try again later"
-            ) from None
-        except BrokenProcessPool:
-            if self._pool is pool:
-                self._pool = None
-            raise web.HTTPServiceUnavailable(text="the process that answers ended; ask again") from None
-
-    async def stop(self) -> None:
-        """End the process, whatever it does: it only reads."""
-        if self._pool is None:
-            return
-        for process in list((self._pool._processes or {}).values()):  # kill_workers() from Python 3.14 on
-            process.kill()
-        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
-        self._pool = None
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

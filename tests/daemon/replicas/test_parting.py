@@ -7,9 +7,10 @@ import shutil
 import ssl
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.timetravel.histories import scheduler, write_busy_history
+from tests.timetravel.histories import SCORED, scheduler, write_busy_history
 from vcd.daemon.replicas.identity import Address, certificate
 from vcd.daemon.replicas.parting import MOST, go_back
 from vcd.eventlog import LogError, LogReader
@@ -91,6 +92,21 @@ async def test_a_log_that_does_not_reach_back_so_far_stays(tmp_path: Path) -> No
     with pytest.raises(LogError, match="cannot go back"):
         go_back(path, 10**9)
     assert path.read_bytes() == before
+
+
+async def test_a_checkpoint_of_another_version_is_told_of_and_the_log_stays(tmp_path: Path) -> None:
+    """Its state is in words that this one does not know: the sessions that would go cannot be kept beside."""
+    path = tmp_path / "events.sqlite"
+    async with scheduler(path) as made:
+        kept = made.log.head
+        await made.log.checkpoint(kept, msgspec.msgpack.encode({"of": "a newer version"}))
+        await made.load(SCORED)
+        await made.cycle()
+    with pytest.raises(LogError, match="this version cannot fold the events from a checkpoint on"):
+        go_back(path, kept)
+    assert apart(tmp_path) == []
+    with LogReader(path) as reader:
+        assert reader.last_session() == 1
 
 
 @pytest.mark.parametrize("host", ["10.0.0.7", "fd00::7", "vcd-1.vcd.svc"])

@@ -63,8 +63,8 @@ class Followed:
         self.context = context
 
     def reading(self) -> AbstractContextManager[Path]:
-        """The file, which nobody takes away while the context lasts."""
-        return self._cache.reading()
+        """The file, which nobody takes away while the context lasts; what is too old or too large of it may go."""
+        return self._cache.following()
 
     def is_other(self, path: Path) -> bool:
         """Whether another file is the log's now: the leader's history is not what was in the one before."""
@@ -104,6 +104,8 @@ class _Thread(threading.Thread):
             pass  # it was told to stop
         except BaseException as error:  # noqa: BLE001 - who waits for it is told
             self._failure = error
+            if self._followed is not None:
+                self._say(f"the log is followed no more: {error}")
         finally:
             self._answered.set()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())

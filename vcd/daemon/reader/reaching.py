@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import socket
 import ssl
@@ -17,8 +16,7 @@ import aiohttp
 from vcd.daemon.kubeconfig import ClusterError
 from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.following import CLOSING
-from vcd.daemon.replicas.serving import SILENCE
+from vcd.daemon.replicas.following import connected
 from vcd.kube.client import ApiError, KubeClient
 from vcd.kube.portforward import forwarded
 
@@ -35,35 +33,26 @@ async def reached(
     Raises ClusterError where it must not be, NobodyLeads where nobody is there, KubeError and what aiohttp raises.
     """
     at = await finder.pod(lease)
-    token = await finder.token(at, token_file)
+    headers = {"Authorization": f"Bearer {await finder.token(at, token_file)}"}
     try:
         async with forwarded(client, at.namespace, at.pod, at.port) as near:
-            connector = _Through(near, lease.address.fingerprint)
-            async with aiohttp.ClientSession(connector=connector) as session:
-                stream = await _shaken_hands(session, lease, token)
-                try:
-                    yield stream
-                finally:
-                    await stream.close()
+            through = _Through(near, lease.address.fingerprint)
+            async with connected(lease.address.url, headers, through) as stream:
+                yield stream
+    except aiohttp.WSServerHandshakeError as error:
+        raise _refused(lease.holder, error) from None
     except ApiError as error:
         raise finder.may_not_forward(error, at) from None
 
 
-async def _shaken_hands(session: aiohttp.ClientSession, lease: Lease, token: str) -> aiohttp.ClientWebSocketResponse:
-    headers = {"Authorization": f"Bearer {token}"}
-    try:
-        async with asyncio.timeout(SILENCE):
-            return await session.ws_connect(
-                lease.address.url, headers=headers, max_msg_size=wire.LARGEST, heartbeat=SILENCE, timeout=CLOSING
-            )
-    except aiohttp.WSServerHandshakeError as error:
-        if error.status == 401:
-            why = "it must be made for audience vcd, and last"
-            raise ClusterError(f"{lease.holder} does not know the token that it is shown: {why}") from None
-        if error.status == 403:
-            why = "whose token it is must be bound to a ClusterRole with verb get on the nonResourceURL"
-            raise ClusterError(f"{lease.holder} does not let its log be read: {why} {wire.PATH}") from None
-        raise NobodyLeads(f"{lease.holder} answers with {error.status} {error.message}") from None
+def _refused(holder: str, error: aiohttp.WSServerHandshakeError) -> ClusterError | NobodyLeads:
+    if error.status == 401:
+        why = "it must be made for audience vcd, and last"
+        return ClusterError(f"{holder} does not know the token that it is shown: {why}")
+    if error.status == 403:
+        why = "whose token it is must be bound to a ClusterRole with verb get on the nonResourceURL"
+        return ClusterError(f"{holder} does not let its log be read: {why} {wire.PATH}")
+    return NobodyLeads(f"{holder} answers with {error.status} {error.message}")
 
 
 class _Through(aiohttp.BaseConnector):

@@ -14,14 +14,16 @@ import msgspec
 
 from vcd.daemon.kubeconfig import ClusterError, Way, greet
 from vcd.daemon.options import parse_options
-from vcd.daemon.reader.cache import Busy, Cache, State
+from vcd.daemon.reader.cache import Busy, Cache, State, mendable
 from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
 from vcd.daemon.reader.reaching import reached
-from vcd.daemon.replicas.followers import first_of
+from vcd.daemon.replicas.followers import ended, first_of
 from vcd.daemon.replicas.following import BegunAnew, Behind, LogFollower, Parted
 from vcd.eventlog import LogError, LogReader
+from vcd.eventlog.errors import DamagedLog
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
+from vcd.eventlog.standing import WriterStanding, say_standing
 from vcd.kube.client import KubeClient, KubeError
 
 PATIENCE = 30.0
@@ -32,10 +34,16 @@ MOST_REFUSALS = 5
 """How often a leader may say, or do, what is no part of following, before that is taken as its answer."""
 PAUSE = 0.5
 """Seconds between two attempts, and between two looks at what another process does."""
+UNMENDED = 5.0
+"""Seconds between two attempts where somebody has to mend something first."""
+HOUSEKEEPING = 60.0
+"""Seconds between two looks at how large a file is that is followed."""
 TELL = 3.0
 """Seconds after which it is told how far a file is, and again after as many."""
 FRESH = 3.0
 """A file that had all of the leader's log so many seconds ago is as good as that log: it is being followed."""
+
+_NAME = f"reader at {socket.gethostname()}"
 
 _PASSES = (NobodyLeads, KubeError, LogError, aiohttp.ClientError, OSError, TimeoutError)
 """What another attempt may mend."""
@@ -87,7 +95,7 @@ class Taker:
 
         async def tell() -> None:
             await self._ready.wait()
-            ready(self._taken())
+            ready(await asyncio.to_thread(self._taken))  # which may have to wait until history is removed
             await asyncio.Event().wait()
 
         await first_of(self._work(), tell())
@@ -110,19 +118,16 @@ class Taker:
             await greet(client, server)
             finder = Finder(client, server)
             lease = await self._led(finder)
-            try:
-                self._cache = Cache.of(server, f"{lease.namespace}/{lease.name}")
-                waiting = _Waiting(self._cache)
-                while True:
-                    with suppress(Busy), self._cache.writing():
-                        await self._write(client, finder, lease)
-                    if waiting.is_over():
-                        self._ready.set()
+            self._cache = Cache.of(server, f"{lease.namespace}/{lease.name}")
+            waiting = _Waiting(self._cache)
+            while True:
+                with suppress(Busy), self._cache.writing():
+                    await self._write(client, finder, lease)
+                if not self._ready.is_set() and waiting.is_over():
+                    self._ready.set()
+                if not self._ready.is_set():
                     self._tell("another command takes this log over; waiting for it")
-                    await asyncio.sleep(PAUSE)
-            except OSError as error:
-                where = error.filename or "the cache"
-                raise ClusterError(f"nothing can be kept in {where}: {error.strerror or error}") from None
+                await asyncio.sleep(PAUSE)
 
     async def _led(self, finder: Finder) -> Lease:
         """The Lease, once somebody holds it."""
@@ -148,9 +153,10 @@ class Taker:
 
     async def _write(self, client: KubeClient, finder: Finder, lease: Lease) -> None:
         """Follow whoever leads; without end."""
-        await asyncio.to_thread(self.cache.clear)
+        await self._alone(self.cache.clear)
         where, until, refused, begun = f"{lease.namespace}/{lease.name}", time.monotonic() + PATIENCE, 0, 0
         while True:
+            pause = PAUSE
             try:
                 async with reached(client, finder, lease, self._token_file) as stream:
                     await self._follow(stream, lease)
@@ -162,12 +168,13 @@ class Taker:
                 if not self._ready.is_set():
                     raise
                 self._tell(str(error))
+                pause = UNMENDED
             except _PASSES as error:
                 refused += isinstance(error, LogError)
                 if not self._ready.is_set() and (time.monotonic() > until or refused >= MOST_REFUSALS):
                     raise ClusterError(f"the log of {lease.holder} cannot be read: {error or repr(error)}") from None
                 self._tell(f"the log of {lease.holder} is not reached ({error or repr(error)}); trying again")
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(pause)
             with suppress(ClusterError, *_PASSES):
                 lease = await finder.lease(where)
 
@@ -175,49 +182,68 @@ class Taker:
         """Follow one leader until the connection ends; where the file has what the leader has not, that is taken out.
         Raises BegunAnew, and what ``LogFollower.follow`` does of a leader that is none."""
         async with self._opened() as log:
-            follower = LogFollower(f"reader at {socket.gethostname()}", log, self._count)
+            follower = LogFollower(_NAME, log, self._count)
             try:
-                await first_of(follower.follow(stream, lease.holder), self._note(log, follower, lease.holder))
+                noted = self._note(log, follower, lease)
+                await first_of(follower.follow(stream, lease.holder), noted, self._keep_house(log))
                 return
             except Parted as parted:
                 back = parted.to
             except Behind:
                 back = follower.head or None
             except LogError as error:
-                if log.failure is not None:
-                    raise ClusterError(str(log.failure)) from error
-                raise
-        await asyncio.to_thread(self.cache.go_back, back)
+                failure = log.failure or error
+                if isinstance(failure, DamagedLog):
+                    self._say(f"{failure}; the log is taken over anew")
+                    back = None
+                elif log.failure is not None:
+                    with mendable(log.path):
+                        raise failure from error
+                else:
+                    raise
+        await self._alone(self.cache.go_back, back)
         raise BegunAnew
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[EventLog]:
-        """The newest file; one that cannot be used is told of, and another begun. Raises ClusterError."""
+        """The file that is written; one that is damaged is told of, and another begun. Raises ClusterError."""
         async with AsyncExitStack() as stack:
             try:
-                log = await stack.enter_async_context(EventLog.open(self.cache.path))
-            except LogError as error:
+                log = await self._entered(stack)
+            except DamagedLog as error:
                 self._say(f"{error}; the log is taken over anew")
-                self.cache.go_back(None)
-                try:
-                    log = await stack.enter_async_context(EventLog.open(self.cache.path))
-                except LogError as again:
-                    raise ClusterError(str(again)) from None
+                await self._alone(self.cache.go_back, None)
+                log = await self._entered(stack)
             yield log
+
+    async def _entered(self, stack: AsyncExitStack) -> EventLog:
+        path = self.cache.written
+        with mendable(path):
+            return await stack.enter_async_context(EventLog.open(path))
+
+    async def _alone(self, work: Callable[..., None], *given: int | None) -> None:
+        """Work on the files in a thread, to its end: whoever writes next must not meet it."""
+        await ended(asyncio.to_thread(work, *given))
 
     async def _count(self, logged: Sequence[Logged]) -> None:
         self._events += len(logged)
 
-    async def _note(self, log: EventLog, follower: LogFollower, leader: str) -> None:
-        """Publish how far the file is, again and again, and say so; without end."""
-        before, heard = self.cache.state, 0
-        complete_at = before.complete_at if before is not None and before.file == log.path.name else 0.0
+    async def _note(self, log: EventLog, follower: LogFollower, lease: Lease) -> None:
+        """Publish how far the file is, again and again, and say so; without end. It is the newest once it has all."""
+        before, heard, newest, mine = self.cache.state, 0, self.cache.path.name, log.path.name
+        leader = lease.holder
+        complete_at = before.complete_at if before is not None and newest == mine else 0.0
         while True:
             complete = follower.heard != heard and not follower.lag
-            heard, complete_at = (follower.heard, time.time()) if complete else (heard, complete_at)
-            self.cache.publish(State(log.path.name, leader, log.head, follower.head, complete_at))
+            if complete:
+                heard, complete_at, newest = follower.heard, time.time(), mine
+            successor = "" if newest == mine else mine
+            self.cache.publish(State(newest, leader, log.head, follower.head, complete_at, successor))
+            with mendable(log.path):
+                say_standing(log.path, _standing(lease, follower, complete_at))
             if complete and not self._ready.is_set():
-                await self._retain(log)
+                if self._events:
+                    await self._retain(log)
                 self._ready.set()
             elif follower.lag:
                 self._tell(f"taking over the log of {leader}: event {log.head:,} of {follower.head:,}")
@@ -225,12 +251,24 @@ class Taker:
                 async with asyncio.timeout(PAUSE):
                     await (asyncio.Event() if self._ready.is_set() else follower.caught_up).wait()
 
+    async def _keep_house(self, log: EventLog) -> None:
+        """Hold the file to its bounds, and remove others that nobody reads any more, again and again; without end."""
+        while True:
+            await asyncio.sleep(HOUSEKEEPING)
+            await self._retain(log)
+            await self._alone(self.cache.clear)
+
     async def _retain(self, log: EventLog) -> None:
         """Let the file hold no more than a replica's would, unless somebody reads it."""
         options = parse_options({}, {})
-        if self._events:
-            with suppress(Busy), self.cache.unread():
-                await log.retain(options.retention_age, options.retention_size)
+        with suppress(Busy), self.cache.unread():
+            await log.retain(options.retention_age, options.retention_size)
+
+
+def _standing(lease: Lease, follower: LogFollower, complete_at: float) -> WriterStanding:
+    behind = max(0.0, time.time() - complete_at) if complete_at else None
+    where = f"{lease.namespace}/{lease.name}"
+    return WriterStanding("reader", _NAME, where, lease.holder, 0.0, lease.holder, behind, follower.lag)
 
 
 class _Waiting:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import structlog
-from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
+from aiohttp import (
+    BaseConnector,
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    ClientWebSocketResponse,
+    ClientWSTimeout,
+    WSMsgType,
+)
 
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import ended
@@ -18,8 +27,9 @@ from vcd.eventlog.rows import Logged
 
 _log = structlog.get_logger(__name__)
 
-CLOSING = ClientWSTimeout(ws_close=1.0)
-"""Seconds that the other side has to say that a connection ends, for whoever follows."""
+_TIMEOUT = ClientTimeout(total=None, sock_connect=5.0)
+_CLOSING = ClientWSTimeout(ws_close=1.0)
+"""Seconds that the other side has to say that a connection ends."""
 
 
 class Parted(Exception):
@@ -36,6 +46,25 @@ class BegunAnew(Exception):
 
 class Behind(LogError):
     """The leader has not all that this replica has, and logged nothing else: it is about to take that over."""
+
+
+@asynccontextmanager
+async def connected(
+    url: str, headers: Mapping[str, str], connector: BaseConnector
+) -> AsyncIterator[ClientWebSocketResponse]:
+    """A connection to where a log is followed, which is closed with the context; ``headers`` are what is shown there.
+
+    Raises what aiohttp does, TimeoutError, and ValueError for headers that are none.
+    """
+    async with ClientSession(timeout=_TIMEOUT, connector=connector) as client:
+        async with asyncio.timeout(SILENCE):
+            socket = await client.ws_connect(
+                url, headers=headers, max_msg_size=wire.LARGEST, heartbeat=SILENCE, timeout=_CLOSING
+            )
+        try:
+            yield socket
+        finally:
+            await socket.close()
 
 
 class LogFollower:

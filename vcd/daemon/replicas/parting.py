@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from vcd.eventlog import Logged, LogReader, export
+from vcd.diagnosis.folding import fold
+from vcd.eventlog import LogReader, export
 from vcd.eventlog.rewinding import rewind
-from vcd.state.cluster import ClusterState
 
 MOST, MOST_BYTES = 3, 1 << 30
 """Logs that are kept beside, and bytes of those before the newest; the oldest go."""
@@ -37,7 +36,7 @@ def go_back(path: Path, to: int | None) -> Path | None:
                 path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
         return aside
     if lost is not None:
-        export(path, aside := _beside(path), _fold, lost)
+        export(path, aside := _beside(path), fold, lost)
     rewind(path, to)
     return None if lost is None else aside
 
@@ -59,10 +58,3 @@ def _bytes(log: Path) -> int:
     """How large a log and what belongs to it are."""
     files = (log.with_name(log.name + suffix) for suffix in ("", *_BESIDE))
     return sum(file.stat().st_size for file in files if file.exists())
-
-
-def _fold(before: bytes, events: Iterator[Logged]) -> bytes:
-    state = ClusterState.load(before) if before else ClusterState()
-    for logged in events:
-        state.apply(logged.sequence, logged.event)
-    return state.dump()

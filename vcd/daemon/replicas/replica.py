@@ -14,7 +14,7 @@ from aiohttp import web
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import Followers, first_of
-from vcd.daemon.replicas.following import CLOSING, BegunAnew, LogFollower
+from vcd.daemon.replicas.following import BegunAnew, LogFollower, connected
 from vcd.daemon.replicas.identity import Address, certificate
 from vcd.daemon.replicas.serving import SILENCE, LogServer
 from vcd.daemon.replicas.takeover import take_over
@@ -222,25 +222,14 @@ class Replica:
     @contextlib.asynccontextmanager
     async def _connection(self, name: str, address: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """A connection to another replica, which is closed with the context."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
-        async with aiohttp.ClientSession(timeout=timeout) as client:
+        async with contextlib.AsyncExitStack() as stack:
             try:
                 where, headers = Address.read(address), self._headers()
-                async with asyncio.timeout(SILENCE):
-                    socket = await client.ws_connect(
-                        where.url,
-                        headers=headers,
-                        ssl=where.pinned(),
-                        max_msg_size=wire.LARGEST,
-                        heartbeat=SILENCE,
-                        timeout=CLOSING,
-                    )
+                connector = aiohttp.TCPConnector(ssl=where.pinned())
+                socket = await stack.enter_async_context(connected(where.url, headers, connector))
             except ValueError as error:  # of what the Lease or the token's file says; not of what is folded
                 raise LogError(f"{name} cannot be asked for its log: {error}") from error
-            try:
-                yield socket
-            finally:
-                await socket.close()
+            yield socket
 
     async def _replaced(self, holder: str) -> None:
         while self._elector.holder == holder:

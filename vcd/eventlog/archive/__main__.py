@@ -40,7 +40,7 @@ def main() -> int:
         if isinstance(job, Ship):
             ship(job, _say)
         else:
-            _say(asyncio.run(restore(job)))
+            _say(asyncio.run(restore(job, _say)))
     except LogError as error:
         _say(Failed(str(error), isinstance(error, Empty)))
         return 1

@@ -9,10 +9,12 @@ import msgspec
 
 from vcd.eventlog.copying import Position
 
+END = ".vcdlog"
+"""What each name ends with."""
 _NAME = re.compile(
     r"(?P<after>[0-9]{12,18})-(?P<last>[0-9]{12,18})-e(?P<epoch>[0-9]{6,18})-s(?P<session>[0-9]{8,18})"
     r"-t(?P<time>[0-9]{10,18})-(?P<before>[0-9a-f]{32}|none)-(?P<link>[0-9a-f]{32})-(?P<digest>[0-9a-f]{32})"
-    r"(?P<base>-base)?\.vcdlog"
+    r"(?P<base>-base)?" + re.escape(END)
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
@@ -38,6 +38,12 @@ class Restore(msgspec.Struct, frozen=True, tag="restore"):
     age: int | None = None
 
 
+class Fetched(msgspec.Struct, frozen=True, tag="fetched"):
+    """What the archive gave: up to which event (0: the list of what is in it)."""
+
+    last: int
+
+
 class Restored(msgspec.Struct, frozen=True, tag="restored"):
     """What the new file holds: its first and last event, the last session; and what was missing, in sentences."""
 
@@ -62,18 +68,19 @@ def ends_at(where: str) -> int:
     return max(one.time for one in listed.segments) * SECOND
 
 
-async def restore(job: Restore) -> Restored:
-    """Do it. Raises ArchiveError and LogError, and leaves no file then."""
+async def restore(job: Restore, say: Callable[[Fetched], None] = lambda _: None) -> Restored:
+    """Do it; ``say`` is told of each step. Raises ArchiveError and LogError, and leaves no file then."""
     out, store = Path(job.out), store_of(job.where)
     await asyncio.to_thread(_check_new, out)
     listed = ListedSegments.of(await asyncio.to_thread(store.sizes))
     if not listed.segments:
         raise Empty(job.where)
+    say(Fetched(0))
     damages: list[str] = []
     while True:
         line = _line(job, listed, damages)
         try:
-            return await _restored(store, line, job, damages)
+            return await _restored(store, line, job, damages, say)
         except Damaged as damaged:
             damages.append(str(damaged))
             listed = listed.without(damaged.segment)
@@ -98,14 +105,16 @@ def _line(job: Restore, listed: ListedSegments, damages: list[str]) -> Line:
         raise ArchiveError(f"archive {job.where}: {'; '.join([str(error), *damages])}") from error
 
 
-async def _restored(store: ArchiveStore, line: Line, job: Restore, damages: list[str]) -> Restored:
+async def _restored(
+    store: ArchiveStore, line: Line, job: Restore, damages: list[str], say: Callable[[Fetched], None]
+) -> Restored:
     out = Path(job.out)
-    partial = out.with_name(f"{out.name}.partial")
-    _remove(partial)
+    partial = _partial(out)
+    remove_unfinished(out)
     try:
         async with EventLog.open(partial) as log:
             first = line.segments[0].after + 1
-            async for piece in _cut(_pieces(store, line.segments), job):
+            async for piece in _cut(_pieces(store, line.segments, say), job):
                 await write_copy(log, piece)
             last, session = log.head, log.last_session
         if last < first or job.to not in (None, session):
@@ -119,7 +128,7 @@ async def _restored(store: ArchiveStore, line: Line, job: Restore, damages: list
             _name(partial, out)
         return Restored(first, last, session, [*damages, *line.gaps])
     finally:
-        _remove(partial)
+        remove_unfinished(out)
 
 
 def _name(partial: Path, out: Path) -> None:
@@ -136,16 +145,25 @@ def _name(partial: Path, out: Path) -> None:
         partial.rename(out)
 
 
-def _remove(partial: Path) -> None:
+def _partial(out: Path) -> Path:
+    return out.with_name(f"{out.name}.partial")
+
+
+def remove_unfinished(out: Path) -> None:
+    """Remove what a restore into ``out`` that was ended had written."""
+    partial = _partial(out)
     for suffix in ("", "-wal", "-shm", "-lock"):
         with suppress(OSError):  # the first error is the one to tell
             partial.with_name(partial.name + suffix).unlink(missing_ok=True)
 
 
-async def _pieces(store: ArchiveStore, segments: list[ArchiveSegment]) -> AsyncIterator[Piece]:
+async def _pieces(
+    store: ArchiveStore, segments: list[ArchiveSegment], say: Callable[[Fetched], None]
+) -> AsyncIterator[Piece]:
     """What is written of segments that follow each other: the first with what a log begins with."""
     for place, segment in enumerate(segments):
         data = await asyncio.to_thread(store.get, segment.name)
+        say(Fetched(segment.last))
         found, base = pieces(segment, data), None
         while some := await asyncio.to_thread(list, islice(found, _PIECES)):
             for piece in some:

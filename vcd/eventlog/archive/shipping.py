@@ -46,7 +46,7 @@ def ship(job: Ship, say: Callable[[Shipped], None]) -> None:
     with LogSource(job.path) as source:
         at = source.shared(one.end for one in listed.segments)
         last = next((one for one in listed.segments if one.last == at and source.has(one.end)), None)
-        say(Shipped(0 if last is None else last.last, 0 if last is None else last.time))
+        say(_shipped(last))
         if job.epoch is None:
             return
         _check_leads(job, listed, source)
@@ -55,9 +55,17 @@ def ship(job: Ship, say: Callable[[Shipped], None]) -> None:
             store.put(segment.name, data)
             sizes[segment.name] = len(data)
             made.append(segment)
+            last = segment
             say(Shipped(segment.last, segment.time, len(data)))
     for segment in ListedSegments([*listed.segments, *made]).expired(sizes, job.keep_age, job.keep_size):
         store.delete(segment.name)
+        say(_shipped(last))
+    store.tidy()
+
+
+def _shipped(last: ArchiveSegment | None) -> Shipped:
+    """That nothing more is there than was."""
+    return Shipped(0, 0) if last is None else Shipped(last.last, last.time)
 
 
 def _check_leads(job: Ship, listed: ListedSegments, source: LogSource) -> None:

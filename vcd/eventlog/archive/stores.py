@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import os
 import re
+import secrets
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from vcd.eventlog.archive.names import END, ArchiveSegment
 from vcd.eventlog.errors import LogError
 
 _PARTIAL = ".partial"
+_ABANDONED = 3600.0
+"""Seconds after which what was not written any further was left by a process that is gone."""
 _CLIENT = {
     "connect_timeout": 10,
     "read_timeout": 60,
@@ -43,6 +50,9 @@ class ArchiveStore(Protocol):
 
     def delete(self, name: str) -> None:
         """Take a name away; one that is not there is none."""
+
+    def tidy(self) -> None:
+        """Remove what processes that are gone had begun to write."""
 
 
 def is_archive(where: str) -> bool:
@@ -75,15 +85,23 @@ class _Directory:
         with self._explained():
             if not self._path.is_dir():
                 raise ArchiveError(f"archive {self._path}: there is no such directory; mount it, or make it")
-            files = [each for each in self._path.iterdir() if each.suffix != _PARTIAL]
-            return {each.name: each.stat().st_size for each in files if each.is_file()}
+            found = {}
+            for each in self._path.iterdir():
+                with contextlib.suppress(FileNotFoundError):  # another replica may take it away meanwhile
+                    status = each.stat()
+                    if stat.S_ISREG(status.st_mode) and each.suffix != _PARTIAL:
+                        found[each.name] = status.st_size
+            return found
 
     def put(self, name: str, data: bytes) -> None:
-        partial = self._path / f"{name}{_PARTIAL}"
+        # a name of its own: another process may be writing the same segment, and this one's must not be half of it
+        partial = self._path / f"{name}.{secrets.token_hex(4)}{_PARTIAL}"
         with self._explained():
             try:
-                descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(descriptor, "wb") as file:
+                    with contextlib.suppress(OSError):  # a file system without locks: then age alone tells
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     file.write(data)
                     file.flush()
                     os.fsync(descriptor)
@@ -102,6 +120,21 @@ class _Directory:
         with self._explained():
             (self._path / name).unlink(missing_ok=True)
 
+    def tidy(self) -> None:
+        with self._explained():
+            for each in self._path.glob(f"*{_PARTIAL}"):
+                if ArchiveSegment.read(each.name.split(END)[0] + END) is not None:
+                    self._remove_abandoned(each)
+
+    def _remove_abandoned(self, partial: Path) -> None:
+        """Remove a file that nobody has written for long, unless who writes it holds its lock: one that was only
+        stopped. Whoever goes on without it does not find it to be renamed, and ships anew."""
+        try:
+            if time.time() - partial.stat().st_mtime > _ABANDONED and not _is_locked(partial):
+                partial.unlink()
+        except (FileNotFoundError, PermissionError):
+            return  # another replica removed it, or it is another user's, who will
+
     def _sync(self) -> None:
         """Let a new name outlive a crash of the machine."""
         descriptor = os.open(self._path, os.O_RDONLY)
@@ -118,6 +151,18 @@ class _Directory:
             raise ArchiveError(f"archive {self._path}: {error.strerror or error}") from error
 
 
+def _is_locked(path: Path) -> bool:
+    """Whether a process has a file locked; of a file system without locks nobody knows, and then none has."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class _Bucket:
     """A bucket; credentials, region and endpoint are found as by every AWS tool: environment, files, pod identity."""
 
@@ -132,7 +177,7 @@ class _Bucket:
             self._errors: Any = importlib.import_module("botocore.exceptions")
         except ModuleNotFoundError as error:
             raise ArchiveError(
-                f"archive {where}: needs an S3 client; install it with: pip install 'vcd[s3]'"
+                f"archive {where}: needs an S3 client: pip install botocore, or vcd's wheel with its extra [s3]"
             ) from error
         with self._explained():
             self._client: Any = session.Session().create_client("s3", config=config.Config(**_CLIENT))
@@ -158,6 +203,9 @@ class _Bucket:
     def delete(self, name: str) -> None:
         with self._explained():
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
+
+    def tidy(self) -> None:
+        """Nothing: what is not sent as a whole is not kept there."""
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

@@ -9,11 +9,13 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from vcd.eventlog.archive.restoring import Empty, Restore, Restored
+from vcd.eventlog.archive.restoring import Empty, Fetched, Restore, Restored
 from vcd.eventlog.archive.shipping import Ship, Shipped
 from vcd.eventlog.archive.stores import ArchiveError
 
 _LINE = 1 << 20
+_ENDING = 5.0
+"""Seconds for a process to end that was killed; one that waits for a dead file server ends when that answers."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -24,11 +26,14 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """Whether the archive holds nothing yet."""
 
 
-_decoder: msgspec.json.Decoder[Shipped | Restored | Failed] = msgspec.json.Decoder(Shipped | Restored | Failed)
+_decoder: msgspec.json.Decoder[Shipped | Fetched | Restored | Failed] = msgspec.json.Decoder(
+    Shipped | Fetched | Restored | Failed
+)
 
 
-async def done(job: Ship | Restore) -> AsyncGenerator[Shipped | Restored, None]:
-    """Let a process do a piece of work; what it says, as it comes. Given up, or cancelled, it is ended at once.
+async def done(job: Ship | Restore, silence: float) -> AsyncGenerator[Shipped | Fetched | Restored, None]:
+    """Let a process do a piece of work; what it says, as it comes. Given up, or cancelled, it is ended at once; also
+    where it says nothing for ``silence`` seconds: the store may never answer.
 
     Raises ArchiveError where it could not be done, Empty where there is nothing to restore.
     """
@@ -40,17 +45,20 @@ async def done(job: Ship | Restore) -> AsyncGenerator[Shipped | Restored, None]:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(msgspec.json.encode(job) + b"\n")
         await process.stdin.drain()
-        async for line in process.stdout:
+        while line := await asyncio.wait_for(process.stdout.readline(), silence):
             told = _decoder.decode(line)
             if isinstance(told, Failed):
                 raise Empty(job.where) if told.is_empty else ArchiveError(told.reason)
             yield told
         if code := await process.wait():
             raise ArchiveError(f"archive {job.where}: the process that works with it ended with code {code}")
-    except (OSError, msgspec.MsgspecError) as error:
+    except TimeoutError:
+        raise ArchiveError(f"archive {job.where}: the store did not answer for {silence:.0f} s") from None
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise ArchiveError(f"archive {job.where}: the process that works with it failed: {error}") from error
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            await process.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _ENDING)

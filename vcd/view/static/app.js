@@ -104,6 +104,8 @@ async function look() {
   $("head").textContent = ends.last
     ? `sessions ${ends.first} to ${ends.last}, events to ${ends.head.toLocaleString("en")}, ${moment(ends.time)} UTC`
     : "no session is in the log yet";
+  $("standing").textContent = ends.standing?.words ?? "";
+  $("standing").classList.toggle("lacks", ends.standing?.lacks ?? false);
   $("remarks").textContent = ends.remarks.join("; ");
   for (const input of [$("slider"), $("number")]) Object.assign(input, { min: ends.first, max: ends.last });
   state.lines = state.lines[0]?.number < ends.first ? state.lines.filter((line) => line.number >= ends.first) : state.lines;
@@ -145,7 +147,14 @@ let pause = 0;
 /** The reader's own choice, which ends following the log unless it is its end. */
 function choose(number) {
   if (number < state.ends.last) $("live").checked = false;
+  tellMissing(number);
   select(number);
+}
+
+/** Say why a session that is asked for is not in the log; another one is shown in its place. */
+function tellMissing(number) {
+  const missing = number < state.ends.first || number > state.ends.last;
+  if (missing || troubles.has("missing")) told("missing", async () => missing && (await ask("missing", `overview?session=${number}`)));
 }
 
 /** Show a session; the one asked for last wins. */
@@ -463,8 +472,16 @@ async function begin() {
   const words = new URLSearchParams(location.search || location.hash.slice(1));
   await told("log", look);
   let wanted = Number(words.get("plan") ?? words.get("session"));
-  if (!wanted && words.get("at")) await told("link", async () => (wanted = (await ask("at", `at?time=${encodeURIComponent(words.get("at"))}`))?.session));
-  if (wanted) select(wanted);
+  if (!wanted && words.get("at"))
+    await told("link", async () => {
+      const found = await ask("at", `at?time=${encodeURIComponent(words.get("at"))}`);
+      wanted = found?.session;
+      if (found?.remark) throw new Trouble(found.remark);
+    });
+  if (wanted) {
+    tellMissing(wanted);
+    select(wanted);
+  }
   if (words.get("job")) openDetail("job", words.get("job"), null);
   else if (words.get("node")) openDetail("node", words.get("node"), null);
   else if (words.get("plan")) openDetail("session", state.selected, null);

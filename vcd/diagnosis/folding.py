@@ -1,0 +1,24 @@
+"""A stretch of a log, folded: from the state that a checkpoint keeps to the one after the events that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from vcd.eventlog import LogError, Logged
+from vcd.state.cluster import ClusterState
+
+
+def fold(before: bytes, events: Iterator[Logged]) -> bytes:
+    """The encoded state after some events; ``before`` is the one before them, encoded (empty: nothing yet).
+
+    Raises LogError for what this version cannot read.
+    """
+    try:
+        state = ClusterState.load(before) if before else ClusterState()
+        for logged in events:
+            state.apply(logged.sequence, logged.event)
+    except msgspec.MsgspecError as error:
+        raise LogError(f"this version cannot fold the events from a checkpoint on: {error}") from error
+    return state.dump()

@@ -1,0 +1,103 @@
+"""Where a log stands among those of replicas, in words: the leader's, or by how much it lags, and behind whom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from vcd.eventlog.errors import NoSession
+from vcd.eventlog.standing import WriterStanding, standing_beside
+from vcd.model.words import counted, span_in_words
+from vcd.timetravel.why.explain import NotFound
+
+FRESH = 3.0
+"""A log that had all so many seconds ago has all: who follows is told each second that nothing is new."""
+SILENT = 10.0
+"""Seconds without a word of who writes a log, after which what it said is told as of then."""
+
+
+class LogStanding(msgspec.Struct, frozen=True):
+    """Whose a log is: the ``role`` (leader, follower, apart: of a replica that logs by itself; reader: taken over by
+    who asks) and name of who writes it, and who held the ``lease`` when that was last seen.
+
+    ``behind`` is how many seconds ago it had all that others logged (None: never), ``events`` how many it is known to
+    lack. ``lacks`` says whether what is asked for may be elsewhere; ``words`` is all of it in a sentence.
+    """
+
+    role: str
+    replica: str
+    lease: str
+    holder: str
+    behind: float | None
+    events: int
+    lacks: bool
+    words: str
+
+
+def standing(path: str | Path) -> LogStanding | None:
+    """Where the log at a path stands now; None where nobody says so of this file, such as a copy."""
+    said = standing_beside(Path(path))
+    if said is None:
+        return None
+    age = max(0.0, time.time() - said.written)
+    behind = None if said.behind is None else said.behind + age
+    lacks = _lacks(said, age, behind)
+    words = _words(said, age, behind, lacks=lacks)
+    return LogStanding(said.role, said.name, said.lease, said.holder, behind, said.events, lacks, words)
+
+
+@contextmanager
+def told_of_standing(path: str | Path) -> Iterator[None]:
+    """Let what is not found in a log that may lack it say who may have it."""
+    try:
+        yield
+    except (NotFound, NoSession) as error:
+        found = standing(path)
+        if found is None or not found.lacks:
+            raise
+        raise type(error)(f"{error}; {found.words}") from error
+
+
+def _lacks(said: WriterStanding, age: float, behind: float | None) -> bool:
+    """Whether others may have decided what is not in the log."""
+    if said.role in ("follower", "reader"):
+        return behind is None or behind > FRESH or said.events > 0
+    return age > SILENT or (said.role == "apart" and bool(said.holder))
+
+
+def _words(said: WriterStanding, age: float, behind: float | None, *, lacks: bool) -> str:
+    if said.role == "reader":
+        return f"read from outside, {_lag(said, behind, lacks=lacks)}; {_held(said, age)}"
+    if age > SILENT:
+        quiet = f"has said nothing for {span_in_words(age)}: it ended or stands still"
+        return f"{said.name}, which wrote this log, {quiet}; {_held(said, age)}"
+    if said.role == "leader":
+        return f"the leader's log: {_held(said, age)}"
+    if said.role == "apart":
+        return f"{said.name}'s own log, and what others decide is in theirs; {_held(said, age)}"
+    if not said.source and behind is None:
+        return f"the log of {said.name}, which follows nobody yet; {_held(said, age)}"
+    return f"the log of {said.name}, a follower: {_lag(said, behind, lacks=lacks)}; {_held(said, age)}"
+
+
+def _lag(said: WriterStanding, behind: float | None, *, lacks: bool) -> str:
+    known = f" ({counted(said.events, 'event')} are known)" if said.events else ""
+    if behind is None:
+        return f"it has not all yet that {said.source} logged{known}"
+    if lacks:
+        return f"it lacks what {said.source} logged in the last {span_in_words(behind)}{known}"
+    return f"it had all that {said.source} logged {span_in_words(behind)} ago"
+
+
+def _held(said: WriterStanding, age: float) -> str:
+    """Who holds the Lease, as far as that is known."""
+    if said.holder_seen is None:
+        return f"who holds Lease {said.lease} was never seen"
+    who, seen = said.holder or "nobody", said.holder_seen + age
+    if seen > SILENT:
+        return f"{who} held Lease {said.lease} {span_in_words(seen)} ago, when it was last seen"
+    return f"{who} holds Lease {said.lease}"

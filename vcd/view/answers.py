@@ -1,0 +1,91 @@
+"""What a log answers to who may see all of it, kept for who asks the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from vcd import api
+
+
+def log_of(path: str) -> api.Log:
+    """The log of the file that is there now, open. Raises LogError."""
+    file = Path(path)
+    return _opened(path, file.stat().st_ino if file.exists() else 0)
+
+
+@lru_cache(maxsize=1)
+def _opened(path: str, file: int) -> api.Log:
+    """The log of a file; nothing that is known of another one counts, though it had the same name."""
+    overview_of.cache_clear()
+    session_told.cache_clear()
+    job_told.cache_clear()
+    eta_told.cache_clear()
+    whatif_of.cache_clear()
+    return api.open(path)
+
+
+def forget() -> None:
+    """Open the log anew for the next question."""
+    _opened.cache_clear()
+
+
+@lru_cache(maxsize=16)
+def overview_of(path: str, number: int) -> api.Overview:
+    """The cluster at a session: what it left never changes, whatever is logged after it."""
+    return api.overview(log_of(path).history, number)
+
+
+@lru_cache(maxsize=128)
+def session_told(path: str, number: int, head: int) -> bytes:
+    """A session as of the log's head: outcomes of the calls, and the session after it, may come later."""
+    return msgspec.json.encode({"session": number, "lines": indented(log_of(path).session(number).lines())})
+
+
+@lru_cache(maxsize=128)
+def job_told(path: str, key: str, session: int) -> bytes:
+    """A job as it was at a session: its title, its verdict where it waited, and its story."""
+    job = log_of(path).job(key, session=session)
+    title, *story = job.story().lines()
+    try:
+        verdict = list(job.verdict().lines())
+    except api.NotFound:  # it never waited
+        verdict = []
+    lines = indented([title, *verdict, *story])
+    return msgspec.json.encode({"key": key, "session": session, "verdict": len(verdict), "lines": lines})
+
+
+_FORECAST_RUNS = 8
+"""Runs of a forecast on the page, fewer than a command's, which nobody waits for with a page open."""
+
+
+@lru_cache(maxsize=128)
+def eta_told(path: str, key: str, session: int) -> bytes:
+    """When a job starts that waits after a session, or did; what a session left never changes, nor is chance in it."""
+    log = log_of(path)
+    job = log.job(key, session=session).story().key
+    lines = api.eta_in_words(api.eta(log.history.reader.path, job, session=session, samples=_FORECAST_RUNS))
+    return msgspec.json.encode({"key": key, "session": session, "lines": indented(lines)})
+
+
+class WhatIf(NamedTuple):
+    """What becomes of a job otherwise, and as who sees everything is told it."""
+
+    found: api.JobWhatIf
+    whole: bytes
+
+
+@lru_cache(maxsize=32)
+def whatif_of(path: str, key: str, queue: str, priority: str, head: int) -> WhatIf:
+    """What becomes of a job in another queue or priority class, by the log as it is at an event."""
+    found = api.job_whatif(log_of(path).history, key, queue, priority)
+    return WhatIf(found, msgspec.json.encode({"key": key, "lines": indented(found.lines())}))
+
+
+def indented(lines: Iterable[str]) -> list[tuple[int, str]]:
+    """Each line with the depth of its indent, since a page does not indent by spaces."""
+    return [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in lines]

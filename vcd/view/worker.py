@@ -1,0 +1,76 @@
+"""The process that answers what the page asks, so that a heavy question stops nobody's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection
+
+from aiohttp import web
+
+from vcd.view import questions
+from vcd.view.sight import PartialSight, Unasked
+
+LIMIT = 60.0
+"""Seconds that a question may take."""
+
+_PATIENCE = 10
+"""By how much it is nicer than the process that schedules: explaining waits, binding does not."""
+
+
+class Worker:
+    """A process that answers questions, one after the other; a new one after one that died."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def ask(
+        self, path: str, question: str, given: tuple[str, ...], sight: PartialSight | None
+    ) -> questions.Answer | Unasked:
+        """The answer. Raises HTTPServiceUnavailable, and what the question raised."""
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")  # a fork would copy a scheduler's threads half-way
+            self._pool = ProcessPoolExecutor(1, context, initializer=_begin)
+        pool = self._pool
+        try:
+            async with asyncio.timeout(LIMIT):
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(pool, questions.answer, path, question, given, sight)
+        except TimeoutError:
+            await self.stop()  # or it would work on, and the next question wait for nobody's answer
+            raise web.HTTPServiceUnavailable(
+                text=f"the answer takes more than {LIMIT:.0f} s; try again later"
+            ) from None
+        except BrokenProcessPool:
+            if self._pool is pool:
+                self._pool = None
+            raise web.HTTPServiceUnavailable(text="the process that answers ended; ask again") from None
+
+    async def stop(self) -> None:
+        """End the process, whatever it does: it only reads."""
+        if self._pool is None:
+            return
+        for process in list((self._pool._processes or {}).values()):  # kill_workers() from Python 3.14 on
+            process.kill()
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+        self._pool = None
+
+
+def _begin() -> None:
+    """Set a new worker process up: Ctrl-C is for the one who started it, and with that one it ends; work of others that
+    wants the processor goes first."""
+    os.nice(_PATIENCE)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
