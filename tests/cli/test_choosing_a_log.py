@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,6 +115,29 @@ def test_what_changes_a_log_takes_files_only(file: Path) -> None:
     assert says(run("log", "compact"), "give a log: FILE, --event-log FILE, or the variable VCD_EVENT_LOG")
     assert says(run("log", "compact", file, "--event-log", file), "give one log: FILE, or --event-log FILE")
     assert says(run("log", "compact", "--from-cluster"), "No such option")
+
+
+def test_a_shadows_log_is_a_file_and_how_to_reach_it_is_told(file: Path) -> None:
+    for words in (("--from-cluster",), (file, "--from-cluster")):
+        result = run("shadow", *words)
+        assert result.exit_code == 2
+        assert says(result, "a shadow holds no Lease and serves its log to nobody: ask where the log is")
+        assert says(result, "exec deploy/vcd-scheduler -- vcd shadow /var/lib/vcd/events.sqlite"), result.stderr
+    assert says(run("shadow"), "give a log: FILE, --event-log FILE, or the variable VCD_EVENT_LOG")
+    assert says(run("shadow", variable=file), "it is no shadow's")
+    assert "--from-cluster" not in run("shadow", "--help").stdout
+    assert run("shadow", file, program=kubectl_vcd).exit_code == 2
+
+
+@pytest.mark.parametrize("command", [("top",), ("plan",), ("explain", "job", "a")])
+def test_of_a_kubeconfig_that_is_not_there_only_that_is_said(command: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "vcd", *command, "--from-cluster", "--kubeconfig", "/nowhere/config"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: kubeconfig /nowhere/config does not exist\n"
 
 
 # --- kubectl vcd ------------------------------------------------------------------------------------------------------

@@ -21,8 +21,9 @@ PLAN = ("plan", "-f", "examples/gang.yaml")
 STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def on_terminal(arguments: tuple[str, ...], columns: int, **environment: str) -> str:
-    """What ``vcd`` writes to a terminal of so many columns, with the escapes that colour it."""
+def on_terminal(arguments: tuple[str, ...], columns: int, code: int = 0, **environment: str) -> str:
+    """What ``vcd``, which exits with ``code``, writes to a terminal of so many columns, with the escapes that colour
+    it."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
@@ -39,8 +40,15 @@ def on_terminal(arguments: tuple[str, ...], columns: int, **environment: str) ->
         while piece := _read(ours):
             written += piece
     os.close(ours)
-    assert process.returncode == 0, written
+    assert process.returncode == code, written
     return written.decode()
+
+
+def lines_on_terminal(arguments: tuple[str, ...], columns: int, code: int = 0) -> list[str]:
+    """The same without escapes; no line is wider than the terminal."""
+    lines = STYLE.sub("", on_terminal(arguments, columns, code)).replace("\r", "").splitlines()
+    assert [line for line in lines if len(line) > columns] == []
+    return lines
 
 
 def _read(terminal: int) -> bytes:
@@ -99,3 +107,33 @@ def test_a_pipe_gets_whole_lines_without_colour_or_lines_around_cells(busy: Path
         assert [line for line in narrow.splitlines() if line != line.rstrip()] == []
         assert len(narrow.splitlines()) == len(piped(arguments, COLUMNS="400").splitlines())
     assert STYLE.search(on_terminal(PLAN, 100)) is not None
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_what_is_wrong_with_a_configuration_is_broken_between_words(columns: int, tmp_path: Path) -> None:
+    conf = tmp_path / "bad.conf"
+    conf.write_text("actions: allocat\ntiers:\n- plugins:\n  - {name: gnag}\n  - {name: gang, arguments: {x: 1}}\n")
+    lines = lines_on_terminal(("conf", "check", str(conf)), columns, code=1)
+    told = " ".join(lines)
+    assert len(lines) > 4
+    assert 'error: tiers[0].plugins[0].name: "gnag": there is no plugin gnag; did you mean gang?' in told
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+@pytest.mark.parametrize("words", [(), ("--sessions",)])
+async def test_no_time_of_a_log_is_cut(columns: int, words: tuple[str, ...], tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "busy.sqlite")
+    told = "\n".join(lines_on_terminal(("log", "ls", str(tmp_path / "busy.sqlite"), *words), columns))
+    times = re.findall(r"2026-\S*", told)
+    assert len(times) > 5
+    assert [time for time in times if not re.fullmatch(r"2026-01-01T\d\d:\d\d:\d\d\.\d{6}Z", time)] == []
+    assert "…" not in told
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+async def test_runs_side_by_side_are_within_the_terminal(columns: int, tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "busy.sqlite")
+    words = (str(tmp_path / "busy.sqlite"), "--set", "queue/small.spec.capability.cpu=4")
+    lines = lines_on_terminal(("whatif", *words), columns)
+    assert "pods from 2026-01-01T00:00:00.000Z to 2026-01-01T" in " ".join(lines)
+    assert any(line.startswith("what is other") for line in lines)

@@ -189,9 +189,20 @@ def test_an_ended_pod_is_removed_at_its_time_though_nothing_else_happens_then(tm
     assert removed - ended == after * 1_000_000_000
 
 
+def test_the_variable_names_no_new_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of another cluster, and often there already."""
+    there = tmp_path / "there.sqlite"
+    summary(*SMALL, "--event-log", there)
+    before = there.read_bytes()
+    monkeypatch.setenv("VCD_EVENT_LOG", str(there))
+    found = summary(*SMALL)
+    assert Path(found["event_log"]).name == "events.sqlite"
+    assert there.read_bytes() == before
+
+
 def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VCD_EVENT_LOG", str(tmp_path / "named.sqlite"))
-    assert summary(*SMALL)["event_log"] == str(tmp_path / "named.sqlite")
+    summary(*SMALL, "--event-log", tmp_path / "named.sqlite")
     for command in (["replay"], ["explain", "queue", "default"], ["log", "ls"], ["log", "verify"], ["conf", "show"]):
         result = CliRunner().invoke(main, command)
         assert result.exit_code == 0, (command, result.output)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -17,13 +19,14 @@ from jsonschema import Draft202012Validator
 from tests import dsl
 from tests.timetravel.histories import scheduler, write_busy_history
 from tests.timetravel.plays import CONF, Work, play
-from tests.timetravel.shadowed import write_shadow_history
+from tests.timetravel.shadowed import shadow, write_shadow_history
 from tests.timetravel.test_bisect import starved
 from tests.timetravel.test_evictions import CONF as EVICTING
 from tests.timetravel.test_evictions import reclaimed
+from vcd import api
 from vcd.cli import main
 from vcd.cli.documents import API_VERSION
-from vcd.cli.schemas import documents
+from vcd.cli.schemas import documents, schema_of
 from vcd.eventlog.archive.shipping import Ship, ship
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
@@ -59,7 +62,7 @@ ASKED: dict[str, list[str]] = {
     "log verify": ["verify busy.log"],
     "plan": ["-f gang.yaml"],
     "replay": ["--event-log busy.log --jobs 1"],
-    "shadow": ["shadow.log --limit 0"],
+    "shadow": ["shadow.log --limit 0", "evicting-shadow.log"],
     "sim": ["--workload gang.yaml --exit-when-idle --event-log sim.log"],
     "sweep": ["--event-log played.log --jobs 1"],
     "top": ["--event-log busy.log"],
@@ -92,6 +95,8 @@ async def _write(path: Path) -> None:
     await asyncio.to_thread(_ship, path / "busy.log", path / "archive")
     await starved(path / "starved.log")
     await write_shadow_history(path / "shadow.log")
+    async with shadow(path / "evicting-shadow.log", EVICTING) as made:
+        await reclaimed(made)
     await play(
         path / "played.log", [dsl.node("n", cpu=2)], [Work("a", 0, 30, cpu=2), Work("b", 9, 20, cpu=2)], seconds=55
     )
@@ -108,6 +113,7 @@ def printed(folder: Path, words: str) -> list[Any]:
     """The documents that a command prints; of those that print one a line, all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(api, "eta", functools.partial(api.eta, samples=2))  # more runs make no other document
         result = CliRunner().invoke(main, [*words.split(), "-o", "json"])
     assert result.exit_code in (0, 1), (words, result.output, result.exception)
     try:
@@ -139,6 +145,46 @@ def test_what_is_printed_is_what_the_schema_says(folder: Path, name: str) -> Non
         for document in found:
             assert (document["apiVersion"], document["kind"]) == (API_VERSION, kind)
             assert [error.message for error in validator.iter_errors(document)] == [], words
+
+
+@pytest.mark.parametrize("kind", sorted(set(documents().values()), key=lambda kind: kind.__name__))
+def test_a_schema_is_the_one_of_what_is_printed_now(kind: type[msgspec.Struct]) -> None:
+    """Also of what no command that is tried prints: a field that is missing in it is one that nobody promised."""
+    written = json.loads((SCHEMAS / f"{kind.__name__}.json").read_text())
+    assert written == json.loads(json.dumps(schema_of(kind))), "run docs/generate.py"
+
+
+def used(schema: Any, parts: Mapping[str, Any], value: Any) -> Iterator[str]:
+    """The parts of a schema that a value has in it."""
+    if not isinstance(schema, Mapping):
+        return
+    for one in schema.get("anyOf", ()):
+        yield from used(one, parts, value)
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name and Draft202012Validator({**schema, "$defs": parts}).is_valid(value):
+        yield name
+        yield from used(parts[name], parts, value)
+    if isinstance(value, list):
+        for one in value:
+            yield from used(schema.get("items", {}), parts, one)
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            of_rest = schema.get("additionalProperties")
+            yield from used(schema.get("properties", {}).get(key, of_rest or {}), parts, one)
+
+
+@pytest.mark.parametrize("name", ["explain eviction", "explain order", "shadow"])
+def test_all_that_a_document_holds_is_tried(folder: Path, name: str) -> None:
+    schema = json.loads((SCHEMAS / f"{documents()[name].__name__}.json").read_text())
+    parts = schema.get("$defs", {})
+    command = name.split()[0]
+    found = {
+        part
+        for words in ASKED[name]
+        for document in printed(folder, f"{command} {words}")
+        for part in used(schema, parts, document)
+    }
+    assert found == parts.keys()
 
 
 def test_a_document_that_is_none_is_refused(folder: Path) -> None:

@@ -29,7 +29,7 @@ async def begin(made: Scheduler, *seen: Manifest | Iterable[Manifest]) -> None:
     """The shadow begins, and its first list shows what is there."""
     await made.tell(ev.LeadershipChanged(-1, "shadow", leading=False))
     await made.show(*seen)
-    await made.tell(ev.KindListed("Pod", "1"))
+    await made.tell(ev.KindListed("Pod", "1"), ev.KindListed("PodGroup", "1"))
 
 
 def job(name: str, **options: Any) -> list[Manifest]:

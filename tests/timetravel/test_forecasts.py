@@ -21,11 +21,12 @@ from vcd.timetravel.whatif import trials
 from vcd.timetravel.whatif.arrivals import Arrivals, Came
 from vcd.timetravel.whatif.cluster import SimulatedCluster
 from vcd.timetravel.whatif.forecasts import Span, span_of
+from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.meant import Meant
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.submit import eta, eta_in_words, etas, submit
 from vcd.timetravel.whatif.trials import Continued
-from vcd.timetravel.whatif.workload import GroupLife, workload_of
+from vcd.timetravel.whatif.workload import GroupLife
 from vcd.timetravel.words import clock
 
 MINUTE = 60 * SECOND

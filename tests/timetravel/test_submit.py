@@ -19,10 +19,11 @@ from vcd.scheduling.framework.policy import PolicyError
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.planning import state_of
 from vcd.timetravel.whatif.forecasts import Forecast, Span, Submission
+from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.present import GoingOn, present
 from vcd.timetravel.whatif.submit import eta, submit
 from vcd.timetravel.whatif.submitted import submitted
-from vcd.timetravel.whatif.workload import SECOND, Workload, workload_of
+from vcd.timetravel.whatif.workload import SECOND, Workload
 from vcd.timetravel.workloads import Work
 
 MINUTE = 60 * SECOND

@@ -16,10 +16,11 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.timetravel.whatif.compare import Comparison, Run, Variant, recorded, whatif
 from vcd.timetravel.whatif.edits import EditError, Edits, read_edits
+from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import SPANS, Course, quantile
 from vcd.timetravel.whatif.report import html_report
 from vcd.timetravel.whatif.sweep import sweep, variants_of
-from vcd.timetravel.whatif.workload import SECOND, Workload, workload_of
+from vcd.timetravel.whatif.workload import SECOND, Workload
 
 LINE = [
     Work("first", 0, 100, cpu=2),

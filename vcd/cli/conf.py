@@ -86,8 +86,7 @@ def show(file: str | None, event_log: EventLog | None, output: str) -> None:
         click.echo(yaml.safe_dump(document(Configuration(**described)), sort_keys=False, allow_unicode=True), nl=False)
     else:
         _print_policy(file or "compiled-in default", described)
-        for warning in policy.warnings:
-            click.echo(_line(str(file), "warning", warning), err=True)
+        print_lines((_line(str(file), "warning", warning) for warning in policy.warnings), err=True)
 
 
 @conf.command()
@@ -138,9 +137,9 @@ def _print_findings(name: str, problems: tuple[Problem, ...], warnings: tuple[Pr
     rows = [(item.line, "error", "red", item) for item in problems]
     rows += [(item.line, "warning", "yellow", item) for item in warnings]
     for _, severity, style, item in sorted(rows, key=lambda row: row[0]):
-        click.secho(_line(name, severity, item), fg=style)
+        print_lines([_line(name, severity, item)], colour=style)
     counts = f"errors: {len(problems)}, warnings: {len(warnings)}"
-    click.echo(f"{name}: {'cannot' if problems else 'can'} be used ({counts})")
+    print_lines([f"{name}: {'cannot' if problems else 'can'} be used ({counts})"])
 
 
 def _print_policy(name: str, described: Mapping[str, Any]) -> None:

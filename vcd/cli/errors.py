@@ -9,6 +9,7 @@ from typing import Any, ParamSpec
 import click
 
 from vcd.api import LogError, NotFound, PolicyError, RegistryError
+from vcd.cli.printing import print_lines
 
 Params = ParamSpec("Params")
 
@@ -30,8 +31,7 @@ class InvalidConf(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the problems."""
-        for line in self._lines:
-            click.echo(line, err=True)
+        print_lines(self._lines, err=True)
 
 
 def says_errors(command: Callable[Params, None]) -> Callable[Params, None]:

@@ -12,7 +12,7 @@ from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import event_log_argument, read_text
 from vcd.cli.printing import print_json, print_lines, print_tables, table
-from vcd.cli.runs import write_report
+from vcd.cli.runs import print_unlike, write_report
 
 SECOND = 1_000_000_000
 FAILED = 1
@@ -73,8 +73,9 @@ def gate(
     and others (what is no metric is answered with all of them); one of > >= < <=; and an amount (30m, 0.5, 12) or a
     change from old to new (+10%, -5%).
 
-    Exits with 0 where no condition holds, with 1 where one does, with 2 where a file, a configuration or a condition
-    cannot be used.
+    Exits with 0 where no condition holds, with 1 where one does, with 2 where that cannot be judged: a file, a
+    configuration or a condition cannot be used, the log's own configuration does not start what the log shows started,
+    or nothing starts under either.
     """
     if begin is not None and since is not None:
         raise click.UsageError("--from and --since both say where to begin; leave one out")
@@ -111,6 +112,8 @@ def gate(
         print_json(found.gate)
     else:
         _print(found.gate)
+    if found.gate.unjudged:
+        raise Unusable(f"this cannot be judged: {'; '.join(found.gate.unjudged)}")
     if not found.gate.passed:
         raise click.exceptions.Exit(FAILED)
 
@@ -127,10 +130,11 @@ def _checked(name: str) -> str:
 
 def _print(found: api.GateResult) -> None:
     print_lines([api.summary(found)])
+    print_unlike(found.fidelity)
     figures = table("", "old", "new", "change", right=True)
     for figure in api.told_figures(found):
         spreads = [api.spread_in_words(one, figure.unit) for one in (figure.old, figure.new)]
         figures.add_row(*map(Text, (figure.name, *spreads, api.change_in_words(figure))))
     print_tables(figures)
-    print_lines(map(api.judgement_in_words, found.conditions))
+    print_lines(api.judgement_in_words(one, judged=not found.unjudged) for one in found.conditions)
     print_lines(f"note: {note}" for note in found.notes)

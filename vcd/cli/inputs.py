@@ -49,7 +49,8 @@ def event_log_and_out(command: Command) -> Command:
 
 
 def event_log_path(command: Command) -> Command:
-    """Hand a command the path of a log that it may change, as ``event_log``."""
+    """Hand a command the path of a log that is a file and no cluster's, as ``event_log``: it may change it, or nobody
+    serves such logs."""
 
     @wraps(command)
     def with_path(event_log: Path | None, log_file: Path | None, **given: Any) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
@@ -22,6 +23,8 @@ if TYPE_CHECKING:  # most commands draw no tables, and importing it takes longer
 
 _UNBOUNDED = 100_000
 """Columns of what is no terminal: nothing is cut or wrapped there."""
+_LEAST = 20
+"""Columns in which the end of a row can be read."""
 _HEAD = re.compile(r" *(?:.{,38}\S)?  +(?=\S)| *")
 """What stands before the text of a line: its indent, and its first columns."""
 
@@ -40,11 +43,12 @@ def print_told(found: msgspec.Struct, lines: Iterable[str], output: str) -> None
     print_lines(lines)
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Sentences a line each; on a terminal broken between words, and gone on with below where their text began."""
-    width = terminal_width()
+def print_lines(lines: Iterable[str], *, colour: str | None = None, err: bool = False) -> None:
+    """Sentences a line each, on standard error where asked; on a terminal broken between words, and gone on with below
+    where their text began."""
+    width = terminal_width(sys.stderr if err else sys.stdout)
     for line in lines:
-        click.echo(line if width is None or len(line) <= width else _broken(line, width))
+        click.secho(line if width is None or len(line) <= width else _broken(line, width), fg=colour, err=err)
 
 
 def _broken(line: str, width: int) -> str:
@@ -54,9 +58,15 @@ def _broken(line: str, width: int) -> str:
     return textwrap.fill(line, width, subsequent_indent=below, break_on_hyphens=False)
 
 
-def terminal_width() -> int | None:
-    """The columns of the terminal that standard output is, or of COLUMNS; None where it is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """The columns of the terminal that a stream is, standard output unless given, or of COLUMNS; None where it is
+    none."""
+    stream = sys.stdout if stream is None else stream
+    if not stream.isatty():
+        return None
+    if stream.fileno() == 1:
+        return shutil.get_terminal_size().columns
+    return int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns
 
 
 def table(*columns: str, right: bool = False) -> Table:
@@ -67,6 +77,26 @@ def table(*columns: str, right: bool = False) -> Table:
     for column in made.columns[1:] if right else ():
         column.justify = "right"
     return made
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table in which only the last column is broken; where the terminal is too narrow for it, a sentence a row: a
+    number, a time or a name that is cut is none."""
+    from rich.text import Text
+
+    width = terminal_width()
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    if width is not None and sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], _LEAST) > width:
+        print_lines(
+            "  ".join(f"{name} {cell}" for name, cell in zip(columns, row, strict=True) if cell) for row in rows
+        )
+        return
+    made = table(*columns)
+    for column in made.columns:
+        column.no_wrap, column.overflow = column is not made.columns[-1], "fold"
+    for row in rows:
+        made.add_row(*map(Text, row))
+    print_tables(made)
 
 
 def filled(table: Table, rows: Iterable[Sequence[Any]], limit: int, count: int) -> Table:

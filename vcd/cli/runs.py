@@ -36,7 +36,8 @@ def print_comparison(comparison: api.Comparison, output: str, report: Path | Non
         print_json(comparison)
         return
     begin, end = api.moment(comparison.begin), api.moment(comparison.end)
-    click.echo(f"{comparison.file}: {comparison.pods:,} pods from {begin} to {end}")
+    print_lines([f"{comparison.file}: {comparison.pods:,} pods from {begin} to {end}"])
+    print_unlike(comparison.fidelity)
     print_runs(comparison.runs)
     _print_shifts(comparison)
     print_lines(f"note: {note}" for note in comparison.notes)
@@ -48,6 +49,12 @@ def write_report(file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Unusable(f"{file}: {error.strerror or error}") from None
+
+
+def print_unlike(found: api.Fidelity) -> None:
+    """Warn where the workload, decided again as it was, does not come out as the log has it."""
+    if found.far:
+        print_lines([api.unlike_in_words(found)])
 
 
 def print_runs(runs: Sequence[api.Run]) -> None:

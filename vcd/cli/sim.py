@@ -19,7 +19,7 @@ from rich.live import Live
 from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
-from vcd.cli.inputs import EVENT_LOG, read_manifests, read_text
+from vcd.cli.inputs import read_manifests, read_text
 from vcd.cli.printing import console, print_told
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
@@ -64,13 +64,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
 @click.option("--serve", callback=address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")
 @click.option("--view-address", callback=address, metavar="HOST:PORT", help="Show the log there as a page.")
-@click.option(
-    "--event-log",
-    type=_path,
-    envvar=EVENT_LOG,
-    help="A new file for the event log; a temporary one unless given.",
-    show_envvar=True,
-)
+@click.option("--event-log", type=_path, help="A new file for the event log; a temporary one unless given.")
 @click.option("--scheduler-conf", type=_file, help="The file that vc-scheduler reads; its default unless given.")
 @click.option("--exit-when-idle", is_flag=True, help="End when all came and nothing is left to happen.")
 @click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="End after so many cluster seconds.")

@@ -11,7 +11,7 @@ from vcd.cli.errors import Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import event_log_argument, read_manifests, read_text
 from vcd.cli.printing import print_json
-from vcd.cli.runs import print_runs, refused
+from vcd.cli.runs import print_runs, print_unlike, refused
 
 SECOND = 1_000_000_000
 
@@ -24,7 +24,7 @@ SECOND = 1_000_000_000
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="In all runs.")
 @click.option("--add", "added", multiple=True, metavar="FILE", help="In all runs.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes that work at once; one a processor unless given.")
-@click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask scheduler run them (vcd[dask]).")
+@click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask scheduler run them (extra dask).")
 @click.option("--period", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -64,12 +64,14 @@ def sweep(
                     progress=lambda name: click.echo(f"{name}: done", err=True),
                 )
     except ModuleNotFoundError as error:
-        raise Unusable(f"--dask needs the package {error.name}: install vcd[dask]") from None
+        words = f"--dask needs the package {error.name}: pip install distributed, or vcd's wheel with its extra [dask]"
+        raise Unusable(words) from None
     except OSError as error:
         raise Unusable(f"--dask {dask}: {error}") from None
     if output == "json":
         print_json(found)
     else:
+        print_unlike(found.fidelity)
         print_runs(found.runs)
 
 

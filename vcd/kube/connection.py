@@ -138,6 +138,8 @@ def contexts_of(kubeconfig: str) -> tuple[list[Context], str]:
     """A kubeconfig's contexts, and the name of the current one; none of a file that cannot be read as one."""
     from kubernetes_asyncio.config.kube_config import KubeConfigMerger
 
+    if not any(path.exists() for path in _files(kubeconfig)):
+        return [], ""  # the library would log that
     try:
         merged: Any = KubeConfigMerger(kubeconfig).config
         named = [(str(one["name"]), one.value.get("context") or {}) for one in merged.value["contexts"]]

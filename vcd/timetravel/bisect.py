@@ -17,8 +17,9 @@ from vcd.timetravel.alterations import CONFIGURATION, Alteration, Taken, alterat
 from vcd.timetravel.history import History, opened, shown
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, simulated
+from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import quantile
-from vcd.timetravel.whatif.workload import Workload, workload_of
+from vcd.timetravel.whatif.workload import Workload
 from vcd.timetravel.why.explain import NotFound, named
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.waits import Wait, wait_at, waits_of
@@ -285,7 +286,7 @@ def bisect_waits(
     with opened(path) as history:
         changes, reader = alterations(history, first, last), history.reader
         until = next((info.sequence for info in reader.sessions(last, last)), None) if last is not None else None
-        work = _with_policies(history, workload_of(reader, until), until)
+        work = workload_of(reader, until).as_it_was()
     if not work.groups:
         raise LogError(f"event log {path}: it holds no job")
     search = _WaitsSearch(work, queue, period, progress)
@@ -293,13 +294,6 @@ def bisect_waits(
         near = did_you_mean(queue, sorted(set(map(work.queue_of, work.groups))))
         raise NotFound(f"event log {path}: no job was in queue {queue}{near}")
     return search.run(changes)
-
-
-def _with_policies(history: History, work: Workload, until: int | None) -> Workload:
-    """The workload with the configurations that came into force, each at its time."""
-    loaded = [(logged.time, logged.event) for logged in history.reader.policies(until=until)]
-    later = [(time, event) for time, event in loaded if time > work.begin]
-    return msgspec.structs.replace(work, changes=sorted([*work.changes, *later], key=lambda one: one[0]))
 
 
 class _WaitsSearch:

@@ -107,7 +107,7 @@ class Arrivals:
             pod = _pod_again(unit.pod, group.metadata.name, mark, created)
             new = copy(unit)
             new.key, new.uid, new.group, new.pod = pod.key, pod.metadata.uid, group.key, pod
-            new.arrived = came + max(0, unit.arrived - one.life.arrived)
+            new.arrived, new.versions = came + max(0, unit.ready - one.life.arrived), []
             new.node, new.place, new.bound, new.ended, new.ending, new.earlier = "", "", None, None, "", []
             units.append(new)
             if unit.run is not None:

@@ -11,7 +11,7 @@ import msgspec
 
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.objects import PodStatus, altered
+from vcd.model.objects import PodGroup, PodStatus, altered
 from vcd.model.words import rfc3339
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
@@ -41,7 +41,8 @@ Length = Callable[[Unit, int], int]
 
 class SimulatedUnit(msgspec.Struct):
     """A unit in the simulation. ``attempt`` counts its binds and evictions, so that what was due for an earlier one is
-    passed over; ``due`` is when it ends unless it is evicted (None: it was never bound)."""
+    passed over; ``due`` is when it ends unless it is evicted (None: it was never bound). ``version`` counts those of
+    the unit that it went through, and ``ungated`` is whether the scheduler took its gate away."""
 
     unit: Unit
     attempt: int = 0
@@ -50,6 +51,8 @@ class SimulatedUnit(msgspec.Struct):
     node: str = ""
     over: bool = False
     due: int | None = None
+    version: int = 0
+    ungated: bool = False
 
 
 class _Gang(msgspec.Struct):
@@ -188,8 +191,21 @@ class SimulatedCluster:
                 self._leaves(piece)
 
     def _group_comes(self, gang: _Gang) -> None:
-        self._happen(ev.ObjectPut("PodGroup", gang.life.key, "", encode_payload(gang.life.group)))
-        self.measure.group(self.now, gang.life, self._work.queue_of(gang.life.key))
+        life = gang.life
+        first, *later = life.versions or [(0, life.group)]
+        self._happen(ev.ObjectPut("PodGroup", life.key, "", encode_payload(first[1])))
+        self.measure.group(self.now, life, self._work.queue_of(life.key))
+        for after, group in later:
+            self._at(life.arrived + after, partial(self._group_changes, life.key, group))
+        if life.withdrawn is not None and not gang.pieces:
+            self._at(life.withdrawn, partial(self._happen, ev.ObjectGone("PodGroup", life.key)))
+
+    def _group_changes(self, key: str, group: PodGroup) -> None:
+        """Its user or a controller changes what it asks for; where it stands is the scheduler's."""
+        record = self.state.groups.get(key)
+        if record is not None:
+            shown = altered(group, status=record.group.status)
+            self._happen(ev.ObjectPut("PodGroup", key, "", encode_payload(shown)))
 
     def _comes(self, piece: SimulatedUnit) -> None:
         unit = piece.unit
@@ -197,13 +213,16 @@ class SimulatedCluster:
             piece.over = True  # it was on a node that was gone already
             return
         piece.present, piece.uid = True, unit.uid if not piece.attempt else f"{unit.uid}~{piece.attempt}"
+        piece.version, piece.ungated = len(unit.versions) if piece.attempt else 0, False
         self._of_key[unit.key] = piece
-        self.measure.unit(self.now, unit, self._work.queue_of(unit.group))
+        self.measure.unit(self.now, unit, self._work.job_of(unit), self._work.queue_of(unit.group))
         if unit.node and not piece.attempt:
             self._starts(piece, unit.node, self.now - (unit.bound or self.now))
             return
         self._waiting[unit.key] = piece
         self._show(piece, "", "Pending")
+        for after, _ in unit.versions[1:] if not piece.attempt else ():
+            self._unless_moved(piece, after, partial(self._changes, piece))
         if unit.bound is None and unit.ended is not None:
             self._at(unit.ended, partial(self._withdrawn, piece))
 
@@ -212,15 +231,24 @@ class SimulatedCluster:
         if piece.present and not piece.node:
             self._ends(piece, "Failed")
 
+    def _changes(self, piece: SimulatedUnit) -> None:
+        """Its user or a controller changes a pod that waits."""
+        piece.version += 1
+        self._show(piece, "", "Pending")
+
     def _show(self, piece: SimulatedUnit, node: str, phase: str) -> None:
-        pod, unit = piece.unit.pod, piece.unit
+        unit = piece.unit
+        pod = unit.versions[piece.version][1] if piece.version < len(unit.versions) else unit.pod
+        gates = pod.spec.scheduling_gates
+        if piece.ungated:
+            gates = tuple(gate for gate in gates if gate.name != QUEUE_ADMISSION_GATE)
         created = pod.metadata.creation_timestamp
         if piece.attempt or unit.delay is not None:
             created = rfc3339(self.now)
         shown = altered(
             pod,
             metadata={"uid": piece.uid, "creation_timestamp": created},
-            spec={"node_name": node},
+            spec={"node_name": node, "scheduling_gates": gates},
             status=PodStatus(phase=phase, start_time=rfc3339(self.now) if node else None),
         )
         self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(shown)))
@@ -313,18 +341,12 @@ class SimulatedCluster:
         if operation.verb == "bind":
             self._starts(piece, operation.node, 0)
         elif operation.verb == "ungate":
-            self._loses_gate(operation.key)
+            piece.ungated = True
+            self._show(piece, "", "Pending")
         elif operation.verb == "evict":
             self.measure.evicted(self.now, piece.unit, action)
             piece.attempt += 1
             self._unless_moved(piece, self._leaving, partial(self._leaves, piece))
-
-    def _loses_gate(self, key: str) -> None:
-        pod = self.state.pod(key)
-        if pod is not None:
-            gates = tuple(gate for gate in pod.spec.scheduling_gates if gate.name != QUEUE_ADMISSION_GATE)
-            shown = altered(pod, spec={"scheduling_gates": gates})
-            self._happen(ev.ObjectPut("Pod", key, "", encode_payload(shown)))
 
     def _admit(self, groups: Iterable[ev.GroupStatus]) -> None:
         """Let pods come that their controllers make once their group is admitted."""

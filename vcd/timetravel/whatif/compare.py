@@ -21,9 +21,11 @@ from vcd.state.records import NodeRecord
 from vcd.timetravel.history import shown
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.edits import Edits, edited
+from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
+from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, quantile
 from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
-from vcd.timetravel.whatif.workload import SECOND, Workload, workload_of
+from vcd.timetravel.whatif.workload import SECOND, Workload
 
 RECORDED = "recorded"
 BASELINE = "baseline"
@@ -89,7 +91,8 @@ class Comparison(msgspec.Struct):
     """Runs of one log's workload: first as it was recorded, then simulated as it was (the baseline), then otherwise.
 
     ``accuracy`` says how well run times are estimated where the log does not hold them (None: nothing ended);
-    ``estimated`` of how many pods that was. ``notes`` say what could not be as it was.
+    ``estimated`` of how many pods that was. ``fidelity`` is how far the baseline is what was recorded. ``notes`` say
+    what could not be as it was.
     """
 
     file: str
@@ -100,11 +103,13 @@ class Comparison(msgspec.Struct):
     shifts: list[Shift]
     accuracy: Accuracy | None
     estimated: int
+    fidelity: Fidelity
     notes: list[str]
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """One way to run a workload: ``conf`` is a configuration's text (None: the one that the log began with)."""
+    """One way to run a workload: ``conf`` is a configuration's text (None: those that the log had, each in
+    its time)."""
 
     name: str
     conf: str | None = None
@@ -150,6 +155,7 @@ def whatif(
         shifts=_shifts(runs),
         accuracy=how_well,
         estimated=estimated,
+        fidelity=fidelity(work, runs[0].jobs, runs[1].jobs),
         notes=caveats(estimated, how_well, [read_policy(work.policy, logged=True), *policies]),
     )
 
@@ -171,6 +177,7 @@ def simulated(
     progress: Callable[[str, float], None] = lambda _, __: None,
 ) -> Run:
     """One run of a workload that the variant's edits are made in already."""
+    work = work.as_it_was() if variant.conf is None else work
     measure = Measure(work.begin, gpu)
     span = max(1, work.end - work.begin)
     cluster = SimulatedCluster(
@@ -205,12 +212,12 @@ def _happened(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[
     for life in work.groups.values():
         yield life.arrived, partial(measure.group, life.arrived, life, work.queue_of(life.key))
     for unit in work.units:
-        yield unit.arrived, partial(measure.unit, unit.arrived, unit, work.queue_of(unit.group))
+        yield unit.arrived, partial(measure.unit, unit.arrived, unit, work.job_of(unit), work.queue_of(unit.group))
     for unit in work.units:
         for start, end, node in unit.earlier:
             yield max(start, unit.arrived), partial(measure.starts, max(start, unit.arrived), unit, node)
             yield end, partial(measure.leaves, end, unit, node)
-            yield end, partial(measure.unit, end, unit, work.queue_of(unit.group))
+            yield end, partial(measure.unit, end, unit, work.job_of(unit), work.queue_of(unit.group))
         if unit.bound is not None:
             yield (
                 max(unit.bound, unit.arrived),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -15,13 +15,15 @@ from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload,
 from vcd.model.manifests import defaulted, flatten
 from vcd.model.words import did_you_mean, some
 from vcd.scheduling.framework.registry import kinds
-from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.workload import GroupLife, Unit, Workload, name_in_log
 
 _SET = re.compile(
     r"(?P<kind>[A-Za-z]+)/(?P<key>[^=]+?)\.(?P<path>(?:spec|status|metadata|value)\b[^=]*)=(?P<value>.*)", re.DOTALL
 )
 _STEP = re.compile(r"\.?(?:\[(?P<quoted>[^\]]+)\]|(?P<plain>[^.\[\]]+))")
 _LOST_KINDS = ("Pod", "PodGroup")
+
+Lived = TypeVar("Lived", Unit, GroupLife)
 
 
 class EditError(ValueError):
@@ -102,8 +104,8 @@ def edited(work: Workload, edits: Edits) -> Workload:
     gone = frozenset(edits.without)
     result = replace(
         work,
-        groups={key: life for key, life in work.groups.items() if ("PodGroup", key) not in gone},
-        units=[unit for unit in work.units if not gone & {("Pod", unit.key), ("PodGroup", unit.group)}],
+        groups={key: life for key, life in work.groups.items() if ("PodGroup", name_in_log(key)) not in gone},
+        units=[unit for unit in work.units if not gone & _names(unit)],
         base=[event for event in work.base if not _is_of(event, gone)],
         changes=[(time, event) for time, event in work.changes if not _is_of(event, gone)],
     )
@@ -121,13 +123,13 @@ def edited(work: Workload, edits: Edits) -> Workload:
 def _assigned(work: Workload, assignment: Assignment) -> Workload:
     if assignment.kind == "PodGroup":
         groups = {
-            key: replace(life, group=_set(life.group, "PodGroup", assignment)) if key == assignment.key else life
+            key: _with_field(life, "group", "PodGroup", assignment) if name_in_log(key) == assignment.key else life
             for key, life in work.groups.items()
         }
         return replace(work, groups=groups)
     if assignment.kind == "Pod":
         units = [
-            replace(unit, pod=_set(unit.pod, "Pod", assignment)) if unit.key == assignment.key else unit
+            _with_field(unit, "pod", "Pod", assignment) if name_in_log(unit.key) == assignment.key else unit
             for unit in work.units
         ]
         return replace(work, units=units)
@@ -138,11 +140,22 @@ def _assigned(work: Workload, assignment: Assignment) -> Workload:
     )
 
 
+def _with_field(lived: Lived, field: str, kind: str, assignment: Assignment) -> Lived:
+    """A pod or group with one field set, in whatever others made of it, too."""
+    versions = [(after, _set(obj, kind, assignment)) for after, obj in lived.versions]
+    return replace(lived, versions=versions, **{field: _set(getattr(lived, field), kind, assignment)})
+
+
+def _names(unit: Unit) -> set[tuple[str, str]]:
+    """The objects that the log has for a unit, and its group."""
+    return {("Pod", name_in_log(unit.key)), ("PodGroup", name_in_log(unit.group))}
+
+
 def _check_known(work: Workload, kind: str, key: str) -> None:
     if kind == "PodGroup":
-        known = set(work.groups)
+        known = set(map(name_in_log, work.groups))
     elif kind == "Pod":
-        known = {unit.key for unit in work.units}
+        known = {name_in_log(unit.key) for unit in work.units}
     else:
         events = (*work.base, *(event for _, event in work.changes))
         known = {event.key for event in events if isinstance(event, ev.ObjectPut) and event.kind == kind}

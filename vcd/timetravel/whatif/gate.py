@@ -19,6 +19,7 @@ from vcd.timetravel.times import session_at, span_of, time_of
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import Run, Shift, Variant, caveats, largest, policy_of, room
 from vcd.timetravel.whatif.conditions import FailCondition, MetricLimit, Unit, metric, read_condition
+from vcd.timetravel.whatif.fidelity import Fidelity
 from vcd.timetravel.whatif.measure import GPU, quantile
 from vcd.timetravel.whatif.runtimes import accuracy
 from vcd.timetravel.whatif.sweep import Stretch, sweep
@@ -87,7 +88,8 @@ class Judgement(msgspec.Struct, frozen=True):
 
 class GateResult(msgspec.Struct, frozen=True):
     """Both configurations on one workload. Times are ns since the epoch; ``jobs`` came in that stretch, ``running``
-    more ran when it began and are in no wait."""
+    more ran when it began and are in no wait. ``fidelity`` is how far the workload comes out as recorded under the
+    log's own configuration; ``unjudged`` says why nothing can be told by these runs, and then it is not passed."""
 
     file: str
     begin: int
@@ -101,6 +103,8 @@ class GateResult(msgspec.Struct, frozen=True):
     figures: list[Figure]
     conditions: list[Judgement]
     passed: bool
+    fidelity: Fidelity
+    unjudged: list[str]
     shifts: list[Shift]
     notes: list[str]
     version: int = VERSION
@@ -184,14 +188,15 @@ def gate(
         for seed in range(seeds)
     ]
     try:
-        runs = sweep(path, variants, jobs=jobs, period=period, gpu=gpu, progress=progress, stretch=stretch).runs
+        swept = sweep(path, variants, jobs=jobs, period=period, gpu=gpu, progress=progress, stretch=stretch)
     except BrokenProcessPool:
         raise LogError("a process that ran the workload ended before its time; with fewer --jobs it may not") from None
-    old_runs, new_runs = runs[:seeds], runs[seeds:]
+    old_runs, new_runs = swept.runs[:seeds], swept.runs[seeds:]
     figures = _figures(units, [told.measured(run) for run in old_runs], [told.measured(run) for run in new_runs])
     by_name = {figure.name: figure for figure in figures}
     judged = [_judged(condition, by_name) for condition in conditions]
     shifts = told.shifts(f"new {new[0]}", old_runs, new_runs)
+    unjudged = list(_unjudged(swept.fidelity, by_name["started"], name, new[0]))
     notes = [*_notes(name, new[0], len({work.policy, *texts} - {None}) if old is None else 1, shifts, seeds)]
     estimated = sum(unit.run is None for unit in work.units)
     found = GateResult(
@@ -206,11 +211,21 @@ def gate(
         new=new[0],
         figures=figures,
         conditions=judged,
-        passed=not any(one.failed for one in judged),
+        passed=not unjudged and not any(one.failed for one in judged),
+        fidelity=swept.fidelity,
+        unjudged=unjudged,
         shifts=largest(shifts),
         notes=[*notes, *caveats(estimated, accuracy(work), policies)],
     )
     return Gated(found, old_runs, new_runs)
+
+
+def _unjudged(found: Fidelity, started: Figure, old: str, new: str) -> Iterator[str]:
+    """Why nothing can be told by the runs."""
+    if found.unfit:
+        yield f"the simulation does not start what the log's scheduler did: {found.words}"
+    if not started.old.most and not started.new.most:
+        yield f"no job started, neither under {old} nor under {new}: their waits say nothing"
 
 
 class _Jobs:
@@ -349,10 +364,15 @@ def change_in_words(figure: Figure) -> str:
     return f"{figure.change:+.1%}"
 
 
-def judgement_in_words(judgement: Judgement) -> str:
+def verdict_in_words(judgement: Judgement, *, judged: bool = True) -> str:
+    """In one word, or two; ``judged``: the runs can tell."""
+    return "not judged" if not judged else "FAILED" if judgement.failed else "passed"
+
+
+def judgement_in_words(judgement: Judgement, *, judged: bool = True) -> str:
     """A condition with its figures, in one line."""
-    verdict = "FAILED" if judgement.failed else "passed"
-    return f"{verdict} {judgement.text}: " + "; ".join(map(_clause_in_words, judgement.clauses))
+    figures = "; ".join(map(_clause_in_words, judgement.clauses))
+    return f"{verdict_in_words(judgement, judged=judged)} {judgement.text}: {figures}"
 
 
 def _clause_in_words(judged: Judged) -> str:

@@ -123,6 +123,7 @@ class Measure:
         self.closed = begin
         self.busy_until = begin
         """When the last pod came or was given a node: after that, work only ends, and says nothing of the scheduler."""
+        self._job_of: dict[str, str] = {}
         self._queue_of: dict[str, str] = {}
         self._since: dict[str, int] = {}
         self._nodes: dict[str, Amounts] = {}
@@ -141,13 +142,13 @@ class Measure:
         self._recount(time, name, free)
 
     def group(self, time: int, life: GroupLife, queue: str) -> None:
-        """A job came."""
-        self.jobs[life.key] = JobRun(life.key, queue, time, max(1, life.group.spec.min_member))
+        """A job's group came, maybe after pods of it."""
+        self.jobs.setdefault(life.key, JobRun(life.key, queue, time)).minimum = max(1, life.group.spec.min_member)
 
-    def unit(self, time: int, unit: Unit, queue: str) -> None:
-        """A pod came, or came again, and wants a node."""
+    def unit(self, time: int, unit: Unit, key: str, queue: str) -> None:
+        """A pod of the job ``key`` came, or came again, and wants a node."""
         self.busy_until = time
-        key = unit.group if unit.group in self.jobs else unit.key
+        self._job_of[unit.key] = key
         job = self.jobs.setdefault(key, JobRun(key, queue, time))
         if unit.key not in self._queue_of:
             job.pods += 1
@@ -200,7 +201,7 @@ class Measure:
     # --- sums ---------------------------------------------------------------------------------------------------------
 
     def _job(self, unit: Unit) -> JobRun:
-        return self.jobs[unit.group if unit.group in self.jobs else unit.key]
+        return self.jobs[self._job_of[unit.key]]
 
     def _of(self, queue: str) -> _Queue:
         return self.queues.setdefault(queue, _Queue())

@@ -13,7 +13,16 @@ from vcd.model.status import Phase
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History
 from vcd.timetravel.whatif.meant import Meant
-from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, bare_pod, fixed_objects, started
+from vcd.timetravel.whatif.workload import (
+    SECOND,
+    GroupLife,
+    Unit,
+    Workload,
+    bare_pod,
+    fixed_objects,
+    name_in_log,
+    started,
+)
 
 _STAYS = ("DaemonSet", "Node")
 """Owners of pods that run as long as their node does."""
@@ -60,7 +69,7 @@ class GoingOn:
         self._reader = reader
         self._state = here.state
         self._begin = here.whole_second
-        self._bound = {unit.key: unit.bound for unit in past.units if unit.ended is None}
+        self._bound = {name_in_log(unit.key): unit.bound for unit in past.units if unit.ended is None}
         self._past = past
         self.meant = Meant(past, here.state)
         """Makes the pods of groups that have none yet."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from vcd.model.words import span_in_words
 from vcd.timetravel.whatif.compare import RECORDED, Comparison, Points, Run, Shift, Waits
+from vcd.timetravel.whatif.fidelity import Fidelity, unlike_in_words
 from vcd.timetravel.whatif.gate import (
     Gated,
     change_in_words,
@@ -14,6 +15,7 @@ from vcd.timetravel.whatif.gate import (
     spread_in_words,
     summary,
     told_figures,
+    verdict_in_words,
 )
 from vcd.timetravel.words import moment
 
@@ -42,6 +44,7 @@ def html_report(comparison: Comparison) -> str:
     span = f"{moment(comparison.begin)} to {moment(comparison.end)}"
     parts = [
         f"<p>{escape(comparison.file)}: {comparison.pods:,} pods, {span}</p>",
+        *_loud(_unlike(comparison.fidelity)),
         _table(comparison.runs),
         *_plots(comparison.runs),
         _shifts(comparison.shifts),
@@ -53,9 +56,10 @@ def html_report(comparison: Comparison) -> str:
 def gate_report(found: Gated) -> str:
     """The report of a gate: the verdict with its conditions, the figures, the course of the first seed's runs."""
     gate = found.gate
-    title = f"{gate.new} {'passed' if gate.passed else 'failed'} against {gate.old}"
+    verdict = "cannot be judged" if gate.unjudged else "passed" if gate.passed else "failed"
+    title = f"{gate.new} {verdict} against {gate.old}"
     judged = [
-        ("FAILED" if one.failed else "passed", one.text, judgement_in_words(one).partition(": ")[2])
+        (verdict_in_words(one, judged=not gate.unjudged), one.text, judgement_in_words(one).partition(": ")[2])
         for one in gate.conditions
     ]
     figures = [
@@ -64,6 +68,7 @@ def gate_report(found: Gated) -> str:
     ]
     parts = [
         f"<p>{escape(summary(gate))}</p>",
+        *_loud(gate.unjudged or _unlike(gate.fidelity)),
         _html_table(("", "fails if", "figures"), judged),
         _html_table(("median (over the seeds)", f"old: {gate.old}", f"new: {gate.new}", "change"), figures),
         *_plots([found.old_runs[0], found.new_runs[0]]),
@@ -71,6 +76,14 @@ def gate_report(found: Gated) -> str:
         _notes(gate.notes),
     ]
     return _page(title, parts)
+
+
+def _unlike(found: Fidelity) -> list[str]:
+    return [unlike_in_words(found)] if found.far else []
+
+
+def _loud(sentences: Iterable[str]) -> Iterator[str]:
+    return (f"<p><strong>{escape(sentence)}</strong></p>" for sentence in sentences)
 
 
 def _page(title: str, parts: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ import msgspec
 from vcd.model.objects import Pod
 from vcd.model.requests import pod_requests
 from vcd.state.records import task_role
-from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
+from vcd.timetravel.whatif.workload import SECOND, Unit, Workload, name_in_log
 
 ENOUGH = 5
 """Jobs of one class of which something must have ended before the class speaks for itself."""
@@ -252,6 +252,10 @@ def _classes(pod: Pod) -> list[tuple[Hashable, str]]:
 
 def _name_of(pod: Pod) -> str:
     """The name that its user gave: of the workload that owns it, else of its group, else its own."""
+    return name_in_log(_name_there(pod))
+
+
+def _name_there(pod: Pod) -> str:
     meta = pod.metadata
     owner = next((owner.name for owner in meta.owner_references if owner.controller), "")
     if owner:

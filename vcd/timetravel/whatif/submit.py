@@ -37,12 +37,13 @@ from vcd.timetravel.whatif.forecasts import (
     span_of,
     start_in_words,
 )
+from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.meant import Meant
 from vcd.timetravel.whatif.present import GoingOn, Present, present
 from vcd.timetravel.whatif.runtimes import ENOUGH, Estimate, RunTimes
 from vcd.timetravel.whatif.submitted import job_name, submitted
 from vcd.timetravel.whatif.trials import PAIRED, SampledRun, SampledRuns, hopeless
-from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
+from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
 from vcd.timetravel.words import clock
 from vcd.timetravel.workloads import Work
 

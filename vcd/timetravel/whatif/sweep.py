@@ -15,10 +15,12 @@ import msgspec
 from vcd.eventlog import LogReader
 from vcd.timetravel.parallel import kept_from_ctrl_c, processes, processors
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import Run, Variant, policy_of, simulated
+from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, policy_of, recorded, simulated
 from vcd.timetravel.whatif.edits import edited
+from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
+from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import GPU
-from vcd.timetravel.whatif.workload import Workload, workload_of
+from vcd.timetravel.whatif.workload import Workload
 
 _CONNECT = 5
 """Seconds in which an engine's scheduler has to answer."""
@@ -40,10 +42,12 @@ WHOLE = Stretch()
 
 
 class Sweep(msgspec.Struct):
-    """The runs of a sweep, in the order in which their variants were given."""
+    """The runs of a sweep, in the order in which their variants were given; ``fidelity`` is how far the workload comes
+    out as recorded where it is decided again as it was."""
 
     file: str
     runs: list[Run]
+    fidelity: Fidelity
 
 
 def variants_of(confs: Sequence[tuple[str, str | None]], seeds: Iterable[int], template: Variant) -> list[Variant]:
@@ -77,17 +81,27 @@ def sweep(
     for variant in variants:
         policy_of(variant, work)
         edited(work, variant.edits)
+    again = next((place for place, one in enumerate(variants) if _is_baseline(one, work)), len(variants))
+    to_do = [*variants, *([Variant(BASELINE)] if again == len(variants) else [])]
     runs: dict[int, Run] = {}
     with _executor(jobs, scheduler) as executor:
         with kept_from_ctrl_c():
             futures = {
-                executor.submit(_one, str(path), one, period, gpu, stretch): place for place, one in enumerate(variants)
+                executor.submit(_one, str(path), one, period, gpu, stretch): place for place, one in enumerate(to_do)
             }
         for future in as_completed(futures):
             place = futures[future]
             runs[place] = future.result()
-            progress(variants[place].name)
-    return Sweep(str(path), [runs[place] for place in sorted(runs)])
+            progress(to_do[place].name)
+    found = fidelity(work, recorded(work, gpu).jobs, runs[again].jobs)
+    return Sweep(str(path), [runs[place] for place in range(len(variants))], found)
+
+
+def _is_baseline(variant: Variant, work: Workload) -> bool:
+    """Whether a run is the one of the workload as it was."""
+    if variant.edits or variant.seed:
+        return False
+    return variant.conf is None or {variant.conf} == {work.policy, *(event.text for _, event in work.policies)}
 
 
 def _one(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch) -> Run:
