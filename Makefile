@@ -17,13 +17,12 @@ GO_LDFLAGS := -s -w $(foreach part,rules chartutil,$(foreach number,Major=1 Mino
 GO_BIN    = $(shell go env GOPATH 2>/dev/null || echo "$$HOME/go")/bin
 SOURCES  := vcd tests hatch_build.py $(wildcard bench deploy docs examples grafana)
 
-# Volcano's own programs and chart are nothing that this builds; VCD_VOLCANO names a folder with them (CONTRIBUTING.md).
-REAL_TESTS := real$(if $(VCD_VOLCANO),, and not volcano)
-
+# For two processors: tests with daemons wait for a third of their time. Stolen work keeps a module in one worker.
+WORKERS     ?= 3
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 
-.PHONY: help demo test test-external external-tools go-tools test-real real-tools bench docs screenshots chart release \
+.PHONY: help demo test test-external external-tools go-tools test-real real-tools bench docs screenshots chart release image \
 	lint format lock clean
 .DEFAULT_GOAL := help
 
@@ -44,7 +43,7 @@ demo: $(STAMP)  ## gangs on the embedded cluster, one pending job explained, the
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
 test: $(STAMP)  ## the tests that need Python alone
-	$(BIN)/python -m pytest -n 2 -m "not external and not real" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not external and not real" $(PYTEST_ARGS)
 
 # $(call install,PROGRAM:PACKAGE ...): what is missing of these, by Debian's packages, or say so.
 define install
@@ -66,11 +65,10 @@ test-external: $(STAMP) external-tools  ## the tests that drive kubectl, helm an
 external-tools: go-tools  ## install what test-external drives (apt-get, as root; go install), or say what is missing
 	$(call install,$(EXTERNAL))
 
-test-real: $(STAMP) real-tools  ## the tests at a real kube-apiserver and etcd, with Volcano's own where VCD_VOLCANO names it
-	PATH="$$PATH:$(GO_BIN)" $(BIN)/python -m pytest -n 2 -m "$(REAL_TESTS)" tests/real tests/contract $(PYTEST_ARGS)
-	@$(if $(VCD_VOLCANO),,echo "not run: the tests with Volcano's own controllers, since VCD_VOLCANO names no release of it")
+test-real: $(STAMP) real-tools  ## the tests at a real kube-apiserver and etcd, and beside Volcano's own programs
+	PATH="$$PATH:$(GO_BIN)" $(BIN)/python -m pytest -n 2 -m real tests/real tests/contract $(PYTEST_ARGS)
 
-real-tools: $(STAMP) go-tools  ## build kube-apiserver (Go, minutes, once for its version), install etcd, or say what is missing
+real-tools: $(STAMP) go-tools  ## build kube-apiserver and Volcano (Go, minutes, once a version), install etcd, or say what is missing
 	$(call install,$(REAL))
 	@$(BIN)/python -m tests.real.binaries
 
@@ -115,9 +113,16 @@ release: $(STAMP)  ## build sdist, wheel and SBOM of the checked-out tag into di
 	build/release/run/bin/vcd plan -f examples/gang.yaml
 	"$(PYTHON)" -m venv build/release/sbom
 	build/release/sbom/bin/python $(PIP) install --quiet -c deploy/sbom.txt cyclonedx-bom
-	build/release/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON -o dist/vcd.cdx.json build/release/run/bin/python
+	build/release/sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o dist/vcd.cdx.json build/release/run/bin/python
 	cd dist && sha256sum * > SHA256SUMS
 	@cat dist/SHA256SUMS
+
+# What is checked out as an image, by the version that a wheel of it would have. A tag can hold no plus sign.
+VERSION = $(shell $(BIN)/python deploy/release.py --version)
+IMAGE  ?= vcd:$(subst +,-,$(VERSION))
+
+image: $(STAMP)  ## build the image; IMAGE=registry.example.com/batch/vcd:0.2.0 names it, docker push takes it there
+	docker build -f deploy/Dockerfile --build-arg VCD_VERSION=$(VERSION) -t $(IMAGE) .
 
 lock:  ## resolve the dependencies anew and write constraints.txt
 	rm -rf build/lock

@@ -29,6 +29,7 @@ from aiohttp import web
 
 from tests.deploy.kustomize import render
 from tests.deploy.rbac import Grant, allows, grants
+from tests.e2e.processes import Process, start
 from tests.embedded.disturbed import Call, DisturbedServer
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
@@ -187,7 +188,7 @@ class Daemon:
     """One replica's process. ``name`` is its identity at the server and, with a suffix, in the Lease."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process | subprocess.Popen[bytes]
     log: Path
     output: Path
     wire: Wire
@@ -255,9 +256,13 @@ class Daemon:
             return [logged.event for logged in reader.find(type=type)]
 
 
-def _started(command: list[str], output: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _started(arguments: list[str], output: Path, environment: dict[str, str]) -> Process | subprocess.Popen[bytes]:
+    given = {**os.environ, **environment}
     with output.open("wb") as file:
-        return subprocess.Popen(command, stderr=file, stdout=file, cwd=ROOT, env={**os.environ, **environment})
+        if "E2E_UNFORKED" in environment:
+            command = [sys.executable, "-m", "tests.e2e.daemon", *arguments]
+            return subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT, env=given)
+        return start("tests.e2e.daemon:run", arguments, stdout=file, stderr=file, environment=given)
 
 
 def _free_port() -> int:
@@ -499,13 +504,12 @@ class Cluster:
         metrics, health = (f"127.0.0.1:{_free_port()}" for _ in range(2))
         path = log or self.folder / f"{name}.sqlite"
         output = self.folder / f"{number}-{name}.log"
-        command = [
-            sys.executable, "-m", "tests.e2e.daemon", "run", f"--kubeconfig={kubeconfig}", f"--event-log={path}",
-            f"--listen-address={metrics}", f"--healthz-address={health}",
-            "--log-format=json", "--view-address=", *(SHORT if short else ()), *flags,
+        arguments = [
+            "run", f"--kubeconfig={kubeconfig}", f"--event-log={path}", f"--listen-address={metrics}",
+            f"--healthz-address={health}", "--log-format=json", "--view-address=", *(SHORT if short else ()), *flags,
         ]  # fmt: skip
         daemon = Daemon(
-            name, _started(command, output, environment), path, output, wire, f"http://{metrics}", f"http://{health}"
+            name, _started(arguments, output, environment), path, output, wire, f"http://{metrics}", f"http://{health}"
         )
         self.daemons.append(daemon)
         return daemon

@@ -9,6 +9,8 @@ with the part of it in which the process wanted to go on and other processes had
 ``E2E_LOOKUP`` (seconds) is for how long a call that was done may not show in the watch.
 ``E2E_ASKED`` (seconds) is after how long a waiting group is asked about again, and told other figures.
 ``E2E_WIRE`` (a number) is the version of what replicas say to each other.
+``E2E_ARCHIVE`` (seconds) is after how long a store that says nothing is given up, and a restore after twice that.
+``E2E_UNFORKED`` has it be a process that began by itself, with its own command line and seed of hashes.
 ``E2E_FILE_LIMIT`` (bytes) is the size beyond which no file can grow, as a full disk.
 """
 
@@ -26,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from vcd.cli import main
-from vcd.daemon import lookups, verdicts
+from vcd.daemon import archiving, lookups, verdicts
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.replicas import wire
 from vcd.kube.clock import SystemClock
@@ -100,13 +102,19 @@ def _ask_again_after(seconds: float) -> None:
     verdicts.AGAIN = verdicts.FIGURES = seconds
 
 
+def _give_a_store_up_after(seconds: float) -> None:
+    archiving.SILENCE = archiving.SHIPPING_SILENCE = seconds
+    archiving.LONGEST = 2 * seconds
+
+
 def _keep_house_each(seconds: float) -> None:
     module = importlib.import_module("vcd.cli.run")
     parse = module.parse_options
     module.parse_options = lambda *given: dataclasses.replace(parse(*given), housekeeping_period=seconds)
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """The command, by this process's arguments and environment."""
     if "E2E_SLOW_PLUGIN" in os.environ:
         _slow_down(plugins()["gang"], float(os.environ["E2E_SLOW_PLUGIN"]))
     if "E2E_PAUSES" in os.environ:
@@ -123,7 +131,13 @@ if __name__ == "__main__":
         _ask_again_after(float(os.environ["E2E_ASKED"]))
     if "E2E_WIRE" in os.environ:
         wire.VERSION = int(os.environ["E2E_WIRE"])
+    if "E2E_ARCHIVE" in os.environ:
+        _give_a_store_up_after(float(os.environ["E2E_ARCHIVE"]))
     if "E2E_FILE_LIMIT" in os.environ:
         limit = int(os.environ["E2E_FILE_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     main()
+
+
+if __name__ == "__main__":
+    run()

@@ -21,6 +21,7 @@ from aiohttp import web
 from tests.deploy.kustomize import render
 from tests.deploy.rbac import Grant, allows, rule_grants
 from tests.deploy.test_manifests import overlay_of, pod_of
+from tests.e2e import processes
 from tests.e2e.cluster import LEASES, NAMESPACE, ROOT, Daemon, Made, request_of
 from tests.e2e.test_replicas import Replicas
 from tests.embedded.disturbed import Call
@@ -131,20 +132,25 @@ class Asked(Replicas):
 
     async def vcd(self, *arguments: object, program: str = "vcd.cli") -> subprocess.CompletedProcess[str]:
         """Run a command of jane's, beside the servers of this process; never with a traceback."""
-        asked = await asyncio.to_thread(subprocess.run, timeout=120, **self._command(*arguments, program=program))
+        main = f"{program}:main"
+        environment = self._environment()
+        asked = await asyncio.to_thread(processes.run, main, arguments, self.folder, environment, timeout=120)
         assert "Traceback" not in asked.stderr, asked.stderr
         return asked
 
-    def begun(self, *arguments: object) -> subprocess.Popen[str]:
+    def begun(self, *arguments: object, program: str = "vcd.cli", **options: Any) -> subprocess.Popen[str]:
         """A command of jane's that goes on until it is told to end."""
-        return subprocess.Popen(**self._command(*arguments, program="vcd.cli"))
+        return subprocess.Popen(**self._command(*arguments, program=program) | options)
 
     def _command(self, *arguments: object, program: str) -> dict[str, Any]:
         words = [sys.executable, "-c", f"from {program} import main; main()", *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return {"args": words, "cwd": ROOT, "env": self._environment(), "text": True, **pipes}
+
+    def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "XDG_CACHE_HOME": str(self.cache), "KUBECONFIG": str(self.kubeconfig)}
         environment.pop("VCD_EVENT_LOG", None)
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return {"args": words, "cwd": ROOT, "env": environment, "text": True, **pipes}
+        return environment
 
     async def told(self, *arguments: object, program: str = "vcd.cli") -> Any:
         """What a command prints as JSON."""

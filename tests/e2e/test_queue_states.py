@@ -19,7 +19,7 @@ def add_queue(cluster: Cluster, name: str, **spec: object) -> None:
 
 
 def status(cluster: Cluster, name: str) -> Obj:
-    shown: Obj = cluster.store.get(QUEUES, None, name).get("status") or {}
+    shown: Obj = (cluster.store.find(QUEUES, None, name) or {}).get("status") or {}
     return shown
 
 
@@ -52,10 +52,26 @@ async def test_queues_are_open_and_count_their_groups_by_phase(tmp_path: Path) -
         cluster.submit("waits", 1, cpu=3)
         await cluster.until_bound(keys)
         await until(lambda: counts(cluster, "default") == {"running": 1, "inqueue": 1}, what="both are counted")
-        assert status(cluster, "default")["allocated"]["cpu"] == "2"
+        await until(lambda: status(cluster, "default").get("allocated", {}).get("cpu") == "2", what="who runs, too")
         cluster.store.delete(GROUPS, "default", "waits")
         await until(lambda: counts(cluster, "default") == {"running": 1}, what="one is gone")
         assert daemon.lines("queue status not written") == []
+
+
+@pytest.mark.parametrize(
+    "flags", [(FLAG,), ("--controllers=podgroup",), ()], ids=lambda flags: " ".join(flags) or "none"
+)
+async def test_the_queue_controllers_series_are_shown_in_its_place_only(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Where a controller of Volcano's shows them, a sum over both would count each group twice."""
+    async with alone(tmp_path, cpu=4) as cluster:
+        daemon = await cluster.started("a", *flags)
+        await cluster.until_bound(cluster.submit("runs", 2))
+        await daemon.until_metric("vcd_cluster_nodes", 1)
+        page = await daemon.metrics()
+        ours = {line for line in page if line.startswith("vcd_queue_pod_groups{")}
+        theirs = {line for line in page if line.startswith("volcano_queue_pod_group_")}
+        assert ours
+        assert len(theirs) == (len(ours) if flags == (FLAG,) else 0)
 
 
 async def test_without_the_flag_nothing_but_what_is_allocated_is_written(tmp_path: Path) -> None:
@@ -136,6 +152,19 @@ async def test_what_fails_is_told_once_and_tried_again(tmp_path: Path, status_co
             assert len(told) < len(seen)
             assert state(cluster, "q") == ""
         await until(lambda: state(cluster, "q") == "Open", limit=30, what="it is written at last")
+
+
+async def test_a_queue_that_is_replaced_shows_its_counts_again(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        add_queue(cluster, "q")
+        await cluster.started("a", FLAG)
+        cluster.store.create(GROUPS, group("g", 1, queue="q"))
+        await until(lambda: counts(cluster, "q") == {"inqueue": 1}, what="it is counted")
+        cluster.store.delete(QUEUES, None, "q")  # as `kubectl replace --force` does
+        add_queue(cluster, "q")
+        await until(
+            lambda: (state(cluster, "q"), counts(cluster, "q")) == ("Open", {"inqueue": 1}), what="and the new one"
+        )
 
 
 async def test_a_queue_that_does_not_change_is_not_written(tmp_path: Path) -> None:

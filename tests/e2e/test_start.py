@@ -64,7 +64,7 @@ def _watched(cluster: Cluster) -> int:
 async def test_after_a_restart_a_full_node_stays_full(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1, 4)
-        daemon = await cluster.started("a", ALONE)
+        daemon = await cluster.started("a", ALONE, E2E_UNFORKED="yes")
         await cluster.until_bound(cluster.submit("first", 4))
         await daemon.kill()
         keys = cluster.submit("second", 4)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from tests.reference.config import LOADER
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.policy import PASSED_OVER
 
@@ -83,7 +84,7 @@ def select(actions: Iterable[str] = (), plugins: Iterable[str] = (), hierarchy: 
     allowed_plugins = set(plugins) or {*registry.plugins(), *PASSED_OVER}
     chosen = []
     for case in load():
-        conf = yaml.safe_load(case.conf)
+        conf = yaml.load(case.conf, Loader=LOADER)
         options = [plugin for tier in conf["tiers"] for plugin in tier["plugins"]]
         hierarchical = any(plugin["name"] == "drf" and plugin.get("enableHierarchy") for plugin in options)
         named = {action.strip() for action in conf["actions"].split(",")}
