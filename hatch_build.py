@@ -1,11 +1,13 @@
 """What a build is called: by its tag in git, else by vcd/model/version.py, as of a clone without tags.
 
-An sdist says its version itself. A wheel holds it in vcd/model/_version.py, so that `vcd --version` and each session's
+A build without git, such as the image's, is told by the variable VCD_VERSION (`make image`); an sdist says its version
+itself. A wheel holds it in vcd/model/_version.py, so that `vcd --version` and each session's
 record tell what was built; a checkout has no such file.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
@@ -15,7 +17,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
-TAG = re.compile(r"v(\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?)-(\d+)-g([0-9a-f]+)")
+TAG = re.compile(r"v(\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?)-(\d+)-g([0-9a-f]+)(-dirty)?")
 
 
 def stated() -> str:
@@ -27,8 +29,11 @@ def stated() -> str:
 
 
 def version() -> str:
-    """``0.2.0`` at the tag v0.2.0, ``0.2.0.post3+g1a2b3c4`` three commits later."""
-    command = ["git", "-C", str(ROOT), "describe", "--tags", "--long", "--match", "v[0-9]*"]
+    """``0.2.0`` at the tag v0.2.0, ``0.2.0.post3+g1a2b3c4`` three commits later; ``0.2.0+g1a2b3c4.dirty`` where files
+    differ from what is committed."""
+    if told := os.environ.get("VCD_VERSION"):
+        return told
+    command = ["git", "-C", str(ROOT), "describe", "--tags", "--long", "--dirty", "--match", "v[0-9]*"]
     try:
         described = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):  # no git, no repository, or no tag
@@ -36,8 +41,9 @@ def version() -> str:
     found = TAG.fullmatch(described)
     if found is None or not (ROOT / ".git").exists():  # a copy within another repository
         return stated()
-    tag, commits, commit = found.groups()
-    return tag if commits == "0" else f"{tag}.post{commits}+g{commit}"
+    tag, commits, commit, dirty = found.groups()
+    release = tag if commits == "0" else f"{tag}.post{commits}"
+    return release if (commits, dirty) == ("0", None) else f"{release}+g{commit}{'.dirty' if dirty else ''}"
 
 
 class VersionFile(BuildHookInterface):  # type: ignore[type-arg]

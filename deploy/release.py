@@ -1,4 +1,7 @@
-"""Whether what is checked out can be released: ``python deploy/release.py --check`` exits with 1 and says why not."""
+"""Whether what is checked out can be released: ``python deploy/release.py --check`` exits with 1 and says why not.
+
+``--version`` prints what a build of it is called: the image is built without git, and is told.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ sys.path.insert(0, str(ROOT))
 
 from hatch_build import stated, version  # noqa: E402
 
+_NAMED = 5
+"""How many files are named that are not as committed."""
 CHARTS = ("deploy/chart/vcd/Chart.yaml", "deploy/chart/vcd/charts/crds/Chart.yaml")
 
 
@@ -35,21 +40,28 @@ def elsewhere(wanted: str) -> Iterator[str]:
 def problems() -> Iterator[str]:
     """What keeps this from being released."""
     wanted = stated()
-    if version() != wanted or not _is_tagged():
-        yield f"no tag v{wanted} is here; git describes this as {version()}"
+    if f"v{wanted}" not in _git("tag", "--points-at", "HEAD").split():
+        yield f"no tag v{wanted} is here; a build of this is called {version()}"
+    if changed := _git("status", "--porcelain").splitlines():
+        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        yield f"not as committed: {', '.join(line[3:] for line in changed[:_NAMED])}{more}; commit it, or take it away"
+    elif version() != wanted:
+        yield f"a build of this is called {version()}, not {wanted}"
     yield from elsewhere(wanted)
 
 
-def _is_tagged() -> bool:
-    command = ["git", "-C", str(ROOT), "tag", "--points-at", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return f"v{stated()}" in done.stdout.split()
+def _git(*words: str) -> str:
+    """What git prints; nothing where it fails."""
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
 
 
 def main(arguments: list[str]) -> int:
     """The exit code."""
+    if arguments == ["--version"]:
+        sys.stdout.write(f"{version()}\n")
+        return 0
     if arguments != ["--check"]:
-        sys.stderr.write("usage: python deploy/release.py --check\n")
+        sys.stderr.write("usage: python deploy/release.py --check | --version\n")
         return 2
     found = list(problems())
     for problem in found:

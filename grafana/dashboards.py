@@ -1,12 +1,8 @@
-"""The dashboards as code. ``python -m grafana.dashboards`` writes grafana/dashboards/*.json.
-
-Give the place of the runbooks as an argument when they are read elsewhere than in the repository.
-"""
+"""The dashboards as code. ``python -m grafana.dashboards`` writes grafana/dashboards/*.json."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +12,9 @@ from grafana.parts import (
     BLUE,
     GREEN,
     ORANGE,
+    PAGE_OF_JOB,
+    PAGE_OF_SESSION,
     RED,
-    RUNBOOKS,
     AnyPanel,
     Board,
     Query,
@@ -74,7 +71,7 @@ def _glance() -> list[AnyPanel]:
     groups = Text(
         "Groups waiting", "Groups that are not admitted, or are and do not run yet.", runbook="queue-starving"
     )
-    phases = [f"sum({own(f'volcano_queue_pod_group_{phase}_count')})" for phase in ("pending", "inqueue")]
+    pending = own("vcd_queue_pod_groups", 'phase=~"pending|inqueue"')
     oldest = Text("Oldest waits", "How long the oldest pod waits that has no node.", "s", "queue-starving")
     part = "max(vcd_cluster_used{{{0}}}) / max(vcd_cluster_allocatable{{{0}}})"
     of = 'instance=~"$instance", resource="{}"'
@@ -83,7 +80,7 @@ def _glance() -> list[AnyPanel]:
         number(nodes, Query(f"max({own('vcd_cluster_nodes')})")),
         number(cpu, Query(part.format(of.format("cpu"))), [(0.95, ORANGE)]),
         number(memory, Query(part.format(of.format("memory"))), [(0.95, ORANGE)]),
-        number(groups, Query(" + ".join(phases)), [(100, ORANGE)]),
+        number(groups, Query(f"sum(max by (queue_name, phase) ({pending}))"), [(100, ORANGE)]),
         number(oldest, Query(f"max({OLDEST.format(own('vcd_waiting_oldest_timestamp_seconds'))})"), [(3600, ORANGE)]),
     ]
 
@@ -111,10 +108,7 @@ def _cluster() -> list[AnyPanel]:
 
 
 def _work() -> list[AnyPanel]:
-    phases = ("pending", "inqueue", "running", "unknown", "completed")
-    groups = [
-        Query(f"sum(max by (queue_name) ({own(f'volcano_queue_pod_group_{phase}_count')}))", phase) for phase in phases
-    ]
+    groups = Query(f"sum by (phase) (max by (queue_name, phase) ({own('vcd_queue_pod_groups')}))", "{{phase}}")
     attempts = Text("Pods looked at", "Pods that cycles placed, found no place for, or failed to bind.", "ops")
     cycle = Text("Cycle time", "How long a scheduling cycle takes.", "ms", "cycle-slow")
     share = Text("Share by queue", "The largest part of what a queue deserves that it has; above 1 it borrows.")
@@ -123,7 +117,7 @@ def _work() -> list[AnyPanel]:
     misconfigured = Query(f"sum by (kind, name) ({own('vcd_misconfigured')})", "{{kind}} {{name}}")
     aside = Query(f"sum by (kind) ({own('vcd_objects_set_aside')})", "{{kind}} set aside")
     return [
-        lines(Text("Groups by phase", "Groups of pods by the phase they are in."), *groups, stacked=True),
+        lines(Text("Groups by phase", "Groups of pods by the phase they are in."), groups, stacked=True),
         lines(attempts, Query(per_second("volcano_schedule_attempts_total", "result"), "{{result}}")),
         lines(cycle, *percentiles("volcano_e2e_scheduling_latency_milliseconds")),
         bars(share, Query(f"max by (queue_name) ({taken})", "{{queue_name}}"), steps=[(1, ORANGE)], width=12),
@@ -286,7 +280,22 @@ def _reasons() -> list[AnyPanel]:
         lines(gate, Query(f"sum by (gate) ({groups})", "{{gate}}"), width=12, stacked=True),
         rows(listed, columns, {"queue": "queue", "gate": "gate", "reason": "reason"}),
         lines(lacking, Query(f"max({own('volcano_unschedule_job_count')})", "jobs"), width=12, height=9),
+        _longest(),
     ]
+
+
+def _longest() -> AnyPanel:
+    """The jobs that wait longest; each leads to its explanation."""
+    missing = f'label_replace({own("volcano_unschedule_task_count")} > 0, "job_name", "${{1}}", "job_id", "(.+)")'
+    created = of_queue("volcano_e2e_job_scheduling_start_time", label="queue")
+    named = f"max by (queue, job_namespace, job_name) ({created} and on (instance, job_name) {missing})"
+    says = "Jobs below their minimum by age. A job leads to the page, which says why it waits."
+    return rows(
+        Text("Longest", says, "s", leads=PAGE_OF_JOB),
+        {"age": Query(f"topk(20, time() - {named})")},
+        {"job_namespace": "namespace", "job_name": "job", "queue": "queue"},
+        width=24,
+    )
 
 
 def _waits() -> list[AnyPanel]:
@@ -336,6 +345,7 @@ def scheduler() -> Board:
         "Cycles, the event log, commits, leadership, faults.",
         (
             ("Who leads", _leading()),
+            ("One log for all replicas", _followed()),
             ("Cycles", _cycles()),
             ("Event log and watches", _log()),
             ("Commits and faults", _outcomes()),
@@ -349,20 +359,53 @@ def _leading() -> list[AnyPanel]:
     leads = Text("Leadership", "Which replica held the Lease when: one at any time.", runbook="two-leaders")
     epoch = Text("Epoch", "The Lease's transitions: a step is a change of leader.")
     number_of = Text("Sessions", "Sessions that were decided and logged: only those in which something changed.", "ops")
+    last = Text("Last session", "Its number; a point leads to the page of that session.", leads=PAGE_OF_SESSION)
     version = {"": Query(f"max by (instance, version) ({own('vcd_build_info')})")}
     policy = {"": Query(f"max by (instance, digest) ({own('vcd_policy_info')})")}
     return [
         states(leads, Query(f"max by (instance) ({own('vcd_leader')})", "{{instance}}"), words=words),
         lines(epoch, Query(f"max by (instance) ({own('vcd_epoch')})", "{{instance}}"), width=6, height=6),
         lines(number_of, Query(f"max(rate({own('vcd_session')}[$__rate_interval]))", "sessions"), width=6, height=6),
+        lines(last, Query(f"max({own('vcd_session')} and {own('vcd_leader')} == 1)", "session"), width=8, height=5),
         rows(
-            Text("Version", "The program that runs."), version, {"instance": "instance", "version": "version"}, height=5
+            Text("Version", "The program that runs."),
+            version, {"instance": "instance", "version": "version"}, width=8, height=5,
         ),
         rows(
             Text("Configuration", "The digest of the configuration in force.", runbook="configuration-rejected"),
-            policy, {"instance": "instance", "digest": "digest"}, height=5,
+            policy, {"instance": "instance", "digest": "digest"}, width=8, height=5,
         ),
     ]  # fmt: skip
+
+
+def _followed() -> list[AnyPanel]:
+    """Whether what is decided is on another replica's disk."""
+    keeps_up = f"max by (instance) ({own('vcd_event_log_followers')} and {own('vcd_leader')} == 1)"
+    lag = f"max by (instance) ({own('vcd_event_log_lag_events')})"
+    late = f"sum by (instance) (increase({own('vcd_event_log_followers_late_total')}[$__rate_interval]))"
+    waited = percentiles("vcd_event_log_followers_wait_seconds")
+    says = "Replicas that follow the leader's log and keep up. At none, what is decided is on one disk only."
+    return [
+        lines(Text("Followers", says, runbook="log-not-followed"), Query(keeps_up, "{{instance}}"), width=6),
+        lines(
+            Text("Events behind", "What a replica lacks of the leader's log.", runbook="followers-late"),
+            Query(lag, "{{instance}}"),
+            width=6,
+        ),
+        lines(
+            Text(
+                "Not waited for",
+                "Decisions that were carried out before a replica had them.",
+                "short",
+                "followers-late",
+            ),
+            Query(late, "{{instance}}"),
+            width=6,
+        ),
+        lines(
+            Text("Waited for followers", "What a session's calls waited until a replica had it.", "s"), *waited, width=6
+        ),
+    ]
 
 
 def _cycles() -> list[AnyPanel]:
@@ -510,19 +553,18 @@ def _how_many() -> list[AnyPanel]:
 BOARDS = (overview, queues, cards, waiting, scheduler, evictions)
 
 
-def texts(runbooks: str = RUNBOOKS) -> Iterator[tuple[Path, str]]:
-    """Each dashboard's file and what it holds; ``runbooks`` is where the runbooks are."""
+def texts() -> Iterator[tuple[Path, str]]:
+    """Each dashboard's file and what it holds."""
     for make in BOARDS:
         board = make()
-        text = json.dumps(board.built(), cls=JSONEncoder, sort_keys=True, indent=2) + "\n"
-        yield FOLDER / f"{board.uid}.json", text.replace(f'"{RUNBOOKS}#', f'"{runbooks}#')
+        yield FOLDER / f"{board.uid}.json", json.dumps(board.built(), cls=JSONEncoder, sort_keys=True, indent=2) + "\n"
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Write the files."""
-    for path, text in texts(*arguments[:1]):
+    for path, text in texts():
         path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -13,13 +13,24 @@ from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models import prometheus as promql
 
-RUNBOOKS = "${page}/runbooks.html"
-"""Where the runbooks are, unless the generator is told another place: on the page (--page-url)."""
+RUNBOOKS = "${runbooks}"
+"""Where the runbooks are: a variable with the value of _RUNBOOKS_QUERY."""
+_UNSET = "https://address-of-runbooks-not-set.invalid/grafana/rules/links.yaml"
+_RUNBOOKS_QUERY = (
+    'query_result(vcd:runbooks:info{url!=""}'
+    ' or on () label_replace(vcd_page_info{instance=~"$instance"}, "url", "${1}/runbooks.html", "url", "(.*)")'
+    f' or on () label_replace(vector(1), "url", "{_UNSET}", "", ""))'
+)
+"""What grafana/rules/links.yaml says, else the page of the chosen instances, else what is missing."""
 PAGE_AT = "${page}/?at=${__to}"
 """The page as of the end of what a dashboard shows."""
 SOURCE = dashboard.DataSourceRef("prometheus", "${datasource}")
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
 TAG = "vcd"
+PAGE_OF_JOB = f"{PAGE_AT}&job=${{__data.fields.namespace}}/${{__data.fields.job}}"
+"""The same with the job of a row, whose columns are called so."""
+PAGE_OF_SESSION = "${page}/?session=${__value.raw}"
+"""The page of the session whose number a panel shows."""
 HIDDEN = dashboard.VariableHide.HIDE_VARIABLE
 
 Panel = TypeVar(
@@ -72,12 +83,14 @@ def percentiles(name: str, legend: str = "", *by: str, of: str = "") -> list[Que
 
 @dataclass(frozen=True)
 class Text:
-    """A panel's title, what it says in plain words, its unit in Grafana's names, and the runbook that it leads to."""
+    """A panel's title, what it says in plain words, its unit in Grafana's names, the runbook that it leads to, and
+    where on the page its values lead."""
 
     title: str
     says: str
     unit: str = "short"
     runbook: str = ""
+    leads: str = ""
 
 
 def _common(panel: Panel, text: Text, queries: Sequence[Query], width: int, height: int) -> Panel:
@@ -85,6 +98,9 @@ def _common(panel: Panel, text: Text, queries: Sequence[Query], width: int, heig
     if text.runbook:
         link = build.DashboardLink("Runbook").url(f"{RUNBOOKS}#{text.runbook}").type(dashboard.DashboardLinkType.LINK)
         panel.links([link.target_blank(True)])
+    if text.leads:
+        link = build.DashboardLink("Page").url(text.leads).type(dashboard.DashboardLinkType.LINK)
+        panel.data_links([link.target_blank(True)])
     for number, query in enumerate(queries):
         target = prometheus.Dataquery().expr(query.expr).ref_id(chr(ord("A") + number)).datasource(SOURCE)
         target.legend_format(query.legend or "__auto")
@@ -191,8 +207,8 @@ class Board:
             board.with_variable(_choice(*choice))
         others = build.DashboardLink("vcd").type(dashboard.DashboardLinkType.DASHBOARDS).tags([TAG])
         board.link(others.as_dropdown(True).include_vars(True).keep_time(True))
-        page = build.QueryVariable("page").datasource(SOURCE).query(_values_of("vcd_page_info", "url"))
-        board.with_variable(page.refresh(dashboard.VariableRefresh.ON_DASHBOARD_LOAD).hide(HIDDEN))
+        board.with_variable(_hidden("page", 'label_values(vcd_page_info{instance=~"$instance"}, url)'))
+        board.with_variable(_hidden("runbooks", _RUNBOOKS_QUERY).regex('/url="([^"]+)"/'))
         shown = build.DashboardLink("vcd's page").type(dashboard.DashboardLinkType.LINK).url(PAGE_AT)
         board.link(shown.target_blank(True))
         made = 0
@@ -203,6 +219,12 @@ class Board:
                 made += 1
                 board.with_panel(panel.id(made))
         return board.build()
+
+
+def _hidden(name: str, query: str) -> build.QueryVariable:
+    """A variable that links take their address from, looked up anew where other instances are chosen."""
+    variable = build.QueryVariable(name).datasource(SOURCE).query({"query": query, "refId": name})
+    return variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED).hide(HIDDEN)
 
 
 def _values_of(series: str, label: str) -> dict[str, object]:

@@ -81,10 +81,11 @@ def patch_with(path: Path, manifests: dict[Key, Manifest]) -> None:
 
 
 def json_patch_with(path: Path, target: Manifest, manifests: dict[Key, Manifest]) -> None:
-    """Apply the JSON patch in `path` to the one manifest of a kind and name; what it makes may be of another kind."""
-    (found,) = [each for each in manifests if (each[0], each[2]) == (target["kind"], target["name"])]
-    made = jsonpatch.apply_patch(manifests.pop(found), yaml.safe_load(path.read_text()))
-    manifests[key(made)] = made
+    """Apply the JSON patch in `path` to the manifest of a kind and name, where there is one, as kustomize does; what it
+    makes may be of another kind."""
+    for found in [each for each in manifests if (each[0], each[2]) == (target["kind"], target["name"])]:
+        made = jsonpatch.apply_patch(manifests.pop(found), yaml.safe_load(path.read_text()))
+        manifests[key(made)] = made
 
 
 def merged(base: Any, patch: Any) -> Any:

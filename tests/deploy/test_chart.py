@@ -135,8 +135,8 @@ def test_the_schema_takes_the_examples(path: Path) -> None:
     assert refused(values) == []
 
 
-def test_there_is_an_example_for_each_overlay() -> None:
-    assert {path.stem for path in EXAMPLES} == {REPLACE.name, SHADOW.name, STANDALONE.name}
+def test_there_is_an_example_for_each_overlay_and_for_the_page() -> None:
+    assert {path.stem for path in EXAMPLES} == {REPLACE.name, SHADOW.name, STANDALONE.name, "page-behind-ingress"}
 
 
 @pytest.mark.parametrize(

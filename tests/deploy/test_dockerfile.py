@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +74,17 @@ def test_a_stage_writes_what_the_environment_holds() -> None:
 def test_it_runs_as_the_deployments_user() -> None:
     context = DEPLOYMENT["spec"]["template"]["spec"]["securityContext"]
     assert last_of_image("USER") == f"{context['runAsUser']}:{context['runAsGroup']}"
+
+
+def test_the_build_is_told_its_version() -> None:
+    """No git is in the context; without being told it would be called as the code states, whatever it is."""
+    build = stages()[0]
+    (place,) = [number for number, step in enumerate(build) if step == Step("ARG", "VCD_VERSION")]
+    assert build[place + 1].arguments.startswith(': "${VCD_VERSION:?')
+    assert "-m build --wheel" in build[place + 1].arguments
+    command = ["make", "-n", "image", "VERSION=9.8.7+g1"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "docker build -f deploy/Dockerfile --build-arg VCD_VERSION=9.8.7+g1 -t vcd:9.8.7-g1 ." in made.stdout
 
 
 def test_nothing_is_done_as_another_user_after_user() -> None:

@@ -13,7 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.kustomize import Key, Manifest, key, render
+from tests.deploy.kustomize import Key, Manifest, documents, key, render
 from tests.deploy.programs import go_tool, options_in
 from tests.deploy.rbac import Grant, allows, grants, rule_grants
 from tests.deploy.schema import problems
@@ -41,9 +41,14 @@ Template = Callable[..., dict[Key, Manifest]]
 OLDEST, NEWEST = "1.25.0", "1.37.0"
 """Of Kubernetes: what the chart asks for, and what helm and the schemas here know last."""
 
+INGRESS = CHART.parents[2] / "examples" / "ingress"
+CERTIFICATES = INGRESS / "certificate.yaml"
 NETWORK = {"networkPolicy": {"enabled": True}}
 PAGE = {"page": {"enabled": True}}
 MONITOR = {"metrics": {"serviceMonitor": {"enabled": True}}}
+SECRET = {"tls": {"secretName": "vcd-scheduler-tls"}}
+ASKED: dict[str, Any] = {"metrics": {**MONITOR["metrics"], "secure": True, "requireToken": True}, **SECRET}
+BEHIND = yaml.safe_load((CHART / "examples" / "page-behind-ingress.yaml").read_text())
 APART = {"eventLog": {"shared": False}}
 PERSISTENT = {"eventLog": {"storage": {"type": "persistent", "storageClassName": "local"}}}
 KEPT = {"eventLog": {"storage": {"type": "persistent"}}}
@@ -70,10 +75,24 @@ EVERYTHING = {
         "retention": {"age": "14d", "size": "15Gi"},
         "archive": {"to": "s3://logs/night", "every": "90s", "keep": "90d,500Gi"},
     },
-    **PAGE,
+    "page": {
+        "enabled": True,
+        "url": "https://night.example.com",
+        "audiences": ["night", "day"],
+        "hosts": ["night.example.com", "10.0.0.7"],
+        "service": {"enabled": True, "port": 8443, "annotations": {"example.com/a": "b"}},
+    },
+    "tls": {"secretName": "night-tls"},
     "metrics": {
+        "secure": True,
+        "requireToken": True,
         "service": {"port": 9090},
-        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "1m"},
+        "serviceMonitor": {
+            "enabled": True,
+            "labels": {"release": "prometheus"},
+            "interval": "1m",
+            "tlsConfig": {"insecureSkipVerify": True},
+        },
     },
     "podDisruptionBudget": {"minAvailable": "50%"},
     "networkPolicy": {
@@ -110,6 +129,8 @@ MATRIX: dict[str, dict[str, Any]] = {
     "standalone": ALONE,
     "persistent": PERSISTENT,
     "ephemeral": EPHEMERAL,
+    "metrics for token holders": ASKED,
+    "page behind an ingress": {**BEHIND, **NETWORK},
     "page and networkpolicy, no metrics": {**PAGE, **NETWORK, "metrics": {"enabled": False}},
     "one replica": {"replicas": 1, "strategy": {"type": "Recreate"}, "leaderElection": {"enabled": False}},
     "nothing made for it": {
@@ -193,30 +214,28 @@ def assert_same(chart: dict[Key, Manifest], kustomize: dict[Key, Manifest], lack
         assert comparable(manifest) == comparable(kustomize[where]), where
 
 
-# Off in the chart unless asked for: without the Prometheus operator an installation would fail at it.
-MONITORED = {("ServiceMonitor", NAMESPACE, "vcd-scheduler")}
 # Helm makes it by --create-namespace, and a release must not own where its own record is.
 OWN_NAMESPACE = {("Namespace", "", NAMESPACE)}
 
 
 def test_the_defaults_are_the_base_with_one_log(template: Template, tmp_path: Path) -> None:
-    assert_same(template(), render(overlay_of(tmp_path, "one-log")), lacks=MONITORED)
+    assert_same(template(), render(overlay_of(tmp_path, "one-log")), lacks=set())
 
 
 def test_with_a_log_of_each_replica_they_are_the_base(template: Template) -> None:
-    assert_same(template({**MONITOR, **APART}), render(BASE), lacks=set())
+    assert_same(template(APART), render(BASE), lacks=set())
 
 
 def test_in_vc_schedulers_place_it_is_the_overlay(template: Template) -> None:
-    assert_same(template({**REPLACING, **MONITOR}), render(REPLACE), lacks=set())
+    assert_same(template(REPLACING), render(REPLACE), lacks=set())
 
 
 def test_as_a_shadow_it_is_the_overlay(template: Template) -> None:
-    assert_same(template({**SHADOWING, **MONITOR}), render(SHADOW), lacks=set())
+    assert_same(template(SHADOWING), render(SHADOW), lacks=set())
 
 
 def test_without_volcano_it_is_the_overlay(template: Template) -> None:
-    assert_same(template({**ALONE, **MONITOR}, "--include-crds"), render(STANDALONE), lacks=OWN_NAMESPACE)
+    assert_same(template(ALONE, "--include-crds"), render(STANDALONE), lacks=OWN_NAMESPACE)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +246,7 @@ def test_without_volcano_it_is_the_overlay(template: Template) -> None:
         ({**KEPT, "eventLog": {**KEPT["eventLog"], **APART["eventLog"]}}, ["statefulset"]),
         (PAGE, ["one-log", "page-for-token-holders"]),
         ({**PAGE, **NETWORK}, ["page-for-token-holders", "network-policy", "one-log"]),
+        (ASKED, ["one-log", "metrics-for-token-holders"]),
     ],
     ids=[
         "log-on-claims",
@@ -234,16 +254,19 @@ def test_without_volcano_it_is_the_overlay(template: Template) -> None:
         "statefulset with a log of each",
         "page-for-token-holders",
         "network-policy",
+        "metrics-for-token-holders",
     ],
 )
 def test_a_value_does_what_a_component_does(
     template: Template, values: dict[str, Any], components: list[str], tmp_path: Path
 ) -> None:
-    assert_same(template({**values, **MONITOR}), render(overlay_of(tmp_path, *components)), lacks=set())
+    assert_same(
+        template({**MONITOR, **values}), render(overlay_of(tmp_path, "servicemonitor", *components)), lacks=set()
+    )
 
 
 def test_a_difference_in_an_object_is_found(template: Template) -> None:
-    found = template({**MONITOR, **APART, "resources": {"limits": {"memory": "3Gi"}}})
+    found = template({**APART, "resources": {"limits": {"memory": "3Gi"}}})
     with pytest.raises(AssertionError, match="Deployment"):
         assert_same(found, render(BASE), lacks=set())
 
@@ -360,6 +383,9 @@ def test_what_is_given_reaches_vcd(template: Template) -> None:
     assert (options.archive, options.archive_every) == ("s3://logs/night", 90)
     assert (options.archive_age, options.archive_size) == (90 * 24 * 3600 * 10**9, 500 * 2**30)
     assert (options.view_address, options.log_format) == (":8090", "json")
+    assert (options.page_url, options.page_audiences) == ("https://night.example.com", ("night", "day"))
+    assert options.page_hosts == ("night.example.com", "10.0.0.7")
+    assert (options.metrics_secure, options.metrics_require_token) == (True, True)
 
 
 def test_what_is_given_reaches_the_pods(template: Template) -> None:
@@ -372,9 +398,79 @@ def test_what_is_given_reaches_the_pods(template: Template) -> None:
     assert container["image"] == f"vcd@sha256:{'0f' * 32}"
     assert (container["imagePullPolicy"], spec["imagePullSecrets"]) == ("Always", [{"name": "mine"}])
     assert container["resources"]["limits"] == {"cpu": 4, "memory": "2Gi"}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    options = options_in(template(EVERYTHING), NAMESPACE)
+    assert volumes["tls"]["secret"] == {"secretName": "night-tls"}
+    assert options.tls_cert_file == Path(mounts["tls"], "tls.crt")
+    assert options.tls_private_key_file == Path(mounts["tls"], "tls.key")
     assert container["volumeMounts"][-1:] == EVERYTHING["extraVolumeMounts"]
     assert spec["volumes"][-1:] == EVERYTHING["extraVolumes"]
     assert set(VALUES["podSecurityContext"]) - set(spec["securityContext"]) == {"runAsUser", "runAsGroup", "fsGroup"}
+
+
+def test_without_protection_nothing_is_mounted_and_no_port_is_told_otherwise(template: Template) -> None:
+    options = options_in(template(PAGE), NAMESPACE)
+    assert (options.tls_cert_file, options.tls_private_key_file) == (None, None)
+    assert (options.page_audiences, options.page_hosts) == ((), ())
+    assert (options.metrics_secure, options.metrics_require_token) == (False, False)
+    spec = one(template(PAGE), "Deployment")["spec"]["template"]["spec"]
+    assert "tls" not in {volume["name"] for volume in spec["volumes"]}
+
+
+@pytest.mark.parametrize("release", ["vcd", "night"])
+def test_prometheus_is_told_how_to_ask(template: Template, release: str) -> None:
+    found = template(ASKED, release=release)
+    service = one(found, "Service")
+    (endpoint,) = one(found, "ServiceMonitor")["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]["serverName"]) == ("https", service["metadata"]["name"])
+    assert endpoint["tlsConfig"]["ca"]["secret"] == {"name": "vcd-scheduler-tls", "key": "ca.crt"}
+    assert service["metadata"]["annotations"]["prometheus.io/scrape"] == "false"
+    own = one(template(EVERYTHING), "ServiceMonitor")["spec"]["endpoints"][0]
+    assert own["tlsConfig"] == {"insecureSkipVerify": True}
+
+
+def test_scrapers_and_vcd_get_the_roles_that_tokens_take(template: Template) -> None:
+    named = {**ASKED, "metrics": {**ASKED["metrics"], "readerClusterRole": {"name": "night-scrapers"}}}
+    found = template(named)
+    assert found["ClusterRole", "", "night-scrapers"]["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    bound = [manifest["roleRef"]["name"] for manifest in found.values() if "roleRef" in manifest]
+    assert "night-scrapers" not in bound
+    only_asked = template({**ASKED, "eventLog": {"shared": False}})
+    added = grants(only_asked.values(), "vcd-scheduler", NAMESPACE) - grants(
+        template(APART).values(), "vcd-scheduler", NAMESPACE
+    )
+    assert {each.resource for each in added} == {"tokenreviews", "subjectaccessreviews"}
+    assert not [name for kind, _, name in template() if "metrics" in name]
+
+
+def test_the_ingress_of_the_examples_leads_to_the_page(template: Template) -> None:
+    (ingress,) = documents(INGRESS / "ingress.yaml")
+    certificates = {each["spec"]["secretName"]: each["spec"]["dnsNames"] for each in documents(CERTIFICATES)}
+    found = template({**BEHIND, **NETWORK})
+    options = options_in(found, NAMESPACE)
+    (rule,) = ingress["spec"]["rules"]
+    backend = rule["http"]["paths"][0]["backend"]["service"]
+    service = found["Service", ingress["metadata"]["namespace"], backend["name"]]
+    (port,) = [each for each in service["spec"]["ports"] if each["name"] == backend["port"]["name"]]
+    pod = one(found, "Deployment")["spec"]["template"]
+    (served,) = [each for each in pod["spec"]["containers"][0]["ports"] if each["name"] == port["targetPort"]]
+    assert options.view_address == f":{served['containerPort']}"
+    assert (served["containerPort"], "TCP") in let_through(one(found, "NetworkPolicy"), "ingress")
+    assert (options.page_hosts, options.page_url) == ((rule["host"],), f"https://{rule['host']}")
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    (secret,) = [volume["secret"]["secretName"] for volume in pod["spec"]["volumes"] if "secret" in volume]
+    assert f"{backend['name']}.{NAMESPACE}.svc" in certificates[secret]
+
+
+@pytest.mark.parametrize(("more", "port"), [({}, ("http", 80)), (SECRET, ("https", 443))])
+def test_the_pages_service_says_how_it_is_asked(
+    template: Template, more: dict[str, Any], port: tuple[str, int]
+) -> None:
+    found = template({"page": {"enabled": True, "service": {"enabled": True}}, **more})
+    (served,) = found["Service", NAMESPACE, "vcd-scheduler-page"]["spec"]["ports"]
+    assert (served["name"], served["port"]) == port
+    assert ("Service", NAMESPACE, "vcd-scheduler-page") not in template({**PAGE, **more})
 
 
 def test_a_persistent_log_is_on_a_claim_of_each_replica(template: Template) -> None:
@@ -475,6 +571,10 @@ def test_the_page_can_be_read_by_who_gets_the_role(template: Template) -> None:
         ({"scheduler": {"shadow": True}}, "scheduler.shadow: a second replica would be another shadow"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name: must be given, since serviceAccount.create"),
         ({"scheduler": {"configuration": "actions: ["}}, "scheduler.configuration: error converting YAML"),
+        ({"metrics": {"secure": True}}, "metrics.secure: needs a certificate; name its Secret in tls.secretName"),
+        ({"page": {"service": {"enabled": True}}}, "page.service: there is nothing behind it; set page.enabled, too"),
+        ({"page": {"hosts": ["https://vcd.example.com"]}}, "at '/page/hosts/0': 'https://vcd.example.com' does not"),
+        ({"page": {"audiences": ["a,b"]}}, "at '/page/audiences/0': 'a,b' does not match pattern"),
     ],
     ids=str,
 )

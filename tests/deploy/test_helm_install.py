@@ -88,7 +88,7 @@ async def helm(tmp_path: Path) -> AsyncIterator[Helm]:
 
 async def test_in_a_volcano_installation(helm: Helm) -> None:
     await helm.install(*REPLACING)
-    expected = {where for where in render(REPLACE) if where[0] not in {"ServiceMonitor", "ConfigMap"}}
+    expected = {where for where in render(REPLACE) if where[0] != "ConfigMap"}
     assert helm.objects() == expected
     assert "--leader-elect-resource-namespace=volcano-system" in helm.container()["args"]
 

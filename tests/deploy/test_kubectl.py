@@ -71,7 +71,7 @@ def test_the_page_behind_an_ingress_renders(kustomize: str) -> None:
     "component",
     [
         *("log-on-claims", "metrics-for-token-holders", "network-policy", "one-log", "page-for-token-holders"),
-        *("statefulset", "without-servicemonitor"),
+        *("servicemonitor", "statefulset"),
     ],
 )
 def test_a_component_changes_the_base(kustomize: str, component: str, tmp_path: Path) -> None:
@@ -79,7 +79,13 @@ def test_a_component_changes_the_base(kustomize: str, component: str, tmp_path: 
     assert built(kustomize, overlay) == render(overlay)
 
 
-COMPONENTS = ("log-on-claims", "metrics-for-token-holders", "network-policy", "page-for-token-holders")
+COMPONENTS = (
+    "log-on-claims",
+    "servicemonitor",
+    "metrics-for-token-holders",
+    "network-policy",
+    "page-for-token-holders",
+)
 
 
 def moved(kustomize: str, folder: Path, **fields: Any) -> dict[Key, Manifest]:

@@ -32,6 +32,7 @@ BASE = DEPLOY / "base"
 REPLACE = DEPLOY / "overlays" / "replace-vc-scheduler"
 STANDALONE = DEPLOY / "overlays" / "standalone"
 SHADOW = DEPLOY / "overlays" / "shadow"
+EXAMPLE = ROOT / "examples" / "ingress"
 WITHOUT_CRDS = [BASE, REPLACE]
 REPLICATED = [BASE, REPLACE, STANDALONE]
 ALL = [*REPLICATED, SHADOW]
@@ -144,10 +145,11 @@ def test_every_field_is_known_and_of_its_type(folder: Path) -> None:
     assert found == []
 
 
-def test_the_check_of_fields_finds_a_misspelt_one() -> None:
-    monitor = one(render(BASE), "ServiceMonitor")
-    monitor["spec"]["endpoints"][0]["scrapeTimeOut"] = "1s"
+def test_the_check_of_fields_finds_a_misspelt_one(tmp_path: Path) -> None:
+    monitor = one(render(overlay_of(tmp_path, "servicemonitor")), "ServiceMonitor")
     schema = SCHEMAS["kinds"]["monitoring.coreos.com/v1 ServiceMonitor"]
+    assert list(problems(monitor, schema, SCHEMAS["definitions"])) == []
+    monitor["spec"]["endpoints"][0]["scrapeTimeOut"] = "1s"
     assert list(problems(monitor, schema, SCHEMAS["definitions"])) == [
         ".spec.endpoints[0]: scrapeTimeOut is not a field"
     ]
@@ -171,8 +173,6 @@ def test_selectors_meet_the_pods_and_the_service(folder: Path) -> None:
         one(manifests, "Service")["spec"]["selector"],
     ]
     assert all(selector.items() <= labels for selector in selectors)
-    monitored = one(manifests, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
-    assert monitored.items() <= one(manifests, "Service")["metadata"]["labels"].items()
 
 
 @pytest.mark.parametrize("folder", ALL, ids=names)
@@ -183,7 +183,6 @@ def test_named_ports_exist(folder: Path) -> None:
     probed = {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     service = one(manifests, "Service")["spec"]["ports"]
     assert probed | {port["targetPort"] for port in service} <= ports
-    assert {e["port"] for e in one(manifests, "ServiceMonitor")["spec"]["endpoints"]} <= {p["name"] for p in service}
 
 
 def test_probes_ask_for_health_and_readiness() -> None:
@@ -319,9 +318,30 @@ def test_the_log_can_be_put_on_a_claim_that_outlives_its_pod(tmp_path: Path, bef
             kubernetes_validate.validate(manifest, "1.30", strict=True)
 
 
-def test_the_service_monitor_can_be_left_out(tmp_path: Path) -> None:
-    overlay = overlay_of(tmp_path, "without-servicemonitor")
-    assert set(render(BASE)) - set(render(overlay)) == {("ServiceMonitor", NAMESPACE, "vcd-scheduler")}
+@pytest.mark.parametrize("folder", [*ALL, EXAMPLE], ids=lambda folder: folder.name)
+def test_no_kind_is_applied_that_an_operator_brings(folder: Path) -> None:
+    """Else `kubectl apply` and `kubectl delete` fail at it where the operator is missing; a component brings it."""
+    known = {"cert-manager.io"} if folder == EXAMPLE else set()
+    groups = {each["apiVersion"].rpartition("/")[0] for each in render(folder).values()}
+    assert {group for group in groups if "." in group and not group.endswith(".k8s.io")} == known
+
+
+def test_no_file_of_patches_deletes_two_objects() -> None:
+    """The kustomize within kubectl 1.32 panics at that."""
+    files = [path for path in DEPLOY.rglob("*.yaml") if DEPLOY / "chart" not in path.parents]
+    assert [path for path in files if path.read_text().count("$patch: delete\napiVersion") > 1] == []
+
+
+def test_the_service_monitor_comes_along_where_it_is_asked_for(tmp_path: Path) -> None:
+    found = render(overlay_of(tmp_path, "servicemonitor"))
+    assert set(found) - set(render(BASE)) == {("ServiceMonitor", NAMESPACE, "vcd-scheduler")}
+    monitor, service = one(found, "ServiceMonitor")["spec"], one(found, "Service")
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert {each["port"] for each in monitor["endpoints"]} <= {port["name"] for port in service["spec"]["ports"]}
+
+
+def test_metrics_for_token_holders_need_no_prometheus_operator(tmp_path: Path) -> None:
+    assert "ServiceMonitor" not in {kind for kind, _, _ in render(overlay_of(tmp_path, "metrics-for-token-holders"))}
 
 
 def test_the_page_is_exposed_only_with_the_right_to_review_tokens_and_access(tmp_path: Path) -> None:
@@ -424,10 +444,9 @@ def test_without_volcano_vcd_may_do_what_its_controllers_do_and_no_more() -> Non
     assert {"name": "VCD_CONTROLLERS", "value": ",".join(CONTROLLERS)} in container["env"]
 
 
-def test_the_default_queue_has_the_name_that_the_scheduler_looks_for() -> None:
-    queue = yaml.safe_load((STANDALONE / "default-queue.yaml").read_text())
-    assert (queue["apiVersion"], queue["kind"]) == ("scheduling.volcano.sh/v1beta1", "Queue")
-    assert queue["metadata"]["name"] == "default"
+def test_the_first_queues_need_no_step_of_their_own() -> None:
+    assert Grant("create", "scheduling.volcano.sh", "queues", "", "") in granted(STANDALONE)
+    assert not [name for kind, _, name in render(STANDALONE) if kind == "Queue"]
 
 
 @pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)

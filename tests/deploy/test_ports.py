@@ -22,8 +22,8 @@ REVIEWS = {
 
 @pytest.fixture
 def metrics(tmp_path: Path) -> dict[Key, Manifest]:
-    """The base with the metrics for token holders."""
-    return render(overlay_of(tmp_path, "metrics-for-token-holders"))
+    """The base with the metrics for token holders, and the ServiceMonitor."""
+    return render(overlay_of(tmp_path, "servicemonitor", "metrics-for-token-holders"))
 
 
 def options_of(rendered: dict[Key, Manifest]) -> Options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ def git(folder: Path, *words: str) -> None:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """What the version and its check read, without git."""
-    for name in ("hatch_build.py", "vcd/model/version.py", "CHANGELOG.md", "deploy/release.py",
+    for name in ("hatch_build.py", ".gitignore", "vcd/model/version.py", "CHANGELOG.md", "deploy/release.py",
                  "deploy/base/deployment.yaml", "deploy/chart/vcd/Chart.yaml",
                  "deploy/chart/vcd/charts/crds/Chart.yaml"):  # fmt: skip
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -80,3 +81,30 @@ def test_a_release_is_at_its_tag_and_all_places_name_it(source: Path) -> None:
     chart.write_text(chart.read_text().replace(f"version: {stated()}", "version: 0.0.1"))
     code, said = check(source)
     assert (code, f"version is 0.0.1, not {stated()}" in said) == (1, True)
+
+
+@pytest.mark.parametrize("changed", ["CHANGELOG.md", "vcd/new.py"], ids=["modified", "not committed"])
+def test_a_release_has_nothing_that_its_tag_has_not(source: Path, changed: str) -> None:
+    git(source, "init", "-q")
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "one")
+    git(source, "tag", f"v{stated()}")
+    file = source / changed
+    file.write_text(f"{file.read_text() if file.exists() else ''}more\n")
+    code, said = check(source)
+    assert (code, changed in said) == (1, True)
+
+
+def test_a_build_of_changed_files_is_not_called_as_the_tag(source: Path) -> None:
+    git(source, "init", "-q")
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "one")
+    git(source, "tag", "v9.8.7")
+    (source / "CHANGELOG.md").write_text("more\n")
+    assert re.fullmatch(r"9\.8\.7\+g[0-9a-f]{7,}\.dirty", version(source))
+
+
+def test_a_build_without_git_is_told_its_version(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VCD_VERSION", "9.8.7.post5+g1234567")
+    assert version(source) == "9.8.7.post5+g1234567"
+    assert run(sys.executable, "deploy/release.py", "--version", cwd=source) == "9.8.7.post5+g1234567"

@@ -1,7 +1,8 @@
-"""The wheel: what is in it, and that it runs as another user from a tree that it cannot write."""
+"""The wheel: what is in it, that it runs as another user from a tree that it cannot write, and installs alone."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -30,6 +31,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an empty environment into which the wheel was installed with what it needs, as docs say it."""
+    return made(tmp_path_factory.mktemp("environment"), f"{wheel}[s3]", "constraints.txt")
+
+
+def made(folder: Path, what: str, constraints: str) -> Path:
+    """The Python of a new environment with a distribution in it, from the package index."""
+    run(sys.executable, "-m", "venv", str(folder))
+    python = folder / "bin" / "python"
+    run(str(python), "-m", "pip", "install", "-q", "-c", str(ROOT / constraints), what)
+    return python
+
+
+@pytest.fixture(scope="module")
 def names(wheel: Path) -> set[str]:
     """The files in the wheel."""
     with zipfile.ZipFile(wheel) as archive:
@@ -53,6 +68,34 @@ def test_it_installs_the_command_and_kubectls_plugin(wheel: Path) -> None:
     assert {"vcd = vcd.cli:main", "kubectl-vcd = vcd.cli.kubectl:main"} <= set(scripts.splitlines())
 
 
+@pytest.mark.external
+def test_it_runs_in_an_empty_environment(environment: Path, wheel: Path) -> None:
+    """With what its metadata says that it needs, and nothing that the tests have beside it."""
+    run(str(environment), "-m", "pip", "check")
+    folder = environment.parent
+    assert wheel.name.split("-")[1] in run(str(folder / "vcd"), "--version", cwd=folder)
+    planned = run(str(folder / "vcd"), "plan", "-f", str(ROOT / "examples" / "gang.yaml"), cwd=folder)
+    assert "default/train-0" in planned
+    assert "explain" in run(str(folder / "kubectl-vcd"), "--help", cwd=folder)
+    run(str(environment), "-c", "import vcd.eventlog.archive.stores, botocore", cwd=folder)
+
+
+@pytest.mark.external
+def test_its_sbom_says_what_it_is_of(environment: Path, tmp_path: Path) -> None:
+    """By the options that the Makefile and the Dockerfile give."""
+    program = made(tmp_path / "sbom", "cyclonedx-bom", "deploy/sbom.txt").parent / "cyclonedx-py"
+    options = "environment --pyproject pyproject.toml --output-reproducible --of JSON -o"
+    for file in ("Makefile", "deploy/Dockerfile"):
+        assert f"cyclonedx-py {options} " in (ROOT / file).read_text()
+    written = tmp_path / "vcd.cdx.json"
+    run(str(program), *options.split(), str(written), str(environment), cwd=ROOT)
+    document = json.loads(written.read_text())
+    root = document["metadata"]["component"]
+    needed = next(each["dependsOn"] for each in document["dependencies"] if each["ref"] == root["bom-ref"])
+    assert root["name"] == "vcd"
+    assert {name.partition("==")[0] for name in needed} >= {"aiohttp", "numpy", "msgspec"}
+
+
 def set_modes(folder: Path, writable: bool) -> None:
     """Give all write permissions in `folder` to its owner, or take them from everybody."""
     for path in [folder, *folder.rglob("*")]:
@@ -62,7 +105,7 @@ def set_modes(folder: Path, writable: bool) -> None:
 
 def run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
     """The standard output of a command that must end well."""
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

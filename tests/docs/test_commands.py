@@ -1,4 +1,4 @@
-"""Each command of README.md and docs/operations.md is run on logs that are made here, or with kubectl at the embedded
+"""Each command of the pages that tell what to do is run on logs that are made here, or with kubectl at the embedded
 API server; or it is in a list with the reason."""
 
 from __future__ import annotations
@@ -19,14 +19,29 @@ from tests.timetravel.histories import CONF, write_takeover
 from tests.timetravel.plays import Work, play
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/operations.md")
+PAGES = (
+    *("README.md", "docs/operations.md", "docs/runbooks.md", "docs/standalone.md", "docs/upgrading.md"),
+    "deploy/README.md",
+)
 BLOCK = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 
 NOT_RUN = {
     "make demo": "tests/walkthrough and tests/e2e play what it does; it runs them with an environment of its own",
     "make test": "this is it",
+    "make image ": "no image can be built where these tests run: tests/deploy/test_dockerfile.py reads how",
+    "(cd deploy/base && kustomize edit ": "changes the repository: tests/real/test_migration.py runs it in a copy",
+    "helm install vcd ": "tests/deploy/test_helm_install.py installs the chart with these values",
+    "helm upgrade volcano ": "of a repository of charts that is not here: tests/deploy holds the values to the chart",
     "kubectl vcd ": "needs a running scheduler's page: tests/external/test_kubectl_plugin.py has one",
     "vcd explain job train -n ml --from-cluster": "the same",
+    "kubectl -n volcano-system patch deployment volcano-scheduler ": "tests/real/test_migration.py runs it",
+    "kubectl -n volcano-system wait ": "the same",
+    "kubectl -n volcano-system logs ": "there are no containers at the embedded server",
+    "kubectl -n volcano-system top ": "there is no metrics server",
+    "kubectl auth can-i ": "the embedded server reviews no access of one's own",
+    "kubectl get apiservices": "the embedded server has no aggregated ones",
+    "openssl s_client ": "asks the port that the command before forwards",
+    "vcd explain eviction ": "nobody is evicted in these logs: tests/timetravel/test_evictions.py has one",
     "kubectl -n volcano-system exec ": "there are no containers at the embedded server",
     "kubectl apply -k ": "tests/deploy renders it and holds it to Kubernetes' schemas",
     "kubectl delete -k ": "the same",
@@ -39,8 +54,11 @@ NOT_RUN = {
     "vcd log restore s3://": "needs a store: tests/external/test_s3_archive.py has one",
 }
 """How commands begin that are not run here, and why."""
-NUMBERS = {"120": "1", "140": "3", "--session 17": "--session 2", "05:12": "00:00:20"}
-"""Sessions and times that a log of the reader's own has, and those that stand for them in a log of a few."""
+NUMBERS = {
+    "120": "1", "140": "3", "--to 1200": "--to 2", "session 17": "session 2", "05:12": "00:00:20",
+    "research": "default",
+}  # fmt: skip
+"""Sessions, times and queues that a log of the reader's own has, and those that stand for them in a log of a few."""
 
 
 def commands(page: str) -> list[str]:
@@ -50,7 +68,7 @@ def commands(page: str) -> list[str]:
         for line in block.replace("\\\n", " ").splitlines():
             if language == "console" and not line.startswith("$ "):
                 continue
-            command = re.sub(r"\s+#\s.*", "", line.strip().removeprefix("$ ")).strip()
+            command = re.sub(r"(^|\s+)#\s.*", "", line.strip().removeprefix("$ ")).strip()
             found += [re.sub(r"\s+", " ", command)] if command else []
     return found
 
@@ -76,6 +94,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asyncio.run(write_takeover(folder))
     for number, name in (("1", "a"), ("2", "b")):
         (folder / number).rename(folder / f"replica-{name}.sqlite")
+    shutil.copytree(ROOT / "examples", folder / "manifests", ignore=lambda *_: ["nights", "ci", "ingress", "launch"])
     (folder / "scheduler.conf").write_text(CONF)
     (folder / "other.conf").write_text(CONF)
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("nights"))
@@ -103,6 +122,8 @@ async def prepared(command: str, logs: Path, folder: Path) -> str:
         (folder / "events.sqlite").unlink()
     if "case.sqlite" in command and " export " not in command:
         await shell("vcd log export events.sqlite case.sqlite", folder)
+    if "older.sqlite" in command and " export " not in command:
+        await shell("vcd log export events.sqlite older.sqlite --to 2", folder)
     if " --head " in command:
         _, told = await shell("vcd log verify events.sqlite -o json", folder)
         command = re.sub(r"--head \S+", f"--head {json.loads(told)['head']}", command)
@@ -130,6 +151,10 @@ async def test_a_command_with_kubectl_ends_well(command: str, tmp_path: Path) ->
         name = {"name": "volcano-scheduler-configmap", "namespace": "volcano-system"}
         api.server.store.create("namespaces", {"metadata": {"name": "volcano-system"}})
         api.server.store.create("configmaps", {"metadata": name, "data": data})
+        lease = {"name": "volcano", "namespace": "volcano-system"}
+        api.server.store.create("leases.coordination.k8s.io", {"metadata": lease, "spec": {}})
+        queue = {"metadata": {"name": "research"}, "spec": {"weight": 1}}
+        api.server.store.create("queues.scheduling.volcano.sh", queue)
         environment = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "HOME": str(tmp_path)}
         code, printed = await shell(command, tmp_path, **environment)
         assert (code, "Traceback" in printed) == (0, False), printed

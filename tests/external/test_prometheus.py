@@ -141,7 +141,6 @@ async def test_queue_series_have_volcanos_names_and_labels(tmp_path: Path) -> No
             ("volcano_queue_capacity_milli_cpu", 12000.0),
             ("volcano_queue_weight", 2.0),
             ("volcano_queue_overused", 1.0),
-            ("volcano_queue_pod_group_running_count", 1.0),
         ):
             expected = [({"queue_name": QUEUE}, value)]
             await prometheus.until(f'{name}{{queue_name="{QUEUE}"}}', lambda found, e=expected: found == e)  # type: ignore[misc]
@@ -173,8 +172,8 @@ async def test_a_jobs_share_is_there_while_the_job_is(tmp_path: Path) -> None:
         more = cluster.submit("later", 1)
         await cluster.until_bound(more)
         await prometheus.until(
-            'volcano_queue_pod_group_running_count{queue_name="default"}',
-            lambda found: found == [({"queue_name": "default"}, 1.0)],
+            'vcd_queue_pod_groups{queue_name="default",phase="running"}',
+            lambda found: found == [({"queue_name": "default", "phase": "running"}, 1.0)],
         )
         assert await prometheus.series('volcano_job_share{job_id="train"}')
 

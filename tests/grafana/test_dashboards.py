@@ -32,12 +32,6 @@ def test_the_files_are_what_the_code_generates() -> None:
     }, "run: python -m grafana.dashboards"
 
 
-def test_runbooks_may_be_elsewhere() -> None:
-    links = re.findall(r'"url": "([^"]*#[^"]*)"', "".join(text for _, text in texts("https://example.com/r")))
-    assert links
-    assert {link.partition("#")[0] for link in links} == {"https://example.com/r"}
-
-
 # --- the schema -------------------------------------------------------------------------------------------------------
 
 
@@ -142,12 +136,32 @@ def test_data_source_scheduler_and_queue_can_be_chosen(name: str) -> None:
     assert list(variables)[:2] == ["datasource", "instance"]
     expressions = [target["expr"] for panel in panels(board) for target in panel["targets"]]
     used = {word for expr in expressions for word in re.findall(r"\$(?!__)(\w+)", expr)}
-    assert used == variables.keys() - {"datasource", "page"}
-    assert variables["page"]["query"]["query"] == "label_values(vcd_page_info, url)"
+    assert used == variables.keys() - {"datasource", "page", "runbooks"}
+    for name in ("page", "runbooks"):  # of several clusters' pages that of the instances that are shown
+        assert 'vcd_page_info{instance=~"$instance"}' in variables[name]["query"]["query"]
     assert [link["url"] for link in board["links"] if link["type"] == "link"] == ["${page}/?at=${__to}"]
     for panel in panels(board):
         for place in (panel, *panel["targets"]):
             assert place["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+
+def test_a_job_and_a_session_lead_to_the_page() -> None:
+    led = {
+        panel["title"]: link["url"]
+        for board in SHOWN.values()
+        for panel in panels(board)
+        for link in panel["fieldConfig"]["defaults"].get("links", [])
+    }
+    fields = "&job=${__data.fields.namespace}/${__data.fields.job}"
+    assert led == {"Longest": "${page}/?at=${__to}" + fields, "Last session": "${page}/?session=${__value.raw}"}
+    (longest,) = [panel for panel in panels(SHOWN["vcd-waiting.json"]) if panel["title"] == "Longest"]
+    columns = longest["transformations"][1]["options"]["renameByName"]
+    assert {"namespace", "job"} <= set(columns.values())
+
+
+def test_nothing_is_summed_that_volcanos_controllers_show_too() -> None:
+    asked = [target["expr"] for board in SHOWN.values() for panel in panels(board) for target in panel["targets"]]
+    assert [expr for expr in asked if "volcano_queue_pod_group_" in expr] == []
 
 
 def test_every_series_of_an_expression_is_of_the_chosen_scheduler() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.deploy.programs import go_tool
 from tests.e2e.cluster import until
 from tests.real.cluster import RealCluster, VolcanoCluster
 from tests.real.controlplane import NAMESPACE, ControlPlane
@@ -22,23 +24,6 @@ pytestmark = [pytest.mark.real, pytest.mark.volcano]
 Obj = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOYMENTS = "deployments.apps"
-MONITORS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
-    "spec": {
-        "group": "monitoring.coreos.com",
-        "names": {"kind": "ServiceMonitor", "plural": "servicemonitors", "singular": "servicemonitor"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1", "served": True, "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}  # fmt: skip
-"""The kind that the Prometheus operator brings, without which the overlay needs a component more."""
 
 
 def section(path: str, heading: str) -> str:
@@ -56,12 +41,12 @@ def commands(text: str) -> Iterator[str]:
         yield from (line for line in lines if line.strip())
 
 
-async def run(plane: ControlPlane, command: str) -> str:
-    """What a command prints; it must succeed."""
-    path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
+async def run(plane: ControlPlane, command: str, folder: Path) -> str:
+    """What a command prints in a folder; it must succeed."""
+    path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}:{Path(go_tool('kustomize')).parent}"
     environ = {"PATH": path, "HOME": str(plane.folder), "KUBECONFIG": str(plane.kubeconfig("admin"))}
     process = await asyncio.create_subprocess_shell(
-        command, cwd=ROOT, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        command, cwd=folder, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     output, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, f"{command}\n{output.decode()}"
@@ -95,30 +80,57 @@ def replicas(cluster: RealCluster, name: str) -> int:
     return found[0].get("status", {}).get("availableReplicas", 0) if found else 0
 
 
+NEEDS_CONTAINERS = "kubectl -n volcano-system exec "
+"""Played pods run nothing: tests/e2e/test_shadow.py and tests/real/test_shadow_volcano.py have these commands."""
+
+
+def copied(folder: Path) -> Path:
+    """A checkout of one's own with what the commands use, since one of them changes a file of it."""
+    for name in ("deploy", "vcd/embedded/crds"):
+        shutil.copytree(ROOT / name, folder / name)
+    return folder
+
+
+def images(cluster: RealCluster, name: str) -> set[str]:
+    """The images of a Deployment."""
+    found = [each for each in cluster.store.list(DEPLOYMENTS, NAMESPACE) if each["metadata"]["name"] == name]
+    return {each["image"] for one in found for each in one["spec"]["template"]["spec"]["containers"]}
+
+
 async def test_vcd_takes_vc_schedulers_place_and_gives_it_back(volcano: ControlPlane, tmp_path: Path) -> None:
+    checkout = copied(tmp_path / "checkout")
     upgrade, patch, wait, apply = commands(section("deploy/README.md", "### In vc-scheduler's place"))
     assert upgrade.startswith("helm upgrade volcano volcano-sh/volcano ")  # of a repository that is not here
-    pages = list(commands(section("docs/operations.md", "## In vc-scheduler's place")))
-    check, plan = pages[:2]
-    # between them is the shadow, whose commands run in its pod, which a played kubelet does not have
+    make, named, check, plan, *pages = commands(section("docs/operations.md", "## In vc-scheduler's place"))
+    assert make.startswith("make image ")  # no image can be built here
+    shadow = [command for command in pages[: pages.index(apply)] if not command.startswith(NEEDS_CONTAINERS)]
     _, status, *back = pages[pages.index(apply) :]
     async with VolcanoCluster(tmp_path) as cluster:
         cluster.add_nodes(1, 64)
         DefaultScheduler(cluster)
-        volcano.api.apply(MONITORS)
         (theirs,) = (each for each in chart() if (each["kind"], each["metadata"]["name"]) == ("Deployment", THEIRS))
         volcano.api.apply(theirs)
         await until(lambda: replicas(cluster, THEIRS) == 1, what="vc-scheduler runs")
 
-        for command in (check, plan, patch, wait):
-            await run(volcano, command)
+        for command in (named, check, plan):
+            await run(volcano, command, checkout)
+        begin, beside, end = shadow
+        await run(volcano, begin, checkout)
+        assert "successfully rolled out" in await run(volcano, beside, checkout)
+        assert (replicas(cluster, "vcd-scheduler"), replicas(cluster, THEIRS)) == (1, 1)
+        await run(volcano, end, checkout)
+        await until(lambda: not images(cluster, "vcd-scheduler"), what="the shadow is gone")
+
+        for command in (patch, wait):
+            await run(volcano, command, checkout)
         await until(lambda: replicas(cluster, THEIRS) == 0, what="vc-scheduler does not run")
-        await run(volcano, apply)
-        assert "successfully rolled out" in await run(volcano, status)
+        await run(volcano, apply, checkout)
+        assert "successfully rolled out" in await run(volcano, status, checkout)
         assert replicas(cluster, "vcd-scheduler") == 2
+        assert images(cluster, "vcd-scheduler") == {named.partition("vcd=")[2].rstrip(")")}
 
         for command in back:
-            await run(volcano, command)
+            await run(volcano, command, checkout)
         await until(lambda: replicas(cluster, THEIRS) == 1, what="vc-scheduler runs again")
         assert "volcano-scheduler-configmap" in {
             each["metadata"]["name"] for each in cluster.store.list("configmaps", NAMESPACE)

@@ -22,6 +22,10 @@
 {{- .Values.page.readerClusterRole.name | default (printf "%s-page-reader" (include "vcd.release" .)) }}
 {{- end }}
 
+{{- define "vcd.metricsReader" -}}
+{{- .Values.metrics.readerClusterRole.name | default (printf "%s-metrics-reader" (include "vcd.release" .)) }}
+{{- end }}
+
 {{- define "vcd.configMap" -}}
 {{- .Values.scheduler.existingConfigMap | default (printf "%s-configmap" (include "vcd.fullname" .)) }}
 {{- end }}
@@ -84,6 +88,12 @@ resources:
   {{- if gt (int .Values.replicas) 1 }}
     {{- fail "scheduler.shadow: a second replica would be another shadow, with a log of its own; set replicas to 1" }}
   {{- end }}
+{{- end }}
+{{- if and .Values.metrics.secure .Values.metrics.enabled (not .Values.tls.secretName) }}
+  {{- fail "metrics.secure: needs a certificate; name its Secret in tls.secretName" }}
+{{- end }}
+{{- if and .Values.page.service.enabled (not .Values.page.enabled) }}
+  {{- fail "page.service: there is nothing behind it; set page.enabled, too" }}
 {{- end }}
 {{- if not .Values.leaderElection.enabled }}
   {{- if gt (int .Values.replicas) 1 }}
