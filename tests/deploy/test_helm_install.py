@@ -141,5 +141,6 @@ async def test_the_notes_follow_the_values(helm: Helm) -> None:
     assert "kubectl -n batch rollout status statefulset/vcd-scheduler" in text
     assert "--clusterrole=vcd-page-reader" in text
     assert "the Lease is batch/volcano, vc-scheduler's is volcano-system/volcano" in text
-    assert text.count("WARNING") == 3
+    assert "tls.secretName is empty" in text
+    assert text.count("WARNING") == 4
     assert "eventLog.storage.type" not in text
