@@ -34,8 +34,9 @@ class Version(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What lets a process be of this version."""
-        return {"PYTHONPATH": f"{self.tree}{os.pathsep}{self.source}", "PYTHONSAFEPATH": "1"}
+        """What lets a process be of this version, which none can that is forked from one of another."""
+        path = f"{self.tree}{os.pathsep}{self.source}"
+        return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "E2E_UNFORKED": "yes"}
 
     def vcd(self, *words: object) -> subprocess.CompletedProcess[str]:
         """The command ``vcd`` of this version."""
