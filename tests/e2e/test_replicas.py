@@ -60,6 +60,14 @@ class Replicas(Cluster):
         await self.until_following(follower)
         return leader, follower
 
+    async def agreed(self, nodes: int, pods: int) -> tuple[Daemon, Daemon]:
+        """The leader, which has bound a gang, and one that follows it and has all of that, too."""
+        self.add_nodes(nodes)
+        leader, follower = await self.two()
+        await self.until_bound(self.submit("gang", pods))
+        await self.until_agreed(leader, follower)
+        return leader, follower
+
     async def until_following(self, daemon: Daemon) -> None:
         """Wait until a replica has what the leader has."""
         await until(lambda: daemon.lines("following"), what=f"{daemon.name} follows")
@@ -91,10 +99,7 @@ def sessions(daemon: Daemon) -> list[tuple[int, int, bytes]]:
 
 async def test_who_follows_has_the_leaders_sessions_and_asks_nothing_of_the_api_server(tmp_path: Path) -> None:
     async with Replicas(tmp_path) as cluster:
-        cluster.add_nodes(2)
-        leader, follower = await cluster.two()
-        await cluster.until_bound(cluster.submit("gang", 16))
-        await cluster.until_agreed(leader, follower)
+        leader, follower = await cluster.agreed(2, 16)
         assert sessions(follower) == sessions(leader) != []
         assert {made.call.resource for made in cluster.calls(follower)} == {LEASES}
         await until(lambda: explain(leader.log, "job", "gang").now.endswith("16 Running"), what="all is told")

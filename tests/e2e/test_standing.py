@@ -77,10 +77,7 @@ class Shown(Replicas):
 
 async def test_page_and_top_say_the_same_at_the_leader_and_at_a_follower(tmp_path: Path) -> None:
     async with Shown(tmp_path) as cluster:
-        cluster.add_nodes(2)
-        leader, follower = await cluster.two()
-        await cluster.until_bound(cluster.submit("gang", 8))
-        await cluster.until_agreed(leader, follower)
+        leader, follower = await cluster.agreed(2, 8)
         led = await until_stands(leader, "leader", lacks=False)
         holder = name_of(leader)
         assert (led.words, led.holder) == (f"the leader's log: {holder} holds Lease {LEASE}", holder)
@@ -176,10 +173,7 @@ async def the_leader_has_all(cluster: Shown, leader: Daemon) -> None:
 
 async def test_a_copy_of_a_log_has_no_standing_and_says_nothing_of_replicas(tmp_path: Path) -> None:
     async with Replicas(tmp_path) as cluster:
-        cluster.add_nodes(1)
-        leader, follower = await cluster.two()
-        await cluster.until_bound(cluster.submit("gang", 1))
-        await cluster.until_agreed(leader, follower)
+        _, follower = await cluster.agreed(1, 1)
         await until_stands(follower, "follower", lacks=False)
         files = await asyncio.to_thread(lambda: list(tmp_path.glob(f"{follower.log.name}*")))
         (away := tmp_path / "away").mkdir()

@@ -28,10 +28,7 @@ def only_not_found(page: Page) -> bool:
 
 async def test_a_follower_that_is_cut_off_names_who_leads_and_a_session_that_it_lacks(tmp_path: Path) -> None:
     async with Shown(tmp_path) as cluster:
-        cluster.add_nodes(1)
-        leader, follower = await cluster.two()
-        await cluster.until_bound(cluster.submit("gang", 1))
-        await cluster.until_agreed(leader, follower)
+        leader, follower = await cluster.agreed(1, 1)
         holder = name_of(leader)
         await follower.kill()
         (token := tmp_path / "no-token").write_text("")
