@@ -30,8 +30,8 @@ _log = structlog.get_logger(__name__)
 
 Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float]], None]
 Gather = Callable[[int], Awaitable[None]]
-"""Waits, after a change, for what comes along with it, so that one session decides on all of it; it is told of how many
-sessions without a pause nothing came."""
+"""Waits, after a change, for what comes along with it, so that one session decides on all of it; it is told how many
+sessions in a row, without a pause between them, decided nothing about any pod."""
 
 _GATHERING = 0.02
 """Seconds that a change waits for others like it."""
@@ -105,6 +105,7 @@ class Cycle:
             changed.clear()
             epoch = self.may_decide()
             if epoch is None:
+                self._held_back = False  # whoever leads says it
                 continue
             if await self.once(epoch):
                 changed.set()

@@ -75,8 +75,9 @@ def _project(obj: Object) -> tuple[Object, str]:
     obj.metadata.annotations.pop(LAST_APPLIED, None)
     if isinstance(obj, Pod):
         msgspec.structs.force_setattr(obj, "status", without_echo(obj))
-        volumes = tuple([volume for volume in obj.spec.volumes if volume.binds])
-        msgspec.structs.force_setattr(obj.spec, "volumes", volumes)
+        if obj.spec.volumes:
+            volumes = tuple([volume for volume in obj.spec.volumes if volume.binds])
+            msgspec.structs.force_setattr(obj.spec, "volumes", volumes)
     if not obj.whole:
         meta = obj.metadata
         slim = ObjectMeta(meta.name, meta.namespace, meta.uid, deletion_timestamp=meta.deletion_timestamp)
