@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import enum
 import heapq
 import itertools
@@ -13,11 +12,11 @@ from urllib.parse import quote
 
 import aiohttp
 import msgspec
-from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.kube.connection import Connection
+from vcd.kube.curl import Curl, NoAnswer, NotSent
 from vcd.model import jsontext
 
 REQUEST_TIMEOUT = 4.0
@@ -88,12 +87,16 @@ class WritesNothing(KubeError):
 
 
 class Urgency(enum.IntEnum):
-    """Which write goes first while writes have to queue. The Lease never queues."""
+    """Which write goes first while writes have to queue, within bounds. The Lease never queues."""
 
     LEASE = 0
     COMMIT = 1
     STATUS = 2
     EVENT = 3
+
+
+_PATIENCE = {Urgency.LEASE: 0.0, Urgency.COMMIT: 0.0, Urgency.STATUS: 5.0, Urgency.EVENT: 30.0}
+"""Seconds for which a write lets later ones that are more urgent go first: none waits for ever."""
 
 
 class _StatusDetails(msgspec.Struct):
@@ -169,7 +172,8 @@ class Page(msgspec.Struct, frozen=True):
 class Admission:
     """Lets writes in: at most ``in_flight`` at once, ``qps`` a second with bursts of ``burst``, the most urgent first.
 
-    A ``qps`` of 0 or less sets no rate, as in client-go.
+    One that is less urgent lets others go first for a bounded time alone. A ``qps`` of 0 or less sets no rate, as in
+    client-go.
     """
 
     def __init__(self, qps: float, burst: int, in_flight: int, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -179,7 +183,7 @@ class Admission:
         self._clock = clock
         self._tokens = float(self._burst)
         self._filled = clock.monotonic()
-        self._queue: list[tuple[Urgency, int, asyncio.Future[None]]] = []
+        self._queue: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
         self._timer: asyncio.Task[None] | None = None
 
@@ -188,7 +192,8 @@ class Admission:
         if not self._queue and self._take():
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._queue, (urgency, next(self._order), turn))
+        latest = self._clock.monotonic() + _PATIENCE[urgency]
+        heapq.heappush(self._queue, (latest, next(self._order), turn))
         self._grant()
         try:
             await turn
@@ -238,27 +243,6 @@ class Admission:
         self._grant()
 
 
-_fence: contextvars.ContextVar[Callable[[], bool] | None] = contextvars.ContextVar("fence", default=None)
-
-
-class _FencedRequest(aiohttp.ClientRequest):
-    """Asks the fence of the request once more in the very step that hands its bytes to the socket.
-
-    Between the decision to make a call and its first byte a process may stand still (SIGSTOP, a paused machine): a
-    connection may have to be opened, and aiohttp writes the body, and with it the head, in a later step of the loop.
-    """
-
-    async def write_bytes(
-        self, writer: AbstractStreamWriter, conn: aiohttp.connector.Connection, content_length: int | None = None
-    ) -> None:
-        """Write head and body, unless leadership was lost meanwhile: then nothing is written at all."""
-        fence = _fence.get()
-        if fence is None or fence():
-            await super().write_bytes(writer, conn, content_length)
-        elif conn.protocol is not None:
-            conn.protocol.set_exception(Fenced())
-
-
 class KubeClient:
     """One API server's client. Use it as an async context manager; its pool of connections is opened on entry.
 
@@ -283,14 +267,15 @@ class KubeClient:
         self._connection = connection
         self._read_only = read_only
         self._admission = Admission(qps, burst, in_flight, clock)
-        self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
-        self._options: dict[str, Any] = {"allow_redirects": False}
+        self._curl = Curl(connection)
+        self._headers = {"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"}
+        # the server compresses lists when asked, which costs both sides more than a cluster's network does
+        self._options: dict[str, Any] = {}
         if connection.proxy:
             self._options["proxy"] = connection.proxy
         if connection.server_hostname:
             self._options["server_hostname"] = connection.server_hostname
-        self._timeouts = {request_timeout: aiohttp.ClientTimeout(total=request_timeout)}
 
     async def __aenter__(self) -> KubeClient:
         """Open the pool of connections."""
@@ -299,18 +284,18 @@ class KubeClient:
         connector = aiohttp.TCPConnector(limit=0, ssl=True if context is None else context, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            request_class=_FencedRequest,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
-            # the server compresses lists when asked, which costs both sides more than a cluster's network does
-            headers={"User-Agent": self._user_agent, "Accept": JSON, "Accept-Encoding": "identity"},
+            headers=self._headers,
         )
+        self._curl.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         """Close all connections."""
         self._admission.close()
         if self._session is not None:
+            self._curl.close()
             await self._session.close()
 
     async def request(
@@ -372,7 +357,9 @@ class KubeClient:
         await self._refresh_credentials()
         opened = False
         try:
-            async with await self._open("GET", path, None, JSON, timeout) as response:
+            headers, url = self._connection.credentials.headers, URL(self._connection.base_url + path, encoded=True)
+            options = {**self._options, "allow_redirects": False}
+            async with self._opened().get(url, headers=headers, timeout=timeout, **options) as response:
                 if response.status != 200:
                     raise status_error(await response.read(), response.status, response.headers.get("Retry-After"))
                 opened = True
@@ -400,22 +387,19 @@ class KubeClient:
         Raises ApiError without a message (a refused upgrade has none), Unanswered, and Malformed for a server that
         answers in another protocol.
         """
-        if self._session is None:
-            raise RuntimeError("KubeClient is not open: use it in 'async with'")
+        session = self._opened()
         await self._refresh_credentials()
         url = URL(self._connection.base_url + path, encoded=True)
         headers = self._connection.credentials.headers
-        options = {name: option for name, option in self._options.items() if name != "allow_redirects"}
-        _fence.set(None)
         try:
             async with asyncio.timeout(self.request_timeout):
-                socket: aiohttp.ClientWebSocketResponse = await self._session.ws_connect(
+                socket: aiohttp.ClientWebSocketResponse = await session.ws_connect(
                     url,
                     protocols=[protocol],
                     headers=headers,
                     max_msg_size=_SOCKET_MESSAGE,
                     timeout=_SOCKET_TIMEOUT,
-                    **options,
+                    **self._options,
                 )
         except aiohttp.WSServerHandshakeError as error:
             raise ApiError(error.status, "", error.message) from error
@@ -435,46 +419,37 @@ class KubeClient:
         timeout: float,
         fence: Callable[[], bool] | None,
     ) -> bytes:
-        limits = self._timeouts.get(timeout) or aiohttp.ClientTimeout(total=timeout)
+        self._opened()
         if method != "GET":
             path = with_query(path, f"timeout={timeout:g}s")
         for again in (False, True):
             await self._refresh_credentials()
             if fence is not None and not fence():
                 raise Fenced
+            headers = {**self._headers, **self._connection.credentials.headers}
+            if body is not None:
+                headers["Content-Type"] = content_type
             try:
-                async with await self._open(method, path, body, content_type, limits, fence) as response:
-                    raw = await response.read()
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                raise _unanswered(method, path, error) from error
-            if response.status < 300:
-                return raw
-            refused = response.status == 401 and not again
+                answer = await self._curl.request(method, path, headers, body, timeout, fence)
+            except NotSent:
+                raise Fenced from None
+            except NoAnswer as error:
+                raise Unanswered(f"{method} {path.partition('?')[0]}: {error}", sent=error.sent) from error
+            if answer.status < 300:
+                return answer.body
+            refused = answer.status == 401 and not again
             if not refused or not await self._connection.credentials.refresh(refused=True):
                 break
-        raise status_error(raw, response.status, response.headers.get("Retry-After"))
+        raise status_error(answer.body, answer.status, str(answer.retry_after or ""))
 
     async def _refresh_credentials(self) -> None:
         if self._connection.credentials.due:
             await self._connection.credentials.refresh()
 
-    async def _open(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        content_type: str,
-        timeout: aiohttp.ClientTimeout,
-        fence: Callable[[], bool] | None = None,
-    ) -> aiohttp.ClientResponse:
+    def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             raise RuntimeError("KubeClient is not open: use it in 'async with'")
-        headers = self._connection.credentials.headers
-        if body is not None:
-            headers = {**headers, "Content-Type": content_type}
-        url = URL(self._connection.base_url + path, encoded=True)
-        _fence.set(fence)
-        return await self._session.request(method, url, data=body, headers=headers, timeout=timeout, **self._options)
+        return self._session
 
 
 def _listed(raw: bytes, what: str) -> _List:

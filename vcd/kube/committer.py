@@ -97,8 +97,9 @@ _encode = msgspec.json.Encoder().encode
 class Committer:
     """Makes the calls of decided sessions and reports their outcomes through ``sink``.
 
-    ``concurrency`` bounds the operations of one session under way at once (the client's admission bounds all sessions
-    together). A bind that has volumes to bind before waits for them beside those, for ``bind_timeout`` seconds at most.
+    ``concurrency`` bounds the operations of one session under way at once: more than the client's admission lets in, so
+    that the next one waits there already and no Event takes its place. A bind that has volumes to bind before waits for
+    them beside those, for ``bind_timeout`` seconds at most.
     """
 
     client: KubeClient
@@ -107,7 +108,7 @@ class Committer:
     recorder: Recorder
     conditions: StatusWriter
     _: dataclasses.KW_ONLY
-    concurrency: int = 64
+    concurrency: int = 128
     bind_timeout: dataclasses.InitVar[float] = BIND_TIMEOUT
     clock: Clock = SYSTEM_CLOCK
     rand: Random = SYSTEM_RANDOM

@@ -59,6 +59,8 @@ class Credentials:
 
     def __init__(self, settings: _Settings, load: Loader | None, context: ssl.SSLContext | None, clock: Clock) -> None:
         self.headers: Mapping[str, str] = settings.headers()
+        self.certificate = (settings.cert_file, settings.key_file)
+        """The files of the client's certificate and of its key; None for none."""
         self._load = load
         self._context = context
         self._clock = clock
@@ -85,19 +87,25 @@ class Credentials:
             log.warning("credentials_not_refreshed", error=str(error))
             return False
         changed = settings.headers() != self.headers
-        self.headers = settings.headers()
+        self.headers, self.certificate = settings.headers(), (settings.cert_file, settings.key_file)
         return changed
 
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """An API server: its base URL without a trailing slash, TLS, proxy and credentials."""
+    """An API server: its base URL without a trailing slash, TLS, proxy and credentials.
+
+    ``authority`` is the file of the certificates that its own has to be of (None: the system's), unless it is not to be
+    ``verified`` at all; ``ssl_context`` holds the same.
+    """
 
     base_url: str
     credentials: Credentials
     ssl_context: ssl.SSLContext | None = None
     server_hostname: str | None = None
     proxy: str | None = None
+    authority: str | None = None
+    verified: bool = True
 
 
 async def connect(
@@ -124,7 +132,15 @@ async def connect(
         base_url = f"http://{base_url}"  # as client-go takes an address without a scheme
     tls = _ssl_context(settings) if base_url.startswith("https") else None
     credentials = Credentials(settings, load, tls, clock)
-    return Connection(base_url, credentials, tls, settings.tls_server_name, settings.proxy)
+    return Connection(
+        base_url,
+        credentials,
+        tls,
+        settings.tls_server_name,
+        settings.proxy,
+        authority=settings.ssl_ca_cert,
+        verified=settings.verify_ssl,
+    )
 
 
 class Context(NamedTuple):

@@ -111,26 +111,24 @@ class Recorder(Writer[_Identity, _Series]):
 
         An object of no namespace gets its Events in "default", as in client-go.
         """
-        subject = Subject(kind, key, uid)
-        if not self._admit(subject):
+        subject, now, elapsed = Subject(kind, key, uid), self._clock.wall(), self._clock.monotonic()
+        if not self._admit(subject, elapsed):
             return
         message = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
-        combined = self._combine(subject, type, reason, message)
+        combined = self._combine(subject, type, reason, message, elapsed)
         identity = _Identity(subject, type, reason, "" if combined else message)
-        now = self._clock.wall()
-        series = self._series.find(identity, lambda: _Series(self._name(subject), now))
+        series = self._series.find(identity, lambda: _Series(self._name(subject, now), now))
         series.count += 1
         series.last = now
         series.message = f"{COMBINED}{message}" if combined else message
         self._work.put(identity, series)
 
-    def _name(self, subject: Subject) -> str:
+    def _name(self, subject: Subject, now: int) -> str:
         """A name for a new Event, unique in this process, in client-go's form."""
-        self._stamp = max(self._clock.wall(), self._stamp + 1)
+        self._stamp = max(now, self._stamp + 1)
         return f"{subject.key.rpartition('/')[2]}.{self._stamp:x}"
 
-    def _admit(self, subject: Subject) -> bool:
-        now = self._clock.monotonic()
+    def _admit(self, subject: Subject, now: float) -> bool:
         bucket = self._buckets.find(subject, lambda: _Bucket(now))
         bucket.tokens = min(SPAM_BURST, bucket.tokens + (now - bucket.filled) * SPAM_QPS)
         bucket.filled = now
@@ -139,10 +137,9 @@ class Recorder(Writer[_Identity, _Series]):
         bucket.tokens -= 1
         return True
 
-    def _combine(self, subject: Subject, type: str, reason: str, message: str) -> bool:
+    def _combine(self, subject: Subject, type: str, reason: str, message: str, now: float) -> bool:
         """Whether so many like it but for the message came lately that one Event stands for all."""
         similar = self._similar.find((subject, type, reason), _Similar)
-        now = self._clock.monotonic()
         if now - similar.last > SIMILAR_SECONDS:
             similar.messages.clear()
         similar.last = now
@@ -170,7 +167,7 @@ class Recorder(Writer[_Identity, _Series]):
             except ApiError as error:
                 if error.status != 404:
                     raise
-            series.name = self._name(identity.subject)  # the old one has expired
+            series.name = self._name(identity.subject, self._clock.wall())  # the old one has expired
         try:
             await self._call("POST", path, self._body(identity, series, namespace))
         except ApiError as error:
