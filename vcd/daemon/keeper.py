@@ -14,7 +14,16 @@ from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged
-from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, PluginLate, SessionDecided
+from vcd.model.events import (
+    Answered,
+    ClockJumped,
+    Event,
+    KindListed,
+    ObjectPut,
+    OperationDone,
+    PluginLate,
+    SessionDecided,
+)
 from vcd.state.checkpoint import decoded, events_between, uncollected
 from vcd.state.cluster import ClusterState
 
@@ -135,6 +144,8 @@ class Keeper:
 
     def _is_quiet(self, event: Event) -> bool:
         """Whether an event gives no reason for another cycle by itself."""
+        if isinstance(event, ObjectPut):
+            return self.state.as_intended
         if isinstance(event, OperationDone):
             return event.result == "done"
         if isinstance(event, Answered):

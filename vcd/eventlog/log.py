@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ from vcd.eventlog.store import PART, note_damage, prepare, writer_lock
 from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096
+GATHERING = 0.05
+"""Seconds after a transaction that several callers shared in which the next waits for them."""
 """Events that one transaction takes from waiting calls; a single call is never split, however long."""
 
 
@@ -62,6 +64,9 @@ class EventLog:
         self._chain = reader.chain(self.head)
         self._queue: deque[tuple[list[Logged] | _Copied | Work, Waiter]] = deque()
         self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        """Set while something waits that a session's calls, or the end of the log, wait for."""
+        self._gathers_until = 0.0
         self._growth = asyncio.Event()
         self._checkpointing = asyncio.Lock()
         self._retaining = asyncio.Lock()
@@ -70,7 +75,7 @@ class EventLog:
         """Why the log refuses writes, or None while it takes them."""
 
     @classmethod
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def open(
         cls,
         path: str | Path,
@@ -96,6 +101,7 @@ class EventLog:
                 finally:
                     log._closing = True
                     log._wake.set()
+                    log._hurry.set()
                     with anyio.CancelScope(shield=True):
                         await asyncio.wait([writer])
 
@@ -234,6 +240,8 @@ class EventLog:
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._queue.append((item, waiter))
         self._wake.set()
+        if not isinstance(item, list) or any(isinstance(logged.event, SessionDecided) for logged in item):
+            self._hurry.set()
         return waiter
 
     async def _write(self, connection: LogConnection) -> None:
@@ -243,6 +251,8 @@ class EventLog:
             while await self._work_is_due():
                 item, waiters = self._take()
                 result = await self._perform(connection, item)
+                if len(waiters) > 1:
+                    self._gathers_until = asyncio.get_running_loop().time() + GATHERING
                 self._growth.set()
                 self._growth = asyncio.Event()
                 if isinstance(item, list | _Copied):
@@ -269,10 +279,15 @@ class EventLog:
                 return False
             self._wake.clear()
             await self._wake.wait()
+        left = self._gathers_until - asyncio.get_running_loop().time()
+        if left > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), left)
         return True
 
     def _take(self) -> tuple[list[Logged] | _Copied | Work, list[Waiter]]:
         """The next transaction: one piece of work, or the appends that wait at the front of the queue."""
+        self._hurry.clear()
         item, waiter = self._queue.popleft()
         waiters = [waiter]
         if isinstance(item, list):

@@ -121,6 +121,8 @@ class ClusterState:
         """Plugins and actions that took too long under this configuration, by name, as last told."""
         self.foreign: tuple[int, str, str] = NOBODY
         """How many pods of ours somebody else bound in this term of the leader; the last one, and its node."""
+        self.as_intended = False
+        """Whether the last event only showed what a session intended, a bind or a status: it calls for no session."""
         self._decided_at = 0
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
@@ -149,6 +151,7 @@ class ClusterState:
 
     def apply(self, sequence: int, event: ev.Event) -> None:
         """Fold one event. Events come in order; a bad object is set aside, never raised."""
+        self.as_intended = False
         match event:
             case ev.ObjectPut():
                 self._put(event.kind, event.key, event.payload)
@@ -212,6 +215,7 @@ class ClusterState:
                     self.facts_version += 1
                 case PodGroup():
                     group = self._with_intended_status(key, GroupRecord.of(obj))
+                    self.as_intended = key in self.groups and self.groups[key].group == group.group
                     if key in self.groups and self.groups[key].group.spec != obj.spec:
                         self.evicted.pop(key, None)
                     self._set_group(key, group)
@@ -219,6 +223,7 @@ class ClusterState:
                     self.resources.update(group.min_resources or ())
                 case Queue():
                     queue = QueueRecord.of(obj)
+                    self.as_intended = key in self.queues and self.queues[key].queue == queue.queue
                     if key not in self.queues or self.queues[key].queue.spec != obj.spec:
                         self.evicted.clear()
                     self.queues[key] = queue
@@ -280,8 +285,10 @@ class ClusterState:
         row = self.tasks.row_of.get(key)
         spec = msgspec.structs.replace(pod.spec, node_name="")
         if row is not None and self._is_as_it_was(row, pod, spec):
-            shown = cast(Pod, self.pods[row])
+            shown, intent = cast(Pod, self.pods[row]), self.intents.get(key)
             self._show_pod(key, row, pod, msgspec.structs.replace(pod, metadata=shown.metadata, spec=shown.spec))
+            if intent is not None and intent.verb == "bind" and self.tasks.at(row, "status") == TaskStatus.BOUND:
+                self.as_intended = intent.node == pod.spec.node_name
         else:
             self._put_other_pod(key, pod, spec)
 
