@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.fakes import FakeLog
-from tests.dsl import gang, group, node
+from tests.dsl import Manifest, gang, group, node
 from tests.kube.scripted import running, until
 from vcd.daemon.keeper import Keeper, restore
 from vcd.eventlog import EventLog
@@ -124,6 +124,49 @@ async def test_what_gives_reason_for_a_cycle(event: ev.Event, wakes: bool) -> No
     kept = keeper(FakeLog())
     await kept.put([event])
     assert kept.changed.is_set() is wakes
+
+
+def shown(manifest: Manifest, **status: object) -> ev.ObjectPut:
+    """An object as the API server shows it, with other fields of its status."""
+    whole = defaulted(manifest)
+    kind, obj, version = from_manifest({**whole, "status": {**whole.get("status", {}), **status}})
+    return ev.ObjectPut(kind, obj.key, version, encode_payload(obj))
+
+
+@pytest.mark.parametrize(
+    ("node_name", "phase", "wakes"), [("a", "Pending", False), ("b", "Pending", True), ("a", "Running", True)]
+)
+async def test_a_bind_that_is_shown_as_it_was_intended_calls_for_no_session(
+    node_name: str, phase: str, wakes: bool
+) -> None:
+    kept = keeper(FakeLog())
+    pod = next(manifest for manifest in gang("g", 1) if manifest["kind"] == "Pod")
+    await kept.put([put("a"), put("b"), shown(pod)])
+    key, uid = (
+        f"{pod['metadata']['namespace']}/{pod['metadata']['name']}",
+        from_manifest(defaulted(pod))[1].metadata.uid,
+    )
+    bind = ev.Statement("default/g", "allocate", (ev.Operation("bind", key, uid, "a"),))
+    await kept.put([ev.SessionDecided(1, 3, "", 0, 0, 1, {}, ev.encode_plan(ev.Plan((bind,))))])
+    kept.changed.clear()
+    bound = {**pod, "spec": {**pod["spec"], "nodeName": node_name}}
+    await kept.put([shown(bound, phase=phase)])
+    assert kept.changed.is_set() is wakes
+    kept.changed.clear()
+    await kept.put([shown(bound, phase="Running")])  # what nobody intended is news
+    assert kept.changed.is_set()
+
+
+async def test_a_status_that_is_shown_as_it_was_intended_calls_for_no_session() -> None:
+    kept = keeper(FakeLog())
+    await kept.put([shown(group("g"), phase="Pending")])
+    plan = ev.Plan(groups=(ev.GroupStatus("default/g", "Inqueue", None, was="Pending"),))
+    await kept.put([ev.SessionDecided(1, 1, "", 0, 0, 1, {}, ev.encode_plan(plan))])
+    kept.changed.clear()
+    await kept.put([shown(group("g"), phase="Inqueue")])
+    assert not kept.changed.is_set()
+    await kept.put([shown(group("g"), phase="Unknown")])
+    assert kept.changed.is_set()
 
 
 async def test_a_session_that_changes_many_groups_is_folded_in_slices_and_what_follows_waits_for_it(

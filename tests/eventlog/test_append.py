@@ -59,6 +59,29 @@ async def test_calls_that_wait_share_a_transaction(tmp_path: Path) -> None:
     assert len(commits) <= 2
 
 
+@pytest.mark.parametrize("hurry", ["a session", "a checkpoint", "the end"])
+async def test_what_comes_soon_after_a_shared_transaction_shares_the_next_unless_one_is_in_a_hurry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurry: str
+) -> None:
+    monkeypatch.setattr("vcd.eventlog.log.GATHERING", 3600.0)
+    async with EventLog.open(tmp_path / "log.sqlite") as log:
+        await asyncio.gather(log.append([put(1)]), log.append([gone(1)]))
+        waiting = [asyncio.ensure_future(log.append([put(number)])) for number in range(2, 5)]
+        await asyncio.to_thread(read_all, log.path)
+        assert (log.head, [each.done() for each in waiting]) == (2, [False] * 3)
+        if hurry == "a session":
+            assert await log.append([session(1, 2)]) == 6
+        elif hurry == "a checkpoint":
+            await log.checkpoint(2, b"state")
+    assert [await each for each in waiting] == [3, 4, 5]
+
+
+async def test_one_who_writes_alone_never_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.eventlog.log.GATHERING", 3600.0)
+    async with EventLog.open(tmp_path / "log.sqlite") as log:
+        assert [await log.append([put(number)]) for number in range(10)] == list(range(1, 11))
+
+
 async def test_an_append_can_be_read_by_others_once_it_is_acknowledged(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         sequence = await log.append([put(1)])

@@ -283,6 +283,30 @@ async def test_urgent_writes_go_first() -> None:
     assert order == [Urgency.COMMIT, Urgency.STATUS, Urgency.EVENT]
 
 
+@pytest.mark.parametrize(("urgency", "seconds"), [(Urgency.STATUS, 5.0), (Urgency.EVENT, 30.0)])
+async def test_what_is_less_urgent_lets_others_go_first_for_a_bounded_time(urgency: Urgency, seconds: float) -> None:
+    clock, order = FakeClock(), list[str]()
+    admission = Admission(qps=0, burst=1, in_flight=1, clock=clock)
+
+    async def write(name: str, urgency: Urgency) -> None:
+        await admission.enter(urgency)
+        order.append(name)
+        admission.leave()
+
+    await admission.enter(Urgency.COMMIT)
+    tasks = [asyncio.create_task(write("less", urgency))]
+    await asyncio.sleep(0)
+    clock.advance(seconds - 0.1)
+    tasks.append(asyncio.create_task(write("within", Urgency.COMMIT)))
+    await asyncio.sleep(0)
+    clock.advance(0.2)
+    tasks.append(asyncio.create_task(write("after", Urgency.COMMIT)))
+    await asyncio.sleep(0)
+    admission.leave()
+    await asyncio.gather(*tasks)
+    assert order == ["within", "less", "after"]
+
+
 async def test_a_cancelled_write_gives_its_place_back() -> None:
     admission = Admission(qps=0, burst=1, in_flight=1)
     await admission.enter(Urgency.COMMIT)

@@ -21,6 +21,7 @@ from tests.kube.scripted import (
     scripted,
     until,
 )
+from vcd.kube.client import Urgency
 from vcd.kube.committer import Committer
 from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement
 
@@ -118,6 +119,20 @@ async def test_outcomes_name_statement_and_operation(f: Fixture) -> None:
     await f.commit_plan(Plan(statements))
     done = {(event.statement, event.operation): event.result for event in f.log.of(OperationDone)}
     assert done == {(0, 0): "done", (0, 1): "conflict", (1, 0): "done"}
+
+
+async def test_no_event_is_written_while_a_bind_waits(f: Fixture) -> None:
+    f.server.on("POST", "", BOUND)
+    count = 200  # of which the client has 64 under way at once
+    statement = Statement("g", "allocate", tuple(Operation("bind", f"ns/{n}", str(n), "n") for n in range(count)))
+    client = f.committer.client
+    async with running(f.commit_plan(Plan((statement,)))) as committing:
+        await until(f.binds)
+        await client.request("POST", "/api/v1/namespaces/ns/events", b"{}", urgency=Urgency.EVENT)
+        await committing
+    places = [number for number, call in enumerate(f.server.seen) if call.path.endswith("/events")]
+    assert len(places) == 1
+    assert places[0] >= count - 64
 
 
 FALSE = {

@@ -62,7 +62,8 @@ class EventLog:
         self._time = reader.last_time()
         self._packer = Packer(reader.dictionaries())
         self._chain = reader.chain(self.head)
-        self._queue: deque[tuple[list[Logged] | _Copied | Work, Waiter]] = deque()
+        self._queue: deque[tuple[list[Logged] | _Copied | Work, Waiter, bool]] = deque()
+        """What is to be written, who waits for it, and whether in a hurry."""
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         """Set while something waits that a session's calls, or the end of the log, wait for."""
@@ -238,9 +239,10 @@ class EventLog:
 
     def _enqueue(self, item: list[Logged] | _Copied | Work) -> Waiter:
         waiter: Waiter = asyncio.get_running_loop().create_future()
-        self._queue.append((item, waiter))
+        hurry = not isinstance(item, list) or any(isinstance(logged.event, SessionDecided) for logged in item)
+        self._queue.append((item, waiter, hurry))
         self._wake.set()
-        if not isinstance(item, list) or any(isinstance(logged.event, SessionDecided) for logged in item):
+        if hurry:
             self._hurry.set()
         return waiter
 
@@ -268,7 +270,7 @@ class EventLog:
         finally:
             self.failure = self.failure or self._closed()
             self._growth.set()
-            for waiter in waiters + [waiter for _, waiter in self._queue]:
+            for waiter in waiters + [waiter for _, waiter, _ in self._queue]:
                 if not waiter.done():
                     waiter.set_exception(LogError(str(self.failure)))
             self._queue.clear()
@@ -287,13 +289,14 @@ class EventLog:
 
     def _take(self) -> tuple[list[Logged] | _Copied | Work, list[Waiter]]:
         """The next transaction: one piece of work, or the appends that wait at the front of the queue."""
-        self._hurry.clear()
-        item, waiter = self._queue.popleft()
+        item, waiter, _ = self._queue.popleft()
         waiters = [waiter]
         if isinstance(item, list):
             while self._queue and len(item) < BATCH and isinstance(more := self._queue[0][0], list):
                 item.extend(more)
                 waiters.append(self._queue.popleft()[1])
+        if not self._closing and not any(hurry for _, _, hurry in self._queue):
+            self._hurry.clear()
         return item, waiters
 
     async def _perform(self, connection: LogConnection, item: list[Logged] | _Copied | Work) -> Any:
