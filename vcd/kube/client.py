@@ -312,7 +312,7 @@ class KubeClient:
         """Make one request and return the body of its answer.
 
         ``path`` starts with a slash and is already percent-encoded. ``timeout`` is in seconds. ``fence`` is asked
-        immediately before the request is made, after any queueing, and once more when its first byte is written.
+        immediately before the request is made, after any queueing, and once more when its body's first byte is written.
 
         Raises ApiError, Unanswered, Fenced, WritesNothing.
         """

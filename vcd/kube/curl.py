@@ -19,12 +19,14 @@ _IDLE = 60
 """Seconds for which a connection is kept open for the next request."""
 _CONNECTIONS = 256
 """Of those, how many at most."""
+_CLOSED = "the client is closed"
 _BEFORE_SENDING = frozenset(
     {
         pycurl.E_COULDNT_CONNECT,
         pycurl.E_COULDNT_RESOLVE_HOST,
         pycurl.E_COULDNT_RESOLVE_PROXY,
         pycurl.E_SSL_CONNECT_ERROR,
+        pycurl.E_SSL_CACERT_BADFILE,
         pycurl.E_SSL_CERTPROBLEM,
         pycurl.E_PEER_FAILED_VERIFICATION,
     }
@@ -73,6 +75,7 @@ class Curl:
         self._watched: dict[int, tuple[int, ...]] = {}
         """By a socket's number, whether the loop tells when it can be read, and written."""
         self._timer: asyncio.Handle | None = None
+        self._closed = False
 
     def open(self) -> None:
         """Be ready for requests."""
@@ -84,10 +87,11 @@ class Curl:
 
     def close(self) -> None:
         """End all connections, and the requests that wait for their answers."""
+        self._closed = True
         for handle, done in list(self._under_way.items()):
             self._multi.remove_handle(handle)
             if not done.done():
-                done.set_result((pycurl.E_ABORTED_BY_CALLBACK, "the client is closed"))
+                done.set_result((pycurl.E_ABORTED_BY_CALLBACK, _CLOSED))
         self._under_way.clear()
         self._idle.clear()
         self._multi.close()
@@ -106,6 +110,8 @@ class Curl:
 
         One with a body is sent once at most, over however old a connection. Raises NoAnswer, NotSent.
         """
+        if self._closed:
+            raise NoAnswer(_CLOSED, sent=False)
         handle, certificate = self._handle(), self._certificate
         sending, received = _Body(body or b"", fence), list[bytes]()
         handle.setopt(pycurl.URL, self._base + path)
@@ -129,6 +135,9 @@ class Curl:
             raise NotSent
         if problem is not None:
             raise NoAnswer(problem, sent=sending.begun if body else code not in _BEFORE_SENDING)
+        # libcurl takes a head that ends in its midst for a whole one
+        if not received and status != 204 and handle.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T) != 0:
+            raise NoAnswer("the answer was cut short", sent=True)
         return Response(status, retry_after, b"".join(received))
 
     async def _perform(self, handle: pycurl.Curl) -> tuple[int, str | None]:
@@ -225,6 +234,7 @@ def _options(connection: Connection) -> dict[int, object]:
         pycurl.TCP_KEEPALIVE: 1,
         pycurl.NOSIGNAL: 1,
         pycurl.PATH_AS_IS: 1,
+        pycurl.SSL_SESSIONID_CACHE: 0,  # a session that goes on shows a certificate that may have been replaced
         pycurl.PROXY: connection.proxy or "",  # else libcurl takes one from the environment
         pycurl.SSL_VERIFYPEER: int(connection.verified),
         pycurl.SSL_VERIFYHOST: 2 * int(connection.verified),
