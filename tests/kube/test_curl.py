@@ -623,9 +623,9 @@ async def test_an_error_before_the_body_was_read_is_taken_over() -> None:
 # --- cancelled --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_cancelled_requests_connection_is_closed(tmp_path: Path, method: str, tls: bool) -> None:
+@asynccontextmanager
+async def slow(tmp_path: Path, tls: bool) -> AsyncIterator[tuple[Peer, str]]:
+    """A server that answers all but ``/slow``, and the kubeconfig that leads to it."""
     ours = authority(tmp_path / "ours")
 
     async def talk(line: Line) -> None:
@@ -635,17 +635,22 @@ async def test_a_cancelled_requests_connection_is_closed(tmp_path: Path, method:
 
     async with served(talk, serving(ours.issue("server")) if tls else None) as peer:
         cluster = {"certificate-authority": str(ours.certificate)} if tls else {}
-        path = configured(tmp_path, f"http{'s' * tls}://127.0.0.1:{peer.port}", cluster)
-        async with KubeClient(await connect(path), in_flight=1) as client:
-            await client.request("GET", "/first")
-            slow = asyncio.create_task(client.request(method, "/slow", b"{}" if method == "POST" else None))
-            await until(lambda: len(peer.asked) == 2)
-            slow.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await slow
-            await until(lambda: peer.lines[peer.asked[1].connection].ended)
-            assert await client.request(method, "/next", b"{}" if method == "POST" else None) == b"{}"
-            assert await client.request("GET", "/next") == b"{}"
+        yield peer, configured(tmp_path, f"http{'s' * tls}://127.0.0.1:{peer.port}", cluster)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_cancelled_requests_connection_is_closed(tmp_path: Path, method: str, tls: bool) -> None:
+    async with slow(tmp_path, tls) as (peer, path), KubeClient(await connect(path), in_flight=1) as client:
+        await client.request("GET", "/first")
+        waiting = asyncio.create_task(client.request(method, "/slow", b"{}" if method == "POST" else None))
+        await until(lambda: len(peer.asked) == 2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await until(lambda: peer.lines[peer.asked[1].connection].ended)
+        assert await client.request(method, "/next", b"{}" if method == "POST" else None) == b"{}"
+        assert await client.request("GET", "/next") == b"{}"
 
 
 async def test_requests_may_be_cancelled_at_any_moment() -> None:
@@ -668,16 +673,7 @@ async def test_requests_may_be_cancelled_at_any_moment() -> None:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_leaving_the_client_ends_what_is_under_way(tmp_path: Path, tls: bool) -> None:
-    ours = authority(tmp_path / "ours")
-
-    async def talk(line: Line) -> None:
-        while (await line.read()).target.partition("?")[0] != "/slow":
-            await line.answer()
-        await line.rest()
-
-    async with served(talk, serving(ours.issue("server")) if tls else None) as peer:
-        cluster = {"certificate-authority": str(ours.certificate)} if tls else {}
-        path = configured(tmp_path, f"http{'s' * tls}://127.0.0.1:{peer.port}", cluster)
+    async with slow(tmp_path, tls) as (peer, path):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", ResourceWarning)
             before = sockets()

@@ -28,9 +28,9 @@ from vcd.eventlog.store import PART, note_damage, prepare, writer_lock
 from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096
+"""Events that one transaction takes from waiting calls; a single call is never split, however long."""
 GATHERING = 0.05
 """Seconds after a transaction that several callers shared in which the next waits for them."""
-"""Events that one transaction takes from waiting calls; a single call is never split, however long."""
 
 
 class _Copied(NamedTuple):
