@@ -101,6 +101,7 @@ async def test_all_replicas_and_their_disks_are_lost_under_load(tmp_path: Path, 
         await cluster.until_following(other)
         (restored,) = again.lines("restored")
         assert restored["event"] == "restored"
+        keys += cluster.submit("afterwards", 8)
         await cluster.until_bound(keys, limit=60)
         assert sorted(bind.key for bind in cluster.binds) == sorted(keys)
         with LogReader(lost[0]) as before, LogReader(again.log) as now:
