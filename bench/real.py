@@ -29,8 +29,9 @@ from bench.clusters import gang, nodes, queues
 from bench.table import Row, row, show
 from tests.real.controlplane import AuditLog, ControlPlane, free_port
 from tests.real.volcano import program
-from vcd.kube.client import ApiError, KubeClient
+from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
+from vcd.kube.errors import ApiError
 
 Obj = dict[str, Any]
 NODES, PODS, GANG, QUEUES = 1000, 5000, 100, 4

@@ -19,8 +19,9 @@ from tests.embedded.disturbed import DisturbedServer
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.store import Store
-from vcd.kube.client import JSON, ApiError, KubeClient
+from vcd.kube.client import JSON, KubeClient
 from vcd.kube.connection import Connection, connect
+from vcd.kube.errors import ApiError
 from vcd.model.kinds import KINDS
 
 Obj = dict[str, Any]

@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.contract.server import SCHEDULER, Obj, Server, named
 from tests.kube.scripted import Log, running, until
 from vcd.kube.client import MERGE_PATCH as MERGE
-from vcd.kube.client import ApiError
+from vcd.kube.errors import ApiError
 from vcd.kube.watcher import Watcher
 from vcd.model.codec import LAST_APPLIED, decode_payload
 from vcd.model.events import ObjectPut

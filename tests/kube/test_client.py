@@ -10,17 +10,9 @@ import pytest
 
 from tests.kube.recorded import answer
 from tests.kube.scripted import Answer, FakeClock, client_of, failure, scripted, until
-from vcd.kube.client import (
-    Admission,
-    ApiError,
-    Fenced,
-    KubeClient,
-    Malformed,
-    Silent,
-    Unanswered,
-    Urgency,
-)
+from vcd.kube.client import Admission, KubeClient, Urgency
 from vcd.kube.connection import connect
+from vcd.kube.errors import ApiError, Fenced, Malformed, Silent, Unanswered
 
 PODS = "/api/v1/namespaces/default/pods"
 

@@ -15,8 +15,9 @@ import yaml
 from tests.kube.recorded import answer
 from tests.kube.scripted import Answer, FakeClock, scripted
 from vcd.kube import connection
-from vcd.kube.client import ApiError, KubeClient
+from vcd.kube.client import KubeClient
 from vcd.kube.connection import ConfigurationError, connect
+from vcd.kube.errors import ApiError
 
 
 def kubeconfig(path: Path, user: dict[str, Any] | None = None, server: str = "http://one:1", **cluster: Any) -> str:

@@ -20,8 +20,9 @@ import pytest
 from tests.kube.scripted import FakeClock, until
 from tests.kube.test_connection import kubeconfig
 from tests.real.certificates import Authority, Pair
-from vcd.kube.client import ApiError, Fenced, KubeClient, KubeError, Unanswered, Urgency
+from vcd.kube.client import KubeClient, Urgency
 from vcd.kube.connection import connect
+from vcd.kube.errors import ApiError, Fenced, KubeError, Unanswered
 
 LIMIT = 10.0
 """Seconds after which a test has failed."""

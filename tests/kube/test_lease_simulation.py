@@ -12,7 +12,8 @@ import pytest
 
 from tests.kube.scripted import FakeClock, Seen
 from tests.kube.test_lease import REQUEST, LeaseServer
-from vcd.kube.client import ApiError, KubeClient, Unanswered
+from vcd.kube.client import KubeClient
+from vcd.kube.errors import ApiError, Unanswered
 from vcd.kube.lease import LeaderElector
 
 

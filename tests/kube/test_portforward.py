@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import make_store
 from tests.embedded.serving import pod as manifest
-from vcd.kube.client import ApiError, KubeClient, Malformed, Unanswered
+from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
+from vcd.kube.errors import ApiError, Malformed, Unanswered
 from vcd.kube.portforward import Frames, forwarded
 
 PORT = 8444

@@ -11,7 +11,8 @@ import json
 from typing import Any
 
 from vcd.embedded.kubelet import EXIT_CODE, RUN_SECONDS, START_DELAY
-from vcd.kube.client import JSON, STRATEGIC_PATCH, ApiError, KubeClient
+from vcd.kube.client import JSON, STRATEGIC_PATCH, KubeClient
+from vcd.kube.errors import ApiError
 
 Obj = dict[str, Any]
 PARALLEL = 16

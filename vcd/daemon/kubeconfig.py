@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcd.kube.client import ApiError, KubeClient, KubeError
+from vcd.kube.client import KubeClient
 from vcd.kube.connection import ConfigurationError, Connection, Context, connect, contexts_of
+from vcd.kube.errors import ApiError, KubeError
 from vcd.model.words import did_you_mean, some
 
 

@@ -13,7 +13,8 @@ import msgspec
 
 from vcd.daemon.kubeconfig import ClusterError as ClusterError
 from vcd.daemon.kubeconfig import greet, refused, way_of
-from vcd.kube.client import ApiError, KubeClient, KubeError, decoded, with_query
+from vcd.kube.client import KubeClient, with_query
+from vcd.kube.errors import ApiError, KubeError, decoded
 from vcd.model.kinds import Kind
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.action import Action

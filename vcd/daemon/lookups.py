@@ -9,9 +9,9 @@ from typing import cast
 import structlog
 
 from vcd.daemon.watches import Watches
-from vcd.kube.client import KubeError
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.committer import Committer
+from vcd.kube.errors import KubeError
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Verb
 from vcd.state.cluster import ClusterState

@@ -12,8 +12,9 @@ import numpy as np
 import structlog
 
 from vcd.daemon.workloads import WorkloadGone, Workloads, changes, group_for, group_key
-from vcd.kube.client import MERGE_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency, is_final, pause_after
+from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
+from vcd.kube.errors import ApiError, Fenced, KubeError, is_final
 from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
 from vcd.model import events as ev

@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
-from vcd.kube.client import MERGE_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency, pause_after
+from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
+from vcd.kube.errors import ApiError, Fenced, KubeError
 from vcd.model.controllers import CLOSE, CLOSED_BY_PARENT, OPEN, action_of_parent, counts_by_phase, state_after
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Queue

@@ -9,8 +9,9 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from vcd.kube.client import MERGE_PATCH, KubeClient, KubeError, Urgency, pause_after
+from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
+from vcd.kube.errors import KubeError
 from vcd.model.kinds import KINDS
 
 log = structlog.get_logger(__name__)

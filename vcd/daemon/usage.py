@@ -20,8 +20,9 @@ import msgspec
 import structlog
 
 from vcd.daemon.outgoing import headers_for, open_session, read_within
-from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, decoded
+from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.errors import ApiError, KubeError, Malformed, decoded
 from vcd.model.events import Event
 from vcd.model.objects import Named
 from vcd.model.quantity import QuantityError, parse_milli, parse_units

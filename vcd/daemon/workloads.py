@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from vcd.kube.client import ApiError, KubeClient, decoded
+from vcd.kube.client import KubeClient
+from vcd.kube.errors import ApiError, decoded
 from vcd.model.controllers import Manifest
 from vcd.model.objects import OwnerReference, Pod, PodGroup
 from vcd.model.podgroups import group_name, group_of_pod

@@ -7,17 +7,19 @@ import enum
 import heapq
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.kube.connection import Connection
-from vcd.kube.curl import Curl, NoAnswer, NotSent
+from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, WritesNothing, decoded, status_error
+from vcd.kube.transport import HttpTransport, Transport
 from vcd.model import jsontext
+
+if TYPE_CHECKING:
+    import aiohttp
 
 REQUEST_TIMEOUT = 4.0
 """Seconds a request may take in all. Renew deadline plus this is less than the lease duration (docs/laws.md, law 4)."""
@@ -26,64 +28,9 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
-RETRY_AFTER_LIMIT = 30.0
-"""Seconds: a server that asks for a longer pause does not get it, or one answer could stop all scheduling."""
-
-T = TypeVar("T")
-
 _LIST_TIMEOUT = 60.0
 _REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 """Where questions are posted: nothing of them is stored."""
-_READ_BUFFER = 1 << 19
-_SOCKET_TIMEOUT = aiohttp.ClientWSTimeout(ws_close=1.0)
-"""Seconds that the server has to say that a WebSocket ends."""
-_SOCKET_MESSAGE = 32 << 20
-"""Bytes of a message of a WebSocket at most."""
-
-
-class KubeError(Exception):
-    """Anything that went wrong between us and the API server."""
-
-
-class ApiError(KubeError):
-    """The server answered with an error: HTTP ``status``, and the Status object's ``reason`` and ``message``.
-
-    ``retry_after`` is in seconds, None where the server did not say.
-    """
-
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
-        super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.retry_after = retry_after
-
-
-class Unanswered(KubeError):
-    """No answer came. ``sent`` is False when the request surely never reached the server."""
-
-    def __init__(self, message: str, *, sent: bool) -> None:
-        super().__init__(message)
-        self.sent = sent
-
-
-class Silent(KubeError):
-    """Nothing came from a watch that the server had agreed to: nothing happened, or its other end is gone."""
-
-
-class Malformed(KubeError):
-    """An answer is not what the Kubernetes API specifies."""
-
-
-class Fenced(KubeError):
-    """The caller's fence said no: the request was not made."""
-
-    def __init__(self) -> None:
-        super().__init__("lost leadership")
-
-
-class WritesNothing(KubeError):
-    """A client that only reads was to write: the request was not made."""
 
 
 class Urgency(enum.IntEnum):
@@ -99,17 +46,6 @@ _PATIENCE = {Urgency.LEASE: 0.0, Urgency.COMMIT: 0.0, Urgency.STATUS: 5.0, Urgen
 """Seconds for which a write lets later ones that are more urgent go first: none waits for ever."""
 
 
-class _StatusDetails(msgspec.Struct):
-    retry_after: float | None = msgspec.field(name="retryAfterSeconds", default=None)
-
-
-class _Status(msgspec.Struct):
-    code: int = 0
-    reason: str | None = None
-    message: str | None = None
-    details: _StatusDetails | None = None
-
-
 class _ListMeta(msgspec.Struct):
     resource_version: str = msgspec.field(name="resourceVersion", default="")
     continue_: str = msgspec.field(name="continue", default="")
@@ -120,39 +56,8 @@ class _List(msgspec.Struct):
     items: list[msgspec.Raw] | None
 
 
-_status_decoder = msgspec.json.Decoder(_Status, strict=False)
 _meta_decoder = msgspec.json.Decoder(_ListMeta)
 _list_decoder = msgspec.json.Decoder(_List)
-
-
-def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, what: str) -> T:
-    """What the API server answered, whatever bytes it is made of. Raises Malformed naming ``what`` it should be."""
-    try:
-        try:
-            return decoder.decode(raw)
-        except RecursionError:
-            return decoder.decode(jsontext.shallow(raw))
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"{what}: {error}") from error
-
-
-def status_error(raw: bytes | msgspec.Raw, status: int = 0, retry_after: str | None = None) -> ApiError:
-    """The error in a Status object's JSON text; ``status`` and ``retry_after`` are the response's own."""
-    try:
-        answer = decoded(_status_decoder, raw, "status")
-    except Malformed:
-        answer = _Status(message=bytes(raw)[:200].decode(errors="replace").strip())
-    wait = answer.details.retry_after if answer.details else None
-    if retry_after and retry_after.isdigit():
-        wait = float(retry_after)
-    if wait is not None:
-        wait = min(wait, RETRY_AFTER_LIMIT)
-    return ApiError(status or answer.code, answer.reason or "", answer.message or "", wait)
-
-
-def is_final(error: KubeError) -> bool:
-    """Whether the server means it: asking again would bring the same answer."""
-    return isinstance(error, ApiError) and error.status < 500 and error.status != 429
 
 
 def pause_after(error: KubeError, backoff: Backoff) -> float:
@@ -267,36 +172,19 @@ class KubeClient:
         self._connection = connection
         self._read_only = read_only
         self._admission = Admission(qps, burst, in_flight, clock)
-        self._session: aiohttp.ClientSession | None = None
-        self._curl = Curl(connection)
-        self._headers = {"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"}
+        self._transport: Transport = HttpTransport(connection)
         # the server compresses lists when asked, which costs both sides more than a cluster's network does
-        self._options: dict[str, Any] = {}
-        if connection.proxy:
-            self._options["proxy"] = connection.proxy
-        if connection.server_hostname:
-            self._options["server_hostname"] = connection.server_hostname
+        self._headers = {"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"}
 
     async def __aenter__(self) -> KubeClient:
         """Open the pool of connections."""
-        context = self._connection.ssl_context
-        # no limit here: watches hold connections for good, and writes are bounded by admission
-        connector = aiohttp.TCPConnector(limit=0, ssl=True if context is None else context, keepalive_timeout=60)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_READ_BUFFER,
-            headers=self._headers,
-        )
-        self._curl.open()
+        await self._transport.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         """Close all connections."""
         self._admission.close()
-        if self._session is not None:
-            self._curl.close()
-            await self._session.close()
+        await self._transport.close()
 
     async def request(
         self,
@@ -353,33 +241,24 @@ class KubeClient:
 
         Ends when the server ends it. Raises ApiError, Unanswered, and Silent after ``idle_timeout`` seconds of silence.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.request_timeout, sock_read=idle_timeout)
-        await self._refresh_credentials()
-        opened = False
-        try:
-            headers, url = self._connection.credentials.headers, URL(self._connection.base_url + path, encoded=True)
-            options = {**self._options, "allow_redirects": False}
-            async with self._opened().get(url, headers=headers, timeout=timeout, **options) as response:
-                if response.status != 200:
-                    raise status_error(await response.read(), response.status, response.headers.get("Retry-After"))
-                opened = True
-                yield []
-                tail: list[bytes] = []
-                async for chunk in response.content.iter_any():
-                    end = chunk.rfind(b"\n")
-                    if end < 0:
-                        tail.append(chunk)
-                        continue
-                    tail.append(chunk[:end])
-                    lines = b"".join(tail).split(b"\n")
-                    tail = [chunk[end + 1 :]] if end + 1 < len(chunk) else []
-                    yield [line for line in lines if line]
-                if tail:
-                    yield [b"".join(tail)]
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            if opened and isinstance(error, aiohttp.SocketTimeoutError):
-                raise Silent(f"watch {path}: silent for {idle_timeout:g} s") from error
-            raise _unanswered("watch", path, error) from error
+        headers = await self._headers_now()
+        async with self._transport.stream(path, headers, self.request_timeout, idle_timeout) as stream:
+            if stream.status != 200:
+                body = b"".join([chunk async for chunk in stream.chunks])
+                raise status_error(body, stream.status, stream.retry_after)
+            yield []
+            tail: list[bytes] = []
+            async for chunk in stream.chunks:
+                end = chunk.rfind(b"\n")
+                if end < 0:
+                    tail.append(chunk)
+                    continue
+                tail.append(chunk[:end])
+                lines = b"".join(tail).split(b"\n")
+                tail = [chunk[end + 1 :]] if end + 1 < len(chunk) else []
+                yield [line for line in lines if line]
+            if tail:
+                yield [b"".join(tail)]
 
     async def socket(self, path: str, protocol: str) -> aiohttp.ClientWebSocketResponse:
         """A WebSocket to a subresource that streams, such as ``pods/portforward``; close it.
@@ -387,28 +266,7 @@ class KubeClient:
         Raises ApiError without a message (a refused upgrade has none), Unanswered, and Malformed for a server that
         answers in another protocol.
         """
-        session = self._opened()
-        await self._refresh_credentials()
-        url = URL(self._connection.base_url + path, encoded=True)
-        headers = self._connection.credentials.headers
-        try:
-            async with asyncio.timeout(self.request_timeout):
-                socket: aiohttp.ClientWebSocketResponse = await session.ws_connect(
-                    url,
-                    protocols=[protocol],
-                    headers=headers,
-                    max_msg_size=_SOCKET_MESSAGE,
-                    timeout=_SOCKET_TIMEOUT,
-                    **self._options,
-                )
-        except aiohttp.WSServerHandshakeError as error:
-            raise ApiError(error.status, "", error.message) from error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _unanswered("GET", path, error) from error
-        if socket.protocol != protocol:
-            await socket.close()
-            raise Malformed(f"{path.partition('?')[0]}: the server speaks {socket.protocol or 'no protocol'}")
-        return socket
+        return await self._transport.socket(path, await self._headers_now(), protocol, self.request_timeout)
 
     async def _make(
         self,
@@ -419,37 +277,27 @@ class KubeClient:
         timeout: float,
         fence: Callable[[], bool] | None,
     ) -> bytes:
-        self._opened()
         if method != "GET":
             path = with_query(path, f"timeout={timeout:g}s")
         for again in (False, True):
-            await self._refresh_credentials()
+            headers = await self._headers_now()
             if fence is not None and not fence():
                 raise Fenced
-            headers = {**self._headers, **self._connection.credentials.headers}
             if body is not None:
                 headers["Content-Type"] = content_type
-            try:
-                answer = await self._curl.request(method, path, headers, body, timeout, fence)
-            except NotSent:
-                raise Fenced from None
-            except NoAnswer as error:
-                raise Unanswered(f"{method} {path.partition('?')[0]}: {error}", sent=error.sent) from error
+            answer = await self._transport.request(method, path, headers, body, timeout, fence)
             if answer.status < 300:
                 return answer.body
             refused = answer.status == 401 and not again
             if not refused or not await self._connection.credentials.refresh(refused=True):
                 break
-        raise status_error(answer.body, answer.status, str(answer.retry_after or ""))
+        raise status_error(answer.body, answer.status, answer.retry_after)
 
-    async def _refresh_credentials(self) -> None:
+    async def _headers_now(self) -> dict[str, str]:
+        """Those of every request, with credentials that hold."""
         if self._connection.credentials.due:
             await self._connection.credentials.refresh()
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            raise RuntimeError("KubeClient is not open: use it in 'async with'")
-        return self._session
+        return {**self._headers, **self._connection.credentials.headers}
 
 
 def _listed(raw: bytes, what: str) -> _List:
@@ -471,8 +319,3 @@ def _listed(raw: bytes, what: str) -> _List:
 def with_query(path: str, query: str) -> str:
     """The path with a further part of a query."""
     return f"{path}&{query}" if "?" in path else f"{path}?{query}"
-
-
-def _unanswered(method: str, path: str, error: Exception) -> Unanswered:
-    sent = not isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
-    return Unanswered(f"{method} {path.partition('?')[0]}: {str(error) or type(error).__name__}", sent=sent)

@@ -16,19 +16,9 @@ from functools import partial
 import msgspec
 import structlog
 
-from vcd.kube.client import (
-    STRATEGIC_PATCH,
-    ApiError,
-    Fenced,
-    KubeClient,
-    KubeError,
-    Malformed,
-    Unanswered,
-    decoded,
-    is_final,
-    pause_after,
-)
+from vcd.kube.client import STRATEGIC_PATCH, KubeClient, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, Unanswered, decoded, is_final
 from vcd.kube.recent import Recent
 from vcd.kube.recorder import Recorder
 from vcd.kube.status import StatusWriter

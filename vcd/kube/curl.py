@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pycurl
 
 from vcd.kube.connection import Connection
+from vcd.kube.errors import Fenced, Unanswered
 
 _IDLE = 60
 """Seconds for which a connection is kept open for the next request."""
@@ -39,18 +40,6 @@ _WANTED = {
     pycurl.POLL_INOUT: (pycurl.CSELECT_IN, pycurl.CSELECT_OUT),
 }
 """What libcurl wants to be told of a socket."""
-
-
-class NoAnswer(Exception):
-    """No whole answer came. ``sent`` is False when the request surely never reached the server."""
-
-    def __init__(self, message: str, *, sent: bool) -> None:
-        super().__init__(message)
-        self.sent = sent
-
-
-class NotSent(Exception):
-    """The fence did not let a request out: nothing of its body was sent."""
 
 
 class Response(NamedTuple):
@@ -108,10 +97,11 @@ class Curl:
     ) -> Response:
         """Make one request, of ``timeout`` seconds at most; ``fence`` is asked in the step that sends the body.
 
-        One with a body is sent once at most, over however old a connection. Raises NoAnswer, NotSent.
+        One with a body is sent once at most, over however old a connection. Raises Unanswered, Fenced.
         """
+        asked = f"{method} {path.partition('?')[0]}"
         if self._closed:
-            raise NoAnswer(_CLOSED, sent=False)
+            raise Unanswered(f"{asked}: {_CLOSED}", sent=False)
         handle, certificate = self._handle(), self._certificate
         sending, received = _Body(body or b"", fence), list[bytes]()
         handle.setopt(pycurl.URL, self._base + path)
@@ -132,12 +122,12 @@ class Curl:
         if certificate == self._certificate:
             self._idle.append(handle)
         if sending.fenced:
-            raise NotSent
+            raise Fenced
         if problem is not None:
-            raise NoAnswer(problem, sent=sending.begun if body else code not in _BEFORE_SENDING)
+            raise Unanswered(f"{asked}: {problem}", sent=sending.begun if body else code not in _BEFORE_SENDING)
         # libcurl takes a head that ends in its midst for a whole one
         if not received and status != 204 and handle.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T) != 0:
-            raise NoAnswer("the answer was cut short", sent=True)
+            raise Unanswered(f"{asked}: the answer was cut short", sent=True)
         return Response(status, retry_after, b"".join(received))
 
     async def _perform(self, handle: pycurl.Curl) -> tuple[int, str | None]:

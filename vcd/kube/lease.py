@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, Unanswered, Urgency, decoded
+from vcd.kube.client import KubeClient, Urgency
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.errors import ApiError, KubeError, Malformed, Unanswered, decoded
 from vcd.model.events import LeadershipChanged
 from vcd.model.words import rfc3339
 

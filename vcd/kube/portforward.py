@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 import aiohttp
 
-from vcd.kube.client import KubeClient, KubeError, Malformed, Unanswered
+from vcd.kube.client import KubeClient
+from vcd.kube.errors import KubeError, Malformed, Unanswered
 
 PROTOCOL = "v4.channel.k8s.io"
 _DATA, _ERROR = 0, 1

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from vcd.kube.client import STRATEGIC_PATCH, ApiError, KubeClient, KubeError, Urgency, is_final
+from vcd.kube.client import STRATEGIC_PATCH, KubeClient, Urgency
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock, Random
+from vcd.kube.errors import ApiError, KubeError, is_final
 from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
 from vcd.kube.writer import Writer

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, ApiError, KubeClient, KubeError, Urgency, decoded, is_final
+from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, KubeClient, Urgency
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock, Random
+from vcd.kube.errors import ApiError, KubeError, decoded, is_final
 from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
 from vcd.kube.writer import Writer

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from vcd.kube.client import KubeClient, Urgency, decoded
+from vcd.kube.client import KubeClient, Urgency
+from vcd.kube.errors import decoded
 
 _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -14,8 +14,9 @@ from typing import cast
 
 import msgspec
 
-from vcd.kube.client import MERGE_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, is_final, pause_after
+from vcd.kube.client import MERGE_PATCH, KubeClient, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, is_final
 from vcd.model.codec import BadObject, decode_json
 from vcd.model.events import Operation, Result, VolumeChoice
 from vcd.model.kinds import KINDS, Kind

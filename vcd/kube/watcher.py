@@ -13,19 +13,9 @@ from urllib.parse import urlencode
 import msgspec
 import structlog
 
-from vcd.kube.client import (
-    ApiError,
-    KubeClient,
-    KubeError,
-    Malformed,
-    Silent,
-    Unanswered,
-    decoded,
-    pause_after,
-    status_error,
-    with_query,
-)
+from vcd.kube.client import KubeClient, pause_after, with_query
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.errors import ApiError, KubeError, Malformed, Silent, Unanswered, decoded, status_error
 from vcd.model import codec, jsontext
 from vcd.model.events import Event, KindListed, ObjectBad, ObjectGone, ObjectPut
 from vcd.model.kinds import Kind

@@ -17,7 +17,8 @@ from vcd.daemon.kubeconfig import ClusterError
 from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.following import connected
-from vcd.kube.client import ApiError, KubeClient
+from vcd.kube.client import KubeClient
+from vcd.kube.errors import ApiError
 from vcd.kube.portforward import forwarded
 
 if TYPE_CHECKING:

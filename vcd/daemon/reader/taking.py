@@ -24,7 +24,8 @@ from vcd.eventlog.errors import DamagedLog
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
 from vcd.eventlog.standing import WriterStanding, say_standing
-from vcd.kube.client import KubeClient, KubeError
+from vcd.kube.client import KubeClient
+from vcd.kube.errors import KubeError
 
 PATIENCE = 30.0
 """Seconds in which a leader has to be reached, or another one to be found: a change of leaders takes no longer."""
