@@ -1,0 +1,98 @@
+"""The embedded API server without sockets: requests and answers are the bytes that would go over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from tests.embedded.disturbed import DisturbedServer, Stallable
+from vcd.embedded import listing
+from vcd.embedded.request import ApiCall
+
+
+@dataclass
+class Request:
+    """What the server's handlers ask of a request of aiohttp."""
+
+    identity: str
+    method: str
+    url: URL
+    headers: CIMultiDict[str]
+    payload: bytes
+    host: str = "simulated"
+
+    @property
+    def path(self) -> str:
+        """Without its query, decoded."""
+        return unquote(self.url.raw_path)
+
+    @property
+    def query(self) -> Any:
+        """The query's parameters."""
+        return self.url.query
+
+    @property
+    def content_type(self) -> str:
+        """Without its parameters."""
+        return self.headers.get("Content-Type", "application/octet-stream").partition(";")[0].strip()
+
+    async def read(self) -> bytes:
+        """The body."""
+        return self.payload
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status, headers and body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Opened(web.StreamResponse):
+    """A watch that the server agreed to, and serves when it is told where to."""
+
+    def __init__(self, watch: Stallable, seconds: float, bookmarks: float | None, closed: Callable[[], None]) -> None:
+        super().__init__()
+        self.watch = watch
+        self._seconds = seconds
+        self._every = bookmarks
+        self._closed = closed
+
+    async def serve(self, line: Any) -> None:
+        """Write to ``line`` until the watch ends."""
+        try:
+            await self.watch.serve(line, self._seconds, self._every)
+        finally:
+            self.watch.end()
+            self._closed()
+
+
+class SimulatedServer(DisturbedServer):
+    """Answers in one step: what a request does is done at one moment."""
+
+    async def answer(self, identity: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Any:
+        """The Answer to a request, or the watch that it Opened."""
+        request = Request(identity, method, URL(path, encoded=True), CIMultiDict(headers), body)
+        response = await self._handle(request)  # type: ignore[arg-type]
+        if isinstance(response, Opened):
+            return response
+        assert isinstance(response, web.Response)
+        return Answer(response.status, response.headers, bytes(response.body or b""))  # type: ignore[arg-type]
+
+    def _identity(self, request: Any) -> str:
+        return str(request.identity)
+
+    async def _watch(self, asked: ApiCall) -> web.StreamResponse:
+        seconds = listing.number(asked.query, "timeoutSeconds")
+        stream = self._opened(asked)
+        assert isinstance(stream, Stallable)
+        self._streams.append(stream)
+        return Opened(stream, seconds or 2700.0, self._bookmarks(asked), lambda: self._streams.remove(stream))

@@ -1,0 +1,221 @@
+"""An event loop on simulated time, with the processes whose tasks it runs.
+
+Within a process callbacks keep asyncio's order, on which programs may rely. Between processes the order is drawn, as
+are the times that threads, disks and networks take: what is left open in reality is left to the seed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+
+class Standstill(Exception):
+    """Nothing is left that could ever happen."""
+
+
+class Restless(Exception):
+    """More happened than in any run that comes to rest."""
+
+
+@dataclass(eq=False)
+class Process:
+    """What ends, stops and has a clock of its own: a replica's program. ``name`` tells it in traces."""
+
+    name: str
+    alive: bool = True
+    stopped: bool = False
+    """As SIGSTOP does: nothing of it runs, time goes on."""
+    wall_ahead: float = 0.0
+    """Seconds that its machine's wall clock is ahead of the true time."""
+    ready: deque[asyncio.Handle] = field(default_factory=deque)
+    signals: dict[int, Callable[[], Any]] = field(default_factory=dict)
+    identifiers: int = 0
+    """How many random identifiers it has drawn."""
+
+    def context(self) -> Context:
+        """A context whose tasks belong to this process."""
+        context = copy_context()
+        context.run(PROCESS.set, self)
+        return context
+
+    def kill(self) -> None:
+        """As SIGKILL does."""
+        self.alive = False
+        self.ready.clear()
+
+
+PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class _Task(asyncio.Task[Any]):
+    """One whose place in a set is the same in each run."""
+
+    _made = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _Task._made += 1
+        self._number = _Task._made
+        super().__init__(*args, **kwargs)
+        self._log_destroy_pending = False  # a killed process leaves its tasks behind
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Future(asyncio.Future[Any]):
+    """One whose place in a set is the same in each run."""
+
+    _made = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _Future._made += 1
+        self._number = -2 - _Future._made
+        super().__init__(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Ready:
+    """The callbacks that are ready, by process. BaseEventLoop appends to it."""
+
+    def __init__(self, world: Process) -> None:
+        self.world = world
+        self.processes = [world]
+
+    def append(self, handle: asyncio.Handle) -> None:
+        process = handle._context.get(PROCESS) or self.world  # type: ignore[attr-defined]
+        if process.alive:
+            process.ready.append(handle)
+
+    def runnable(self) -> list[Process]:
+        return [each for each in self.processes if each.ready and not each.stopped]
+
+    def __len__(self) -> int:
+        return len(self.runnable())
+
+    def clear(self) -> None:
+        for process in self.processes:
+            process.ready.clear()
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """``rng`` draws what reality leaves open; ``most`` steps at most, or Restless is raised."""
+
+    def __init__(self, rng: Random, most: int = 3_000_000) -> None:
+        super().__init__()
+        _Task._made = _Future._made = 0
+        self.rng = rng
+        self.now = 0.0
+        """Seconds since the simulation began."""
+        self.steps = 0
+        self._most = most
+        self.world = Process("world")
+        self._ready: Any = _Ready(self.world)
+        self.set_task_factory(lambda loop, coro, **options: _Task(coro, loop=loop, **options))
+        self.broken: list[dict[str, Any]] = []
+        """What no task's owner asked for: exceptions that went unseen."""
+        self.set_exception_handler(lambda _, context: self.broken.append(context))
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    def add_process(self, process: Process) -> None:
+        """From now on run what is of a process."""
+        self._ready.processes = [each for each in self._ready.processes if each.alive]
+        self._ready.processes.append(process)
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
+        """Have the process that asks for it called at a signal."""
+        process, context = PROCESS.get(), copy_context()
+        assert process is not None
+        process.signals[sig] = lambda: self.call_soon(callback, *args, context=context)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Forget a signal."""
+        process = PROCESS.get()
+        return process is not None and process.signals.pop(sig, None) is not None
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Simulated seconds."""
+        return self.now
+
+    def _run_once(self) -> None:
+        self.steps += 1
+        if self.steps > self._most:
+            raise Restless(f"{self._most} steps by {self.now:.3f} s")
+        runnable = self._ready.runnable()
+        if not runnable:
+            self._advance()
+            return
+        process = runnable[0] if len(runnable) == 1 else self.rng.choice(runnable)
+        handle = process.ready.popleft()
+        if not handle.cancelled():
+            handle._run()
+
+    def _advance(self) -> None:
+        """Go on to the next moment for which something is planned; what is of one moment happens in a drawn order."""
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        due: list[asyncio.TimerHandle] = []
+        while scheduled and (not due or scheduled[0].when() <= self.now):
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False  # type: ignore[attr-defined]
+            if handle.cancelled():
+                self._timer_cancelled_count -= 1
+                continue
+            process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+            if process is not None and not process.alive:
+                continue
+            self.now = max(self.now, handle.when())
+            due.append(handle)
+        if not due:
+            raise Standstill(f"nothing is left to happen after {self.now:.3f} s")
+        if len(due) > 1:
+            self.rng.shuffle(due)
+        for handle in due:
+            self._ready.append(handle)
+
+    # --- edges --------------------------------------------------------------------------------------------------------
+
+    def work_time(self) -> float:
+        """Seconds that a piece of work in a thread takes: mostly next to nothing, sometimes long enough to matter."""
+        draw = self.rng.random()
+        return draw * 0.001 if draw < 0.9 else draw * 0.1
+
+    def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> Any:
+        """Do the work later, whether or not somebody still waits for it: threads cannot be cancelled."""
+        future = self.create_future()
+
+        def work() -> None:
+            try:
+                result = func(*args)
+            except Exception as error:  # noqa: BLE001 - who waits is told
+                if not future.done():
+                    future.set_exception(error)
+                return
+            if not future.done():
+                future.set_result(result)
+
+        self.call_later(self.work_time(), work)
+        return future
+
+    def create_future(self) -> Any:
+        """A future."""
+        return _Future(loop=self)
+
+    def _write_to_self(self) -> None:
+        """There is no other thread that would have to wake this one."""
+
+    def _process_events(self, event_list: object) -> None:
+        """There are no events but those of this loop."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""

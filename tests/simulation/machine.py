@@ -1,0 +1,135 @@
+"""What a program knows of its machine, simulated: clocks, threads, random identifiers.
+
+``install`` has to come before vcd is imported, in a process that does nothing else: functions of the standard library
+are replaced, and ask the loop that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+from tests.simulation.loop import PROCESS, SimulatedLoop
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+"""When simulations begin, in seconds since 1970."""
+REAL_SECONDS = time.perf_counter
+"""The real clock, for who measures what a simulation costs."""
+
+
+class _Idle:
+    """A thread that is none: what it would do comes through the loop."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def start(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+
+class _Thread(_Idle):
+    """A thread whose work is done in the loop, when its time has come."""
+
+    def __init__(self, *, target: Callable[[], None], **_: Any) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        loop = _loop()
+        loop.call_later(loop.work_time(), self._target)
+
+
+class _Turns:
+    """What aiosqlite gives its thread: done one after the other, each in its time, by the disk of the process."""
+
+    def __init__(self) -> None:
+        self._free = 0.0
+
+    def put_nowait(self, item: tuple[Any, Callable[[], Any]]) -> None:
+        loop, process = _loop(), PROCESS.get()
+        disk = getattr(process, "disk", None)
+        takes = loop.work_time() if disk is None else disk.time_of_write(loop)
+        self._free = max(self._free, loop.time()) + takes
+        loop.call_at(self._free, self._perform, disk, *item)
+
+    def _perform(self, disk: Any, future: Any, function: Callable[[], Any]) -> None:
+        try:
+            result = function() if disk is None else disk.perform(function)
+        except Exception as error:  # noqa: BLE001 - who waits is told
+            if future is not None and not future.done():
+                future.set_exception(error)
+            return
+        if future is not None and not future.done():
+            future.set_result(result)
+
+
+def _loop() -> SimulatedLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    return loop
+
+
+def _simulated() -> SimulatedLoop | None:
+    loop = asyncio._get_running_loop()
+    return loop if isinstance(loop, SimulatedLoop) else None
+
+
+def _monotonic(real: Callable[[], float]) -> Callable[..., float]:
+    def now(*_: Any) -> float:
+        loop = _simulated()
+        return real() if loop is None else 1000.0 + loop.time()
+
+    return now
+
+
+def _wall(real: Callable[[], float]) -> Callable[[], float]:
+    def now() -> float:
+        loop = _simulated()
+        if loop is None:
+            return real()
+        process = PROCESS.get()
+        return EPOCH + loop.time() + (process.wall_ahead if process else 0.0)
+
+    return now
+
+
+def _nanoseconds(clock: Callable[[], float]) -> Callable[[], int]:
+    return lambda: round(clock() * 1e9)
+
+
+def _uuid4() -> uuid.UUID:
+    return uuid.UUID(int=random.getrandbits(128), version=4)
+
+
+def _collect(generation: int = 2, real: Callable[[int], int] = gc.collect) -> int:
+    return 0 if _simulated() else real(generation)
+
+
+def install() -> None:
+    """Let the standard library's clocks, threads and identifiers be simulated ones while a SimulatedLoop runs."""
+    assert os.environ.get("PYTHONHASHSEED") == "0", "hashes of texts would differ from run to run"
+    time.monotonic = time.perf_counter = _monotonic(REAL_SECONDS)
+    time.time = _wall(time.time)
+    time.time_ns = _nanoseconds(time.time)
+    time.monotonic_ns = time.perf_counter_ns = _nanoseconds(time.monotonic)
+    time.clock_gettime = time.monotonic  # type: ignore[assignment]
+    uuid.uuid4 = _uuid4
+    gc.freeze = lambda: None  # what one simulation leaves behind is not to stay for ever
+    gc.collect = _collect  # type: ignore[assignment]
+
+    from aiosqlite import core
+
+    core.SimpleQueue = _Turns  # type: ignore[attr-defined]
+    core.Thread = _Idle  # type: ignore[misc, assignment]
+
+    from vcd.daemon import metrics, threads
+
+    threads.threading = SimpleNamespace(Thread=_Thread)  # type: ignore[assignment]
+    metrics._TICK = 5.0  # of the loop's pauses, of which there are none

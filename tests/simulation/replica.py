@@ -1,0 +1,145 @@
+"""A replica: the production daemon as one process after the other, on a disk that outlives them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.simulation.disk import Disk
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.network import Link
+from vcd.daemon.options import Options, parse_options
+from vcd.daemon.service import SchedulerService, run
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 20.0
+"""Seconds that the kubelet waits before it starts a program again that ended, the first time and at most."""
+
+
+@dataclass(eq=False)
+class Machine(Process):
+    """A process with its disk and its link: one incarnation of a replica."""
+
+    disk: Disk = field(kw_only=True)
+    link: Link = field(kw_only=True)
+    service: SchedulerService | None = None
+    told_to_end: bool = False
+
+
+@dataclass(eq=False)
+class Replica:
+    """A pod of the Deployment, whose program is started again where it ends.
+
+    ``flags`` are of vcd run. ``linked`` gives a link to the server under an identity. ``ended`` is told of each end of
+    a program that nobody asked for, with its exit code. ``kept`` keeps each machine that was, with its log.
+    """
+
+    name: str
+    loop: SimulatedLoop
+    folder: Path
+    flags: dict[str, list[str]]
+    linked: Callable[[str], Link]
+    ended: Callable[[Machine, int], None]
+    kept: list[Machine] = field(default_factory=list)
+    machine: Machine | None = None
+    wall_ahead: float = 0.0
+    starts: int = 0
+    _pause: float = FIRST_PAUSE
+
+    @property
+    def service(self) -> SchedulerService | None:
+        """The daemon that runs, once it is put together."""
+        return self.machine.service if self.machine is not None and self.machine.alive else None
+
+    def start(self, disk: Disk | None = None) -> None:
+        """Start the program on what is on its disk."""
+        self.starts += 1
+        identity = f"{self.name}-{self.starts}"
+        if disk is None:
+            folder = self.folder / identity
+            folder.mkdir(parents=True)
+            disk = Disk(folder)
+        machine = Machine(identity, disk=disk, link=self.linked(identity), wall_ahead=self.wall_ahead)
+        self.machine = machine
+        self.kept.append(machine)
+        self.loop.add_process(machine)
+        self.loop.create_task(self._run(machine), context=machine.context())
+
+    async def _run(self, machine: Machine) -> None:
+        @contextlib.asynccontextmanager
+        async def beside(service: SchedulerService) -> AsyncIterator[None]:
+            machine.service = service
+            yield
+
+        code = await run(self._options(machine), beside)
+        machine.alive = False
+        machine.link.closed()
+        if not machine.told_to_end:
+            self.ended(machine, code)
+        self._again(machine)
+
+    def _options(self, machine: Machine) -> Options:
+        always = {
+            "master": [f"http://{machine.name}"], "identity": [machine.name], "event-log": [str(machine.disk.log)],
+            "enable-metrics": ["false"], "enable-healthz": ["false"], "view-address": [""],
+        }  # fmt: skip
+        return parse_options({**always, **self.flags})
+
+    def _again(self, machine: Machine, pause: float | None = None) -> None:
+        """As the kubelet: start it again after a pause that grows."""
+        if pause is None:
+            pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        disk = machine.disk.after_crash(self.folder / f"{self.name}-{self.starts + 1}")
+        world = self.loop.world.context()
+        self.loop.call_later(pause, self.start, disk, context=world)
+
+    # --- what is done to it -------------------------------------------------------------------------------------------
+
+    def kill(self, disk: Disk | None = None, pause: float | None = None) -> None:
+        """End it as SIGKILL does, and start it again, on a disk if given, else on what it wrote."""
+        machine = self.machine
+        if machine is None or not machine.alive:
+            return
+        machine.kill()
+        machine.link.closed()
+        if disk is None:
+            self._again(machine, pause)
+        else:
+            self.loop.call_later(pause or FIRST_PAUSE, self.start, disk, context=self.loop.world.context())
+
+    def terminate(self) -> None:
+        """End it as SIGTERM does, and start it again."""
+        machine = self.machine
+        if machine is not None and machine.alive and (handler := machine.signals.get(signal.SIGTERM)):
+            machine.told_to_end = True
+            handler()
+
+    def stop_for(self, seconds: float) -> None:
+        """Let nothing of it run for so long, as SIGSTOP and SIGCONT do."""
+        machine = self.machine
+        if machine is None or not machine.alive:
+            return
+        machine.stopped = True
+
+        def go_on() -> None:
+            machine.stopped = False
+
+        self.loop.call_later(seconds, go_on, context=self.loop.world.context())
+
+    def set_wall_ahead(self, seconds: float) -> None:
+        """Let its machine's wall clock be ahead by so many seconds from now on."""
+        self.wall_ahead = seconds
+        if self.machine is not None:
+            self.machine.wall_ahead = seconds
+
+    def next_disk(self) -> Path:
+        """The folder of the incarnation that comes next."""
+        return self.folder / f"{self.name}-{self.starts + 1}"
+
+
+async def rest(seconds: float) -> None:
+    """Let so many simulated seconds pass."""
+    await asyncio.sleep(seconds)

@@ -1,0 +1,151 @@
+"""One run: a cluster, replicas and users, all that happens to them by a script, and whether the invariants hold."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import random
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.simulation.apiserver import SimulatedServer
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.machine import EPOCH
+from tests.simulation.network import Link, SimulatedTransport
+from tests.simulation.replica import Machine, Replica
+from tests.simulation.script import Script
+from vcd.embedded.clock import ClusterClock
+from vcd.embedded.cluster import EmbeddedCluster
+from vcd.embedded.store import Store
+from vcd.kube import client
+
+client.HttpTransport = SimulatedTransport  # type: ignore[misc, assignment]
+
+Obj = dict[str, Any]
+NAMESPACE = "volcano-system"
+
+
+@dataclass
+class Violation(Exception):
+    """An invariant that did not hold: which, when (simulated seconds), and of what."""
+
+    invariant: str
+    at: float
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant} at {self.at:.3f} s: {self.what}"
+
+
+class Simulation:
+    """What a script's acts and the invariants work on."""
+
+    def __init__(self, script: Script, folder: Path, loop: SimulatedLoop) -> None:
+        self.script = script
+        self.loop = loop
+        self.folder = folder
+        self.clock = ClusterClock(start=EPOCH, speed=1.0, monotonic=loop.time)
+        self.store = Store(self.clock.now, random.Random(script.seed))
+        self.server = SimulatedServer(self.store, bookmarks=5.0)
+        self.cluster = EmbeddedCluster(self.store, self.clock)
+        self.violations: list[Violation] = []
+        self.trace = hashlib.sha256()
+        self.store.create("namespaces", {"metadata": {"name": NAMESPACE}})
+        self.replicas = [
+            Replica(name, loop, folder, script.flags, self._linked, self._ended)
+            for name in ("a", "b", "c")[: script.replicas]
+        ]
+        self.calm = False
+        """Whether nothing goes wrong any more."""
+
+    def _linked(self, identity: str) -> Link:
+        return Link(self.loop, self.server, identity)
+
+    def _ended(self, machine: Machine, code: int) -> None:
+        self.note("ended", machine.name, code)
+
+    def violated(self, invariant: str, what: str) -> None:
+        """Tell of an invariant that does not hold."""
+        self.violations.append(Violation(invariant, round(self.loop.time(), 6), what))
+
+    def note(self, *what: object) -> None:
+        """Add to what two runs of one seed must have in common."""
+        self.trace.update(repr((round(self.loop.time(), 9), *what)).encode())
+
+    @property
+    def machines(self) -> list[Machine]:
+        """All that ever were."""
+        return [machine for replica in self.replicas for machine in replica.kept]
+
+    async def run(self, watched: Callable[[Simulation], Any], acts: dict[str, Callable[..., None]]) -> None:
+        """Let the script happen, then let all come to rest; ``watched`` looks at the invariants."""
+        invariants = watched(self)
+        async with self.cluster:
+            for act in self.script.acts:
+                self.loop.call_at(act.at, acts[act.what], self, *act.given)
+            for replica in self.replicas:
+                self.loop.call_later(self.loop.rng.random(), replica.start)
+            await asyncio.sleep(self.script.storm)
+            self.calm = True
+            acts["calm"](self)
+            await asyncio.sleep(self.script.calm)
+            await invariants.at_rest()
+            for replica in self.replicas:
+                replica.terminate()
+            await asyncio.sleep(0)
+
+
+@dataclass
+class Outcome:
+    """What a run came to: its violations, what it cost, and a digest that two runs of it share."""
+
+    seed: int
+    violations: list[Violation] = field(default_factory=list)
+    digest: str = ""
+    steps: int = 0
+
+
+def simulate(
+    script: Script, watched: Callable[[Simulation], Any], acts: dict[str, Callable[..., None]], keep: Path | None = None
+) -> Outcome:
+    """Run a script; ``keep`` is where its logs are left."""
+    gc.disable()  # it would run finalizers at moments of its own
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # the last words of the killed, which nobody hears
+    folder = Path(tempfile.mkdtemp(prefix="vcd-simulation-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    try:
+        return _simulated(script, watched, acts, folder)
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+        sys.unraisablehook = hook
+        if keep is not None:
+            shutil.copytree(folder, keep, dirs_exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        gc.enable()
+
+
+def _simulated(
+    script: Script, watched: Callable[[Simulation], Any], acts: dict[str, Callable[..., None]], folder: Path
+) -> Outcome:
+    random.seed(script.seed)
+    outcome = Outcome(script.seed)
+    loop = SimulatedLoop(random.Random(script.seed))
+    asyncio.set_event_loop(loop)
+    try:
+        simulation = Simulation(script, folder, loop)
+        loop.run_until_complete(simulation.run(watched, acts))
+        outcome.violations = simulation.violations
+        outcome.digest = simulation.trace.hexdigest()[:16]
+    finally:
+        outcome.steps = loop.steps
+        asyncio.set_event_loop(None)
+        loop.close()
+    return outcome
