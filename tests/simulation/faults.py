@@ -1,4 +1,4 @@
-"""What goes wrong: with the network, the API server, processes, disks and clocks. Each ends by itself or by ``calm``."""
+"""What goes wrong: with the network, the API server, processes, disks, clocks. Each ends by itself or by ``calm``."""
 
 from __future__ import annotations
 
