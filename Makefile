@@ -21,9 +21,10 @@ SOURCES  := vcd tests hatch_build.py $(wildcard bench deploy docs examples grafa
 WORKERS     ?= 3
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
+SEEDS       ?= 1000
 
-.PHONY: help demo test test-external external-tools go-tools test-real real-tools bench docs screenshots chart release image \
-	lint format lock clean
+.PHONY: help demo test test-external external-tools go-tools test-real real-tools simulate mutants bench docs screenshots \
+	chart release image lint format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -80,6 +81,13 @@ go-tools:
 		echo "building $$module into $(GO_BIN)"; \
 		GOBIN="$(GO_BIN)" go install -ldflags "$(GO_LDFLAGS)" "$$module" || exit 1; \
 	done
+
+simulate: $(STAMP)  ## the whole system on simulated time, with all that can go wrong: SEEDS=N, or SEEDS=A:B
+	@mkdir -p build
+	$(BIN)/python -m tests.simulation seeds $(SEEDS) --workers 2 --digests build/digests.txt
+
+mutants: $(STAMP)  ## in how many seeds the simulation finds each planted bug
+	$(BIN)/python -m tests.simulation mutants
 
 bench: $(STAMP)  ## the benchmarks, beside Volcano's figures
 	$(BIN)/python -m bench $(BENCH_ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,21 @@ async def test_a_caller_that_is_cancelled_leaves_no_gap() -> None:
     log.held = False
     await kept.put([put("b")])
     assert list(kept.state.nodes) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("error", "said"), [(LogError("disk full"), 0), (RuntimeError("a defect"), 1)])
+async def test_a_log_that_fails_once_its_caller_is_gone_tells_so_itself(error: Exception, said: int) -> None:
+    unseen = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context.get("exception")))
+    log = FakeLog(held=True)
+    async with running(keeper(log).put([put("a")])) as task:
+        await until(lambda: log.waiting)
+        task.cancel()
+        await asyncio.wait([task])
+    log.waiting[0].set_exception(error)
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+    gc.collect()
+    assert unseen == [error] * said
 
 
 async def test_it_goes_on_where_a_restored_state_ends() -> None:

@@ -247,6 +247,34 @@ async def test_a_full_disk_is_said_so_and_the_log_works_again_when_opened_anew(t
     assert verify(path).problems == []
 
 
+def test_a_log_that_cannot_be_opened_for_want_of_room_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    done = run_python(
+        """
+        import asyncio, resource, signal, sys
+        from tests.eventlog.samples import put
+        from vcd.eventlog import EventLog, LogError, connection
+        async def main():
+            async with EventLog.open(sys.argv[1]) as log:
+                await log.append([put(1)])
+            made = connection.LogConnection.executescript
+            async def amid(self, script):
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+                return await made(self, script)
+            connection.LogConnection.executescript = amid
+            try:
+                async with EventLog.open(sys.argv[1]):
+                    print("opened")
+            except LogError as error:
+                print("refused:", error)
+        asyncio.run(main())
+        """,
+        path,
+    )
+    assert done.stdout.startswith(f"refused: event log {path}: "), done.stdout + done.stderr
+
+
 async def test_a_file_that_another_program_locks_is_said_to_be_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

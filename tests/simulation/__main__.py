@@ -1,25 +1,170 @@
-"""``python -m tests.simulation [SEEDS]``: run seeds, and tell of what did not hold. SEEDS is N (the first N) or A:B."""
+"""``python -m tests.simulation [SEEDS]``: run seeds, and tell of what did not hold. SEEDS is N (the first N) or A:B.
+
+Beside that, commands: see ``python -m tests.simulation --help``.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
 
 from tests.simulation import machine
+from tests.simulation.hunting import hunt_all
+from tests.simulation.mutants import mutants, plant
+from tests.simulation.script import Script
+from tests.simulation.shrinking import Shrinker
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Outcome
 
 
-def main(seeds: str = "100") -> int:
-    """Run them; 1 where an invariant did not hold."""
+class _Seeds(click.ParamType[range]):
+    """``N``: the first N; ``A:B``: from one to before another."""
+
+    name = "seeds"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> range:
+        if isinstance(value, range):
+            return value
+        first, _, last = value.rpartition(":")
+        if not (last.isdigit() and (not first or first.isdigit())):
+            self.fail(f"{value} is neither N nor A:B", param, ctx)
+        return range(int(first or 0), int(last))
+
+
+_mutant = click.option("--mutant", type=click.Choice(list(mutants())), help="Run with this planted bug.")
+
+
+def _simulated(mutant: str | None) -> None:
+    """Make this a process in which simulations run, and have a planted bug in it."""
     if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(
-            sys.executable, [sys.executable, "-m", "tests.simulation", seeds], {**os.environ, "PYTHONHASHSEED": "0"}
-        )
-    machine.install()
+        arguments = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        sys.stdout.flush()
+        os.execve(sys.executable, arguments, {**os.environ, "PYTHONHASHSEED": "0"})
+    if mutant is not None:
+        plant(mutant)
+    machine.install()  # which imports some of vcd
+    sys.unraisablehook = lambda _: None  # the last words of the killed, which nobody hears
+    from tests.simulation.night import silence
+
+    silence()
+
+
+def _runner(keep: Path | None = None) -> Callable[[Script], Outcome]:
+    """What runs a script; ``keep`` is where its logs are left."""
+    from tests.simulation.night import run_script
+
+    return lambda script: run_script(script, keep)
+
+
+@click.group()
+def main() -> None:
+    """The simulation of the whole system. Without a command: the seeds that are named, the first 100 by default."""
+
+
+@main.result_callback()
+def _end(code: int) -> None:
+    sys.exit(code)
+
+
+@main.command("seeds")
+@click.argument("seeds", type=_Seeds(), default="100")
+@click.option(
+    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Seeds that run beside each other."
+)
+@click.option("--digests", type=click.Path(path_type=Path), help="A file for a line a seed: seed, digest, steps.")
+@_mutant
+def seeds_(seeds: range, workers: int, digests: Path | None, mutant: str | None) -> int:
+    """Run seeds, and tell of what did not hold."""
+    _simulated(mutant)
     from tests.simulation.night import run_seeds
 
-    first, _, last = seeds.rpartition(":")
-    return run_seeds(range(int(first or 0), int(last)))
+    return run_seeds(seeds, workers, digests)
+
+
+@main.command("outcomes", hidden=True)
+@click.argument("seeds", type=_Seeds())
+@_mutant
+def outcomes(seeds: range, mutant: str | None) -> int:
+    """Run seeds, and print a line of JSON for each: the seed, and the invariants that it violates, in order."""
+    _simulated(mutant)
+    from tests.simulation.night import run_seed
+
+    for seed in seeds:
+        violated = [violation.invariant for violation in run_seed(seed).violations]
+        click.echo(msgspec.json.encode({"seed": seed, "violated": list(dict.fromkeys(violated))}))
+        sys.stdout.flush()
+    return 0
+
+
+@main.command("mutants")
+@click.argument("names", nargs=-1)
+@click.option("--seeds", type=click.IntRange(1), default=2000, show_default=True, help="Tried for each, at most.")
+def mutants_(names: tuple[str, ...], seeds: int) -> int:
+    """Hunt planted bugs, all or those that are named, and print in how many seeds each is found."""
+    return hunt_all(names, seeds)
+
+
+@main.command("shrink")
+@click.argument("seed", type=int)
+@_mutant
+@click.option("--out", type=click.Path(path_type=Path), help="For script.json and the replicas' logs.")
+@click.option("--most", type=click.IntRange(1), default=1000, show_default=True, help="Scripts that are run, at most.")
+def shrink(seed: int, mutant: str | None, out: Path | None, most: int) -> int:
+    """Make the script of a seed that violates an invariant as small as it can be, and keep it with its logs."""
+    _simulated(mutant)
+    from tests.simulation.swarm import drawn
+
+    script, run = drawn(seed), _runner()
+    if not (violations := run(script).violations):
+        raise click.UsageError(f"seed {seed} violates nothing")
+    click.echo(f"{len(script.acts)} acts: {violations[0]}")
+    shrinker = Shrinker(
+        lambda one: [violation.invariant for violation in run(one).violations],
+        violations[0].invariant,
+        most,
+        lambda found: click.echo(f"{len(found.acts)} acts, {shrinker.left} runs left", err=True),
+    )
+    script = shrinker.shrunk(script)
+    out = out or Path(f"seed-{seed}")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "script.json").write_bytes(msgspec.json.format(msgspec.json.encode(script)) + b"\n")
+    for violation in _runner(out)(script).violations:
+        click.echo(f"{len(script.acts)} acts: {violation}")
+    for log in sorted(out.glob("*/events.sqlite")):
+        click.echo(f"vcd explain --event-log {log}    vcd view --event-log {log}")
+    return 0
+
+
+@main.command("run")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_mutant
+@click.option("--keep", type=click.Path(path_type=Path), help="Where the replicas' logs are left.")
+def run(file: Path, mutant: str | None, keep: Path | None) -> int:
+    """Run a script that was kept, and tell of what did not hold."""
+    _simulated(mutant)
+    try:
+        script = msgspec.json.decode(file.read_bytes(), type=Script)
+    except msgspec.MsgspecError as error:
+        raise click.UsageError(f"{file} is no script of the simulation: {error}") from error
+    outcome = _runner(keep)(script)
+    for violation in outcome.violations:
+        click.echo(str(violation))
+    click.echo(f"digest {outcome.digest}, {outcome.steps:,} steps")
+    return int(bool(outcome.violations))
+
+
+def _with_command(arguments: list[str]) -> list[str]:
+    """Arguments, with the command that is meant where there is none."""
+    named = bool(arguments) and (arguments[0] in main.commands or arguments[0] == "--help")
+    return arguments if named else ["seeds", *arguments]
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main.main(_with_command(sys.argv[1:]), prog_name="python -m tests.simulation")

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from tests.simulation import faults, workload
+from tests.simulation import faults, workload, world
 
-ACTS: dict[str, Callable[..., None]] = {**workload.ACTS, **faults.ACTS}
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+
+def calm(sim: Simulation) -> None:
+    """From now on nothing goes wrong, at the edges and in the cluster."""
+    faults.calm(sim)
+    world.calm(sim)
+
+
+ACTS: dict[str, Callable[..., None]] = {**workload.ACTS, **faults.ACTS, **world.ACTS, "calm": calm}
+ILLEGAL: frozenset[str] = world.ILLEGAL | getattr(faults, "ILLEGAL", frozenset())
+"""Those that no API server, kernel or disk does."""

@@ -76,12 +76,24 @@ class Opened(web.StreamResponse):
 
 
 class SimulatedServer(DisturbedServer):
-    """Answers in one step: what a request does is done at one moment."""
+    """Answers in one step: what a request does is done at one moment.
+
+    ``asked`` is the request that is being carried out, None where nobody's is. ``executed`` is told of each, with its
+    status, once it was.
+    """
+
+    asked: Request | None = None
+    executed: Callable[[Request, int], None] = staticmethod(lambda request, status: None)
 
     async def answer(self, identity: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Any:
         """The Answer to a request, or the watch that it Opened."""
         request = Request(identity, method, URL(path, encoded=True), CIMultiDict(headers), body)
-        response = await self._handle(request)  # type: ignore[arg-type]
+        self.asked = request
+        try:
+            response = await self._handle(request)  # type: ignore[arg-type]
+        finally:
+            self.asked = None
+        self.executed(request, response.status)
         if isinstance(response, Opened):
             return response
         assert isinstance(response, web.Response)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import resource
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,24 +15,49 @@ from typing import Any
 from tests.simulation.loop import SimulatedLoop
 
 LOG = "events.sqlite"
+WAL = f"{LOG}-wal"
+SECTOR = 512
+"""Bytes that a disk writes as one."""
+_NEVER_FAIL = ("close", "close_and_stop")
+"""What SQLite does at the end succeeds, whatever the disk says of it."""
+
+Image = dict[str, bytes]
+"""The log's files that are on a disk, by name."""
 
 
-class PowerLost(BaseException):
-    """The machine lost its power amid a write: the program is no more."""
+@dataclass(eq=False)
+class Drive:
+    """The device that a replica's disks are on, whichever of its programs writes.
+
+    ``slow`` is the seconds that each write takes longer. ``capacity`` is how many bytes the log's files may have
+    together, None for as many as they like. ``fails`` says of each write whether it fails "before" anything of it was
+    done or "after" all of it was, or "" for not at all.
+    """
+
+    slow: float = 0.0
+    capacity: int | None = None
+    fails: Callable[[], str] = field(default=lambda: "")
+    plans: list[Callable[[bool], None]] = field(default_factory=list)
+    """What is planned for writes to come: told of each before it is made (False) and after it (True)."""
+
+    def mend(self) -> None:
+        """Let it be as good as new, with nothing planned."""
+        self.plans.clear()
+        self.slow, self.capacity, self.fails = 0.0, None, lambda: ""
 
 
 @dataclass(eq=False)
 class Disk:
     """The files of one incarnation of a replica.
 
-    ``slow`` is the seconds that each write takes longer. ``room`` is how many bytes files may still grow, None for as
-    many as they like. ``on_write`` is told of each write before it is made, and again after it.
+    ``on_write`` is told of each write before it is made, and again after it. One that is ``gone`` is written no more:
+    its program was ended.
     """
 
     folder: Path
-    slow: float = 0.0
-    room: int | None = None
+    drive: Drive = field(default_factory=Drive)
     writes: int = 0
+    gone: bool = False
     on_write: Callable[[int, bool], None] = field(default=lambda number, done: None)
 
     @property
@@ -41,54 +67,95 @@ class Disk:
 
     def time_of_write(self, loop: SimulatedLoop) -> float:
         """Seconds that a write takes, mostly the fsync of its transaction."""
-        return 1e-4 + 0.002 * loop.rng.expovariate(1.0) + self.slow
+        return 1e-4 + 0.002 * loop.rng.expovariate(1.0) + self.drive.slow
 
     def perform(self, function: Callable[[], Any]) -> Any:
-        """Let SQLite do what it was asked for. Raises what SQLite does where the disk is full."""
+        """Let SQLite do what it was asked for. Raises what SQLite does where the disk is full or fails."""
         self.writes += 1
-        self.on_write(self.writes, False)
+        self._tell(False)
+        if self.gone:
+            return None
+        named = getattr(function, "func", function)
+        fails = "" if getattr(named, "__name__", "") in _NEVER_FAIL else self.drive.fails()
+        if fails == "before":
+            raise _io_error()
         with self._bounded():
             result = function()
-        self.on_write(self.writes, True)
+        self._tell(True)
+        if fails == "after":
+            raise _io_error()
         return result
+
+    def _tell(self, done: bool) -> None:
+        self.on_write(self.writes, done)
+        for plan in list(self.drive.plans):
+            plan(done)
+
+    # --- what is left of it -------------------------------------------------------------------------------------------
 
     def after_crash(self, folder: Path) -> Disk:
         """What is on the disk when the program was killed: all that it wrote."""
-        folder.mkdir()
-        for suffix in ("", "-wal"):
-            file = self.folder / f"{LOG}{suffix}"
-            if file.exists():
+        folder.mkdir(parents=True)
+        for file in self.folder.iterdir():
+            if file.is_file() and not file.name.endswith("-shm"):  # the index of the WAL counts for who has it open
                 shutil.copyfile(file, folder / file.name)
-        return Disk(folder)
+        return Disk(folder, self.drive)
 
-    def after_power_loss(self, folder: Path, before: int, rng: random.Random) -> Disk:
-        """What is on the disk when the power was lost amid a write, before which the WAL had ``before`` bytes: each
-        sector that was written since is there, or not."""
+    def image(self) -> Image:
+        """The log's files as they are now."""
+        return {name: (self.folder / name).read_bytes() for name in (LOG, WAL) if (self.folder / name).exists()}
+
+    def after_power_loss(self, folder: Path, before: Image, rng: random.Random) -> Disk:
+        """What is on the disk when the power was lost amid the last write, before which it was as ``before``.
+
+        SQLite syncs the WAL with each commit, and before anything of it goes into the database: so either the WAL is
+        torn, or it is whole and the database is. It syncs the database before the WAL goes.
+        """
+        after, old = self.image(), before.get(WAL, b"")
+        ends = len(after.get(WAL, b"")) < len(old)
+        if ends or (before.get(LOG) != after.get(LOG) and rng.random() < 0.5):
+            database = torn_amid(before.get(LOG, b""), after.get(LOG, b""), rng)
+            left = {LOG: database, WAL: old if ends else after.get(WAL, b"")}
+        else:
+            left = {**before, WAL: torn_amid(old, after.get(WAL, b""), rng)}
+        return self.with_image(folder, left)
+
+    def with_image(self, folder: Path, image: Image) -> Disk:
+        """What is left, with these files of the log."""
         made = self.after_crash(folder)
-        wal = folder / f"{LOG}-wal"
-        if wal.exists() and (size := wal.stat().st_size) > before:
-            with wal.open("r+b") as file:
-                for start in range(before, size, 512):
-                    if rng.random() < 0.5:
-                        file.seek(start)
-                        file.write(bytes(min(512, size - start)))
-                file.truncate(rng.randint(before, size))
+        for name in (LOG, WAL):
+            (folder / name).unlink(missing_ok=True)
+        for name, data in image.items():
+            (folder / name).write_bytes(data)
         return made
-
-    def wal_size(self) -> int:
-        """Bytes of the write-ahead log."""
-        wal = self.folder / f"{LOG}-wal"
-        return wal.stat().st_size if wal.exists() else 0
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        if self.room is None:
+        if self.drive.capacity is None:
             yield
             return
-        sizes = [file.stat().st_size for file in self.folder.iterdir() if file.name.startswith(LOG)]
+        sizes = {file.name: file.stat().st_size for file in self.folder.iterdir() if file.name in (LOG, WAL)}
+        most = sizes.get(WAL, 0) + max(0, self.drive.capacity - sum(sizes.values()))
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (max(sizes, default=0) + self.room, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
         try:
             yield
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def torn_amid(before: bytes, after: bytes, rng: random.Random) -> bytes:
+    """A file of which each sector that a write changed is as before or as after, and its size somewhere between."""
+    size = rng.randint(min(len(before), len(after)), max(len(before), len(after)))
+    left = bytearray(before.ljust(size, b"\0")[:size])
+    for start in range(0, size, SECTOR):
+        sector = slice(start, min(start + SECTOR, size))
+        if after[sector] != before[sector] and rng.random() < 0.5:
+            left[sector] = after[sector].ljust(sector.stop - start, b"\0")
+    return bytes(left)
+
+
+def _io_error() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+    return error

@@ -116,7 +116,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.now = 0.0
         """Seconds since the simulation began."""
         self.steps = 0
-        self._most = most
+        self.most = most
         self.world = Process("world")
         self._ready: Any = _Ready(self.world)
         self.set_task_factory(lambda loop, coro, **options: _Task(coro, loop=loop, **options))
@@ -150,8 +150,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         self.steps += 1
-        if self.steps > self._most:
-            raise Restless(f"{self._most} steps by {self.now:.3f} s")
+        if self.steps > self.most:
+            raise Restless(f"{self.most} steps by {self.now:.3f} s")
         runnable = self._ready.runnable()
         if not runnable:
             self._advance()

@@ -7,17 +7,18 @@ long as they last.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulation.apiserver import Answer, Opened, SimulatedServer
+from tests.simulation.line import Line
 from tests.simulation.loop import PROCESS, SimulatedLoop
 from vcd.kube.connection import Connection
 from vcd.kube.curl import Response
-from vcd.kube.errors import Fenced, Silent, Unanswered
+from vcd.kube.errors import Fenced, Unanswered
 from vcd.kube.transport import Stream
 
 LIMIT = 120.0
@@ -30,7 +31,8 @@ class Way:
 
     ``refused``: no connection comes about. ``lost``: it never arrives. ``instead``: what somebody answers in the
     server's place, without doing it. ``afterwards``: what is answered in place of what the server said when it had done
-    it. ``forgotten``: the answer never arrives. ``cut``: of the answer's body only so many bytes.
+    it. ``forgotten``: the answer never arrives. ``cut``: of the answer's body only so many bytes. ``path``: what the
+    server takes itself to be asked, where that is something else. ``done`` is called once the server has done it.
     """
 
     there: float = 0.0
@@ -41,113 +43,83 @@ class Way:
     afterwards: Answer | None = None
     forgotten: bool = False
     cut: int | None = None
+    path: str = ""
+    done: Callable[[], None] | None = None
 
 
 Draw = Callable[[str, str, Way], None]
-"""Changes what becomes of a request, by its method and path."""
+"""Changes what becomes of a request, by its method (WATCH for a watch) and path."""
 
 
 @dataclass(eq=False)
-class Link:
-    """One replica's way to the server and back."""
+class Road:
+    """What holds of a replica's way to the server and back, whichever of its programs goes it."""
 
-    loop: SimulatedLoop
-    server: SimulatedServer
-    identity: str
     up: bool = True
     """Whether what it sends arrives."""
     down: bool = True
     """Whether what is sent to it arrives."""
+    cut_at: float = 0.0
+    """Since when not both hold."""
+    late: float = 0.0
+    """Seconds that each piece of a watch takes longer."""
+    draws: list[Draw] = field(default_factory=list)
+    affected: Counter[str] = field(default_factory=Counter)
+    """How often what went wrong, by the name of the act."""
+
+
+@dataclass(eq=False)
+class Link:
+    """The connections of one program of a replica to the server."""
+
+    loop: SimulatedLoop
+    server: SimulatedServer
+    identity: str
+    road: Road = field(default_factory=Road)
     latency: float = 0.002
     """Seconds that a way takes in the mean."""
-    draws: list[Draw] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     """The open watches."""
+    exchanges: list[_Exchange] = field(default_factory=list)
+    """The requests that wait for their answers."""
 
     def way(self, method: str, path: str) -> Way:
         """What becomes of a request that is made now."""
-        way = Way(self._takes(), self._takes())
-        for draw in self.draws:
+        way = Way(self.takes(), self.takes())
+        for draw in list(self.road.draws):
             draw(method, path, way)
-        way.lost |= not self.up
+        way.lost |= not self.road.up
         return way
 
     def closed(self) -> None:
         """Let all connections end: the program at this end is no more."""
         for line in self.lines:
             line.closed = True
+        for exchange in self.exchanges:
+            exchange.left = True
+        self.exchanges.clear()
 
-    def _takes(self) -> float:
-        return self.latency * self.loop.rng.expovariate(1.0)
+    def reset(self) -> None:
+        """Let all connections end: the other end, or something between, dropped them."""
+        for line in list(self.lines):
+            line.reset()
+        for exchange in list(self.exchanges):
+            exchange.reset()
 
-
-class Line:
-    """An open watch's connection, to which the server writes."""
-
-    def __init__(self, link: Link, path: str) -> None:
-        self.path = path
-        self._link = link
-        self._chunks: deque[bytes | None] = deque()
-        self._came = asyncio.Event()
-        self._free = 0.0
-        self.closed = False
-        self.stalled = False
-        """Whether what the server writes does not arrive for now, the connection open."""
-        self._kept: list[bytes] = []
-        self.late = 0.0
-        """Seconds that each piece takes longer."""
-
-    async def write(self, data: bytes) -> None:
-        """Send a piece on its way. Raises ConnectionResetError as soon as the other end is gone."""
-        if self.closed:
-            raise ConnectionResetError
-        if self.stalled or not self._link.down:
-            self._kept.append(data)
-            return
-        self._send(data)
-
-    def end(self) -> None:
-        """Let the server's end be closed, behind what it wrote."""
-        if not self.closed:
-            self._send(None)
+    def reset_lost(self) -> None:
+        """Let end the connections over which nothing will come any more."""
+        for exchange in list(self.exchanges):
+            if exchange.way.lost or exchange.way.forgotten:
+                exchange.reset()
 
     def resume(self) -> None:
-        """Let arrive what was kept back."""
-        self.stalled = False
-        kept, self._kept = self._kept, []
-        for data in kept:
-            self._send(data)
+        """Let arrive what was kept back and is no more."""
+        for line in list(self.lines):
+            line.resume()
 
-    def cut(self, keep: int | None = None) -> None:
-        """End the connection; of what is on its way ``keep`` bytes of one piece arrive, or all."""
-        if keep is not None and self._chunks and self._chunks[-1]:
-            self._chunks[-1] = self._chunks[-1][:keep] or None
-        self._chunks.append(None)
-        self._came.set()
-
-    def _send(self, data: bytes | None) -> None:
-        loop, link = self._link.loop, self._link
-        self._free = max(self._free, loop.time() + link._takes() + self.late) + 1e-9
-        loop.call_at(self._free, self._arrive, data, context=loop.world.context())
-
-    def _arrive(self, data: bytes | None) -> None:
-        self._chunks.append(data)
-        self._came.set()
-
-    async def chunks(self, idle: float) -> AsyncIterator[bytes]:
-        """What arrives. Raises Silent after ``idle`` seconds in which nothing did."""
-        while True:
-            while not self._chunks:
-                self._came.clear()
-                try:
-                    async with asyncio.timeout(idle):
-                        await self._came.wait()
-                except TimeoutError:
-                    raise Silent(f"watch {self.path}: silent for {idle:g} s") from None
-            data = self._chunks.popleft()
-            if data is None:
-                return
-            yield data
+    def takes(self) -> float:
+        """Seconds that a piece takes in one direction."""
+        return self.latency * self.loop.rng.expovariate(1.0)
 
 
 class SimulatedTransport:
@@ -180,7 +152,7 @@ class SimulatedTransport:
         link, asked = self._link, f"{method} {path.partition('?')[0]}"
         way = link.way(method, path)
         sent = False
-        exchange = _Exchange(link, way, link.loop.create_future(), until=link.loop.time() + timeout)
+        exchange = _Exchange(link, way, link.loop.create_future(), link.loop.time() + timeout)
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.sleep(way.there / 2)  # until the connection is there
@@ -194,7 +166,7 @@ class SimulatedTransport:
         except TimeoutError:
             raise Unanswered(f"{asked}: no answer within {timeout:g} s", sent=sent) from None
         finally:
-            exchange.left = True
+            exchange.leave()
         if way.cut is not None and way.cut < len(answer.body):
             raise Unanswered(f"{asked}: the answer was cut short", sent=True)
         wait = answer.headers.get("Retry-After", "")
@@ -206,20 +178,9 @@ class SimulatedTransport:
     ) -> AsyncIterator[Stream]:
         """Ask for what never ends by itself. Raises Unanswered, and Silent where nothing came for ``idle_timeout``."""
         link, line = self._link, Line(self._link, path)
-        way = link.way("WATCH", path)
-        exchange = _Exchange(link, way, link.loop.create_future(), link.loop.time() + idle_timeout, line)
-        try:
-            async with asyncio.timeout(timeout if way.refused else idle_timeout):
-                if way.refused:
-                    raise Unanswered(f"watch {path}: connection refused", sent=False)
-                exchange.send("GET", path, headers, b"")
-                answer = await exchange.answered
-        except TimeoutError:
-            raise Unanswered(f"watch {path}: no answer within {idle_timeout:g} s", sent=True) from None
-        finally:
-            exchange.left = True
         link.lines.append(line)
         try:
+            answer = await self._asked(line, path, headers, timeout, idle_timeout)
             if isinstance(answer, Opened):
                 yield Stream(200, 0, line.chunks(idle_timeout))
             else:
@@ -228,6 +189,27 @@ class SimulatedTransport:
         finally:
             line.closed = True
             link.lines.remove(line)
+
+    async def _asked(
+        self, line: Line, path: str, headers: Mapping[str, str], timeout: float, idle_timeout: float
+    ) -> Any:
+        """What the server answers to a watch. Raises Unanswered."""
+        link, way = self._link, self._link.way("WATCH", path)
+        connected = link.road.up and link.road.down
+        exchange = _Exchange(link, way, link.loop.create_future(), link.loop.time() + idle_timeout, line)
+        try:
+            async with asyncio.timeout(idle_timeout if connected else timeout):
+                await asyncio.sleep(way.there / 2)
+                if way.refused:
+                    raise Unanswered(f"watch {path}: connection refused", sent=False)
+                if connected:
+                    exchange.send("GET", path, headers, b"")
+                return await exchange.answered
+        except TimeoutError:
+            why = f"answer within {idle_timeout:g} s" if connected else f"connection within {timeout:g} s"
+            raise Unanswered(f"watch {path}: no {why}", sent=connected) from None
+        finally:
+            exchange.leave()
 
     async def socket(self, path: str, headers: Mapping[str, str], protocol: str, timeout: float) -> Any:
         """There are none here. Raises Unanswered."""
@@ -250,24 +232,46 @@ class _Exchange:
     line: Line | None = None
     left: bool = False
     """Whether the client waits no longer, and has closed the connection."""
+    dropped: bool = False
+    """Whether the connection is no more, so that nothing on its way arrives."""
 
     def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
         """Send it on its way."""
+        self.link.exchanges.append(self)
         if self.way.lost:
             return
         loop = self.link.loop
         context = loop.world.context()
-        work = self._serve(method, path, dict(headers), body)
-        loop.call_later(self.way.there, lambda: loop.create_task(work, context=context), context=context)
+
+        def arrive() -> None:
+            loop.create_task(self._serve(method, self.way.path or path, dict(headers), body), context=context)
+
+        loop.call_later(self.way.there, arrive, context=context)
+
+    def leave(self) -> None:
+        """Wait no longer."""
+        self.left = True
+        if self in self.link.exchanges:
+            self.link.exchanges.remove(self)
+
+    def reset(self) -> None:
+        """The connection is dropped, which the client learns where it can."""
+        self.dropped = True
+        if self.link.road.down and not self.answered.done():
+            self.answered.set_exception(Unanswered("connection reset", sent=True))
 
     async def _serve(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
         """What happens at the server, in the world's own time."""
-        if self.left and (self.link.loop.time() >= self.until or self.link.loop.rng.random() < 0.5):
+        if self.dropped or self.link.loop.time() >= self.until:
+            return
+        if self.left and self.link.loop.rng.random() < 0.5:
             return  # the connection was closed before anybody read what came
         if self.way.instead is not None:
             self._reply(self.way.instead)
             return
         answer = await self.link.server.answer(self.link.identity, method, path, headers, body)
+        if self.way.done is not None:
+            self.way.done()
         if isinstance(answer, Opened):
             assert self.line is not None
             self._reply(answer)
@@ -280,11 +284,11 @@ class _Exchange:
         self._reply(self.way.afterwards or answer)
 
     def _reply(self, answer: Any) -> None:
-        if self.way.forgotten or not self.link.down:
+        if self.way.forgotten or self.dropped or not self.link.road.down:
             return
         loop = self.link.loop
         loop.call_later(self.way.back, self._arrive, answer, context=loop.world.context())
 
     def _arrive(self, answer: Any) -> None:
-        if not self.answered.done():
+        if not self.dropped and not self.answered.done():
             self.answered.set_result(answer)

@@ -1,8 +1,12 @@
-"""Many seeds, one after the other."""
+"""Many seeds: run beside each other, told of, and their digests kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import multiprocessing
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 import structlog
@@ -10,31 +14,59 @@ import structlog
 from tests.simulation.acts import ACTS
 from tests.simulation.invariants import Invariants
 from tests.simulation.machine import REAL_SECONDS
-from tests.simulation.simulation import Outcome, simulate
+from tests.simulation.script import Script
+from tests.simulation.simulation import Outcome, Violation, simulate
 from tests.simulation.swarm import drawn
+
+_AGAIN = 100
+"""Seeds after which a worker is begun anew, so that what one leaves behind cannot fill the machine."""
 
 
 def silence() -> None:
     """Let programs that are simulated say nothing."""
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(50), logger_factory=structlog.ReturnLoggerFactory()
-    )
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
 def run_seed(seed: int) -> Outcome:
     """Run what a seed draws."""
-    return simulate(drawn(seed), Invariants, ACTS)
+    return run_script(drawn(seed))
 
 
-def run_seeds(seeds: Iterable[int]) -> int:
-    """Run seeds and tell of each; 1 where an invariant did not hold."""
+def run_script(script: Script, keep: Path | None = None) -> Outcome:
+    """Run a script; ``keep`` is where its logs are left. What the simulation itself raises is told as a violation, with
+    where it came from."""
+    try:
+        return simulate(script, Invariants, ACTS, keep)
+    except Exception:  # noqa: BLE001 - one seed must not end a night
+        last = traceback.format_exc().strip()
+        return Outcome(script.seed, [Violation("the simulation works", 0.0, last)])
+
+
+def run_seeds(seeds: Sequence[int], workers: int = 1, digests: Path | None = None) -> int:
+    """Run seeds and tell of each that violates an invariant; 1 where there was one.
+
+    ``digests`` is a file for a line a seed: the seed, its digest and how many steps it took.
+    """
     silence()
-    failed, began, count = 0, REAL_SECONDS(), 0
-    for seed in seeds:
-        outcome = run_seed(seed)
-        count += 1
+    began, failed, kept = REAL_SECONDS(), 0, dict[int, str]()
+    for outcome in _outcomes(seeds, workers):
         for violation in outcome.violations:
-            click.echo(f"seed {seed}: {violation}")
+            click.echo(f"seed {outcome.seed}: {violation}")
         failed += bool(outcome.violations)
-    click.echo(f"{count} seeds, {failed} with violations, {(REAL_SECONDS() - began) / max(count, 1):.2f} s a seed")
+        kept[outcome.seed] = f"{outcome.seed} {outcome.digest} {outcome.steps}\n"
+    seconds = (REAL_SECONDS() - began) / max(len(seeds), 1)
+    click.echo(
+        f"{len(seeds):,} seeds, {failed} with violations, {seconds:.2f} s a seed with {workers} beside each other"
+    )
+    if digests is not None:
+        digests.write_text("".join(kept[seed] for seed in sorted(kept)))
     return int(failed > 0)
+
+
+def _outcomes(seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
+    if workers == 1:
+        yield from map(run_seed, seeds)
+        return
+    # forked, so that they have the clocks and the seed of hashes of this process
+    with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=_AGAIN) as pool:
+        yield from pool.imap_unordered(run_seed, seeds)

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.simulation.disk import Disk
+from tests.simulation.disk import Disk, Drive
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.network import Link
+from tests.simulation.network import Link, Road
 from vcd.daemon.options import Options, parse_options
 from vcd.daemon.service import SchedulerService, run
 
@@ -27,6 +27,8 @@ class Machine(Process):
     link: Link = field(kw_only=True)
     service: SchedulerService | None = None
     told_to_end: bool = False
+    crash: Exception | None = None
+    """What ended the program without a word of its own."""
 
 
 @dataclass(eq=False)
@@ -46,6 +48,8 @@ class Replica:
     kept: list[Machine] = field(default_factory=list)
     machine: Machine | None = None
     wall_ahead: float = 0.0
+    road: Road = field(default_factory=Road)
+    drive: Drive = field(default_factory=Drive)
     starts: int = 0
     _pause: float = FIRST_PAUSE
 
@@ -61,8 +65,10 @@ class Replica:
         if disk is None:
             folder = self.folder / identity
             folder.mkdir(parents=True)
-            disk = Disk(folder)
-        machine = Machine(identity, disk=disk, link=self.linked(identity), wall_ahead=self.wall_ahead)
+            disk = Disk(folder, self.drive)
+        link = self.linked(identity)
+        link.road = self.road
+        machine = Machine(identity, disk=disk, link=link, wall_ahead=self.wall_ahead)
         self.machine = machine
         self.kept.append(machine)
         self.loop.add_process(machine)
@@ -74,7 +80,12 @@ class Replica:
             machine.service = service
             yield
 
-        code = await run(self._options(machine), beside)
+        try:
+            code = await run(self._options(machine), beside)
+        except Exception as error:  # noqa: BLE001 - a traceback, and exit code 1
+            machine.crash, code = error, 1
+        if not machine.alive or self.loop.is_closed():
+            return  # the garbage collector's doing, long after
         machine.alive = False
         machine.link.closed()
         if not machine.told_to_end:
@@ -104,6 +115,7 @@ class Replica:
         if machine is None or not machine.alive:
             return
         machine.kill()
+        machine.disk.gone = True
         machine.link.closed()
         if disk is None:
             self._again(machine, pause)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.apiserver import SimulatedServer
-from tests.simulation.loop import SimulatedLoop
+from tests.simulation.loop import Restless, SimulatedLoop, Standstill
 from tests.simulation.machine import EPOCH
 from tests.simulation.network import Link, SimulatedTransport
 from tests.simulation.replica import Machine, Replica
@@ -58,9 +58,13 @@ class Simulation:
         self.violations: list[Violation] = []
         self.trace = hashlib.sha256()
         self.store.create("namespaces", {"metadata": {"name": NAMESPACE}})
+        self.conf_path = folder / "scheduler.conf"
+        """What the replicas read their configuration from, where the script has one."""
+        if script.conf:
+            self.conf_path.write_text(script.conf)
+        flags = {**script.flags, **({"scheduler-conf": [str(self.conf_path)]} if script.conf else {})}
         self.replicas = [
-            Replica(name, loop, folder, script.flags, self._linked, self._ended)
-            for name in ("a", "b", "c")[: script.replicas]
+            Replica(name, loop, folder, flags, self._linked, self._ended) for name in ("a", "b", "c")[: script.replicas]
         ]
         self.calm = False
         """Whether nothing goes wrong any more."""
@@ -141,7 +145,10 @@ def _simulated(
     asyncio.set_event_loop(loop)
     try:
         simulation = Simulation(script, folder, loop)
-        loop.run_until_complete(simulation.run(watched, acts))
+        try:
+            loop.run_until_complete(simulation.run(watched, acts))
+        except (Restless, Standstill) as error:
+            simulation.violated("comes to rest", str(error))
         outcome.violations = simulation.violations
         outcome.digest = simulation.trace.hexdigest()[:16]
     finally:

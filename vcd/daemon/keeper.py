@@ -56,6 +56,13 @@ def _restored(reader: LogReader) -> ClusterState:
     return ClusterState.of(dump)
 
 
+def _unwatched(task: asyncio.Task[None]) -> None:
+    """See to the end of a task that nobody waits for: a log that fails tells so itself, anything else is a defect."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, LogError):
+        raise error
+
+
 class Keeper:
     """Appends events to the log and, once they are durable, folds them into the state in the log's order.
 
@@ -85,7 +92,12 @@ class Keeper:
         A caller that is cancelled does not take its events back: they are logged and folded all the same.
         """
         if events:
-            await asyncio.shield(asyncio.ensure_future(self._put(events)))
+            writing = asyncio.ensure_future(self._put(events))
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                writing.add_done_callback(_unwatched)
+                raise
 
     def is_checkpoint_due(self, most: int) -> bool:
         """Whether the state is to be kept again, which is after ``most`` events at the latest."""

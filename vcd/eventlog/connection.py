@@ -41,7 +41,8 @@ async def connected(path: Path) -> AsyncIterator[LogConnection]:
     with failures_explained(path):
         await connection
     try:
-        await connection.executescript(SETTINGS)
+        with failures_explained(path):
+            await connection.executescript(SETTINGS)  # which touches the file
         yield connection
     finally:
         with anyio.CancelScope(shield=True):

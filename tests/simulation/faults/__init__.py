@@ -1,0 +1,38 @@
+"""What goes wrong: with the network, the API server, processes, disks, clocks. Each ends by itself or by ``calm``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.faults import change, disks, network, processes, watches
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+
+def calm(sim: Simulation) -> None:
+    """From now on nothing goes wrong."""
+    change.mend(sim)
+    sim.server.habits.bookmarks, sim.server.habits.fail_watches = True, 0
+    for replica in sim.replicas:
+        replica.set_wall_ahead(0.0)
+        replica.drive.mend()
+        replica.road.draws.clear()
+        replica.road.late = 0.0
+        network.heal(sim, replica)
+        if (machine := replica.machine) is not None:
+            machine.stopped = False
+            for line in machine.link.lines:
+                line.stalled = False
+            machine.link.resume()
+            machine.link.reset_lost()
+
+
+ILLEGAL = disks.ILLEGAL
+"""The acts that do what nothing real may do."""
+
+ACTS: dict[str, Callable[..., None]] = {
+    **network.ACTS, **watches.ACTS, **processes.ACTS, **disks.ACTS, **change.ACTS, "calm": calm,
+}  # fmt: skip
+"""All of it, by name."""

@@ -1,0 +1,127 @@
+"""What goes wrong with the disks that logs are on; ``replica`` is a number, or -1 for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.simulation.disk import LOG, WAL, Disk, Image
+from tests.simulation.faults.aim import at_write, chosen, later
+
+if TYPE_CHECKING:
+    from tests.simulation.replica import Machine, Replica
+    from tests.simulation.simulation import Simulation
+
+_WHEN = ("before", "after")
+
+
+def fill_disk(sim: Simulation, replica: int, seconds: float, room: int) -> None:
+    """For so long, a log may grow by ``room`` bytes and no more."""
+    for each in chosen(sim, replica):
+        if each.machine is not None:
+            used = sum(len(data) for data in each.machine.disk.image().values())
+            each.drive.capacity = used + room
+            each.road.affected["fill_disk"] += 1
+            later(sim, seconds, partial(setattr, each.drive, "capacity", None))
+
+
+def slow_disk(sim: Simulation, replica: int, seconds: float, slow: float) -> None:
+    """For so long, each write takes ``slow`` seconds more."""
+    for each in chosen(sim, replica):
+        each.drive.slow = slow
+        each.road.affected["slow_disk"] += 1
+        later(sim, seconds, partial(setattr, each.drive, "slow", 0.0))
+
+
+def fail_disk(sim: Simulation, replica: int, seconds: float, share: float) -> None:
+    """For so long, a share of the writes fails: some with nothing written, some with all of it."""
+    for each in chosen(sim, replica):
+        each.drive.fails = partial(_failure, sim, each, share)
+        later(sim, seconds, partial(setattr, each.drive, "fails", lambda: ""))
+
+
+def _failure(sim: Simulation, replica: Replica, share: float) -> str:
+    if sim.loop.rng.random() >= share:
+        return ""
+    replica.road.affected["fail_disk"] += 1
+    return sim.loop.rng.choice(_WHEN)
+
+
+def lose_power(sim: Simulation, replica: int, number: int, pause: float) -> None:
+    """A machine loses its power amid its ``number``-th next write to the log, and is back after ``pause`` seconds."""
+    for each in chosen(sim, replica):
+        at_write(each, number, "lose_power", _PowerLoss(sim, each, pause))
+
+
+class _PowerLoss:
+    """What is planned for one write."""
+
+    def __init__(self, sim: Simulation, replica: Replica, pause: float) -> None:
+        self._sim = sim
+        self._replica = replica
+        self._pause = pause
+        self._before: tuple[Machine | None, Image] = (None, {})
+
+    def __call__(self, done: bool) -> bool:
+        replica, machine = self._replica, self._replica.machine
+        if machine is None or not machine.alive:
+            return False
+        if not done:
+            self._before = machine, machine.disk.image()
+        if not done or self._before[0] is not machine:
+            return False
+        left = machine.disk.after_power_loss(replica.next_disk(), self._before[1], self._sim.loop.rng)
+        replica.kill(left, pause=self._pause)
+        return True
+
+
+def lose_disk(sim: Simulation, replica: int, pause: float) -> None:
+    """A replica's pod is deleted with all that it wrote, and the next one begins with nothing."""
+    for each in chosen(sim, replica):
+        if each.machine is not None and each.machine.alive:
+            folder = each.next_disk()
+            folder.mkdir(parents=True)
+            each.kill(Disk(folder, each.drive), pause=pause)
+            each.road.affected["lose_disk"] += 1
+
+
+def flip_bits(sim: Simulation, replica: int, number: int, pause: float) -> None:
+    """A replica is killed, and finds ``number`` bits of its log's files changed when it starts again. Illegal."""
+    for each in chosen(sim, replica):
+        if each.machine is not None and each.machine.alive:
+            image = each.machine.disk.image()
+            for _ in range(number):
+                _flip(sim, image)
+            each.kill(each.machine.disk.with_image(each.next_disk(), image), pause=pause)
+            each.road.affected["flip_bits"] += 1
+
+
+def _flip(sim: Simulation, image: Image) -> None:
+    rng, names = sim.loop.rng, [name for name in (LOG, WAL) if image.get(name)]
+    if names:
+        name = rng.choice(names)
+        changed = bytearray(image[name])
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+        image[name] = bytes(changed)
+
+
+def lose_syncs(sim: Simulation, replica: int, seconds: float, pause: float) -> None:
+    """A disk says for so long that it wrote what it did not; then its machine loses its power. Illegal."""
+    for each in chosen(sim, replica):
+        if each.machine is not None and each.machine.alive:
+            later(sim, seconds, partial(_lose_since, each, each.machine, each.machine.disk.image(), pause))
+
+
+def _lose_since(replica: Replica, machine: Machine, image: Image, pause: float) -> None:
+    if replica.machine is machine and machine.alive:
+        replica.kill(machine.disk.with_image(replica.next_disk(), image), pause=pause)
+        replica.road.affected["lose_syncs"] += 1
+
+
+ILLEGAL = frozenset({"flip_bits", "lose_syncs"})
+"""What no disk may do: a log that it befell need not be whole, and must not pass for it."""
+
+ACTS: dict[str, Callable[..., None]] = {
+    act.__name__: act for act in (fill_disk, slow_disk, fail_disk, lose_power, lose_disk, flip_bits, lose_syncs)
+}

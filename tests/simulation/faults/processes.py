@@ -1,0 +1,130 @@
+"""What goes wrong with replicas' programs and clocks; ``replica`` is a number, or -1 for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tests.simulation.faults.aim import at_request, at_write, chosen, later
+from tests.simulation.network import Way
+
+if TYPE_CHECKING:
+    from tests.simulation.replica import Machine, Replica
+    from tests.simulation.simulation import Simulation
+
+_LOOK = 0.1
+"""Seconds between two looks at who leads."""
+
+
+def kill(sim: Simulation, replica: int, pause: float) -> None:
+    """A replica's program is ended as by SIGKILL, and started again after ``pause`` seconds."""
+    for each in chosen(sim, replica):
+        each.kill(pause=pause)
+
+
+def kill_at_write(sim: Simulation, replica: int, number: int, done: bool, pause: float) -> None:
+    """A replica's program is killed at its ``number``-th next write to the log: before it, or when it is done."""
+
+    def act(each: Replica, is_done: bool) -> bool:
+        if is_done == done:
+            each.kill(pause=pause)
+        return is_done == done
+
+    for each in chosen(sim, replica):
+        at_write(each, number, "kill_at_write", partial(act, each))
+
+
+def kill_at_request(sim: Simulation, replica: int, number: int, done: bool, pause: float, what: str) -> None:
+    """A replica's program is killed at its ``number``-th next request: before it, or when the server has done it."""
+
+    def act(each: Replica, way: Way) -> None:
+        if done:
+            way.done = partial(each.kill, pause=pause)
+        else:
+            each.kill(pause=pause)
+
+    for number_of, each in enumerate(sim.replicas):
+        if each in chosen(sim, replica):
+            at_request(sim, number_of, number, what, "kill_at_request", partial(act, each))
+
+
+def terminate(sim: Simulation, replica: int, grace: float) -> None:
+    """A replica's program is ended as by SIGTERM, and killed when it is not gone after ``grace`` seconds."""
+    for each in chosen(sim, replica):
+        machine = each.machine
+        each.terminate()
+        later(sim, grace, partial(_kill_same, each, machine))
+
+
+def _kill_same(replica: Replica, machine: Machine | None) -> None:
+    if replica.machine is machine:
+        replica.kill()
+
+
+def pause(sim: Simulation, replica: int, seconds: float) -> None:
+    """Nothing of a replica runs for so long."""
+    for each in chosen(sim, replica):
+        each.stop_for(seconds)
+
+
+def pause_at_write(sim: Simulation, replica: int, number: int, seconds: float) -> None:
+    """A replica is stopped for so long when its ``number``-th next write to the log is done."""
+
+    def act(each: Replica, is_done: bool) -> bool:
+        if is_done:
+            each.stop_for(seconds)
+        return is_done
+
+    for each in chosen(sim, replica):
+        at_write(each, number, "pause_at_write", partial(act, each))
+
+
+def pause_at_request(sim: Simulation, replica: int, number: int, seconds: float, what: str) -> None:
+    """A replica is stopped for so long when it is about to make its ``number``-th next request."""
+
+    def act(each: Replica, way: Way) -> None:
+        each.stop_for(seconds)
+
+    for number_of, each in enumerate(sim.replicas):
+        if each in chosen(sim, replica):
+            at_request(sim, number_of, number, what, "pause_at_request", partial(act, each))
+
+
+def two_leaders(sim: Simulation, patience: float, more: float) -> None:
+    """Who leads is stopped until another does (for ``patience`` seconds at most), and ``more`` seconds beyond; then it
+    goes on with what it was about to do."""
+    led = [each for each in sim.replicas if each.service is not None and each.service.terms.leads()]
+    machine = led[0].machine if led else None
+    if machine is None:
+        return
+    machine.stopped = True
+    until = sim.loop.time() + patience
+
+    def look() -> None:
+        others = [each for each in sim.replicas if each.machine is not machine]
+        leads = any(each.service is not None and each.service.terms.leads() for each in others)
+        if leads:
+            led[0].road.affected["two_leaders"] += 1
+        if leads or sim.calm or sim.loop.time() >= until:
+            later(sim, 0.0 if sim.calm else more, partial(setattr, machine, "stopped", False))
+        else:
+            later(sim, _LOOK, look)
+
+    later(sim, _LOOK, look)
+
+
+def set_clock(sim: Simulation, replica: int, ahead: float, seconds: float) -> None:
+    """A machine's wall clock jumps, to be so many seconds ahead (or behind, if negative), and back after a while."""
+    for each in chosen(sim, replica):
+        each.set_wall_ahead(ahead)
+        later(sim, seconds, partial(each.set_wall_ahead, 0.0))
+
+
+ACTS: dict[str, Callable[..., None]] = {
+    act.__name__: act
+    for act in (
+        kill, kill_at_write, kill_at_request, terminate, pause, pause_at_write, pause_at_request, two_leaders,
+        set_clock,
+    )
+}  # fmt: skip

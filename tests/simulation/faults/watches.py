@@ -1,0 +1,91 @@
+"""What goes wrong with watches; ``replica`` and ``share`` as for requests, of the watches that are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.faults.aim import chosen, later, spoil
+from tests.simulation.faults.network import answer_of
+from tests.simulation.network import Way
+from vcd.embedded.errors import expired
+
+if TYPE_CHECKING:
+    from tests.simulation.line import Line
+    from tests.simulation.simulation import Simulation
+
+
+def _drawn(sim: Simulation, replica: int, share: float, name: str) -> list[Line]:
+    """A share of the open watches."""
+    found: list[Line] = []
+    for each in chosen(sim, replica):
+        lines = [] if each.machine is None or not each.machine.alive else each.machine.link.lines
+        drawn = [line for line in lines if sim.loop.rng.random() < share]
+        each.road.affected[name] += len(drawn)
+        found += drawn
+    return found
+
+
+def close_watches(sim: Simulation, share: float) -> None:
+    """The server ends watches, whosever they are."""
+    for stream in sim.server.open_watches():
+        if sim.loop.rng.random() < share:
+            stream.end()
+
+
+def expire_watches(sim: Simulation, share: float) -> None:
+    """The server ends watches with an ERROR line that says 410, whosever they are."""
+    for stream in sim.server.open_watches():
+        if sim.loop.rng.random() < share:
+            stream.fail(expired("The resourceVersion for the provided watch is too old."))
+
+
+def refuse_watches(sim: Simulation, replica: int, seconds: float, share: float, status: int) -> None:
+    """New watches are answered with 410, 429, 500, 503 or 504."""
+
+    def effect(method: str, path: str, way: Way) -> bool:
+        wait = {"retryAfterSeconds": 1} if status == 429 else None
+        way.instead = answer_of(status, wait)
+        return True
+
+    spoil(sim, replica, seconds, share, "watches", f"refuse_watches {status}", effect)
+
+
+def fail_watches(sim: Simulation, seconds: float, code: int) -> None:
+    """New watches end as soon as they are open, with an ERROR line of 410 or 500."""
+    sim.server.habits.fail_watches = code
+    later(sim, seconds, lambda: setattr(sim.server.habits, "fail_watches", 0))
+
+
+def break_watches(sim: Simulation, replica: int, share: float) -> None:
+    """Connections of watches end amid the next piece that the server writes, mostly in the midst of a line."""
+    for line in _drawn(sim, replica, share, "break_watches"):
+        line.reset_amid(sim.loop.rng.random())
+
+
+def stall_watches(sim: Simulation, replica: int, seconds: float, share: float) -> None:
+    """What open watches tell is kept back for so long, their connections open."""
+    lines = _drawn(sim, replica, share, "stall_watches")
+    for line in lines:
+        line.stalled = True
+
+    def end() -> None:
+        for line in lines:
+            line.stalled = False
+            line.resume()
+
+    later(sim, seconds, end)
+
+
+def no_bookmarks(sim: Simulation, seconds: float) -> None:
+    """Watches that are opened meanwhile get no bookmarks."""
+    sim.server.habits.bookmarks = False
+    later(sim, seconds, lambda: setattr(sim.server.habits, "bookmarks", True))
+
+
+ACTS: dict[str, Callable[..., None]] = {
+    act.__name__: act
+    for act in (
+        close_watches, expire_watches, refuse_watches, fail_watches, break_watches, stall_watches, no_bookmarks,
+    )
+}  # fmt: skip

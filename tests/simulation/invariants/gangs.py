@@ -1,0 +1,95 @@
+"""Gangs by the server's truth: whole, or released in the time that is stated."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.cluster import GROUPS
+from tests.reference.model import pod_requests
+from tests.simulation.invariants.witness import Witness
+from vcd.model.controllers import GROUP_NAME
+from vcd.state.records import Settings
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+Obj = dict[str, Any]
+SLACK = 25.0
+"""Seconds that it may take until what is to be released is seen, decided and done."""
+
+
+class Gangs:
+    """Follows how many members of each group are bound or done.
+
+    What people, and others who bind our pods, make of a gang is theirs: nothing is asked of such a group until none of
+    it is placed.
+    """
+
+    def __init__(self, sim: Simulation, witness: Witness) -> None:
+        self._sim, self._witness = sim, witness
+        self._members: dict[str, dict[str, Obj]] = defaultdict(dict)
+        self._partial: dict[str, float] = {}
+        """Since when gangs are placed in part, and have not been whole since nothing of them was."""
+        self._whole: set[str] = set()
+        """Those that have been whole, or that somebody else touched."""
+        self._minima: dict[str, Obj] = {}
+        sim.store.subscribe(["pods"], self._pod)
+        sim.store.subscribe([GROUPS], self._group)
+
+    def _group(self, event: str, _: str, obj: Obj) -> None:
+        key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        if key in self._minima and (event == "DELETED" or self._minima[key] != obj["spec"]):
+            self._whole.add(key)
+        self._minima[key] = {} if event == "DELETED" else obj["spec"]
+        self._look(key)
+
+    def _pod(self, event: str, _: str, obj: Obj) -> None:
+        name = (obj["metadata"].get("annotations") or {}).get(GROUP_NAME)
+        if not name:
+            return
+        key, uid = f"{obj['metadata']['namespace']}/{name}", obj["metadata"]["uid"]
+        before = self._members[key].get(uid)
+        placed_anew = obj["spec"].get("nodeName") and not (before or {}).get("spec", {}).get("nodeName")
+        if placed_anew and self._witness.asking is None:
+            self._whole.add(key)
+        if event == "DELETED":
+            self._members[key].pop(uid, None)
+        else:
+            self._members[key][uid] = obj
+        self._look(key)
+
+    def _look(self, key: str) -> None:
+        placed = sum(bool(each["spec"].get("nodeName")) and not _is_over(each) for each in self._members[key].values())
+        ready = sum(map(_is_ready, self._members[key].values()))
+        if not placed:
+            self._whole.discard(key)
+        if ready >= self._minima.get(key, {}).get("minMember", 0):
+            self._whole.add(key)
+        if placed and key not in self._whole:
+            self._partial.setdefault(key, self._sim.loop.time())
+        else:
+            self._partial.pop(key, None)
+
+    def at_rest(self, plugins: set[str]) -> None:
+        """No gang is placed in part for longer than it takes to release it."""
+        if "gang" not in plugins:
+            return
+        limit = self._sim.loop.time() - Settings().release_after - SLACK
+        for key, since in self._partial.items():
+            if since < limit and self._minima.get(key):
+                placed = [each["metadata"]["name"] for each in self._members[key].values() if _is_ready(each)]
+                self._sim.violated("gangs whole", f"{key} has {placed} of {self._minima[key]} since {since:.3f} s")
+
+
+def _is_over(pod: Obj) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]
+
+
+def _is_ready(pod: Obj) -> bool:
+    if pod["status"].get("phase") == "Succeeded":
+        return True
+    if _is_over(pod):
+        return False
+    free = not any(pod_requests(pod, False).values()) and not pod["spec"].get("schedulingGates")
+    return bool(pod["spec"].get("nodeName")) or free

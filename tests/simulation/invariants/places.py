@@ -1,0 +1,98 @@
+"""Where pods are by the server's truth: each bound once, to a node that is there and has room, gangs whole."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tests.reference.model import Quantities, pod_requests, quantities
+from tests.simulation.invariants.witness import Witness
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+Obj = dict[str, Any]
+SEEN = 330.0
+"""Seconds within which a leader knows of what changed: a watch may be late for as long as ``stale_deadline``, and that
+it is no leader any more it notices by its next look. What is younger it may not have seen."""
+_OVER = ("Succeeded", "Failed")
+
+
+class Places:
+    """Looks at each pod's node as it gets it."""
+
+    def __init__(self, sim: Simulation, witness: Witness) -> None:
+        self._sim, self._witness = sim, witness
+        self._bound: dict[str, str] = {}
+        """Nodes, by the UID of the pod that is there."""
+        self._ours: set[str] = set()
+        """UIDs of pods that replicas bound."""
+        self._since: dict[str, float] = {}
+        """When pods were bound, by UID."""
+        self._on: dict[str, dict[str, Obj]] = defaultdict(dict)
+        """The pods of each node that use its room, by UID."""
+        self._rooms: dict[str, list[tuple[float, Quantities]]] = defaultdict(list)
+        """What each node has had to give, and since when; nothing where it was not there."""
+        sim.store.subscribe(["pods"], self._pod)
+        sim.store.subscribe(["nodes"], self._node)
+
+    def _node(self, event: str, _: str, obj: Obj) -> None:
+        name = obj["metadata"]["name"]
+        room = {} if event == "DELETED" else quantities(obj["status"].get("allocatable"))
+        if not self._rooms[name] or self._rooms[name][-1][1] != room:
+            self._rooms[name].append((self._sim.loop.time(), room))
+
+    def _pod(self, event: str, _: str, obj: Obj) -> None:
+        name, uid, node = obj["metadata"]["name"], obj["metadata"]["uid"], obj["spec"].get("nodeName")
+        self._sim.note(event, name, node, obj["status"].get("phase"))
+        before = self._bound.get(uid)
+        if before is not None and (event == "DELETED" or not node or obj["status"].get("phase") in _OVER):
+            self._on[before].pop(uid, None)
+        if event == "DELETED":
+            return
+        if not node:
+            self._bound.pop(uid, None)  # the server's storage was restored
+            return
+        if before is not None and before != node:
+            self._sim.violated("bound once", f"{name} to {before} and to {node}")
+        self._bound[uid] = node
+        if obj["status"].get("phase") not in _OVER:
+            self._on[node][uid] = obj
+        if before is None:
+            self._came(name, uid, node)
+
+    def _came(self, name: str, uid: str, node: str) -> None:
+        self._since[uid] = self._sim.loop.time()
+        call = self._witness.asking
+        if call is None:
+            return
+        self._ours.add(uid)
+        rooms = self._rooms_that_may_be_known(node)
+        if not any(rooms):
+            self._sim.violated("bound there", f"{name} to {node}, which is gone, by {call.machine.name}")
+            return
+        used = self._used_that_is_known(node)
+        most: Quantities = {}
+        for room in rooms:
+            most = {key: max(room.get(key, Fraction(0)), most.get(key, Fraction(0))) for key in {**room, **most}}
+        mine = {"pods", "cpu", "memory", *pod_requests(self._on[node][uid], False)}
+        if over := sorted(key for key in mine if used[key] > most.get(key, 0)):
+            here = sorted(each["metadata"]["name"] for each in self._on[node].values())
+            self._sim.violated("no node over", f"{node} has too little {over} for {name} with {here}")
+
+    def _rooms_that_may_be_known(self, node: str) -> list[Quantities]:
+        """What the node had to give at any time that a leader may take for now."""
+        history, earliest = self._rooms[node], self._sim.loop.time() - SEEN
+        ends = [since for since, _ in history[1:]] + [self._sim.loop.time() + 1]
+        return [room for (_, room), end in zip(history, ends, strict=True) if end >= earliest]
+
+    def _used_that_is_known(self, node: str) -> Counter[str]:
+        """What pods use of a node that replicas bound, and of others those that are there for long."""
+        used: Counter[str] = Counter()
+        for uid, pod in self._on[node].items():
+            if uid in self._ours or self._since[uid] < self._sim.loop.time() - SEEN:
+                used["pods"] += 1
+                for key, amount in pod_requests(pod, False).items():
+                    used[key] += amount  # type: ignore[assignment]
+        return used

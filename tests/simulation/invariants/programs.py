@@ -1,0 +1,50 @@
+"""Programs end when they are told to, or by what the script does to their disks; nothing in them fails unexpectedly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.invariants.witness import Witness
+from tests.simulation.replica import Machine
+from vcd.daemon.service import SchedulerService
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+DISK = frozenset({"fill_disk", "slow_disk", "fail_disk", "lose_power", "lose_disk", "flip_bits", "lose_syncs"})
+"""Acts that harm disks."""
+
+
+class Programs:
+    """Is told of each end of a program, and looks at the exceptions that nobody asked for."""
+
+    def __init__(self, sim: Simulation, witness: Witness) -> None:
+        self._sim = sim
+        self._services: list[tuple[Machine, SchedulerService]] = []
+        witness.services.append(lambda machine, service: self._services.append((machine, service)))
+        for replica in sim.replicas:
+            told, replica.ended = replica.ended, self._ended
+            self._told = told
+
+    def _ended(self, machine: Machine, code: int) -> None:
+        self._told(machine, code)
+        log = None if machine.service is None else machine.service.keeper.log
+        if self._disks_fail and (log is None or log.failure is not None):
+            return
+        self._sim.violated("no program ends by itself", f"{machine.name} with {code}")
+
+    @property
+    def _disks_fail(self) -> bool:
+        return any(act.what in DISK for act in self._sim.script.acts)
+
+    def at_rest(self) -> None:
+        """Look at what went wrong inside."""
+        for context in self._sim.loop.broken:
+            error = context.get("exception")
+            self._sim.violated("nothing fails unseen", f"{context.get('message')}: {error!r}")
+        for machine, service in self._services:
+            if service._failure is not None and service.keeper.log.failure is None:
+                self._sim.violated("nothing fails unseen", f"{machine.name}: {service._failure!r}")
+            for kind, status in service.watches.statuses().items():
+                if status.crashes and service.keeper.log.failure is None:
+                    self._sim.violated("nothing fails unseen", f"{machine.name}: watch of {kind}: {status.last_error}")

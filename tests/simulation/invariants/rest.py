@@ -1,0 +1,200 @@
+"""What holds once nothing goes wrong any more: one leader that knows all, has done all, says what is so, and rests."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
+
+from tests.e2e.cluster import GROUPS, QUEUES
+from tests.laws.liveness import Living, Search
+from tests.simulation.invariants.witness import Call, Witness
+from tests.simulation.loop import PROCESS
+from tests.simulation.replica import Machine
+from vcd.daemon.service import SchedulerService
+from vcd.embedded.errors import StatusError
+from vcd.model.codec import BadObject, encode_payload, from_manifest, payload_digest
+from vcd.model.controllers import GROUP_NAME
+from vcd.model.kinds import Kind
+from vcd.scheduling.framework.reasons import declared
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+Obj = dict[str, Any]
+LOOKED_AT = 20.0
+"""Seconds at the end during which calls are counted."""
+MOST_CALLS = 12
+"""Calls in that time beside those of the election: watches that are opened again, and a few more."""
+MOST_TASKS = 120
+"""Tasks of one replica at rest."""
+_SERIES = re.compile(r'\b(queue|queue_name|victim_queue|job_name|job_id)="([^"]*)"')
+
+
+class Rest:
+    """Looks at servers and replicas at the end of a run."""
+
+    def __init__(self, sim: Simulation, witness: Witness) -> None:
+        self._sim = sim
+        self._calls: deque[Call] = deque(maxlen=1000)
+        self._tasks: dict[str, WeakSet[asyncio.Task[Any]]] = {}
+        """The tasks of each process, by its name."""
+        witness.calls.append(self._calls.append)
+        self._make = sim.loop.get_task_factory()
+        sim.loop.set_task_factory(self._made)
+
+    def _made(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task = cast(asyncio.Task[Any], cast(Any, self._make)(loop, coro, **options))
+        context = options.get("context")
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is not None:
+            self._tasks.setdefault(process.name, WeakSet()).add(task)
+        return task
+
+    def at_rest(self) -> set[str]:
+        """All of it; the plugins that are on by the leader's configuration."""
+        leaders = [each for replica in self._sim.replicas if (each := _leading(replica.machine)) is not None]
+        if len(leaders) != 1:
+            self._sim.violated("one leader", f"{[machine.name for machine, _ in leaders]}")
+            return set()
+        machine, service = leaders[0]
+        plugins = {option.name for tier in service._policy_in_force().tiers for option in tier}
+        if self._knows_all(machine, service):
+            self._has_done_all(machine, service)
+        self._conditions(plugins)
+        self._is_quiet(machine)
+        self._series(machine, service)
+        return plugins
+
+    # --- state = server -----------------------------------------------------------------------------------------------
+
+    def _knows_all(self, machine: Machine, service: SchedulerService) -> bool:
+        whole = True
+        for kind in _kinds(service):
+            for problem in self._unlike(kind, service.keeper.state.digests.get(kind.name, {})):
+                self._sim.violated("state is the server's", f"{machine.name}: {problem}")
+                whole = False
+        return whole
+
+    def _unlike(self, kind: Kind, known: dict[str, int]) -> Iterator[str]:
+        there = self._projected(kind)
+        for key in sorted({*there, *known}):
+            if key not in known:
+                yield f"{kind.name} {key} is not known"
+            elif key not in there:
+                yield f"{kind.name} {key} is gone"
+            elif known[key] != there[key]:
+                yield f"{kind.name} {key} is not as it is known"
+
+    def _projected(self, kind: Kind) -> dict[str, int]:
+        """The digests of what the server has of a kind."""
+        found = {}
+        try:
+            objects = self._sim.store.list(f"{kind.plural}.{kind.group}" if kind.group else kind.plural)
+        except StatusError:
+            return {}  # not served
+        for obj in objects:
+            meta = obj["metadata"]
+            if not kind.selects(meta.get("namespace", ""), meta["name"]):
+                continue
+            key = f"{meta['namespace']}/{meta['name']}" if kind.namespaced else meta["name"]
+            try:
+                _, projected, _ = from_manifest(obj, [kind])
+                found[key] = payload_digest(encode_payload(projected))
+            except BadObject:
+                found[key] = 0
+        return found
+
+    # --- all is done, and what is said is so --------------------------------------------------------------------------
+
+    def _has_done_all(self, machine: Machine, service: SchedulerService) -> None:
+        state = service.keeper.state
+        search = self._search(service)
+        if search is not None:
+            for what in search.left_undone():
+                self._sim.violated("all that can be is done", what)
+            for what in search.untrue():
+                self._sim.violated("reasons are true", what)
+        for group, reasons in state.waiting.items():
+            for reason in reasons:
+                if declared(reason.reason, reason.plugin) is None:
+                    self._sim.violated("reasons are declared", f"{group}: {reason}")
+
+    def _search(self, service: SchedulerService) -> Search | None:
+        """The slow reference's; None where it does not know the configuration."""
+        state = service.keeper.state
+        policy = service._policy_in_force()
+        _, found, tiers = policy.text.partition("tiers:")
+        world = SimpleNamespace(
+            actions=", ".join(policy.actions), tiers=found + tiers, state=state, objects=self._manifests
+        )
+        try:
+            return Search(cast(Living, world))
+        except (ValueError, KeyError):
+            return None
+
+    def _manifests(self) -> Iterable[Obj]:
+        for resource in ("nodes", QUEUES, GROUPS, "resourcequotas", "priorityclasses.scheduling.k8s.io", "namespaces"):
+            yield from self._sim.store.list(resource)
+        for pod in self._sim.store.list("pods"):
+            if pod["spec"].get("schedulerName") == "volcano" or pod["spec"].get("nodeName"):
+                yield pod
+
+    def _conditions(self, plugins: set[str]) -> None:
+        """No group is called unschedulable whose members are all placed."""
+        if "gang" not in plugins:
+            return
+        members: dict[str, list[Obj]] = {}
+        for pod in self._sim.store.list("pods"):
+            name = (pod["metadata"].get("annotations") or {}).get(GROUP_NAME)
+            members.setdefault(f"{pod['metadata']['namespace']}/{name}", []).append(pod)
+        for group in self._sim.store.list(GROUPS):
+            key = f"{group['metadata']['namespace']}/{group['metadata']['name']}"
+            placed = [bool(pod["spec"].get("nodeName")) for pod in members.get(key, ())]
+            last = ((group.get("status") or {}).get("conditions") or [{}])[-1]
+            whole = placed and all(placed) and len(placed) >= group["spec"].get("minMember", 0)
+            if whole and (last.get("type"), last.get("status")) == ("Unschedulable", "True"):
+                self._sim.violated("reasons are true", f"{key} is called unschedulable, and all of it is placed")
+
+    # --- at rest ------------------------------------------------------------------------------------------------------
+
+    def _is_quiet(self, leader: Machine) -> None:
+        since = self._sim.loop.time() - LOOKED_AT
+        calls: Counter[str] = Counter()
+        for call in self._calls:
+            if call.at >= since and not call.is_of_lease:
+                calls[f"{call.machine.name} {call.request.method} {call.request.path}"] += 1
+        if calls.total() > MOST_CALLS:
+            self._sim.violated("at rest", f"{calls.total()} calls in {LOOKED_AT:g} s: {calls.most_common(3)}")
+        for replica in self._sim.replicas:
+            if (machine := replica.machine) is not None and machine.alive:
+                count = sum(not task.done() for task in self._tasks.get(machine.name, ()))
+                if count > MOST_TASKS:
+                    self._sim.violated("at rest", f"{machine.name} has {count} tasks")
+
+    def _series(self, machine: Machine, service: SchedulerService) -> None:
+        found = [each["metadata"] for each in self._sim.store.list(GROUPS)]
+        groups = {f"{each['namespace']}/{each['name']}" for each in found}
+        there = {
+            "queue": {each["metadata"]["name"] for each in self._sim.store.list(QUEUES)} | {""},
+            "job": {*groups, *(key.partition("/")[2] for key in groups)},
+        }
+        shown = set(_SERIES.findall(service.metrics.freeze()().decode()))
+        for label, value in sorted(shown):
+            known = there["job" if label.startswith("job") else "queue"]
+            if value not in known:
+                self._sim.violated("no series of what is gone", f"{machine.name}: {label}={value!r}")
+
+
+def _leading(machine: Machine | None) -> tuple[Machine, SchedulerService] | None:
+    if machine is None or not machine.alive or machine.service is None or not machine.service.terms.leads():
+        return None
+    return machine, machine.service
+
+
+def _kinds(service: SchedulerService) -> list[Kind]:
+    return [watcher.kind for watcher in service.watches._watchers.values()]

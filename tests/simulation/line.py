@@ -1,0 +1,101 @@
+"""A watch's connection between the API server and a replica."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from vcd.kube.errors import Silent, Unanswered
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Link
+
+
+class Line:
+    """An open watch's connection, to which the server writes."""
+
+    def __init__(self, link: Link, path: str) -> None:
+        self.path = path
+        self._link = link
+        self._chunks: deque[bytes | Unanswered | None] = deque()
+        self._came = asyncio.Event()
+        self._free = 0.0
+        self.closed = False
+        self.stalled = False
+        """Whether what the server writes does not arrive for now, the connection open."""
+        self._kept: list[bytes | None] = []
+        self._left: float | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether nothing arrives for now."""
+        return self.stalled or not self._link.road.down
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece on its way. Raises ConnectionResetError as soon as the other end is gone."""
+        if self.closed:
+            raise ConnectionResetError
+        if self._left is not None:
+            self._pass(data[: int(self._left * len(data))])
+            self.reset()
+            raise ConnectionResetError
+        self._pass(data)
+
+    def end(self) -> None:
+        """Let the server's end be closed, behind what it wrote."""
+        if not self.closed:
+            self._pass(None)
+
+    def resume(self) -> None:
+        """Let arrive what was kept back, unless something still holds it."""
+        if self.held:
+            return
+        kept, self._kept = self._kept, []
+        for data in kept:
+            self._send(data)
+
+    def reset(self) -> None:
+        """End the connection; what is on its way still arrives, and then the client learns of it, where it can."""
+        self.closed = True
+        self._kept.clear()
+        if self._link.road.down:
+            self._send(Unanswered(f"watch {self.path}: connection reset", sent=True))
+
+    def reset_amid(self, share: float) -> None:
+        """End the connection amid what is written next, of which a share still arrives."""
+        self._left = share
+
+    def _pass(self, data: bytes | None) -> None:
+        if self.held or self._kept:
+            self._kept.append(data)
+        else:
+            self._send(data)
+
+    def _send(self, data: bytes | Unanswered | None) -> None:
+        loop, link = self._link.loop, self._link
+        self._free = max(self._free, loop.time() + link.takes() + link.road.late) + 1e-9
+        loop.call_at(self._free, self._arrive, data, context=loop.world.context())
+
+    def _arrive(self, data: bytes | Unanswered | None) -> None:
+        if data != b"":
+            self._chunks.append(data)
+            self._came.set()
+
+    async def chunks(self, idle: float) -> AsyncIterator[bytes]:
+        """What arrives. Raises Silent after ``idle`` seconds in which nothing did, Unanswered for a lost connection."""
+        while True:
+            while not self._chunks:
+                self._came.clear()
+                try:
+                    async with asyncio.timeout(idle):
+                        await self._came.wait()
+                except TimeoutError:
+                    raise Silent(f"watch {self.path}: silent for {idle:g} s") from None
+            data = self._chunks.popleft()
+            if data is None:
+                return
+            if isinstance(data, Unanswered):
+                raise data
+            yield data

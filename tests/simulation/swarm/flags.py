@@ -1,0 +1,59 @@
+"""Flags of vcd run, drawn, and what of the cluster goes with them."""
+
+from __future__ import annotations
+
+from tests.simulation.script import Act
+from tests.simulation.swarm.draw import Draw
+
+TIMES: tuple[dict[str, str], ...] = (
+    {},
+    {},
+    {"leader-elect-lease-duration": "6s", "leader-elect-renew-deadline": "4s", "leader-elect-retry-period": "1s",
+     "request-timeout": "1s"},
+    {"leader-elect-lease-duration": "3s", "leader-elect-renew-deadline": "2s", "leader-elect-retry-period": "300ms",
+     "request-timeout": "800ms"},
+    {"leader-elect-lease-duration": "15s", "leader-elect-renew-deadline": "5s", "request-timeout": "9s"},
+)  # fmt: skip
+"""Times of the election and of requests that go together."""
+SINGLE: dict[str, tuple[str, ...]] = {
+    "checkpoint-interval": ("20", "100", "500"),
+    "log-retention-age": ("20s", "1m"),
+    "log-retention-size": ("64k", "256k"),
+    "replay-every": ("0", "3", "20"),
+    "unschedulable": ("all",),
+    "kube-api-qps": ("2", "10", "50"),
+    "kube-api-burst": ("1", "5"),
+    "placements": ("1", "3"),
+    "schedule-period": ("300ms",),
+    "seed": ("7",),
+    "default-queue": ("queue-0",),
+    "leader-elect-list-deadline": ("5s",),
+    "leader-elect-stale-deadline": ("10s",),
+    "node-selector": ("topology.kubernetes.io/zone:a",),
+    "job-series": ("0", "3"),
+}
+"""Flags by themselves, and what they may be."""
+RARE = frozenset({"default-queue", "node-selector", "placements", "schedule-period"})
+CONTROLLERS = {"podgroup": "pg-controller", "queue": "queue-controller"}
+"""What --controllers names, and whose work that is on other clusters."""
+
+
+def flags(draw: Draw, acts: list[Act]) -> tuple[dict[str, list[str]], list[Act]]:
+    """The flags of all replicas, and acts that make the cluster one for which they are meant."""
+    given = {name: [text] for name, text in draw.pick(TIMES).items()}
+    for name, texts in SINGLE.items():
+        if draw.often(0.04 if name in RARE else 0.15):
+            given[name] = [draw.pick(texts)]
+    # half of the sessions are begun by what changes; each second without a change costs a session that decides nothing
+    if draw.often(0.6):
+        given.setdefault("schedule-period", ["5s"])
+    more = []
+    if draw.often(0.15):
+        chosen = draw.some(list(CONTROLLERS), 0.7)
+        if chosen:
+            given["controllers"] = [",".join(chosen)]
+        more = [draw.act(0.0, "retire", CONTROLLERS[name]) for name in chosen]
+    if any(act.what == "bind_ours" for act in acts):
+        # else nobody would lead for five minutes
+        given |= {"lead-beside-others": ["true"]} if draw.often(0.5) else {"others-quiet-period": ["20s"]}
+    return given, more

@@ -1,0 +1,61 @@
+"""Every planted bug still has its place in the code."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.hunting import Hunt, table
+from tests.simulation.mutants import ROOT, Mutant, mutants
+
+_MUTANTS = mutants()
+_FEWEST = 45
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(_MUTANTS) >= _FEWEST
+
+
+@pytest.mark.parametrize("mutant", _MUTANTS.values(), ids=_MUTANTS)
+def test_a_mutant_is_a_patch_of_the_code_as_it_is(mutant: Mutant) -> None:
+    assert mutant.module.startswith("vcd.")
+    assert not mutant.module.startswith("vcd.embedded"), "the world is not what is tried"
+    assert mutant.does.endswith(".")
+    assert mutant.fires
+    before, after = ast.parse(mutant.path.read_text()), ast.parse(mutant.source())
+    assert ast.dump(before) != ast.dump(after), "only the form is another one"
+
+
+def test_a_text_that_is_not_there_once_is_told() -> None:
+    mutant = Mutant("vcd.kube.lease", "Nothing.", "nothing", "no such text", "")
+    with pytest.raises(ValueError, match="has 0 times"):
+        mutant.source()
+
+
+def test_a_planted_bug_is_in_the_module_that_is_imported() -> None:
+    program = (
+        "from tests.simulation.mutants import plant; plant('status-tried-once'); "
+        "from vcd.kube import writer; print(writer.ATTEMPTS)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
+def test_the_module_as_it_is_stays_in_the_cache() -> None:
+    from vcd.kube import writer
+
+    assert writer.ATTEMPTS == 5
+
+
+def test_the_table_tells_what_was_found_and_what_was_not() -> None:
+    mutant = Mutant("vcd.kube.lease", "Two lead.", "one leader", "", "")
+    found = Hunt("early", mutant, 3, 7.4, seed=2, invariant="one leader")
+    assert table([found, Hunt("late", mutant, 2000, 900.0)]).splitlines()[2:] == [
+        "| `early` (kube.lease) | Two lead. | 3 seeds | one leader | 7 |",
+        "| `late` (kube.lease) | Two lead. | not in 2,000 | – | 900 |",
+        "",
+        "1 of 2 planted bugs are found.",
+    ]
