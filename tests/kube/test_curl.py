@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
+import socket
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -50,7 +52,7 @@ class Line:
         self.number = number
         self.writer = writer
         self.head = b""
-        self.ended = False
+        self.ended = self.reset = False
         self._peer = peer
         self._reader = reader
 
@@ -90,7 +92,7 @@ class Line:
         try:
             data = await self._reader.read()
         except ConnectionError:
-            data = b""
+            data, self.reset = b"", True
         self.ended = True
         return data
 
@@ -881,3 +883,39 @@ async def test_a_list_is_read_over_one_connection() -> None:
         assert [len(page.items) async for page in client.pages("/pods", limit=1)] == [1, 1]
         assert peer.targets("GET") == ["/pods?limit=1", "/pods?limit=1&continue=a%2Fb%2Bc%3D"]
         assert len(peer.lines) == 1
+
+
+# --- nothing comes late -----------------------------------------------------------------------------------------------
+
+
+async def test_a_connection_whose_request_is_given_up_is_reset_and_with_it_what_was_not_delivered() -> None:
+    async def talk(line: Line) -> None:
+        await line.rest()
+
+    async with served(talk) as peer, client_of(peer, request_timeout=0.3) as client:
+        with pytest.raises(Unanswered):
+            await client.request("POST", "/binding", b"{}")
+        await until(lambda: peer.lines[0].ended)
+        assert peer.lines[0].reset
+
+
+async def test_the_kernel_drops_what_it_cannot_deliver_within_the_timeout_of_a_request() -> None:
+    async with served(polite) as peer, client_of(peer, request_timeout=1.5) as client:
+        await client.request("POST", "/binding", b"{}")
+        assert _patience(peer.port) == [1500]
+
+
+def _patience(port: int) -> list[int]:
+    """Milliseconds after which this process's connections to a port are dropped where nothing is received."""
+    found = list[int]()
+    for number in sorted(int(name) for name in os.listdir("/proc/self/fd")):  # noqa: PTH208
+        try:
+            if not os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):  # noqa: PTH115
+                continue
+        except OSError:  # it was that of the folder itself
+            continue
+        one = socket.socket(fileno=os.dup(number))
+        with one, contextlib.suppress(OSError):  # it listens, or is not connected
+            if one.family == socket.AF_INET and one.getpeername()[1] == port:
+                found.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+    return found

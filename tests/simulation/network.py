@@ -125,7 +125,7 @@ class Link:
 class SimulatedTransport:
     """A client's transport whose network is the link of the process that opens it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, patience: float) -> None:
         process: Any = PROCESS.get()
         self._link: Link = process.link
         self._closed = False

@@ -172,7 +172,7 @@ class KubeClient:
         self._connection = connection
         self._read_only = read_only
         self._admission = Admission(qps, burst, in_flight, clock)
-        self._transport: Transport = HttpTransport(connection)
+        self._transport: Transport = HttpTransport(connection, request_timeout)
         # the server compresses lists when asked, which costs both sides more than a cluster's network does
         self._headers = {"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"}
 

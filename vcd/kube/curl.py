@@ -6,8 +6,11 @@ scheduler makes one for each pod. libcurl is driven by asyncio's loop as its man
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -51,11 +54,15 @@ class Response(NamedTuple):
 
 
 class Curl:
-    """The pool of connections to one API server. ``open`` it in the loop that uses it, and ``close`` it there."""
+    """The pool of connections to one API server. ``open`` it in the loop that uses it, and ``close`` it there.
 
-    def __init__(self, connection: Connection) -> None:
+    What was sent on one and not received by the server ``patience`` seconds later never is.
+    """
+
+    def __init__(self, connection: Connection, patience: float) -> None:
         self._connection = connection
         self._options = _options(connection)
+        self._options[pycurl.SOCKOPTFUNCTION] = partial(_nothing_comes_late, patience)
         self._base, self._host = _base(connection)
         self._certificate = connection.credentials.certificate
         self._under_way: dict[pycurl.Curl, asyncio.Future[tuple[int, str | None]]] = {}
@@ -214,6 +221,19 @@ class _Body:
         piece = self._data[self._at : self._at + size]
         self._at += len(piece)
         return piece
+
+
+def _nothing_comes_late(patience: float, number: int, purpose: int) -> int:
+    """Have the kernel drop what it could not deliver: else it goes on sending a bind for minutes after the request was
+    given up, or its program ended or was stopped, and the bind is made when another replica leads."""
+    one = socket.socket(fileno=number)
+    try:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: for who is stopped, and closes nothing
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(patience * 1000))
+    finally:
+        one.detach()
+    return pycurl.SOCKOPT_OK
 
 
 def _options(connection: Connection) -> dict[int, object]:

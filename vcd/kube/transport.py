@@ -62,11 +62,11 @@ class Transport(Protocol):
 
 
 class HttpTransport:
-    """The network."""
+    """The network. What it could not deliver within ``patience`` seconds is dropped."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, patience: float) -> None:
         self._connection = connection
-        self._curl = Curl(connection)
+        self._curl = Curl(connection, patience)
         self._session: aiohttp.ClientSession | None = None
         self._options: dict[str, Any] = {}
         if connection.proxy:
