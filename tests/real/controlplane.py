@@ -35,9 +35,16 @@ AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata"}],
+    "rules": [
+        {"level": "Request", "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}]},
+        {"level": "Request", "verbs": ["create"], "resources": [{"group": "", "resources": ["pods/binding"]}]},
+        {"level": "Request", "verbs": ["delete"], "resources": [{"group": "", "resources": ["pods"]}]},
+        {"level": "Metadata"},
+    ],
 }
-"""One line for each answer, and for each watch when it begins and ends."""
+"""One line for each answer, and for each watch when it begins and ends.
+
+What is asked of Leases, binds and evictions is there with its body."""
 
 
 def free_port() -> int:
