@@ -32,8 +32,8 @@ BENCHES = (
 )
 """Modules of this package with a ``run()`` that gives rows."""
 
-NAMED_ONLY = ("real",)
-"""Those that need more than Python (``make real-tools``), and are run only when they are named."""
+NAMED_ONLY = ("real", "soak")
+"""Those that need more than Python (``make real-tools``) or an hour, and are run only when they are named."""
 
 
 def known() -> list[str]:

@@ -96,6 +96,15 @@ async def test_what_is_shown_is_not_written(shown: bool) -> None:
     assert told.messages == (["for another cause"] if shown else [])
 
 
+async def test_a_verdict_that_comes_when_the_gang_has_room_is_not_written() -> None:
+    waits = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "because"}
+    there = group("g", members=1)
+    conditions = [waits, {"type": "Scheduled", "status": "True"}]
+    told = Told({**there, "status": {**there.get("status", {}), "conditions": conditions}})
+    told.telling.verdict("default/g", "for another cause")
+    assert told.written == []
+
+
 async def test_who_does_not_lead_writes_no_verdict() -> None:
     condition = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "because"}
     there = group("g", members=1)

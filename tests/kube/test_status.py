@@ -178,6 +178,20 @@ async def test_a_condition_that_changes_its_words_keeps_its_transition_time(f: F
     assert (condition["message"], condition["lastTransitionTime"]) == ("1/2 tasks", "2026-01-01T00:00:00Z")
 
 
+async def test_a_condition_that_its_opposite_followed_is_set_anew(f: Fixture) -> None:
+    store = f.group(conditions=[{"type": "Other", "status": "True"}])
+    scheduled = ("Scheduled", "True", "tasks in gang are ready to be scheduled", "")
+    await f.groups(GroupStatus("ns/g", "Running", scheduled), transition="s-1")
+    await f.groups(GroupStatus("ns/g", "Running", UNSCHEDULABLE), transition="s-2")
+    f.clock.now += 60
+    await f.groups(GroupStatus("ns/g", "Running", scheduled), transition="s-3")
+    found = [(each["type"], each.get("transitionID")) for each in store.object["status"]["conditions"]]
+    assert found == [("Other", None), ("Unschedulable", "s-2"), ("Scheduled", "s-3")]
+    assert store.object["status"]["conditions"][-1]["lastTransitionTime"] == "2026-01-01T00:01:00Z"
+    await f.groups(GroupStatus("ns/g", "Running", scheduled), transition="s-4")
+    assert len(f.patches()) == 3
+
+
 async def test_a_group_that_changed_meanwhile_is_read_again(f: Fixture) -> None:
     store = f.group()
     await f.groups(GroupStatus("ns/g", "Pending"))

@@ -80,13 +80,14 @@ class Replica:
             machine.service = service
             yield
 
+        crash: Exception | None = None
         try:
             code = await run(self._options(machine), beside)
         except Exception as error:  # noqa: BLE001 - a traceback, and exit code 1
-            machine.crash, code = error, 1
+            crash, code = error, 1
         if not machine.alive or self.loop.is_closed():
             return  # the garbage collector's doing, long after
-        machine.alive = False
+        machine.alive, machine.crash = False, crash
         machine.link.closed()
         if not machine.told_to_end:
             self.ended(machine, code)

@@ -26,7 +26,7 @@ from vcd.model import events as ev
 from vcd.model.codec import group_status
 from vcd.model.objects import Condition, Pod, PodGroupStatus
 from vcd.model.status import UNSCHEDULABLE as NOT_READY
-from vcd.model.status import TaskStatus
+from vcd.model.status import TaskStatus, condition_of
 from vcd.scheduling.framework.guard import name_in
 from vcd.scheduling.framework.reasons import reason_in_words
 from vcd.scheduling.framework.registry import kinds
@@ -135,8 +135,8 @@ class Telling:
         """Why a group has not its minimum, by the cause that held longest: write it where the group is told so."""
         record = self.state.groups.get(group)
         shown = () if record is None else record.group.status.conditions
-        condition = next((one for one in shown if one.type == NOT_READY and one.status == "True"), None)
-        if record is None or condition is None or not self.leads():
+        condition = condition_of(NOT_READY, shown)
+        if record is None or condition is None or condition.status != "True" or not self.leads():
             return
         self._messages[group] = message
         if condition.message != message:

@@ -46,6 +46,10 @@ _PATIENCE = {Urgency.LEASE: 0.0, Urgency.COMMIT: 0.0, Urgency.STATUS: 5.0, Urgen
 """Seconds for which a write lets later ones that are more urgent go first: none waits for ever."""
 
 
+_SHORTEST_WAIT = 1e-6
+"""Seconds for which a write waits at least where it has to wait for its rate."""
+
+
 class _ListMeta(msgspec.Struct):
     resource_version: str = msgspec.field(name="resourceVersion", default="")
     continue_: str = msgspec.field(name="continue", default="")
@@ -143,7 +147,8 @@ class Admission:
             self._timer = asyncio.get_running_loop().create_task(self._refill())
 
     async def _refill(self) -> None:
-        await self._clock.sleep(max(0.0, (1 - self._tokens) / self._qps))
+        # what rounding leaves of a token is less than a clock tells, and would be waited for without end
+        await self._clock.sleep(max(_SHORTEST_WAIT, (1 - self._tokens) / self._qps))
         self._timer = None
         self._grant()
 

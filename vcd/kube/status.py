@@ -21,6 +21,7 @@ from vcd.kube.writer import Writer
 from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Condition, PodGroupStatus, QueueStatus
+from vcd.model.status import condition_of
 from vcd.model.words import rfc3339
 
 log = structlog.get_logger(__name__)
@@ -165,13 +166,15 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         if wanted.condition is None:
             return patch
         type_, status, reason, message = wanted.condition
-        last = next((condition for condition in old.conditions if condition.type == type_), None)
+        last = condition_of(type_, old.conditions)
         if last is not None and (last.status, last.reason, last.message) == (status, reason, message):
             return patch
         since = last.last_transition_time if last is not None and last.status == status else None
         new = Condition(type_, status, reason, message, since or rfc3339(self._clock.wall()), work.transition)
-        conditions = [new if condition is last else condition for condition in old.conditions]
-        return {**patch, "conditions": conditions if last is not None else [*conditions, new]}
+        if last is None:  # one that its opposite followed is no more
+            kept = [condition for condition in old.conditions if condition.type != type_]
+            return {**patch, "conditions": [*kept, new]}
+        return {**patch, "conditions": [new if condition is last else condition for condition in old.conditions]}
 
     async def _put_queue(self, key: str, usage: QueueUsage) -> None:
         path = _QUEUE.object_path(key)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vcd.model.objects import Condition
 
 
 class TaskStatus(enum.IntEnum):
@@ -58,3 +63,14 @@ def phase_of(text: str) -> Phase:
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
 """The types of a PodGroup's conditions that tell whether its gang has room."""
+
+
+def condition_of(kind: str, conditions: Sequence[Condition]) -> Condition | None:
+    """The condition of a type that a group shows; None for none, and where its opposite was set later. Of Scheduled and
+    Unschedulable, both of which stay, the one further back in the list holds."""
+    for each in reversed(conditions):
+        if each.type == kind:
+            return each
+        if kind in (SCHEDULED, UNSCHEDULABLE) and each.type in (SCHEDULED, UNSCHEDULABLE):
+            return None
+    return None

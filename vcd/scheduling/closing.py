@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -12,7 +12,7 @@ from vcd.model import events as ev
 from vcd.model.objects import Condition as ShownCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
-from vcd.model.status import STATUSES, UNSCHEDULABLE, Phase, TaskStatus
+from vcd.model.status import STATUSES, UNSCHEDULABLE, Phase, TaskStatus, condition_of
 from vcd.scheduling.session.alike import (
     Condition,
     number_of,
@@ -167,13 +167,11 @@ class _Shows(msgspec.Struct, frozen=True):
         return found
 
 
-def _new_condition(wanted: Condition, shown: Iterable[ShownCondition]) -> Condition | None:
+def _new_condition(wanted: Condition, shown: Sequence[ShownCondition]) -> Condition | None:
     """The condition set in this session, None where the group shows it already."""
     kind, status, reason = wanted
-    for each in shown:
-        if each.type == kind:
-            return None if each.status == status and each.reason == reason else wanted
-    return wanted
+    found = condition_of(kind, shown)
+    return None if found is not None and (found.status, found.reason) == (status, reason) else wanted
 
 
 def _queues(session: Session) -> Iterable[ev.QueueUsage]:

@@ -32,6 +32,7 @@ class Invariants:
 
     async def at_rest(self) -> None:
         """Look at what must hold once all has come to rest."""
+        await self._rest.comes()
         plugins = self._rest.at_rest()
         self._gangs.at_rest(plugins)
         self._logs.at_rest()

@@ -14,12 +14,15 @@ from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
 from vcd.model.objects import Pod, PodDisruptionBudget, ResourceQuota
 from vcd.model.selectors import LabelSelector, SelectorError
+from vcd.scheduling.framework.policy import Policy
 from vcd.state.cluster import ClusterState
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 CRITICAL = ("system-cluster-critical", "system-node-critical")
+ADMITTING = {"capacity", "capacity-card", "extender", "overcommit", "proportion", "resourcequota", "sla"}
+"""The plugins that vote on whether a group is admitted (docs/semantics/plugins.md)."""
 RELEASE = "release"
 """The action that evicts what is left of a gang that was let in only in part, whoever protects it."""
 
@@ -27,12 +30,12 @@ RELEASE = "release"
 class Decisions:
     """Looks at each session as it is about to be logged, when nothing of what it was held against can have changed.
 
-    ``durable`` has the operations of sessions that are in a machine's log, by its name.
+    ``durable`` has the operations of sessions that are in a machine's log, by its name, and the last such session.
     """
 
     def __init__(self, sim: Simulation, witness: Witness) -> None:
         self._sim = sim
-        self.durable: dict[str, set[tuple[str, str, str, str]]] = defaultdict(set)
+        self.durable: dict[str, dict[tuple[str, str, str, str], int]] = defaultdict(dict)
         self.policies: dict[str, str] = {}
         """The digest of the configuration that a machine decided by last."""
         witness.services.append(self._watch)
@@ -49,7 +52,7 @@ class Decisions:
 
         def folded(event: ev.Event) -> None:
             if isinstance(event, ev.SessionDecided):
-                self.durable[machine.name].update(operations_of(event))
+                self.durable[machine.name].update(dict.fromkeys(operations_of(event), event.session))
 
         service.keeper.put = watched  # type: ignore[method-assign]
         service.keeper.observers.append(folded)
@@ -61,10 +64,19 @@ class Decisions:
         plugins = {option.name for tier in policy.tiers for option in tier}
         look = _Session(state, plugins, Accounts(state))
         found = [problem for statement in plan.statements for problem in look.problems(statement)]
-        if "enqueue" in policy.actions and "resourcequota" in plugins:
+        if "enqueue" in policy.actions and asks_quotas(policy):
             found += look.over_quota(plan.groups)
         for invariant, what in found:
             self._sim.violated(invariant, f"{machine.name}, session {event.session}: {what}")
+
+
+def asks_quotas(policy: Policy) -> bool:
+    """Whether resourcequota is asked of each group: not where one of an earlier tier may admit it, which ends it."""
+    for tier in policy.tiers:
+        voters = {option.name for option in tier if option.enabled.get("enableJobEnqueued", True)} & ADMITTING
+        if voters:
+            return "resourcequota" in voters
+    return False
 
 
 def operations_of(event: ev.SessionDecided) -> set[tuple[str, str, str, str]]:

@@ -26,7 +26,7 @@ ROTTEN = ("flip_bits", "lose_syncs")
 class Logs:
     """Looks at the files once all has come to rest."""
 
-    def __init__(self, sim: Simulation, done: Mapping[str, Sequence[Operation]]) -> None:
+    def __init__(self, sim: Simulation, done: Mapping[str, Sequence[tuple[Operation, int]]]) -> None:
         self._sim, self._done = sim, done
         self._anew: set[str] = set()
         """Incarnations that began without a log."""
@@ -77,12 +77,12 @@ class Logs:
             return
         with LogReader(log) as reader:
             events = [logged.event for logged in reader.find(type="session")]
-        intended: set[Operation] = set()
-        for event in events:
-            if isinstance(event, ev.SessionDecided):
-                intended |= operations_of(event)
-        for name, operation in done:
-            if operation not in intended:
+            whole, last = reader.oldest() == 0, reader.last_session()
+        sessions = [event for event in events if isinstance(event, ev.SessionDecided)]
+        first = 0 if whole else min((event.session for event in sessions), default=last + 1)
+        intended = {operation for event in sessions for operation in operations_of(event)}
+        for name, (operation, session) in done:
+            if operation not in intended and session >= first:  # what is older, retention took away
                 self._sim.violated("logged for good", f"{name}: {operation} is not in {log.parent.name}")
 
     def _merge(self, logs: Sequence[Path]) -> None:

@@ -28,8 +28,7 @@ class Programs:
 
     def _ended(self, machine: Machine, code: int) -> None:
         self._told(machine, code)
-        log = None if machine.service is None else machine.service.keeper.log
-        if self._disks_fail and (log is None or log.failure is not None):
+        if self._disks_fail and (machine.service is None or _log_failed(machine.service)):
             return
         self._sim.violated("no program ends by itself", f"{machine.name} with {code}")
 
@@ -39,12 +38,21 @@ class Programs:
 
     def at_rest(self) -> None:
         """Look at what went wrong inside."""
+        for machine in self._sim.machines:
+            if machine.crash is not None:
+                self._sim.violated("no program ends with a traceback", f"{machine.name}: {machine.crash!r}")
         for context in self._sim.loop.broken:
             error = context.get("exception")
             self._sim.violated("nothing fails unseen", f"{context.get('message')}: {error!r}")
         for machine, service in self._services:
-            if service._failure is not None and service.keeper.log.failure is None:
+            if service._failure is not None and not _log_failed(service):
                 self._sim.violated("nothing fails unseen", f"{machine.name}: {service._failure!r}")
             for kind, status in service.watches.statuses().items():
-                if status.crashes and service.keeper.log.failure is None:
+                if status.crashes and not _log_failed(service):
                     self._sim.violated("nothing fails unseen", f"{machine.name}: watch of {kind}: {status.last_error}")
+
+
+def _log_failed(service: SchedulerService) -> bool:
+    """Whether its log failed, and was not only closed at the end of its program."""
+    failure = service.keeper.log.failure
+    return failure is not None and not str(failure).endswith("it is closed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
@@ -30,6 +30,9 @@ LOOKED_AT = 20.0
 """Seconds at the end during which calls are counted."""
 MOST_CALLS = 12
 """Calls in that time beside those of the election: watches that are opened again, and a few more."""
+LOOKS = 15
+"""How often that time may pass until it is so: pods end by and by, what is paced comes later, and a watch whose end was
+not heard is begun anew after a while (``watcher.IDLE_TIMEOUT``)."""
 MOST_TASKS = 120
 """Tasks of one replica at rest."""
 _SERIES = re.compile(r'\b(queue|queue_name|victim_queue|job_name|job_id)="([^"]*)"')
@@ -54,6 +57,13 @@ class Rest:
         if process is not None:
             self._tasks.setdefault(process.name, WeakSet()).add(task)
         return task
+
+    async def comes(self) -> None:
+        """Let time pass until nothing happens any more, as long as that may take."""
+        for _ in range(LOOKS):
+            if self._recent().total() <= MOST_CALLS:
+                return
+            await asyncio.sleep(LOOKED_AT)
 
     def at_rest(self) -> set[str]:
         """All of it; the plugins that are on by the leader's configuration."""
@@ -129,20 +139,24 @@ class Rest:
         state = service.keeper.state
         policy = service._policy_in_force()
         _, found, tiers = policy.text.partition("tiers:")
+        chosen = service.options.node_selector
         world = SimpleNamespace(
-            actions=", ".join(policy.actions), tiers=found + tiers, state=state, objects=self._manifests
+            actions=", ".join(policy.actions), tiers=found + tiers, state=state, objects=lambda: self._manifests(chosen)
         )
         try:
             return Search(cast(Living, world))
         except (ValueError, KeyError):
             return None
 
-    def _manifests(self) -> Iterable[Obj]:
-        for resource in ("nodes", QUEUES, GROUPS, "resourcequotas", "priorityclasses.scheduling.k8s.io", "namespaces"):
+    def _manifests(self, chosen: Sequence[str]) -> Iterable[Obj]:
+        """What the reference is told of, which knows no flags: with --node-selector, of the ``chosen`` nodes only."""
+        labels = [tuple(each.split(":", 1)) for each in chosen]
+        for node in self._sim.store.list("nodes"):
+            if not labels or any((node["metadata"].get("labels") or {}).get(key) == value for key, value in labels):
+                yield node
+        for resource in (QUEUES, GROUPS, "resourcequotas", "priorityclasses.scheduling.k8s.io", "namespaces"):
             yield from self._sim.store.list(resource)
-        for pod in self._sim.store.list("pods"):
-            if pod["spec"].get("schedulerName") == "volcano" or pod["spec"].get("nodeName"):
-                yield pod
+        yield from filter(_is_minded, self._sim.store.list("pods"))
 
     def _conditions(self, plugins: set[str]) -> None:
         """No group is called unschedulable whose members are all placed."""
@@ -154,7 +168,11 @@ class Rest:
             members.setdefault(f"{pod['metadata']['namespace']}/{name}", []).append(pod)
         for group in self._sim.store.list(GROUPS):
             key = f"{group['metadata']['namespace']}/{group['metadata']['name']}"
-            placed = [bool(pod["spec"].get("nodeName")) for pod in members.get(key, ())]
+            # failed ones count for no minimum, and where roles have minima nobody here says of which one is missing
+            alive = [pod for pod in members.get(key, ()) if pod["status"].get("phase") != "Failed"]
+            if len(alive) < len(members.get(key, ())) and group["spec"].get("minTaskMember"):
+                continue
+            placed = [bool(pod["spec"].get("nodeName")) for pod in alive]
             last = ((group.get("status") or {}).get("conditions") or [{}])[-1]
             whole = placed and all(placed) and len(placed) >= group["spec"].get("minMember", 0)
             if whole and (last.get("type"), last.get("status")) == ("Unschedulable", "True"):
@@ -162,12 +180,13 @@ class Rest:
 
     # --- at rest ------------------------------------------------------------------------------------------------------
 
-    def _is_quiet(self, leader: Machine) -> None:
+    def _recent(self) -> Counter[str]:
         since = self._sim.loop.time() - LOOKED_AT
-        calls: Counter[str] = Counter()
-        for call in self._calls:
-            if call.at >= since and not call.is_of_lease:
-                calls[f"{call.machine.name} {call.request.method} {call.request.path}"] += 1
+        recent = [call for call in self._calls if call.at >= since and not call.is_of_lease]
+        return Counter(map(str, recent))
+
+    def _is_quiet(self, leader: Machine) -> None:
+        calls = self._recent()
         if calls.total() > MOST_CALLS:
             self._sim.violated("at rest", f"{calls.total()} calls in {LOOKED_AT:g} s: {calls.most_common(3)}")
         for replica in self._sim.replicas:
@@ -194,6 +213,15 @@ def _leading(machine: Machine | None) -> tuple[Machine, SchedulerService] | None
     if machine is None or not machine.alive or machine.service is None or not machine.service.terms.leads():
         return None
     return machine, machine.service
+
+
+def _is_minded(pod: Obj) -> bool:
+    """Whether a pod is the scheduler's, or takes room. Not one that has ended before it had a group: nobody makes one
+    for it any more, and the reference would imagine one that waits to be admitted."""
+    ended = pod["status"].get("phase") in ("Succeeded", "Failed")
+    if ended and GROUP_NAME not in (pod["metadata"].get("annotations") or {}):
+        return False
+    return pod["spec"].get("schedulerName") == "volcano" or bool(pod["spec"].get("nodeName"))
 
 
 def _kinds(service: SchedulerService) -> list[Kind]:

@@ -19,11 +19,12 @@ _MINDED = ("nodes", QUEUES, GROUPS, PDBS, PRIORITY_CLASSES)
 
 
 class Writes:
-    """Looks at each write as the server carries it out. ``done`` has the binds and evictions, by machine."""
+    """Looks at each write as the server carries it out. ``done`` has the binds and evictions, and the session that
+    intended each (0: none), by machine."""
 
     def __init__(self, sim: Simulation, witness: Witness, decisions: Decisions) -> None:
         self._sim, self._witness, self._decisions = sim, witness, decisions
-        self.done: dict[str, list[tuple[str, str, str, str]]] = defaultdict(list)
+        self.done: dict[str, list[tuple[tuple[str, str, str, str], int]]] = defaultdict(list)
         self._evicted: set[str] = set()
         """UIDs of pods that replicas evicted, and that are still there."""
         self._last: dict[str, tuple[object, ...]] = {}
@@ -54,8 +55,9 @@ class Writes:
             self._sim.violated("written by who leads", f"{call}, while {holder!r} holds the Lease")
 
     def _intended(self, call: Call, operation: tuple[str, str, str, str]) -> None:
-        self.done[call.machine.name].append(operation)
-        if operation not in self._decisions.durable[call.machine.name]:
+        session = self._decisions.durable[call.machine.name].get(operation, 0)
+        self.done[call.machine.name].append((operation, session))
+        if not session:
             self._sim.violated("intended first", f"{call.machine.name}: {operation} is in no session of its log")
 
     # --- nobody twice -------------------------------------------------------------------------------------------------

@@ -1,0 +1,164 @@
+"""Days of simulated time at one replica: pods come and go, groups wait, nodes report in storms; what it keeps of it.
+
+``python -m bench soak``. It is the simulation of ``tests/simulation`` with the production daemon and without faults.
+The embedded API server and its controllers live in the same process, so their memory is part of what is told.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.table import Row, row
+
+PODS, GANG, NODES, CPUS = 100_000, 10, 60, 64
+WAITING = 50_000
+"""Groups that wait for an hour of the second day."""
+STORM = 60_000
+"""Updates of nodes within a minute."""
+DAY = 86_400.0
+DAYS = 2
+FLAGS = {"log-retention-age": ["6h"]}
+AT = (0.5, 1.0, 1.25, 1.5, 1.99)
+"""The days at which it is looked at: before, amid and after the groups that wait, and to the end."""
+
+
+def script(scale: float = 1.0) -> Any:
+    """What happens: gangs over all days but the last hours, and on the second day first many groups, then the storm."""
+    from tests.simulation.script import Act, Script
+
+    rng, gangs = random.Random(1), int(PODS * scale) // GANG
+    acts = [Act(0.0, "add_node", (f"node-{number}", CPUS)) for number in range(NODES)]
+    for number in range(gangs):
+        at = 60.0 + (DAYS - 0.1) * DAY * number / gangs
+        acts.append(Act(at, "come_and_go", (f"gang-{number}", GANG, round(rng.uniform(30, 600)))))
+    acts.append(Act(1.2 * DAY, "wait", (int(WAITING * scale), DAY / 24)))
+    acts.append(Act(1.4 * DAY, "report", (int(STORM * scale), 60.0)))
+    acts += [Act(day * DAY, "look", (day,)) for day in AT]
+    return Script(1, replicas=1, flags=FLAGS, storm=DAYS * DAY, calm=60.0, acts=tuple(acts))
+
+
+class _Looks:
+    """What the process has, at the moments at which it is looked at."""
+
+    def __init__(self, sim: Any) -> None:
+        gc.enable()  # as in the program that runs for days
+        sim.loop.most = 10**12
+        sim.looks = self
+        self.sim = sim
+        self.found: dict[float, dict[str, float]] = {}
+        sim.store.subscribe(["pods"], self._seen)
+        self.bound = 0
+        self._compact()
+
+    def _seen(self, event: str, _: str, obj: dict[str, Any]) -> None:
+        self.bound += event == "MODIFIED" and obj["status"].get("phase") == "Running"
+
+    def _compact(self) -> None:
+        """As an API server does every few minutes: else the history of its store is what grows."""
+        self.sim.store.compact(self.sim.store.version)
+        self.sim.loop.call_later(300, self._compact)
+
+    def look(self, day: float) -> None:
+        service = self.sim.replicas[0].service
+        assert service is not None
+        lines = Path("/proc/self/status").read_text().splitlines()
+        self.found[day] = {
+            "pods": self.bound,
+            "memory": next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024,
+            "series": sum(not line.startswith(b"#") for line in service.metrics.freeze()().splitlines()),
+            "log": sum(each.stat().st_size for each in self.sim.replicas[0].machine.disk.folder.iterdir()) / 2**20,
+            "files": sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        }
+
+    async def at_rest(self) -> None:
+        """What was seen is what counts."""
+
+
+def _come_and_go(sim: Any, name: str, pods: int, seconds: int) -> None:
+    from tests.e2e.cluster import GROUPS, group, pod
+
+    sim.store.create(GROUPS, group(name, pods))
+    for number in range(pods):
+        made = pod(f"{name}-{number}", name)
+        made["metadata"]["annotations"]["vcd.sim/run-seconds"] = str(seconds)
+        sim.store.create("pods", made)
+
+    def leave() -> None:
+        for number in range(pods):
+            sim.store.delete("pods", "default", f"{name}-{number}")
+        sim.store.delete(GROUPS, "default", name)
+
+    sim.loop.call_later(seconds + 120, leave)
+
+
+def _wait(sim: Any, groups: int, seconds: float) -> None:
+    from tests.e2e.cluster import GROUPS, group, pod
+
+    def come(number: int) -> None:
+        sim.store.create(GROUPS, group(f"waits-{number}", 1))
+        sim.store.create("pods", pod(f"waits-{number}", f"waits-{number}", 2 * CPUS))
+
+    def leave(number: int) -> None:
+        sim.store.delete("pods", "default", f"waits-{number}")
+        sim.store.delete(GROUPS, "default", f"waits-{number}")
+
+    for number in range(groups):
+        sim.loop.call_later(600 * number / groups, come, number)
+        sim.loop.call_later(seconds + 600 * number / groups, leave, number)
+
+
+def _report(sim: Any, updates: int, seconds: float) -> None:
+    def once(number: int) -> None:
+        found = sim.store.get("nodes", None, f"node-{number % NODES}")
+        labels = {**found["metadata"].get("labels", {}), "reported": str(number)}
+        sim.store.update("nodes", {**found, "metadata": {**found["metadata"], "labels": labels}})
+
+    for number in range(updates):
+        sim.loop.call_later(seconds * number / updates, once, number)
+
+
+def _soaked(scale: float) -> dict[float, dict[str, float]]:
+    from tests.simulation import machine
+
+    machine.install()
+    sys.unraisablehook = lambda _: None  # what the simulation leaves behind at the end has no last words
+    from tests.simulation.acts import ACTS
+    from tests.simulation.night import silence
+    from tests.simulation.simulation import simulate
+
+    silence()
+    made: list[_Looks] = []
+
+    def watched(sim: Any) -> _Looks:
+        made.append(_Looks(sim))
+        return made[0]
+
+    own = {"come_and_go": _come_and_go, "wait": _wait, "report": _report, "look": lambda sim, day: sim.looks.look(day)}
+    outcome = simulate(script(scale), watched, {**ACTS, **own})
+    assert not outcome.violations, outcome.violations
+    return made[0].found
+
+
+def run(scale: float = 1.0) -> list[Row]:
+    """Rows of what was there before the storms, amid them, and at the end."""
+    command = [sys.executable, "-m", "bench.soak", str(scale)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "0"}, stdout=subprocess.PIPE, check=True)
+    found = {float(day): look for day, look in json.loads(done.stdout).items()}
+    units = {"pods": "pods", "memory": "MiB", "series": "series", "log": "MiB", "files": "files"}
+    words = {"pods": "ran so far", "memory": "memory", "series": "metric series", "log": "event log", "files": "open"}
+    return [
+        row(f"soak, day {day:g}: {words[name]}", look[name], units[name])
+        for day, look in sorted(found.items())
+        for name in units
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(_soaked(float(sys.argv[1]))))  # noqa: T201 - for the process that began this one
