@@ -134,8 +134,11 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
 
 def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
     """The last events and what comes after them, of whichever file has the log; without end."""
+    told: dict[str, Any] | None = None
     for path in files_of(followed, say):
-        yield from logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path))  # type: ignore[misc]
+        for line in logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path), told=told):  # type: ignore[misc]
+            told = line
+            yield line
 
 
 @log.command("verify")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,20 +76,38 @@ def sessions(
             yield line | {"time": rfc3339(info.time, 6), "now": rfc3339(info.now, 6)}
 
 
-def tail(path: str | Path, count: int, *, follow: bool | Callable[[], bool] = False) -> Iterator[dict[str, Any]]:
+def tail(
+    path: str | Path,
+    count: int,
+    *,
+    follow: bool | Callable[[], bool] = False,
+    told: Mapping[str, Any] | None = None,
+) -> Iterator[dict[str, Any]]:
     """The last events as plain data; with ``follow`` then what is appended, as it comes, without end, or as long as it
-    says so.
+    says so. In place of the last ones what comes after an event that was ``told``, as this gives it, of another copy of
+    the log: all events where that is not one of them, since the log was begun anew.
 
     Raises LogError.
     """
     with LogReader(path) as reader:
-        head = reader.head()
-        recent = list(reader.last(count)) if count else []
-        more: Iterator[Logged] = iter(())
+        after = reader.head()
+        if told is not None:
+            first = reader.read(_place_of(reader, told))
+        else:
+            first = reader.last(count) if count else iter(())
+        for logged in first:
+            after = max(after, logged.sequence)
+            yield eventlog.event_line(logged)
         if follow:
-            last = max([head, *(logged.sequence for logged in recent)])
-            more = _following(reader, last, follow if callable(follow) else lambda: True)
-        yield from map(eventlog.event_line, itertools.chain(recent, more))
+            goes_on = follow if callable(follow) else lambda: True
+            yield from map(eventlog.event_line, _following(reader, after, goes_on))
+
+
+def _place_of(reader: LogReader, told: Mapping[str, Any]) -> int:
+    """The sequence number of an event that was told; 0 where it is not in this log."""
+    sequence: int = told["sequence"]
+    there = reader.find(after=sequence - 1, until=sequence)
+    return sequence if any(eventlog.event_line(logged) == told for logged in there) else 0
 
 
 def _following(reader: LogReader, after: int, goes_on: Callable[[], bool]) -> Iterator[Logged]:

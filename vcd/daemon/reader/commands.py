@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 from vcd.daemon.kubeconfig import Way, way_of
 from vcd.daemon.reader.cache import Cache
 from vcd.daemon.reader.taking import ReadUpTo, Say, Taker
 from vcd.kube.connection import Context
+
+_LAST_WORDS = 1.0
+"""Seconds that a terminal has for what is said at the end."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +86,35 @@ def followed(asked: AskedLog, say: Say) -> Iterator[Followed]:
         thread.stop()
 
 
+class _Speaker(threading.Thread):
+    """Says things from a thread of its own: a terminal that was stopped must not stop the log, which other commands may
+    read in the same file."""
+
+    def __init__(self, say: Say) -> None:
+        super().__init__(name="speaker", daemon=True)
+        self._say = say
+        self._texts: SimpleQueue[str | None] = SimpleQueue()
+
+    def __call__(self, text: str) -> None:
+        self._texts.put(text)
+
+    def run(self) -> None:
+        while (text := self._texts.get()) is not None:
+            self._say(text)
+
+    def end(self) -> None:
+        """Say what is left, unless the terminal is stopped."""
+        self._texts.put(None)
+        self.join(_LAST_WORDS)
+
+
 class _Thread(threading.Thread):
     """Follows a log on an event loop of its own."""
 
     def __init__(self, asked: AskedLog, say: Say) -> None:
         super().__init__(name="reader", daemon=True)
         self._asked = asked
-        self._say = say
+        self._say = _Speaker(say)
         self._answered = threading.Event()
         self._followed: Followed | None = None
         self._failure: BaseException | None = None
@@ -96,6 +122,7 @@ class _Thread(threading.Thread):
         self._task: asyncio.Task[None] | None = None
 
     def run(self) -> None:
+        self._say.start()
         asyncio.set_event_loop(self._loop)
         try:
             self._task = self._loop.create_task(self._follow())
@@ -107,6 +134,7 @@ class _Thread(threading.Thread):
             if self._followed is not None:
                 self._say(f"the log is followed no more: {error}")
         finally:
+            self._say.end()
             self._answered.set()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
