@@ -1,0 +1,32 @@
+"""Scripts in which vcd once violated an invariant, and does not any more; with the bug planted again it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.test_seeds import ran
+
+KEPT = {
+    "no-room-at-the-start": "opening-unexplained",
+    "rate": "waits-for-rounding",
+    "whole-again": "opposite-not-counted",
+}
+"""Each script of ``kept/``, and the mutant that is the bug which it found."""
+
+
+def script(name: str) -> str:
+    return str(Path(__file__).parent / "kept" / f"{name}.json")
+
+
+def test_each_script_that_is_kept_is_run() -> None:
+    assert sorted(KEPT) == sorted(file.stem for file in (Path(__file__).parent / "kept").iterdir())
+
+
+@pytest.mark.parametrize(("name", "mutant"), KEPT.items())
+def test_what_was_found_is_mended_and_would_be_found_again(name: str, mutant: str) -> None:
+    mended = ran("run", script(name))
+    assert mended.returncode == 0, mended.stdout + mended.stderr
+    planted = ran("run", script(name), "--mutant", mutant)
+    assert planted.returncode == 1, planted.stdout + planted.stderr
