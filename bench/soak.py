@@ -22,6 +22,8 @@ WAITING = 50_000
 """Groups that wait for an hour of the second day."""
 STORM = 60_000
 """Updates of nodes within a minute."""
+RUN_SECONDS = "vcd.sim/run-seconds"
+"""The annotation by which a pod ends after so long."""
 DAY = 86_400.0
 DAYS = 2
 FLAGS = {"log-retention-age": ["6h"]}
@@ -81,37 +83,30 @@ class _Looks:
         """What was seen is what counts."""
 
 
-def _come_and_go(sim: Any, name: str, pods: int, seconds: int) -> None:
-    from tests.e2e.cluster import GROUPS, group, pod
+def _come(sim: Any, name: str, pods: int, cpu: int, annotations: dict[str, str]) -> None:
+    from tests.simulation import workload
 
-    sim.store.create(GROUPS, group(name, pods))
+    workload.submit(sim, name, pods, pods, cpu, {}, {"annotations": annotations})
+
+
+def _leave(sim: Any, name: str, pods: int) -> None:
+    from tests.simulation import workload
+
     for number in range(pods):
-        made = pod(f"{name}-{number}", name)
-        made["metadata"]["annotations"]["vcd.sim/run-seconds"] = str(seconds)
-        sim.store.create("pods", made)
+        workload.delete(sim, "pod", "default", f"{name}-{number}")
+    workload.delete(sim, "group", "default", name)
 
-    def leave() -> None:
-        for number in range(pods):
-            sim.store.delete("pods", "default", f"{name}-{number}")
-        sim.store.delete(GROUPS, "default", name)
 
-    sim.loop.call_later(seconds + 120, leave)
+def _come_and_go(sim: Any, name: str, pods: int, seconds: int) -> None:
+    _come(sim, name, pods, 1, {RUN_SECONDS: str(seconds)})
+    sim.loop.call_later(seconds + 120, _leave, sim, name, pods)
 
 
 def _wait(sim: Any, groups: int, seconds: float) -> None:
-    from tests.e2e.cluster import GROUPS, group, pod
-
-    def come(number: int) -> None:
-        sim.store.create(GROUPS, group(f"waits-{number}", 1))
-        sim.store.create("pods", pod(f"waits-{number}", f"waits-{number}", 2 * CPUS))
-
-    def leave(number: int) -> None:
-        sim.store.delete("pods", "default", f"waits-{number}")
-        sim.store.delete(GROUPS, "default", f"waits-{number}")
-
     for number in range(groups):
-        sim.loop.call_later(600 * number / groups, come, number)
-        sim.loop.call_later(seconds + 600 * number / groups, leave, number)
+        at, name = 600 * number / groups, f"waits-{number}"
+        sim.loop.call_later(at, _come, sim, name, 1, 2 * CPUS, {})
+        sim.loop.call_later(seconds + at, _leave, sim, name, 1)
 
 
 def _report(sim: Any, updates: int, seconds: float) -> None:
@@ -128,7 +123,6 @@ def _soaked(scale: float) -> dict[float, dict[str, float]]:
     from tests.simulation import machine
 
     machine.install()
-    sys.unraisablehook = lambda _: None  # what the simulation leaves behind at the end has no last words
     from tests.simulation.acts import ACTS
     from tests.simulation.night import silence
     from tests.simulation.simulation import simulate

@@ -408,7 +408,7 @@ class Cluster:
             if each["spec"].get("nodeName") == name
             and each.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         }
-        used = sum(_cpu(each) for each in on_it.values())
+        used = sum(cpu_of(each) for each in on_it.values())
         nodes = [each for each in self.store.list("nodes") if each["metadata"]["name"] == name]
         room = resource_value("cpu", nodes[0]["status"]["allocatable"]["cpu"]) if nodes else 0
         if used > room:
@@ -569,7 +569,7 @@ def _decides(daemon: Daemon) -> bool:
     return said[-2:] == ["leading", "leading"]
 
 
-def _cpu(obj: Obj) -> int:
+def cpu_of(obj: Obj) -> int:
     """What a pod asks for, in thousandths."""
     asked = (each.get("resources", {}).get("requests", {}) for each in obj["spec"]["containers"])
     return sum(resource_value("cpu", requests.get("cpu", "0")) for requests in asked)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.cluster import LEASES
+from tests.e2e.cluster import LEASES, cpu_of
 from tests.real.controlplane import AuditLog
 from tests.real.stormload import GONE, NARROW, NODES, SPECS
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
-from vcd.model.quantity import resource_value
 
 Obj = dict[str, Any]
 POD_NAME = "authentication.kubernetes.io/pod-name"
@@ -198,12 +197,6 @@ def uid_of(write: Write) -> str:
     """The UID that a bind or an eviction is for; empty where it names none."""
     about = write.body.get("metadata" if write.resource == BIND else "preconditions") or {}
     return str(about.get("uid") or "")
-
-
-def cpu_of(obj: Obj) -> int:
-    """What a pod asks for, in thousandths."""
-    asked = (each.get("resources", {}).get("requests", {}) for each in obj["spec"]["containers"])
-    return sum(resource_value("cpu", requests.get("cpu", "0")) for requests in asked)
 
 
 def group_of(obj: Obj) -> str:

@@ -50,7 +50,6 @@ def _simulated(mutant: str | None) -> None:
     if mutant is not None:
         plant(mutant)
     machine.install()  # which imports some of vcd
-    sys.unraisablehook = lambda _: None  # the last words of the killed, which nobody hears
     from tests.simulation.night import silence
 
     silence()

@@ -18,5 +18,5 @@ def calm(sim: Simulation) -> None:
 
 
 ACTS: dict[str, Callable[..., None]] = {**workload.ACTS, **faults.ACTS, **world.ACTS, "calm": calm}
-ILLEGAL: frozenset[str] = world.ILLEGAL | getattr(faults, "ILLEGAL", frozenset())
+ILLEGAL: frozenset[str] = world.ILLEGAL | faults.ILLEGAL
 """Those that no API server, kernel or disk does."""

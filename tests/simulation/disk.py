@@ -50,15 +50,12 @@ class Drive:
 class Disk:
     """The files of one incarnation of a replica.
 
-    ``on_write`` is told of each write before it is made, and again after it. One that is ``gone`` is written no more:
-    its program was ended.
+    One that is ``gone`` is written no more: its program was ended.
     """
 
     folder: Path
     drive: Drive = field(default_factory=Drive)
-    writes: int = 0
     gone: bool = False
-    on_write: Callable[[int, bool], None] = field(default=lambda number, done: None)
 
     @property
     def log(self) -> Path:
@@ -71,7 +68,6 @@ class Disk:
 
     def perform(self, function: Callable[[], Any]) -> Any:
         """Let SQLite do what it was asked for. Raises what SQLite does where the disk is full or fails."""
-        self.writes += 1
         self._tell(False)
         if self.gone:
             return None
@@ -87,7 +83,6 @@ class Disk:
         return result
 
     def _tell(self, done: bool) -> None:
-        self.on_write(self.writes, done)
         for plan in list(self.drive.plans):
             plan(done)
 

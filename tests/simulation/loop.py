@@ -36,8 +36,6 @@ class Process:
     """Seconds that its machine's wall clock is ahead of the true time."""
     ready: deque[asyncio.Handle] = field(default_factory=deque)
     signals: dict[int, Callable[[], Any]] = field(default_factory=dict)
-    identifiers: int = 0
-    """How many random identifiers it has drawn."""
 
     def context(self) -> Context:
         """A context whose tasks belong to this process."""

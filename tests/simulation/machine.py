@@ -10,6 +10,7 @@ import asyncio
 import gc
 import os
 import random
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -121,6 +122,7 @@ def install() -> None:
     time.monotonic_ns = time.perf_counter_ns = _nanoseconds(time.monotonic)
     time.clock_gettime = time.monotonic  # type: ignore[assignment]
     uuid.uuid4 = _uuid4
+    sys.unraisablehook = lambda _: None  # the last words of the killed, which nobody hears
     gc.freeze = lambda: None  # what one simulation leaves behind is not to stay for ever
     gc.collect = _collect  # type: ignore[assignment]
 

@@ -17,9 +17,9 @@ from tests.simulation.apiserver import Answer, Opened, SimulatedServer
 from tests.simulation.line import Line
 from tests.simulation.loop import PROCESS, SimulatedLoop
 from vcd.kube.connection import Connection
-from vcd.kube.curl import Response
+from vcd.kube.curl import HttpRequest, Response
 from vcd.kube.errors import Fenced, Unanswered
-from vcd.kube.transport import Stream
+from vcd.kube.transport import Stream, retry_after
 
 LIMIT = 120.0
 """Seconds after which a connection through which nothing comes is given up by the machines themselves."""
@@ -128,28 +128,18 @@ class SimulatedTransport:
     def __init__(self, connection: Connection, patience: float) -> None:
         process: Any = PROCESS.get()
         self._link: Link = process.link
-        self._closed = False
 
     async def open(self) -> None:
         """Nothing has to be opened."""
 
     async def close(self) -> None:
         """End all watches."""
-        self._closed = True
         for line in list(self._link.lines):
             line.closed = True
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        fence: Callable[[], bool] | None,
-    ) -> Response:
-        """Make one request; ``fence`` is asked in the step that sends the body. Raises Unanswered, Fenced."""
-        link, asked = self._link, f"{method} {path.partition('?')[0]}"
+    async def request(self, asked: HttpRequest) -> Response:
+        """Make one request. Raises Unanswered, Fenced."""
+        link, (method, path, headers, body, timeout, fence) = self._link, asked
         way = link.way(method, path)
         sent = False
         exchange = _Exchange(link, way, link.loop.create_future(), link.loop.time() + timeout)
@@ -169,8 +159,7 @@ class SimulatedTransport:
             exchange.leave()
         if way.cut is not None and way.cut < len(answer.body):
             raise Unanswered(f"{asked}: the answer was cut short", sent=True)
-        wait = answer.headers.get("Retry-After", "")
-        return Response(answer.status, int(wait) if wait.isdigit() else 0, answer.body)
+        return Response(answer.status, retry_after(answer.headers), answer.body)
 
     @asynccontextmanager
     async def stream(
@@ -184,8 +173,7 @@ class SimulatedTransport:
             if isinstance(answer, Opened):
                 yield Stream(200, 0, line.chunks(idle_timeout))
             else:
-                wait = answer.headers.get("Retry-After", "")
-                yield Stream(answer.status, int(wait) if wait.isdigit() else 0, _whole(answer.body))
+                yield Stream(answer.status, retry_after(answer.headers), _whole(answer.body))
         finally:
             line.closed = True
             link.lines.remove(line)

@@ -47,7 +47,6 @@ def run_seeds(seeds: Sequence[int], workers: int = 1, digests: Path | None = Non
 
     ``digests`` is a file for a line a seed: the seed, its digest and how many steps it took.
     """
-    silence()
     began, failed, kept = REAL_SECONDS(), 0, dict[int, str]()
     for outcome in _outcomes(seeds, workers):
         for violation in outcome.violations:

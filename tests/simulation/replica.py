@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -151,8 +150,3 @@ class Replica:
     def next_disk(self) -> Path:
         """The folder of the incarnation that comes next."""
         return self.folder / f"{self.name}-{self.starts + 1}"
-
-
-async def rest(seconds: float) -> None:
-    """Let so many simulated seconds pass."""
-    await asyncio.sleep(seconds)

@@ -7,7 +7,6 @@ import gc
 import hashlib
 import random
 import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -121,7 +120,6 @@ def simulate(
 ) -> Outcome:
     """Run a script; ``keep`` is where its logs are left."""
     gc.disable()  # it would run finalizers at moments of its own
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # the last words of the killed, which nobody hears
     folder = Path(tempfile.mkdtemp(prefix="vcd-simulation-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     try:
         return _simulated(script, watched, acts, folder)
@@ -129,7 +127,6 @@ def simulate(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             gc.collect()
-        sys.unraisablehook = hook
         if keep is not None:
             shutil.copytree(folder, keep, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,6 +14,7 @@ import msgspec
 
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.kube.connection import Connection
+from vcd.kube.curl import HttpRequest
 from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, WritesNothing, decoded, status_error
 from vcd.kube.transport import HttpTransport, Transport
 from vcd.model import jsontext
@@ -290,7 +291,7 @@ class KubeClient:
                 raise Fenced
             if body is not None:
                 headers["Content-Type"] = content_type
-            answer = await self._transport.request(method, path, headers, body, timeout, fence)
+            answer = await self._transport.request(HttpRequest(method, path, headers, body, timeout, fence))
             if answer.status < 300:
                 return answer.body
             refused = answer.status == 401 and not again

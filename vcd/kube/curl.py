@@ -45,6 +45,22 @@ _WANTED = {
 """What libcurl wants to be told of a socket."""
 
 
+class HttpRequest(NamedTuple):
+    """What is asked: ``path`` begins with a slash and is percent-encoded; ``timeout`` is the seconds that it may take;
+    ``fence`` is asked in the step that sends the body."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    timeout: float
+    fence: Callable[[], bool] | None
+
+    def __str__(self) -> str:
+        """Its method and path, for messages."""
+        return f"{self.method} {self.path.partition('?')[0]}"
+
+
 class Response(NamedTuple):
     """An answer: its status, the seconds after which the server wants to be asked again (0: none) and body."""
 
@@ -93,20 +109,12 @@ class Curl:
         self._multi.close()
         self._set_timer(-1)
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        fence: Callable[[], bool] | None,
-    ) -> Response:
-        """Make one request, of ``timeout`` seconds at most; ``fence`` is asked in the step that sends the body.
+    async def request(self, asked: HttpRequest) -> Response:
+        """Make one request. One with a body is sent once at most, over however old a connection.
 
-        One with a body is sent once at most, over however old a connection. Raises Unanswered, Fenced.
+        Raises Unanswered, Fenced.
         """
-        asked = f"{method} {path.partition('?')[0]}"
+        method, path, headers, body, timeout, fence = asked
         if self._closed:
             raise Unanswered(f"{asked}: {_CLOSED}", sent=False)
         handle, certificate = self._handle(), self._certificate

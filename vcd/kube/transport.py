@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -11,7 +11,7 @@ import aiohttp
 from yarl import URL
 
 from vcd.kube.connection import Connection
-from vcd.kube.curl import Curl, Response
+from vcd.kube.curl import Curl, HttpRequest, Response
 from vcd.kube.errors import ApiError, Malformed, Silent, Unanswered
 
 _READ_BUFFER = 1 << 19
@@ -30,6 +30,12 @@ class Stream(NamedTuple):
     chunks: AsyncIterator[bytes]
 
 
+def retry_after(headers: Mapping[str, str]) -> int:
+    """The seconds after which a server wants to be asked again; 0 where it says nothing, or a date."""
+    said = headers.get("Retry-After", "")
+    return int(said) if said.isdigit() else 0
+
+
 class Transport(Protocol):
     """All that a client needs of a network. Paths begin with a slash and are percent-encoded; times are seconds."""
 
@@ -39,16 +45,8 @@ class Transport(Protocol):
     async def close(self) -> None:
         """End all connections, and the requests that wait for their answers."""
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        fence: Callable[[], bool] | None,
-    ) -> Response:
-        """Make one request; ``fence`` is asked in the step that sends the body. Raises Unanswered, Fenced."""
+    async def request(self, asked: HttpRequest) -> Response:
+        """Make one request. Raises Unanswered, Fenced."""
 
     def stream(
         self, path: str, headers: Mapping[str, str], timeout: float, idle_timeout: float
@@ -90,18 +88,10 @@ class HttpTransport:
             self._curl.close()
             await self._session.close()
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeout: float,
-        fence: Callable[[], bool] | None,
-    ) -> Response:
-        """Make one request; ``fence`` is asked in the step that sends the body. Raises Unanswered, Fenced."""
+    async def request(self, asked: HttpRequest) -> Response:
+        """Make one request. Raises Unanswered, Fenced."""
         self._opened()
-        return await self._curl.request(method, path, headers, body, timeout, fence)
+        return await self._curl.request(asked)
 
     @asynccontextmanager
     async def stream(
@@ -115,8 +105,7 @@ class HttpTransport:
         try:
             async with self._opened().get(self._url(path), headers=headers, timeout=limits, **options) as response:
                 agreed = response.status == 200
-                wait = response.headers.get("Retry-After", "")
-                yield Stream(response.status, int(wait) if wait.isdigit() else 0, response.content.iter_any())
+                yield Stream(response.status, retry_after(response.headers), response.content.iter_any())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if agreed and isinstance(error, aiohttp.SocketTimeoutError):
                 raise Silent(f"watch {path}: silent for {idle_timeout:g} s") from error

@@ -69,16 +69,9 @@ def add_draw(sim: Simulation, road: Road, seconds: float, draw: Draw) -> None:
     later(sim, seconds, end)
 
 
-def at_request(sim: Simulation, replica: int, number: int, what: str, name: str, act: Callable[[Way], None]) -> None:
+def at_request(replica: Replica, number: int, what: str, name: str, act: Callable[[Way], None]) -> None:
     """Let something befall the ``number``-th request from now on (1: the next) of those that are meant, once."""
-    for each in chosen(sim, replica):
-        _count_down(each.road, number, WHAT[what], name, act)
-
-
-def _count_down(
-    road: Road, number: int, meant: Callable[[str, str], bool], name: str, act: Callable[[Way], None]
-) -> None:  # fmt: skip
-    left = number
+    left, road, meant = number, replica.road, WHAT[what]
 
     def draw(method: str, path: str, way: Way) -> None:
         nonlocal left

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.apiserver import Answer
@@ -44,32 +45,17 @@ def answer_of(status: int, details: dict[str, Any] | None = None, metadata: dict
 
 def refuse_connections(sim: Simulation, replica: int, seconds: float, share: float, what: str) -> None:
     """No connection comes about."""
-
-    def effect(method: str, path: str, way: Way) -> bool:
-        way.refused = True
-        return True
-
-    spoil(sim, replica, seconds, share, what, "refuse_connections", effect)
+    spoil(sim, replica, seconds, share, what, "refuse_connections", partial(_marked, "refused"))
 
 
 def lose_requests(sim: Simulation, replica: int, seconds: float, share: float, what: str) -> None:
     """Requests never arrive."""
-
-    def effect(method: str, path: str, way: Way) -> bool:
-        way.lost = True
-        return True
-
-    spoil(sim, replica, seconds, share, what, "lose_requests", effect)
+    spoil(sim, replica, seconds, share, what, "lose_requests", partial(_marked, "lost"))
 
 
 def lose_answers(sim: Simulation, replica: int, seconds: float, share: float, what: str) -> None:
     """Requests are done, and their answers never arrive."""
-
-    def effect(method: str, path: str, way: Way) -> bool:
-        way.forgotten = True
-        return True
-
-    spoil(sim, replica, seconds, share, what, "lose_answers", effect)
+    spoil(sim, replica, seconds, share, what, "lose_answers", partial(_marked, "forgotten"))
 
 
 def cut_answers(sim: Simulation, replica: int, seconds: float, share: float, what: str) -> None:
@@ -232,6 +218,12 @@ def restart_server(sim: Simulation, seconds: float) -> None:
 def compact(sim: Simulation) -> None:
     """History is compacted: watches from before, continue tokens and lists at older versions are answered with 410."""
     sim.store.compact()
+
+
+def _marked(mark: str, method: str, path: str, way: Way) -> bool:
+    """An effect that only sets one of a Way's marks."""
+    setattr(way, mark, True)
+    return True
 
 
 def _can_conflict(method: str, path: str) -> bool:

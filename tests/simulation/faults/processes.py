@@ -44,9 +44,8 @@ def kill_at_request(sim: Simulation, replica: int, number: int, done: bool, paus
         else:
             each.kill(pause=pause)
 
-    for number_of, each in enumerate(sim.replicas):
-        if each in chosen(sim, replica):
-            at_request(sim, number_of, number, what, "kill_at_request", partial(act, each))
+    for each in chosen(sim, replica):
+        at_request(each, number, what, "kill_at_request", partial(act, each))
 
 
 def terminate(sim: Simulation, replica: int, grace: float) -> None:
@@ -86,9 +85,8 @@ def pause_at_request(sim: Simulation, replica: int, number: int, seconds: float,
     def act(each: Replica, way: Way) -> None:
         each.stop_for(seconds)
 
-    for number_of, each in enumerate(sim.replicas):
-        if each in chosen(sim, replica):
-            at_request(sim, number_of, number, what, "pause_at_request", partial(act, each))
+    for each in chosen(sim, replica):
+        at_request(each, number, what, "pause_at_request", partial(act, each))
 
 
 def two_leaders(sim: Simulation, patience: float, more: float) -> None:

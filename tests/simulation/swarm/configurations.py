@@ -8,21 +8,9 @@ from typing import Any
 
 import yaml
 
-ORDERS = (
-    "enqueue, allocate, backfill",
-    "enqueue, allocate, preempt, reclaim, backfill",
-    "enqueue, allocate, backfill, preempt",
-    "reclaim, allocate, backfill, preempt",
-    "enqueue, reclaim, allocate, backfill, preempt",
-    "enqueue, allocate, backfill, reclaim, preempt",
-    "allocate, backfill",
-    "enqueue, preempt, allocate, backfill",
-    "preempt, reclaim, backfill, allocate",
-    "enqueue, backfill, allocate, reclaim",
-    "enqueue, allocate, gangpreempt, gangreclaim, backfill",
-    "gangreclaim, gangpreempt, enqueue, allocate, backfill",
-    "enqueue, allocate, preempt, backfill, shuffle",
-)
+from tests.laws import liveness
+
+ORDERS = (*liveness.ORDERS, "enqueue, allocate, preempt, backfill, shuffle")
 QUOTAS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("proportion", {}, ""),
     ("proportion", {}, ""),
