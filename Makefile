@@ -67,7 +67,7 @@ external-tools: go-tools  ## install what test-external drives (apt-get, as root
 	$(call install,$(EXTERNAL))
 
 test-real: $(STAMP) real-tools  ## the tests at a real kube-apiserver and etcd, and beside Volcano's own programs
-	PATH="$$PATH:$(GO_BIN)" $(BIN)/python -m pytest -n 2 -m real tests/real tests/contract $(PYTEST_ARGS)
+	PATH="$$PATH:$(GO_BIN)" $(BIN)/python -m pytest -n 2 --dist worksteal -m real tests/real tests/contract $(PYTEST_ARGS)
 
 real-tools: $(STAMP) go-tools  ## build kube-apiserver and Volcano (Go, minutes, once a version), install etcd, or say what is missing
 	$(call install,$(REAL))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import resource
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,6 @@ from typing import Any
 from tests.e2e.cluster import LEASES, cpu_of
 from tests.real.controlplane import AuditLog
 from tests.real.stormload import GONE, NARROW, NODES, SPECS
-from vcd.eventlog import LogReader
-from vcd.model import events as ev
 
 Obj = dict[str, Any]
 POD_NAME = "authentication.kubernetes.io/pod-name"
@@ -41,7 +39,7 @@ class Write:
     body: Obj
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource} {self.key} by {self.replica} at {_clock(self.received)} {self.body or ''}"
+        return f"{self.verb} {self.resource} {self.key} by {self.replica} at {clock(self.received)} {self.body or ''}"
 
 
 class Truth:
@@ -153,43 +151,16 @@ class Term:
     until: float = float("inf")
 
     def __str__(self) -> str:
-        ends = "now" if self.until == float("inf") else _clock(self.until)
-        return f"{self.holder or 'nobody'} from {_clock(self.since)} to {ends} as epoch {self.epoch}"
+        ends = "now" if self.until == float("inf") else clock(self.until)
+        return f"{self.holder or 'nobody'} from {clock(self.since)} to {ends} as epoch {self.epoch}"
 
     def covers(self, write: Write) -> bool:
         """Whether a write may have come to the server, and been carried out, in this term."""
         return self.replica == write.replica and self.since <= write.answered and write.received <= self.until
 
 
-class Intents:
-    """What the sessions in a replica's log meant to do."""
-
-    def __init__(self, log: Path) -> None:
-        self._meant: dict[tuple[str, str, str], int] = {}
-        with LogReader(log) as reader:
-            for logged in reader.find(type="session"):
-                assert isinstance(logged.event, ev.SessionDecided)
-                for statement in logged.event.accepted().statements:
-                    for one in statement.operations:
-                        self._meant.setdefault((one.verb, one.uid, one.node), logged.time)
-
-    def broken(self, audit: Audit, replica: str) -> Iterator[str]:
-        """Binds and evictions of this replica that no session meant, or only later."""
-        meant = defaultdict(list)
-        for (verb, uid, place), at in self._meant.items():
-            meant[verb, uid, place if verb == "bind" else ""].append(at)
-        made = [("bind", each) for each in audit.of(BIND)] + [("evict", each) for each in audit.of(EVICTION, "delete")]
-        for verb, write in made:
-            if write.replica != replica:
-                continue
-            times = meant.get((verb, uid_of(write), write.body["target"]["name"] if verb == "bind" else ""))
-            if times is None:
-                yield f"in no session of its log: {write}"
-            elif min(times) / 1e9 > write.answered:
-                yield f"meant after it was done: {write}, logged at {_clock(min(times) / 1e9)}"
-
-
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """A time since the epoch as a time of day."""
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
 
 

@@ -12,7 +12,8 @@ import pytest
 from tests.e2e import processes
 from tests.real.controlplane import ControlPlane
 from tests.real.storm import ENDS, HANDLES_AT_REST, SECONDS, SEED, Storm
-from tests.real.stormlaws import BIND, EVICTION, Intents, handles
+from tests.real.stormlaws import BIND, EVICTION, handles
+from tests.real.stormlogs import Intents
 
 pytestmark = pytest.mark.real
 
@@ -75,6 +76,7 @@ def report(storm: Storm, seconds: float) -> str:
         "replicas": f"{len(storm.names)}{' of one log' if storm.one_log else ''}",
         "binds": len(storm.audit.of(BIND)),
         "evictions": len(storm.audit.of(EVICTION, "delete")),
+        "logs kept apart": len(list(storm.folder.glob("*-apart-*.sqlite"))),
         "terms": sum(bool(term.holder) for term in storm.audit.terms()),
         "load": dict(storm.load.done),
         "processes and partitions": dict(storm.done),

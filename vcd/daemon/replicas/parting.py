@@ -11,7 +11,7 @@ from vcd.diagnosis.folding import fold
 from vcd.eventlog import LogReader, export
 from vcd.eventlog.rewinding import rewind
 
-MOST, MOST_BYTES = 3, 1 << 30
+MOST, MOST_BYTES = 100, 1 << 30
 """Logs that are kept beside, and bytes of those before the newest; the oldest go."""
 _BESIDE = ("-wal", "-shm")
 
