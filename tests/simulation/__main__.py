@@ -57,9 +57,13 @@ def _simulated(mutant: str | None) -> None:
 
 def _runner(keep: Path | None = None) -> Callable[[Script], Outcome]:
     """What runs a script; ``keep`` is where its logs are left."""
-    from tests.simulation.night import run_script
+    from tests.simulation.night import children, run_script
 
-    return lambda script: run_script(script, keep)
+    def run(script: Script) -> Outcome:
+        with children() as pool:
+            return pool.apply(run_script, (script, keep))
+
+    return run
 
 
 @click.group()
@@ -93,12 +97,13 @@ def seeds_(seeds: range, workers: int, digests: Path | None, mutant: str | None)
 def outcomes(seeds: range, mutant: str | None) -> int:
     """Run seeds, and print a line of JSON for each: the seed, and the invariants that it violates, in order."""
     _simulated(mutant)
-    from tests.simulation.night import run_seed
+    from tests.simulation.night import children, run_seed
 
-    for seed in seeds:
-        violated = [violation.invariant for violation in run_seed(seed).violations]
-        click.echo(msgspec.json.encode({"seed": seed, "violated": list(dict.fromkeys(violated))}))
-        sys.stdout.flush()
+    with children() as pool:
+        for outcome in pool.imap(run_seed, seeds):
+            violated = [violation.invariant for violation in outcome.violations]
+            click.echo(msgspec.json.encode({"seed": outcome.seed, "violated": list(dict.fromkeys(violated))}))
+            sys.stdout.flush()
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -105,7 +106,9 @@ def _outcomes(seeds: range, name: str | None) -> Iterator[tuple[int, list[str]]]
     planted = [] if name is None else ["--mutant", name]
     command = [sys.executable, "-m", "tests.simulation", "outcomes", f"{seeds.start}:{seeds.stop}", *planted]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as program:
         try:
             for seed in seeds:
                 line = _line_of(program)
@@ -116,7 +119,13 @@ def _outcomes(seeds: range, name: str | None) -> Iterator[tuple[int, list[str]]]
                 assert outcome["seed"] == seed
                 yield seed, outcome["violated"]
         finally:
-            program.kill()
+            _end(program)
+
+
+def _end(program: subprocess.Popen[str]) -> None:
+    """End a program, and the processes that it began."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)
 
 
 def _line_of(program: subprocess.Popen[str]) -> str | None:
@@ -126,7 +135,7 @@ def _line_of(program: subprocess.Popen[str]) -> str | None:
 
     def end() -> None:
         late.set()
-        program.kill()
+        _end(program)
 
     timer = threading.Timer(_PATIENCE, end)
     timer.start()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 import click
@@ -18,8 +19,13 @@ from tests.simulation.script import Script
 from tests.simulation.simulation import Outcome, Violation, simulate
 from tests.simulation.swarm import drawn
 
-_AGAIN = 100
-"""Seeds after which a worker is begun anew, so that what one leaves behind cannot fill the machine."""
+
+def children(workers: int = 1) -> Pool:
+    """Processes that run one seed or script each and end: what it leaves behind goes with it, and nobody collects it.
+
+    They are forked, so that they have the clocks and the seed of hashes of this process.
+    """
+    return multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1)
 
 
 def silence() -> None:
@@ -48,11 +54,12 @@ def run_seeds(seeds: Sequence[int], workers: int = 1, digests: Path | None = Non
     ``digests`` is a file for a line a seed: the seed, its digest and how many steps it took.
     """
     began, failed, kept = REAL_SECONDS(), 0, dict[int, str]()
-    for outcome in _outcomes(seeds, workers):
-        for violation in outcome.violations:
-            click.echo(f"seed {outcome.seed}: {violation}")
-        failed += bool(outcome.violations)
-        kept[outcome.seed] = f"{outcome.seed} {outcome.digest} {outcome.steps}\n"
+    with children(workers) as pool:
+        for outcome in pool.imap_unordered(run_seed, seeds):
+            for violation in outcome.violations:
+                click.echo(f"seed {outcome.seed}: {violation}")
+            failed += bool(outcome.violations)
+            kept[outcome.seed] = f"{outcome.seed} {outcome.digest} {outcome.steps}\n"
     seconds = (REAL_SECONDS() - began) / max(len(seeds), 1)
     click.echo(
         f"{len(seeds):,} seeds, {failed} with violations, {seconds:.2f} s a seed with {workers} beside each other"
@@ -60,12 +67,3 @@ def run_seeds(seeds: Sequence[int], workers: int = 1, digests: Path | None = Non
     if digests is not None:
         digests.write_text("".join(kept[seed] for seed in sorted(kept)))
     return int(failed > 0)
-
-
-def _outcomes(seeds: Sequence[int], workers: int) -> Iterator[Outcome]:
-    if workers == 1:
-        yield from map(run_seed, seeds)
-        return
-    # forked, so that they have the clocks and the seed of hashes of this process
-    with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=_AGAIN) as pool:
-        yield from pool.imap_unordered(run_seed, seeds)

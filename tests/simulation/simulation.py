@@ -8,7 +8,6 @@ import hashlib
 import random
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,19 +117,16 @@ class Outcome:
 def simulate(
     script: Script, watched: Callable[[Simulation], Any], acts: dict[str, Callable[..., None]], keep: Path | None = None
 ) -> Outcome:
-    """Run a script; ``keep`` is where its logs are left."""
-    gc.disable()  # it would run finalizers at moments of its own
+    """Run a script; ``keep`` is where its logs are left. The process ends after it, or grows by what it leaves behind:
+    a collection of garbage would run finalizers at moments of its own."""
+    gc.disable()
     folder = Path(tempfile.mkdtemp(prefix="vcd-simulation-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     try:
         return _simulated(script, watched, acts, folder)
     finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            gc.collect()
         if keep is not None:
             shutil.copytree(folder, keep, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
-        gc.enable()
 
 
 def _simulated(
