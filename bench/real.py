@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ import yaml
 
 from bench.clusters import gang, nodes, queues
 from bench.table import Row, row, show
+from tests.e2e.usage import cpu_seconds, peak_memory
 from tests.real.controlplane import AuditLog, ControlPlane, free_port
 from tests.real.volcano import program
 from vcd.kube.client import KubeClient
@@ -168,11 +168,13 @@ async def scheduled(command: Any) -> Measured:
             process = plane.run("scheduler", command(plane, conf))
             await _made_queues(plane)
             await asyncio.sleep(SETTLED)
-            before, began, audited = _cpu(process), time.time(), AuditLog(plane.audit)
+            before, began, audited = cpu_seconds(process.pid), time.time(), AuditLog(plane.audit)
             await _groups(client)
             first, last = await asyncio.wait_for(_binds(audited), LIMIT)
             await asyncio.sleep(SETTLED)
-            return Measured(last - first, last - began, _cpu(process) - before, _memory(process))
+            return Measured(
+                last - first, last - began, cpu_seconds(process.pid) - before, peak_memory(process.pid) / 2**20
+            )
 
 
 async def _made_queues(plane: ControlPlane) -> None:
@@ -205,16 +207,6 @@ async def _bind(session: aiohttp.ClientSession, name: str, node: str) -> None:
     }  # fmt: skip
     async with session.post(f"/api/v1/namespaces/bench/pods/{name}/binding", json=body) as response:
         assert response.status == 201, await response.text()
-
-
-def _cpu(process: subprocess.Popen[bytes]) -> float:
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _memory(process: subprocess.Popen[bytes]) -> float:
-    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
 def run() -> list[Row]:

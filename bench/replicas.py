@@ -24,10 +24,10 @@ from typing import Any
 
 from bench.endtoend import GANG, NODES, PODS, _line, _start, _tell
 from bench.table import Row, row, show
+from tests.e2e.usage import cpu_seconds
 
 FOLLOWERS = (0, 1, 2)
 _ACCOUNT = "/api/v1/namespaces/volcano-system/serviceaccounts"
-_TICKS = os.sysconf("SC_CLK_TCK")
 _LIMIT = 60.0
 """Seconds that a step may take."""
 
@@ -75,8 +75,7 @@ class Daemon:
 
     def cpu(self) -> float:
         """Seconds of all its threads so far."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_seconds(self._process.pid)
 
     def disk(self) -> int:
         """Bytes of its log."""

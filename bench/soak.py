@@ -12,10 +12,10 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 from bench.table import Row, row
+from tests.e2e.usage import handles, memory
 
 PODS, GANG, NODES, CPUS = 100_000, 10, 60, 64
 WAITING = 50_000
@@ -70,13 +70,12 @@ class _Looks:
     def look(self, day: float) -> None:
         service = self.sim.replicas[0].service
         assert service is not None
-        lines = Path("/proc/self/status").read_text().splitlines()
         self.found[day] = {
             "pods": self.bound,
-            "memory": next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024,
+            "memory": memory("self") / 2**20,
             "series": sum(not line.startswith(b"#") for line in service.metrics.freeze()().splitlines()),
             "log": sum(each.stat().st_size for each in self.sim.replicas[0].machine.disk.folder.iterdir()) / 2**20,
-            "files": sum(1 for _ in Path("/proc/self/fd").iterdir()),
+            "files": handles("self"),
         }
 
     async def at_rest(self) -> None:

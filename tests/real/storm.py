@@ -20,13 +20,14 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.cluster import GROUPS, LEASES, QUEUES, Daemon, Obj, Wire
+from tests.e2e.cluster import LEASES, Daemon, Obj, Wire
+from tests.e2e.usage import handles, memory
 from tests.real.cluster import RealCluster
 from tests.real.controlplane import kubeconfig
 from tests.real.faultproxy import FaultProxy
-from tests.real.stormlaws import Audit, Truth, group_of, handles, memory
+from tests.real.stormlaws import Audit, Truth
 from tests.real.stormload import CONF, PACE, Load
-from vcd.model.quantity import resource_value
+from tests.real.stormrest import left
 
 SECONDS = float(os.environ.get("VCD_STORM_SECONDS", "600"))
 SEED = int(os.environ.get("VCD_STORM_SEED", "1"))
@@ -254,8 +255,8 @@ class Storm(RealCluster):
         began = time.monotonic()
         await self.load.keep()
         written, since = -1, time.monotonic()
-        while left := [*await asyncio.to_thread(self._left), *self._stirs(written, since)]:
-            assert time.monotonic() - began < limit, f"{self.where()}: no rest within {limit:g} s: {left}"
+        while undone := [*await asyncio.to_thread(list, left(self)), *self._stirs(written, since)]:
+            assert time.monotonic() - began < limit, f"{self.where()}: no rest within {limit:g} s: {undone}"
             await self.load.look(more=False)
             await self.watch()
             if (now := self._written()) != written:
@@ -270,33 +271,3 @@ class Storm(RealCluster):
     def _stirs(self, written: int, since: float) -> Iterator[str]:
         if self._written() != written or time.monotonic() - since < 3:
             yield f"replicas still write: {[str(write) for write in self.audit.beside(LEASES)[-3:]]}"
-
-    def _left(self) -> Iterator[str]:
-        """What is not as it shall be at the end."""
-        leaders = [name for name in self.names if decides(self.replicas[name])]
-        if leaders != [self.leading()]:
-            yield f"{leaders} say that they lead, the Lease says {self.lease()}"
-        if ending := [gang.name for gang in self.load.gangs.values() if gang.seconds is not None]:
-            yield f"gangs that have not run to their end: {ending}"
-        phases = {each["metadata"]["name"]: each.get("status", {}).get("phase") for each in self.store.list(GROUPS)}
-        pods = list(self.load.live.values())
-        for gang in self.load.lasting():
-            placed = sum(bool(each["spec"].get("nodeName")) for each in pods if group_of(each) == gang.name)
-            if placed != (gang.size if gang.fits else 0):
-                yield f"{gang.name} has {placed} of {gang.size} pods placed"
-            if (phases.get(gang.name) == "Running") is not gang.fits:
-                yield f"{gang.name} is said to be {phases.get(gang.name)}"
-        yield from self._queues_left()
-
-    def _queues_left(self) -> Iterator[str]:
-        gangs = {gang.name: gang.queue for gang in self.load.gangs.values()}
-        for queue in self.store.list(QUEUES):
-            name, said = queue["metadata"]["name"], queue.get("status", {}).get("allocated", {}).get("cpu", "0")
-            if name != "root" and resource_value("cpu", said) != self.truth.used(gangs, name):
-                yield f"queue {name} is said to have {said} CPUs and has {self.truth.used(gangs, name)} thousandths"
-
-
-def decides(daemon: Daemon) -> bool:
-    """Whether a replica's last word on leadership is that it leads."""
-    said = [line["event"] for line in daemon.lines() if line["event"] in ("leading", "leadership_lost")]
-    return said[-1:] == ["leading"]

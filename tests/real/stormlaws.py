@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import resource
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -174,16 +173,6 @@ def group_of(obj: Obj) -> str:
     """The group that a pod names; empty for none."""
     name: str = obj["metadata"].get("annotations", {}).get("scheduling.k8s.io/group-name", "")
     return name
-
-
-def handles(pid: int) -> int:
-    """How many files and sockets a process has open."""
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-
-
-def memory(pid: int) -> int:
-    """A process's memory, in bytes."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _named(obj: Obj) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import processes
+from tests.e2e.usage import handles
 from tests.real.controlplane import ControlPlane
 from tests.real.storm import ENDS, HANDLES_AT_REST, SECONDS, SEED, Storm
-from tests.real.stormlaws import BIND, EVICTION, handles
+from tests.real.stormlaws import BIND, EVICTION
 from tests.real.stormlogs import Intents
 
 pytestmark = pytest.mark.real
