@@ -81,14 +81,17 @@ def _end(code: int) -> None:
 @click.option(
     "--workers", type=click.IntRange(1), default=1, show_default=True, help="Seeds that run beside each other."
 )
-@click.option("--digests", type=click.Path(path_type=Path), help="A file for a line a seed: seed, digest, steps.")
+@click.option("--digests", type=click.Path(path_type=Path), help="A file in which the seeds' digests are kept.")
+@click.option(
+    "--against", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Such a file, to be held against."
+)
 @_mutant
-def seeds_(seeds: range, workers: int, digests: Path | None, mutant: str | None) -> int:
+def seeds_(seeds: range, workers: int, digests: Path | None, against: Path | None, mutant: str | None) -> int:
     """Run seeds, and tell of what did not hold."""
     _simulated(mutant)
     from tests.simulation.night import run_seeds
 
-    return run_seeds(seeds, workers, digests)
+    return run_seeds(seeds, workers, digests, against)
 
 
 @main.command("outcomes", hidden=True)

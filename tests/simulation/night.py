@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import traceback
-from collections.abc import Sequence
 from multiprocessing.pool import Pool
 from pathlib import Path
 
 import click
 import structlog
 
+from tests.simulation import record
 from tests.simulation.acts import ACTS
 from tests.simulation.invariants import Invariants
 from tests.simulation.machine import REAL_SECONDS
@@ -48,22 +48,22 @@ def run_script(script: Script, keep: Path | None = None) -> Outcome:
         return Outcome(script.seed, [Violation("the simulation works", 0.0, last)])
 
 
-def run_seeds(seeds: Sequence[int], workers: int = 1, digests: Path | None = None) -> int:
-    """Run seeds and tell of each that violates an invariant; 1 where there was one.
-
-    ``digests`` is a file for a line a seed: the seed, its digest and how many steps it took.
-    """
-    began, failed, kept = REAL_SECONDS(), 0, dict[int, str]()
+def run_seeds(seeds: range, workers: int = 1, digests: Path | None = None, against: Path | None = None) -> int:
+    """Run seeds and tell of each that violates an invariant, or goes another way than ``against`` has it; 1 where there
+    was one. ``digests`` is where their digests are kept."""
+    began, failed, found = REAL_SECONDS(), 0, dict[int, str]()
     with children(workers) as pool:
         for outcome in pool.imap_unordered(run_seed, seeds):
             for violation in outcome.violations:
                 click.echo(f"seed {outcome.seed}: {violation}")
             failed += bool(outcome.violations)
-            kept[outcome.seed] = f"{outcome.seed} {outcome.digest} {outcome.steps}\n"
+            found[outcome.seed] = outcome.digest
     seconds = (REAL_SECONDS() - began) / max(len(seeds), 1)
-    click.echo(
-        f"{len(seeds):,} seeds, {failed} with violations, {seconds:.2f} s a seed with {workers} beside each other"
-    )
+    told = f"{len(seeds):,} seeds, {failed} with violations, {seconds:.2f} s a seed with {workers} beside each other"
+    click.echo(told)
     if digests is not None:
-        digests.write_text("".join(kept[seed] for seed in sorted(kept)))
-    return int(failed > 0)
+        record.write(digests, told, found)
+    others = [] if against is None else record.differing(record.read(against), found)
+    if others:
+        click.echo(f"{len(others)} went another way than {against} has it, the first of them {others[0]}")
+    return int(failed > 0 or bool(others))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation import record
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 25
 
@@ -29,8 +31,19 @@ def test_no_invariant_is_violated(first: int) -> None:
 
 
 def test_a_seed_decides_everything(tmp_path: Path) -> None:
-    before, after = tmp_path / "before", tmp_path / "after"
-    assert ran("7:10", "--digests", str(before)).returncode == 0
-    assert ran("9:10", "--digests", str(after)).returncode == 0
-    assert before.read_text().splitlines()[-1] == after.read_text().strip()
-    assert len({line.split()[1] for line in before.read_text().splitlines()}) == 3
+    kept = tmp_path / "kept"
+    assert ran("7:10", "--digests", str(kept)).returncode == 0
+    assert len(set(record.read(kept).values())) == 3
+    assert ran("9:10", "--against", str(kept)).returncode == 0
+    kept.write_text(kept.read_text().replace(record.read(kept)[9], "00000000"))
+    other = ran("9:10", "--against", str(kept))
+    assert other.returncode == 1
+    assert "1 went another way" in other.stdout
+
+
+def test_a_record_has_the_digest_of_each_seed(tmp_path: Path) -> None:
+    digests = {seed: f"{seed:016x}"[::-1] for seed in range(95, 120)}
+    record.write(tmp_path / "kept", "25 seeds", digests)
+    kept = record.read(tmp_path / "kept")
+    assert kept == {seed: digest[:8] for seed, digest in digests.items()}
+    assert record.differing(kept, {**digests, 97: "f" * 16, 500: ""}) == [97]
