@@ -10,15 +10,19 @@ from vcd.state.cluster import ClusterState
 SECOND = 1_000_000_000
 
 
-def partly_bound() -> World:
+def partly_bound(conf: str = BARE) -> World:
     """A gang of three of which the last bind was refused, on a node that then lost the room for it."""
-    world = World(node("n", cpu=3), gang("g", 3, cpu=1), conf=BARE)
+    world = World(node("n", cpu=3), gang("g", 3, cpu=1), conf=conf)
     plan = world.decide()
-    operations = plan.statements[0].operations
-    for position, operation in enumerate(operations[:2]):
+    *done, refused = [
+        (number, position, operation)
+        for number, statement in enumerate(plan.statements)
+        for position, operation in enumerate(statement.operations)
+    ]
+    for number, position, operation in done:
         world.update_pod(operation.key, node=operation.node, phase="Running")
-        world.happen(ev.OperationDone(1, 0, position, "done"))
-    world.happen(ev.OperationDone(1, 0, 2, "failed", "refused"))
+        world.happen(ev.OperationDone(1, number, position, "done"))
+    world.happen(ev.OperationDone(1, *refused[:2], "failed", "refused"))
     world.put(node("n", cpu=2))
     return world
 
@@ -59,3 +63,10 @@ def test_one_that_was_completed_is_forgotten() -> None:
 def test_a_checkpoint_keeps_it() -> None:
     state = partly_bound().state
     assert ClusterState.load(state.dump()).stranded == state.stranded
+
+
+def test_where_no_plugin_asks_for_whole_gangs_none_is_released() -> None:
+    world = partly_bound("actions: allocate\ntiers:\n- plugins:\n  - name: priority\n")
+    world.now += 61 * SECOND
+    assert evictions(world.cycle()) == []
+    assert len(world.placed()) == 2

@@ -78,7 +78,7 @@ def run(
             framework = Framework(session, policy, plugins, used, way, mark, trace)
             if all(registry.actions()[name].treats_alike for name in policy.actions):
                 framework.find_alike()
-            stranded.release(session)
+            stranded.release(framework)
             tell_of_large_pods(session)
             mark("open")
             _execute([name for name in policy.actions if guard.action_name(name) not in excluded], framework, mark)

@@ -7,7 +7,7 @@ nobody, so after ``Settings.release_after`` its pods are evicted, and it waits f
 from __future__ import annotations
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.session.session import Session
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.statement import Statement
 
 ACTION = "release"
@@ -15,8 +15,10 @@ ACTION = "release"
 _PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
 
 
-def release(session: Session) -> None:
-    """Evict what is placed of each gang that has been incomplete for too long."""
+def release(framework: Framework) -> None:
+    """Evict what is placed of each gang that has been incomplete for too long, as the plugins see it that say what is
+    complete: without them any part of a group is."""
+    session = framework.session
     limit = session.snapshot.settings.release_after * 1_000_000_000
     for key in sorted(session.snapshot.stranded):
         since = session.snapshot.stranded[key]
@@ -24,7 +26,7 @@ def release(session: Session) -> None:
         if index is None or session.now - since < limit:
             continue
         job = session.job(index)
-        if job.is_ready():
+        if framework.job_ready(job):
             continue
         statement = Statement(session.trial, ACTION, job)
         for task in job.tasks():
