@@ -61,8 +61,9 @@ class Fixture:
 
 
 @asynccontextmanager
-async def replica(pods: Answer) -> AsyncIterator[Fixture]:
-    """``pods`` answers the list of pods."""
+async def replica(pods: Answer, *, takes_over: float = 0.0) -> AsyncIterator[Fixture]:
+    """``pods`` answers the list of pods. For ``takes_over`` seconds the Lease is held and nothing is listed yet, as
+    where replicas have one log."""
     async with scripted() as server, AsyncExitStack() as stack:
         client = await stack.enter_async_context(client_of(server))
         LeaseServer(server)
@@ -78,9 +79,14 @@ async def replica(pods: Answer) -> AsyncIterator[Fixture]:
         keeper = Keeper(FakeLog().as_log(), ClusterState())
         terms = Terms(options, client, keeper, watches, Metrics(), lambda: None, clocks[1], lambda: 0.5)
         terms.elector = elector
-        for part in (watches.run(), elector.run(), terms.make_room()):
+        for part in (elector.run(), terms.make_room()):
             await stack.enter_async_context(running(part))
         await until(elector.is_leader)
+        while it.passed < takes_over:
+            await it.pass_time()
+        terms.writes.set()
+        await stack.enter_async_context(running(watches.run()))
+        await until(lambda: bool(server.calls("GET", "/api/v1/pods")))
         yield it
 
 
@@ -110,6 +116,20 @@ async def test_a_leader_whose_lists_are_in_keeps_the_lease() -> None:
             await it.pass_time(1.0)
             assert it.elector.is_leader()
         assert it.told == []
+
+
+async def test_one_that_followed_for_longer_than_the_deadline_keeps_the_lease_that_it_wins() -> None:
+    async with replica(GOOD, takes_over=1.5 * DEADLINE) as it:
+        while it.passed < 3 * DEADLINE:
+            await it.pass_time(1.0)
+            assert it.elector.is_leader()
+        assert it.told == []
+
+
+async def test_its_lists_have_the_whole_deadline_from_when_they_are_asked_for() -> None:
+    async with replica(REFUSED, takes_over=1.5 * DEADLINE) as it:
+        await it.pass_time_until_it_leads(False, 3 * DEADLINE)
+        assert 2.5 * DEADLINE <= it.passed <= 2.7 * DEADLINE
 
 
 async def test_a_list_that_comes_in_after_all_lets_it_lead_when_its_pause_is_over() -> None:

@@ -46,11 +46,12 @@ class Watches:
 
     def stuck(self, first: float, later: float) -> dict[str, str]:
         """Kinds whose first list got no further for ``first`` seconds, or of which for ``later`` seconds neither a
-        list nor a watch told anything since; with what they failed with."""
-        now = self.clock.monotonic()
-        found = self.statuses().items()
+        list nor a watch told anything since; with what they failed with. None, as long as nothing is watched."""
+        now, found = self.clock.monotonic(), {kind: self._watchers[kind].status for kind in self._tasks}
         return {
-            kind: s.last_error or "no answer" for kind, s in found if s.stale(now) >= (later if s.synced else first)
+            kind: s.last_error or "no answer"
+            for kind, s in found.items()
+            if s.stale(now) >= (later if s.synced else first)
         }
 
     def synced(self) -> bool:
@@ -76,6 +77,7 @@ class Watches:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _start(self, kind: str) -> None:
+        self._watchers[kind].status.got_on = self.clock.monotonic()  # until now it was asked for nothing
         task = asyncio.get_running_loop().create_task(self._watchers[kind].run())
         self._tasks[kind] = task
         task.add_done_callback(self._ended)
