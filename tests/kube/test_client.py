@@ -320,3 +320,19 @@ async def test_the_lease_never_queues() -> None:
         await client.request("PUT", "/lease", b"{}", urgency=Urgency.LEASE)
         server.closing.set()
         await slow
+
+
+@pytest.mark.parametrize(("method", "urgency", "counts"), [
+    ("POST", Urgency.COMMIT, True), ("PATCH", Urgency.STATUS, True), ("PUT", Urgency.LEASE, False),
+    ("GET", Urgency.COMMIT, False),
+])  # fmt: skip
+async def test_it_knows_of_writes_under_way(method: str, urgency: Urgency, counts: bool) -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on(method, "slow", Answer(hang=True))
+        assert not client.is_writing
+        slow = asyncio.create_task(client.request(method, "/slow", b"{}", urgency=urgency))
+        await until(lambda: server.seen)
+        assert client.is_writing is counts
+        server.closing.set()
+        await slow
+        assert not client.is_writing

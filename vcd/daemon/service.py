@@ -391,11 +391,11 @@ class SchedulerService:
         await self.asking.close()
         if self.commits:
             await asyncio.wait(self.commits, timeout=timeout)
-        cut_off = bool(self.commits) or self._failure is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self.telling.followup.idle.wait()
                 await self.telling.statuses.idle()
+        cut_off = self.client.is_writing or self._failure is not None
         self.terms.end()
         ending = [*tasks, *self.commits]
         for task in ending:

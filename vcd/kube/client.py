@@ -89,7 +89,7 @@ class Admission:
     def __init__(self, qps: float, burst: int, in_flight: int, clock: Clock = SYSTEM_CLOCK) -> None:
         self._qps = qps
         self._burst = max(1, burst)
-        self._free = in_flight
+        self._free = self._places = in_flight
         self._clock = clock
         self._tokens = float(self._burst)
         self._filled = clock.monotonic()
@@ -111,6 +111,11 @@ class Admission:
             if turn.done() and not turn.cancelled():
                 self.leave()
             raise
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all places are free."""
+        return self._free == self._places
 
     def leave(self) -> None:
         """Give a place back."""
@@ -191,6 +196,11 @@ class KubeClient:
         """Close all connections."""
         self._admission.close()
         await self._transport.close()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a write is under way; not those of the Lease. Who cancels it does not take it back."""
+        return not self._admission.is_empty
 
     async def request(
         self,
