@@ -65,7 +65,7 @@ class KnownWaits:
         self._waits.about = self._is_there
         for group in [group for group in self._waits.of if not self._is_there(group)]:
             self.forget(group)
-        self._served = {key: at for key, at in served.items() if key in self._state.tasks.row_of}
+        self._served = self._there(served)
         return [group for group in groups if self.waits(group)]
 
     def count(self, told: ToldSession) -> list[str]:
@@ -73,7 +73,7 @@ class KnownWaits:
         turned, self._time = list[str](), told.at
         if told.record is not None and told.record.session > self._waits.last:
             turned = self._waits.decided(told.record.session, told.at, told.changes)
-            self._served.update(dict.fromkeys(told.binds, told.record.session))
+            self._served |= self._there(dict.fromkeys(told.binds, told.record.session))
         self._served_in = _ServedIn(self._served, told.session)
         return turned
 
@@ -97,6 +97,10 @@ class KnownWaits:
     def served_since(self, number: int) -> Served:
         """The pods that sessions gave nodes from one on."""
         return self._served_in.since(number)
+
+    def _there(self, served: Mapping[str, int]) -> dict[str, int]:
+        """Those of some pods that are not gone: nobody would take the others out any more."""
+        return {key: at for key, at in served.items() if key in self._state.tasks.row_of}
 
     def _is_there(self, group: str) -> bool:
         return group in self._state.groups
