@@ -56,6 +56,28 @@ async def test_a_bare_pod_gets_a_group_and_a_node(tmp_path: Path) -> None:
         assert (spec["minMember"], spec["queue"], spec["minResources"]["cpu"]) == (1, "default", "1")
 
 
+@pytest.mark.parametrize("owner", [
+    {"name": "caf\u00e9"}, {"name": "a\u0000b"}, {"name": "\u2028", "kind": "StatefulSet"}, {"name": "a b\r\nX: y"},
+    {"name": "../../../../api/v1/nodes/node-0?x=1"}, {"name": ".."}, {"name": "%2e%2e"}, {"name": "x?watch=1#y"},
+    {"uid": "a\u0000b"}, {"uid": "\u00e9"}, {"uid": "../x"}, {"kind": "ReplicaSet\u00e9"},
+    {"apiVersion": "apps/\u00e9"},
+])  # fmt: skip
+async def test_whatever_a_pod_says_of_its_owner_harms_nobody_else(tmp_path: Path, owner: dict[str, str]) -> None:
+    """An API server demands of a reference only that its fields are not empty."""
+    async with alone(tmp_path) as cluster:
+        daemon = await cluster.started("a", FLAG)
+        said = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "u", "controller": True, **owner}
+        odd = bare("odd")
+        odd["metadata"]["ownerReferences"] = [said]
+        cluster.store.create("pods", odd)
+        cluster.store.create("pods", bare("p"))
+        await cluster.until_bound(["default/p"])
+        assert daemon.running
+        assert not [line for line in daemon.lines() if line["event"] == "work_failed"]
+        asked = {made.call.resource for made in cluster.made if made.call.verb == "get"}
+        assert asked.isdisjoint({"nodes", "namespaces"})
+
+
 async def test_a_namespace_names_the_queue_of_pods_that_name_none(tmp_path: Path) -> None:
     async with alone(tmp_path) as cluster:
         mark = {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "q"}}}

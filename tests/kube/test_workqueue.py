@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
+import structlog
 
 from tests.kube.scripted import running, until
 from vcd.kube.workqueue import WorkQueue
@@ -83,13 +83,19 @@ async def test_cleared_work_is_never_done() -> None:
     assert done == ["b"]
 
 
-async def test_work_that_raises_ends_the_service() -> None:
+async def test_work_that_raises_is_told_and_the_rest_goes_on() -> None:
     queue: WorkQueue[str, int] = WorkQueue(10)
+    done: list[str] = []
 
     async def work(key: str, value: int) -> None:
-        raise ZeroDivisionError
+        done.append(str(1 // value))
 
-    queue.put("a", 1)
-    with pytest.raises(ExceptionGroup) as caught:
-        await queue.serve(2, work)
-    assert caught.group_contains(ZeroDivisionError)
+    with structlog.testing.capture_logs() as lines:
+        async with running(queue.serve(2, work)):
+            for key, value in (("a", 0), ("b", 1), ("c", 0), ("d", 1)):
+                queue.put(key, value)
+            await queue.idle.wait()
+    assert done == ["1", "1"]
+    assert [(line["event"], line["key"], line["exc_info"]) for line in lines] == [
+        ("work_failed", "a", True), ("work_failed", "c", True),
+    ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -87,7 +88,9 @@ class Workloads:
         form = _PATHS.get((owner.api_version.rpartition("/")[0], owner.kind))
         if form is None:
             return None
-        path = form.format(namespace, owner.name)
+        if owner.name in (".", "..") or "/" in owner.name or "%" in owner.name:
+            raise WorkloadGone(f"no {owner.kind} can be called {owner.name!r}")  # nobody checks what references name
+        path = form.format(namespace, quote(owner.name, safe=""))
         try:
             shown = decoded(_decoder, await self._client.request("GET", path, fence=self._fence), path)
         except ApiError as error:

@@ -119,9 +119,12 @@ class Curl:
             raise Unanswered(f"{asked}: {_CLOSED}", sent=False)
         handle, certificate = self._handle(), self._certificate
         sending, received = _Body(body or b"", fence), list[bytes]()
-        handle.setopt(pycurl.URL, self._base + path)
-        handle.setopt(pycurl.CUSTOMREQUEST, method)
-        handle.setopt(pycurl.HTTPHEADER, [f"Host: {self._host}", "Expect:", *map(": ".join, headers.items())])
+        try:
+            handle.setopt(pycurl.URL, self._base + path)
+            handle.setopt(pycurl.CUSTOMREQUEST, method)
+            handle.setopt(pycurl.HTTPHEADER, [f"Host: {self._host}", "Expect:", *map(": ".join, headers.items())])
+        except ValueError as error:  # text that is not ASCII, or has a NUL
+            raise Unanswered(f"{asked}: no request can say this: {error}", sent=False) from error
         handle.setopt(pycurl.TIMEOUT_MS, max(int(timeout * 1000), 1))
         handle.setopt(pycurl.WRITEFUNCTION, received.append)
         if body:

@@ -7,8 +7,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, NoReturn, TypeVar
 
+import structlog
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+log = structlog.get_logger(__name__)
 
 
 class WorkQueue(Generic[K, V]):
@@ -59,7 +63,7 @@ class WorkQueue(Generic[K, V]):
         self._settle()
 
     async def serve(self, workers: int, work: Callable[[K, V], Awaitable[None]]) -> NoReturn:
-        """Call ``work`` for all that comes, with so many workers, until cancelled or until it raises."""
+        """Call ``work`` for all that comes, with so many workers, until cancelled. What it raises is told."""
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._serve(work))
@@ -77,6 +81,8 @@ class WorkQueue(Generic[K, V]):
             self._busy.add(key)
             try:
                 await work(key, value)
+            except Exception:
+                log.exception("work_failed", key=key)
             finally:
                 self._busy.discard(key)
                 if key in self._values:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from vcd.model import objects as o
 
@@ -77,12 +78,12 @@ class Kind:
         return tuple(match[1] for match in found if match)
 
     def object_path(self, key: str) -> str:
-        """The URL path of one object, given ``namespace/name`` or ``name``."""
+        """The URL path of one object, given ``namespace/name`` or ``name``; no character of these leads elsewhere."""
         base, plural = self._base, self.plural
         if not self.namespaced:
-            return f"{base}/{plural}/{key}"
+            return f"{base}/{plural}/{quote(key, safe='')}"
         namespace, _, name = key.partition("/")
-        return f"{base}/namespaces/{namespace}/{plural}/{name}"
+        return f"{base}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
 
 
 def _filled(text: str, values: Mapping[str, Any]) -> str:
