@@ -150,3 +150,12 @@ def test_policies_are_found_by_their_digest(follower: Follower) -> None:
     digest = follower.file.load().digest
     assert follower.file.named(digest).text == GOOD
     assert follower.file.named("unheard of") is follower.file.policy
+
+
+@pytest.mark.parametrize("bad", [TYPO, None])
+def test_the_next_service_of_a_process_keeps_the_last_good_version(follower: Follower, bad: str | None) -> None:
+    first = follower.file.load()
+    follower.path.unlink() if bad is None else follower.write(bad)
+    assert follower.file.load() == first
+    follower.write(BETTER)
+    assert follower.file.load().digest == read_policy(BETTER).digest

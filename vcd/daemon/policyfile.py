@@ -34,15 +34,24 @@ class PolicyFile:
         """The one in force; there is none before ``load``."""
 
     def load(self) -> PolicyLoaded:
-        """Read the file for the first time. Raises PolicyError, or ConfigurationError when it cannot be read."""
+        """Read the file when a service begins. Raises PolicyError, or ConfigurationError when it cannot be read, unless
+        an earlier service of this process had a good version: then that stays in force."""
         try:
-            text = None if self.path is None else self.path.read_text()
+            self._seen = self._read()
+            self.policy = read_policy(self._seen)
+        except (ConfigurationError, PolicyError) as error:
+            if not self._policies:
+                raise
+            self._refuse(str(error))
+        else:
+            self._warn()
+        return self._event()
+
+    def _read(self) -> str | None:
+        try:
+            return None if self.path is None else self.path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"--scheduler-conf {self.path} cannot be read: {error}") from error
-        self._seen = text
-        self.policy = read_policy(text)
-        self._warn()
-        return self._event()
 
     def named(self, digest: str) -> Policy:
         """The policy of a digest: the one that the state is under may be a moment behind the newest one."""
@@ -67,7 +76,8 @@ class PolicyFile:
             try:
                 text = await asyncio.to_thread(self.path.read_text)
             except (OSError, UnicodeDecodeError) as error:
-                self._refuse(str(error), refused)
+                self._refuse(str(error))
+                refused(str(error))
                 continue
             if text == self._seen:
                 continue
@@ -75,15 +85,15 @@ class PolicyFile:
             try:
                 self.policy = await asyncio.to_thread(read_policy, text)
             except PolicyError as error:
-                self._refuse(str(error), refused)
+                self._refuse(str(error))
+                refused(str(error))
                 continue
             self._warn()
             _log.info("configuration reloaded", digest=self.policy.digest)
             await changed(self._event())
 
-    def _refuse(self, reason: str, refused: Callable[[str], None]) -> None:
+    def _refuse(self, reason: str) -> None:
         _log.error("configuration refused; the one in force stays", reason=reason, digest=self.policy.digest)
-        refused(reason)
 
     def _warn(self) -> None:
         for warning in self.policy.warnings:

@@ -419,15 +419,19 @@ class SchedulerService:
 
 @contextlib.asynccontextmanager
 async def assembled(
-    options: Options, clock: Clock = SYSTEM_CLOCK, gather: Gather = gather_briefly
+    options: Options,
+    clock: Clock = SYSTEM_CLOCK,
+    gather: Gather = gather_briefly,
+    policy: PolicyFile | None = None,
 ) -> AsyncIterator[SchedulerService]:
     """A replica with its log and its connection open; ``clock`` is the time that decisions and the log are of.
 
-    ``gather`` waits, after a change, for what shall be decided on together with it.
+    ``gather`` waits, after a change, for what shall be decided on together with it. ``policy`` is that of a service
+    before it in this process.
 
     Raises LogError, ConfigurationError, PolicyError, OSError.
     """
-    policy = PolicyFile(options.scheduler_conf, options.settings())
+    policy = policy or PolicyFile(options.scheduler_conf, options.settings())
     loaded = policy.load()
     connection = await connect(options.kubeconfig, options.master)
     async with EventLog.open(options.event_log, clock=clock.wall) as log:
@@ -469,7 +473,8 @@ async def run(
     try:
         async with probes_answered(options, probes):
             await begin_from_archive(options, probes, stop)
-            while (again := await _served(options, beside, probes, stop, stands_at)) is not None:
+            policy = PolicyFile(options.scheduler_conf, options.settings())
+            while (again := await _served(options, beside, probes, stop, stands_at, policy)) is not None:
                 stands_at = again
                 _log.info("begins anew, by the log that is followed")
     except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
@@ -484,11 +489,12 @@ async def _served(
     probes: Probes,
     stop: asyncio.Event,
     stands_at: float,
+    policy: PolicyFile,
 ) -> float | None:
     """Run a replica until ``stop`` (None), or until its state has to be another log's: then from when on it may stand
     for election, by the monotonic clock. It does not before ``stands_at``."""
     try:
-        async with assembled(options, SteadyClock()) as service:
+        async with assembled(options, SteadyClock(), policy=policy) as service:
             service.terms.elector.rest_until(stands_at)
             _log.info(
                 "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
