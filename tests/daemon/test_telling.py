@@ -87,9 +87,12 @@ async def test_a_verdict_takes_its_place_and_stays_when_statuses_are_written_aga
 @pytest.mark.parametrize("shown", [True, False])
 async def test_what_is_shown_is_not_written(shown: bool) -> None:
     condition = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "because"}
-    there = group("g", members=1)
+    there, *pods = gang("g", 1, cpu=2)
     there = {**there, "status": {**there.get("status", {}), "conditions": [condition] if shown else []}}
-    told = Told(there)
+    told = Told(node("n", cpu=1), there, *pods)
+    await told.session()
+    told.happen(*puts(there))
+    told.written.clear()
     told.telling.verdict("default/g", "because")
     assert told.written == []  # nobody who has no such condition gets one
     told.telling.verdict("default/g", "for another cause")
@@ -101,6 +104,21 @@ async def test_a_verdict_that_comes_when_the_gang_has_room_is_not_written() -> N
     there = group("g", members=1)
     conditions = [waits, {"type": "Scheduled", "status": "True"}]
     told = Told({**there, "status": {**there.get("status", {}), "conditions": conditions}})
+    told.telling.verdict("default/g", "for another cause")
+    assert told.written == []
+
+
+async def test_a_verdict_that_comes_when_the_gang_was_placed_is_not_written_though_its_old_condition_is_shown() -> None:
+    """Somebody edits the group before what was decided of it is written: the watch shows it as it was."""
+    told = Told(node("n", cpu=1), gang("g", 1, cpu=2))
+    await told.session()
+    waits = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "because"}
+    wanted = group("g", members=1)
+    shown = {**wanted, "status": {**wanted.get("status", {}), "phase": "Inqueue", "conditions": [waits]}}
+    told.happen(*puts(node("n", cpu=2)))
+    await told.session()
+    told.happen(*puts(shown))
+    told.written.clear()
     told.telling.verdict("default/g", "for another cause")
     assert told.written == []
 

@@ -138,6 +138,8 @@ class Telling:
         condition = condition_of(NOT_READY, shown)
         if record is None or condition is None or condition.status != "True" or not self.leads():
             return
+        if group not in self.state.waiting:  # it was placed meanwhile, whatever its watch has shown of that
+            return
         self._messages[group] = message
         if condition.message != message:
             told, status = (condition.type, condition.status, condition.reason, message), record.group.status
