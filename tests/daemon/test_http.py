@@ -13,7 +13,8 @@ from typing import NamedTuple, cast
 import aiohttp
 import pytest
 
-from vcd.daemon.http import CONNECTIONS, AddressError, Probes, metrics_served, probes_answered
+from vcd.daemon.addresses import AddressError
+from vcd.daemon.http import CONNECTIONS, Probes, metrics_served, probes_answered
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, parse_options
 from vcd.daemon.security import Security

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -11,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 import structlog
 from aiohttp import web
 
+from vcd.daemon.addresses import AddressError
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, split_address
 from vcd.daemon.security import Security
@@ -37,14 +37,6 @@ Verdict = Callable[[], str | None]
 """Why not; None when all is well."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class AddressError(OSError):
-    """An address that cannot be listened on; the message names its flag and says what to change."""
-
-    def __str__(self) -> str:
-        """The message alone, without the number that OSError puts before it."""
-        return str(self.strerror)
 
 
 @asynccontextmanager
@@ -85,18 +77,10 @@ async def _listening(
                 ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
             )
         except OSError as error:
-            raise AddressError(error.errno, f"{flag}={address}: {_explained(error)}") from error
+            raise AddressError.of(flag, address, error) from error
         stack.callback(listener.close)
         _log.info("listening", address=address, pages=list(pages))
         yield int(listener.sockets[0].getsockname()[1])
-
-
-def _explained(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "address already in use; end who has it, or give another address"
-    if error.errno == errno.EACCES:
-        return "permission denied; ports below 1024 are for root"
-    return error.strerror or str(error)
 
 
 class Probes:

@@ -16,7 +16,7 @@ import aiohttp
 from vcd.daemon.kubeconfig import ClusterError
 from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.following import connected
+from vcd.daemon.replicas.network import Socket, connected
 from vcd.kube.client import KubeClient
 from vcd.kube.errors import ApiError
 from vcd.kube.portforward import forwarded
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def reached(
-    client: KubeClient, finder: Finder, lease: Lease, token_file: Path | None
-) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+async def reached(client: KubeClient, finder: Finder, lease: Lease, token_file: Path | None) -> AsyncIterator[Socket]:
     """A connection to the log of who holds a Lease, for as long as the context lasts.
 
     Raises ClusterError where it must not be, NobodyLeads where nobody is there, KubeError and what aiohttp raises.

@@ -19,6 +19,7 @@ from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
 from vcd.daemon.reader.reaching import reached
 from vcd.daemon.replicas.followers import ended, first_of
 from vcd.daemon.replicas.following import BegunAnew, Behind, LogFollower, Parted
+from vcd.daemon.replicas.network import Socket
 from vcd.eventlog import LogError, LogReader
 from vcd.eventlog.errors import DamagedLog
 from vcd.eventlog.log import EventLog
@@ -179,7 +180,7 @@ class Taker:
             with suppress(ClusterError, *_PASSES):
                 lease = await finder.lease(where)
 
-    async def _follow(self, stream: aiohttp.ClientWebSocketResponse, lease: Lease) -> None:
+    async def _follow(self, stream: Socket, lease: Lease) -> None:
         """Follow one leader until the connection ends; where the file has what the leader has not, that is taken out.
         Raises BegunAnew, and what ``LogFollower.follow`` does of a leader that is none."""
         async with self._opened() as log:

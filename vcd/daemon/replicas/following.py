@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
-from aiohttp import (
-    BaseConnector,
-    ClientError,
-    ClientSession,
-    ClientTimeout,
-    ClientWebSocketResponse,
-    ClientWSTimeout,
-    WSMsgType,
-)
+from aiohttp import ClientError, WSMsgType
 
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import ended
-from vcd.daemon.replicas.serving import SILENCE
+from vcd.daemon.replicas.network import SILENCE, Socket
 from vcd.eventlog.copying import Kept, LogSource, Piece, write_copy
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
 
 _log = structlog.get_logger(__name__)
-
-_TIMEOUT = ClientTimeout(total=None, sock_connect=5.0)
-_CLOSING = ClientWSTimeout(ws_close=1.0)
-"""Seconds that the other side has to say that a connection ends."""
 
 
 class Parted(Exception):
@@ -46,25 +33,6 @@ class BegunAnew(Exception):
 
 class Behind(LogError):
     """The leader has not all that this replica has, and logged nothing else: it is about to take that over."""
-
-
-@asynccontextmanager
-async def connected(
-    url: str, headers: Mapping[str, str], connector: BaseConnector
-) -> AsyncIterator[ClientWebSocketResponse]:
-    """A connection to where a log is followed, which is closed with the context; ``headers`` are what is shown there.
-
-    Raises what aiohttp does, TimeoutError, and ValueError for headers that are none.
-    """
-    async with ClientSession(timeout=_TIMEOUT, connector=connector) as client:
-        async with asyncio.timeout(SILENCE):
-            socket = await client.ws_connect(
-                url, headers=headers, max_msg_size=wire.LARGEST, heartbeat=SILENCE, timeout=_CLOSING
-            )
-        try:
-            yield socket
-        finally:
-            await socket.close()
 
 
 class LogFollower:
@@ -110,7 +78,7 @@ class LogFollower:
         """How many events the leader has that are not here."""
         return max(self.head - self._log.head, 0)
 
-    async def follow(self, socket: ClientWebSocketResponse, leader: str, address: str = "") -> None:
+    async def follow(self, socket: Socket, leader: str, address: str = "") -> None:
         """Follow a leader until the connection ends; ``address`` is where this replica's own log is followed.
 
         Raises Parted where the own log has to be changed before it can follow, BegunAnew, Behind, and LogError for what
@@ -127,7 +95,7 @@ class LogFollower:
         finally:
             self.leader = ""
 
-    async def _begin(self, socket: ClientWebSocketResponse, leader: str, address: str) -> None:
+    async def _begin(self, socket: Socket, leader: str, address: str) -> None:
         """Agree on where to go on."""
         with LogSource(self._log.path) as own:
             known, sealed = await ended(asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head))))
@@ -148,7 +116,7 @@ class LogFollower:
         self.began = True
         _log.info("following", leader=self.leader, after=follow.after, head=self.head)
 
-    async def _take(self, socket: ClientWebSocketResponse, message: wire.ToFollower) -> None:
+    async def _take(self, socket: Socket, message: wire.ToFollower) -> None:
         if isinstance(message, wire.LogEnd):
             self.head, self.heard = message.sequence, self.heard + 1
             self.peers = [peer for peer in message.peers if peer.name != self._name]
@@ -160,7 +128,7 @@ class LogFollower:
         else:
             await ended(self._write(socket, message))  # so that what is durable is in the state, too
 
-    async def _write(self, socket: ClientWebSocketResponse, piece: Piece) -> None:
+    async def _write(self, socket: Socket, piece: Piece) -> None:
         logged = await write_copy(self._log, piece)
         if isinstance(piece, Kept):
             if piece.after is None:
@@ -173,7 +141,7 @@ class LogFollower:
                 await self._fold(logged)  # what is durable is in the state, whether the leader hears of it or not
 
 
-async def _welcomed(socket: ClientWebSocketResponse) -> wire.Welcome:
+async def _welcomed(socket: Socket) -> wire.Welcome:
     answer = await socket.receive(SILENCE)
     if answer.type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.CLOSING):
         raise LogError(f"the leader does not serve its log: {answer.extra or 'it closed the connection'}")

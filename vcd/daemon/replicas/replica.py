@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
 
 import aiohttp
 import structlog
 from aiohttp import web
 
 from vcd.daemon.keeper import Keeper
-from vcd.daemon.replicas import wire
+from vcd.daemon.replicas import network, wire
 from vcd.daemon.replicas.followers import Followers, first_of
-from vcd.daemon.replicas.following import BegunAnew, LogFollower, connected
-from vcd.daemon.replicas.identity import Address, certificate
-from vcd.daemon.replicas.serving import SILENCE, LogServer
+from vcd.daemon.replicas.following import BegunAnew, LogFollower
+from vcd.daemon.replicas.identity import Address
+from vcd.daemon.replicas.network import Socket
+from vcd.daemon.replicas.serving import LogServer
 from vcd.daemon.replicas.takeover import take_over
 from vcd.eventlog.errors import LogError
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
@@ -24,10 +24,8 @@ from vcd.kube.lease import LeaderElector
 
 _log = structlog.get_logger(__name__)
 
-CONNECTIONS = 64
-"""Connections at once; who comes then is sent away, so that whoever says nothing does not use up memory and files."""
 READERS = 32
-"""Those of them at most that only read, so that they keep no replica out."""
+"""Those at most of all connections that only read, so that they keep no replica out."""
 LOOK = 0.2
 """Seconds between looks at who holds the Lease."""
 GRACE = 10.0
@@ -70,7 +68,7 @@ class Replica:
         self._clock = clock
         self._following: asyncio.Task[None] | None = None
         self._leads = asyncio.Event()
-        self._admitted: set[web.RequestHandler] = set()
+        self._admitted: set[object] = set()
         """Connections of those that follow."""
         self._lost_at = 0.0
         """When this replica followed last."""
@@ -92,38 +90,11 @@ class Replica:
     async def served(self, host: str, port: int, advertised: str) -> AsyncIterator[None]:
         """Serve the log on an address (port 0: any free one), and let the Lease say so while this replica holds it;
         ``advertised`` is the host by which others reach it. Raises OSError."""
-        context, fingerprint = certificate(self._elector.identity, advertised, datetime.now(UTC))
-        application = web.Application()
-        application.router.add_get(wire.PATH, self._serve)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        serve = runner.server
-        assert serve is not None
-        loop = asyncio.get_running_loop()
-
-        def connected() -> asyncio.Protocol:
-            """What serves a new connection, which is closed where it is not one that follows in time."""
-            made = serve()
-            loop.call_later(SILENCE, self._close_idle, made)
-            if len(serve.connections) >= CONNECTIONS:
-                loop.call_soon(made.force_close)
-            return made
-
-        listener = await loop.create_server(
-            connected, host or None, port, ssl=context, ssl_handshake_timeout=5.0, backlog=CONNECTIONS
-        )
-        try:
-            address = Address.of(advertised, int(listener.sockets[0].getsockname()[1]), fingerprint)
+        name = self._elector.identity
+        async with network.listening(name, host, port, advertised, self._serve, self._admitted) as address:
             self._elector.address = str(address)
             _log.info("listening", address=address.url, pages=[wire.PATH])
             yield
-        finally:
-            listener.close()
-            await runner.cleanup()
-
-    def _close_idle(self, made: web.RequestHandler) -> None:
-        if made not in self._admitted:
-            made.force_close()
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_replica = await self._admit(request)
@@ -220,13 +191,11 @@ class Replica:
                     self._lost_at = self._clock.monotonic()
 
     @contextlib.asynccontextmanager
-    async def _connection(self, name: str, address: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async def _connection(self, name: str, address: str) -> AsyncIterator[Socket]:
         """A connection to another replica, which is closed with the context."""
         async with contextlib.AsyncExitStack() as stack:
             try:
-                where, headers = Address.read(address), self._headers()
-                connector = aiohttp.TCPConnector(ssl=where.pinned())
-                socket = await stack.enter_async_context(connected(where.url, headers, connector))
+                socket = await stack.enter_async_context(network.reached(Address.read(address), self._headers()))
             except ValueError as error:  # of what the Lease or the token's file says; not of what is folded
                 raise LogError(f"{name} cannot be asked for its log: {error}") from error
             yield socket

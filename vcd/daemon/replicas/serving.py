@@ -10,8 +10,9 @@ from itertools import islice
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from vcd.daemon.replicas import wire
+from vcd.daemon.replicas import network, wire
 from vcd.daemon.replicas.followers import Follower, Followers, ended, first_of
+from vcd.daemon.replicas.network import SILENCE, Socket
 from vcd.eventlog.copying import LogSource, Piece
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
@@ -21,8 +22,6 @@ _log = structlog.get_logger(__name__)
 
 HEARTBEAT = 1.0
 """Seconds after which a follower hears again where the log ends, though nothing came."""
-SILENCE = 10.0
-"""Seconds without a word of the other side, or a ping answered, after which a connection counts as lost."""
 READ_EACH = 0.5
 """Seconds between what one is sent that only reads: nobody waits for it, and each time costs the leader a while."""
 _PIECES = 4
@@ -41,8 +40,7 @@ class LogServer:
     async def serve(self, request: web.Request, *, is_replica: bool = True) -> web.StreamResponse:
         """Answer a request to follow the log; returns when the follower has gone. Nobody counts on one that is no
         replica, whatever address it gives."""
-        socket = web.WebSocketResponse(heartbeat=SILENCE, max_msg_size=wire.LARGEST_ASKED)
-        await socket.prepare(request)
+        socket = await network.accepted(request)
         try:
             with ExitStack() as stack:
                 source = stack.enter_context(LogSource(self._log.path))
@@ -58,7 +56,7 @@ class LogServer:
             _log.info("no longer followed", reason=repr(error))
         return socket
 
-    async def _greeted(self, socket: web.WebSocketResponse, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
+    async def _greeted(self, socket: Socket, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
         """Who follows, and the first of what they are sent."""
         hello = await _heard(socket)
         if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:
@@ -78,9 +76,7 @@ class LogServer:
         source.go_on(follow.after, follow.sealed)
         return hello, iter(())
 
-    async def _send(
-        self, socket: web.WebSocketResponse, source: LogSource, pieces: Iterator[Piece], follower: Follower
-    ) -> None:
+    async def _send(self, socket: Socket, source: LogSource, pieces: Iterator[Piece], follower: Follower) -> None:
         while True:
             growth, head = self._log.growth(), self._log.head
             for some in (pieces, source.news()):
@@ -98,7 +94,7 @@ class LogServer:
                 await self._clock.sleep(READ_EACH)
             await first_of(growth.wait(), self._clock.sleep(HEARTBEAT))
 
-    async def _listen(self, socket: web.WebSocketResponse, follower: Follower) -> None:
+    async def _listen(self, socket: Socket, follower: Follower) -> None:
         async for message in socket:
             if message.type is WSMsgType.ERROR:
                 return
@@ -108,7 +104,7 @@ class LogServer:
             self._followers.has(follower, min(have.sequence, self._log.head))
 
 
-async def _heard(socket: web.WebSocketResponse) -> wire.ToLeader:
+async def _heard(socket: Socket) -> wire.ToLeader:
     """What a follower says next. Raises ConnectionError where it has gone, TimeoutError, and BadMessage."""
     message = await socket.receive(SILENCE)
     if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):

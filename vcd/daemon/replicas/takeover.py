@@ -16,6 +16,7 @@ import structlog
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import first_of
 from vcd.daemon.replicas.following import Behind, LogFollower, Parted
+from vcd.daemon.replicas.network import Socket
 from vcd.eventlog.errors import LogError
 
 _log = structlog.get_logger(__name__)
@@ -25,7 +26,6 @@ REACHED = 1.0
 TAKEN = 5.0
 """Seconds for what one of them has."""
 
-Socket = aiohttp.ClientWebSocketResponse
 Connect = Callable[[str, str], AbstractAsyncContextManager[Socket]]
 """A connection to a replica, by its name and address, while a context lasts. Raises LogError and what aiohttp does."""
 
