@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
+from vcd.model.manifests import plain
 from vcd.model.version import __version__
 from vcd.model.words import did_you_mean, span_in_words
 from vcd.timetravel import logfile

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from tests.model.oddities import MANIFESTS, ODD_JSON, WORKLOADS, Manifest, mutated
 from vcd.cli.errors import Unusable
 from vcd.cli.inputs import read_manifests
 
@@ -131,3 +135,64 @@ def test_long_lines_and_many_braces_are_no_nesting(tmp_path: Path) -> None:
     path = tmp_path / "long.yaml"
     path.write_text("kind: Pod\nmetadata: {name: a}\nspec: [" + ", ".join(["{a: 1}"] * 2000) + "]\n")
     assert len(read_manifests([str(path)])[0]["spec"]) == 2000
+
+
+# --- what JSON cannot hold --------------------------------------------------------------------------------------------
+
+LONG = "9" * 5000
+STANDS_FOR_LONG = "a long number"
+ODD_FILE = (
+    *ODD_JSON, STANDS_FOR_LONG, float("nan"), float("-inf"), "\ud800", {"\udfff": 1}, {"x": STANDS_FOR_LONG},
+)  # fmt: skip
+
+
+def pod(spec: str) -> str:
+    return f'{{"kind": "Pod", "metadata": {{"name": "a"}}, "spec": {{{spec}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (pod('"x": 1') + "\n" + pod(f'"x": {LONG}'), "document 2 (line 2): a number of more than 4,300 digits; write"),
+        (pod('"x": NaN'), "document 1 (line 1): Pod default/a: spec.x: nan is no number of JSON; write a finite one"),
+        (pod('"x": 1e999'), "document 1 (line 1): Pod default/a: spec.x: inf is no number"),
+        (pod(r'"\ud800": 1'), 'document 1 (line 1): Pod default/a: spec: a key: "\\ud800" has half a character'),
+        (r'{"kind": "Node", "metadata": {"name": "\ud800"}}', "document 1 (line 1): Node (no name): metadata.name: "),
+        (r'{"kind": "\ud800", "metadata": {"name": "a"}}', "document 1 (line 1): (no kind) (no name): kind: "),
+        (QUEUE + "spec: {weight: .nan}\n", "document 1 (line 1): Queue q: spec.weight: nan is no number of JSON"),
+        (QUEUE + f"spec: {{weight: {LONG}}}\n", "document 1 (line 1): neither YAML nor JSON: a number of more than"),
+        (QUEUE + f"spec: {{weight: 0x{LONG}}}\n", "document 1 (line 1): Queue q: spec.weight: a number of more than"),
+        (
+            QUEUE + "spec: {on: 1}\n",
+            "document 1 (line 1): Queue q: spec: a key is a text, not bool; write it in quotes",
+        ),
+        (QUEUE + "spec: &all {x: *all}\n", "document 1 (line 1): Queue q: spec.x.x"),
+        (
+            "kind: QueueList\nitems: [{metadata: {name: 7}, spec: .inf}]",
+            "document 1 (line 1): items[0]: Queue (no name)",
+        ),
+    ],
+)
+def test_what_json_cannot_hold_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(Unusable) as caught:
+        read_manifests([file])
+    assert caught.value.message.startswith(f"{file}: {message}")
+    caught.value.message.encode()
+
+
+def test_keys_that_are_numbers_are_texts(tmp_path: Path) -> None:
+    file = write(tmp_path, "kind: Deployment\nmetadata: {name: a, annotations: {3: b}}\n")
+    assert read_manifests([file])[0]["metadata"]["annotations"] == {"3": "b"}
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.sampled_from([*MANIFESTS, *WORKLOADS]), st.integers(0, 2**32))
+def test_a_file_changed_at_random_is_refused_or_holds_json(tmp_path: Path, manifest: Manifest, seed: int) -> None:
+    file = write(tmp_path, json.dumps(mutated(manifest, seed, ODD_FILE)).replace(f'"{STANDS_FOR_LONG}"', LONG))
+    try:
+        (found,) = read_manifests([file])
+    except Unusable as error:
+        error.message.encode()
+        return
+    json.dumps(found, allow_nan=False, ensure_ascii=False).encode()

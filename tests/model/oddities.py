@@ -28,6 +28,45 @@ _BARE: list[Manifest] = [
 ]
 MANIFESTS = [*_TYPICAL, *_BARE]
 
+_TEMPLATE: Manifest = {
+    "metadata": {"labels": {"app": "a"}, "annotations": {"volcano.sh/preemptable": "true"}},
+    "spec": {
+        "nodeSelector": {"zone": "a"},
+        "priorityClassName": "high",
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": 1}}}],
+    },
+}
+_TASK: Manifest = {
+    "name": "t",
+    "replicas": 2,
+    "minAvailable": 1,
+    "template": _TEMPLATE,
+    "partitionPolicy": {"totalPartitions": 2, "partitionSize": 1, "networkTopology": {"mode": "soft"}},
+}
+_VOLCANO: Manifest = {"minAvailable": 2, "queue": "q", "tasks": [_TASK], "networkTopology": {"mode": "hard"}}
+_BATCH: Manifest = {"parallelism": 2, "completions": 3, "template": _TEMPLATE}
+
+
+def _workload(version: str, kind: str, spec: Manifest) -> Manifest:
+    marks = {"labels": {"app": "a"}, "annotations": {"scheduling.volcano.sh/group-min-member": "2"}}
+    meta = {"name": "w", "namespace": "ns", "uid": "u", **marks}
+    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": copy.deepcopy(spec)}
+
+
+WORKLOADS = [
+    *(
+        _workload("apps/v1", kind, {"replicas": 2, "template": _TEMPLATE})
+        for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")
+    ),
+    _workload("v1", "ReplicationController", {"replicas": 2, "template": _TEMPLATE}),
+    _workload("batch/v1", "Job", _BATCH),
+    _workload("batch/v1", "CronJob", {"jobTemplate": {"spec": _BATCH}}),
+    _workload("batch.volcano.sh/v1alpha1", "Job", _VOLCANO),
+    _workload("batch.volcano.sh/v1alpha1", "CronJob", {"jobTemplate": {"spec": _VOLCANO}}),
+]
+"""What pods are made of."""
+
 
 def _nested() -> Any:
     value: Any = {}
@@ -55,6 +94,9 @@ ODD = (
 )  # fmt: skip
 """What a caller of Python's can hand over."""
 
+_KEYS = ("name", "namespace", "spec", "labels", "items", "x")
+_ODD_KEYS = (*_KEYS, "\ud800", 3, 1.5, True, None, (1, 2), b"x")
+
 
 def _made(odd: Any) -> Any:
     """A value that nobody else holds, as it may be changed itself."""
@@ -72,8 +114,11 @@ def places(value: Any, depth: int = 0) -> Iterator[Place]:
 
 
 def mutated(manifest: Manifest, seed: int, odd: Sequence[Any] = ODD) -> Manifest:
-    """A copy of the manifest with a few of its values replaced, taken away or added; its kind stays."""
-    random = Random(seed)
+    """A copy of the manifest with a few of its values replaced, taken away or added; its kind stays.
+
+    Keys that are no texts come with the values that are no JSON, `ODD`.
+    """
+    random, keys = Random(seed), _ODD_KEYS if odd is ODD else _KEYS
     changed = copy.deepcopy(manifest)
     for _ in range(random.randint(1, 3)):
         found = [place for place in places(changed) if place[1] != "kind"]
@@ -84,7 +129,7 @@ def mutated(manifest: Manifest, seed: int, odd: Sequence[Any] = ODD) -> Manifest
         if what == "remove":
             del container[key]
         elif what == "add" and isinstance(container, dict):
-            container[random.choice(("name", "namespace", "spec", "labels", "items", "x"))] = _made(random.choice(odd))
+            container[random.choice(keys)] = _made(random.choice(odd))
         else:
             container[key] = _made(random.choice(odd))
     return changed

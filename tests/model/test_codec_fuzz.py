@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+import time
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.model.oddities import MANIFESTS, ODD_JSON, Manifest, mutated
+from tests.model.oddities import MANIFESTS, ODD_JSON, WORKLOADS, Manifest, mutated
 from vcd.model import codec, jsontext
 from vcd.model.events import (
     ObjectBad,
@@ -25,6 +28,7 @@ from vcd.model.events import (
     encode_plan,
 )
 from vcd.model.kinds import KINDS
+from vcd.model.manifests import flatten
 from vcd.state.cluster import ClusterState
 
 SEEDS = st.integers(0, 2**32)
@@ -114,6 +118,22 @@ def test_a_manifest_changed_at_random_is_a_bad_object_at_worst(manifest: Manifes
     assert obj.metadata.name
 
 
+@settings(max_examples=500)
+@given(st.sampled_from([*MANIFESTS, *WORKLOADS]), SEEDS)
+def test_what_is_taken_of_a_manifest_changed_at_random_is_json_and_holds_all_of_it(
+    manifest: Manifest, seed: int
+) -> None:
+    changed = mutated(manifest, seed)
+    try:
+        (taken,) = flatten([changed])
+    except codec.BadObject as error:
+        str(error).encode()
+        return
+    text = json.dumps(taken, allow_nan=False, ensure_ascii=False)
+    assert json.loads(text.encode()) == taken
+    assert not re.search("NaN|Infinity", json.dumps(changed, default=str, skipkeys=True))
+
+
 EVENTS = [
     ObjectBad("Pod", "ns/a", "7", "no"),
     PolicyLoaded("d", "actions: allocate", {"a": "b"}),
@@ -168,6 +188,28 @@ def test_the_elements_of_an_array_are_those_that_a_parser_finds(value: list[Any]
 def test_a_text_that_is_not_deep_stays_as_it_is(value: Any) -> None:
     raw = msgspec.json.encode(value)
     assert jsontext.shallow(raw) == raw
+
+
+def test_a_string_that_is_cut_off_takes_no_longer_the_more_escapes_it_has() -> None:
+    raw = b"[" * 2000 + b'"' + b'\\"' * 50_000
+    began = time.process_time()
+    jsontext.shallow(raw)
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("cut", [b'"[[', b'"\\', b'"\\"[['])
+def test_brackets_in_a_string_that_is_cut_off_are_none(cut: bytes) -> None:
+    raw = b"[" * jsontext.DEPTH + cut
+    assert jsontext.shallow(raw) == raw
+
+
+@given(JSON, st.data())
+def test_an_object_is_one_only_up_to_its_end(value: Any, data: st.DataObject) -> None:
+    raw = msgspec.json.encode(value)
+    assert jsontext.is_object(b" " + raw + b"\n") is isinstance(value, dict)
+    end = data.draw(st.integers(0, len(raw) - 1))
+    assert not jsontext.is_object(raw[:end])
+    assert not jsontext.is_object(raw + b"x")
 
 
 @given(st.binary(max_size=100))

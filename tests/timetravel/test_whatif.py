@@ -222,6 +222,8 @@ async def test_work_that_was_given_up_while_it_waited_is_given_up_again(tmp_path
         ("queue/default.spec.weight=heavy", "Expected `int`"),
         ("node/n.metadata.name.deep=1", "name holds no fields"),
         ("queue/default.spec.capability.cpu={", "not YAML"),
+        (f"queue/default.spec.weight={'9' * 5000}", "not YAML"),
+        (f"queue/default.spec.weight={'[' * 2000}", "not YAML"),
     ],
 )
 def test_a_change_that_cannot_be_made_is_refused_in_words(line: Path, field: str, words: str) -> None:

@@ -14,7 +14,7 @@ import click
 import yaml
 from click.core import ParameterSource
 
-from vcd.api import shallow
+from vcd.api import BadObject, plain, shallow
 from vcd.cli.errors import Unusable
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster, ClusterLog, EventLog, FileLog, implied
 
@@ -172,12 +172,15 @@ def _files(name: str) -> list[str]:
 
 def _documents(name: str, text: str) -> list[tuple[int, int, Any]]:
     """The documents of a text, each with its number and its first line, both from 1."""
-    found = _json_documents(text) if text.lstrip().startswith(("{", "[")) else None
+    found = _json_documents(name, text) if text.lstrip().startswith(("{", "[")) else None
     return _yaml_documents(name, text) if found is None else found
 
 
-def _json_documents(text: str) -> list[tuple[int, int, Any]] | None:
-    """JSON, one document after the other; None where it is not JSON: it may be YAML that begins like it."""
+def _json_documents(name: str, text: str) -> list[tuple[int, int, Any]] | None:
+    """JSON, one document after the other; None where it is not JSON: it may be YAML that begins like it.
+
+    Raises Unusable for a number that is too long to be read.
+    """
     decoder = json.JSONDecoder()
     found: list[tuple[int, int, Any]] = []
     position = line = counted = 0
@@ -187,7 +190,10 @@ def _json_documents(text: str) -> list[tuple[int, int, Any]] | None:
         except json.JSONDecodeError:
             return None
         except RecursionError:
-            return _json_documents(shallow(text.encode()).decode())
+            return _json_documents(name, shallow(text.encode()).decode())
+        except ValueError as error:  # an int of more digits than Python reads
+            at = line + text.count("\n", counted, match.start()) + 1
+            raise Unusable(f"{name}: document {len(found) + 1} (line {at}): {_in_words(error)}") from None
         line, counted = line + text.count("\n", counted, match.start()), match.start()
         found.append((len(found) + 1, line + 1, value))
     return found
@@ -204,7 +210,7 @@ def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
             line = node.start_mark.line + 1
             found.append((len(found) + 1, line, loader.construct_document(node)))
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # PyYAML raises all of them
-        words = str(error)
+        words = _in_words(error)
         if isinstance(error, yaml.MarkedYAMLError):
             mark = error.problem_mark or error.context_mark
             line = line if mark is None else mark.line + 1
@@ -214,6 +220,13 @@ def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
     finally:
         loader.dispose()
     return found
+
+
+def _in_words(error: Exception) -> str:
+    """Why a document cannot be read."""
+    if "digits" not in str(error):
+        return str(error)
+    return f"a number of more than {sys.get_int_max_str_digits():,} digits; write one of 64 bits"
 
 
 def _check_nesting(name: str, text: str) -> None:
@@ -258,7 +271,7 @@ class _Loader(_Base):  # type: ignore[misc]
 
 
 def _objects(where: str, document: Any) -> Iterator[Manifest]:
-    """The objects of a document: itself, or the items of a list."""
+    """The objects of a document: itself, or the items of a list. Raises Unusable for what JSON cannot hold."""
     if document is None:
         return
     if not isinstance(document, Mapping):
@@ -278,7 +291,10 @@ def _objects(where: str, document: Any) -> Iterator[Manifest]:
     metadata = document.get("metadata")
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
         raise Unusable(f"{where}: the {kind} has no metadata.name")
-    yield dict(document)
+    try:
+        yield plain(dict(document))
+    except BadObject as error:
+        raise Unusable(f"{where}: {error}") from None
 
 
 def _called(value: Any) -> str:

@@ -13,6 +13,7 @@ from vcd.model import jsontext
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object, ObjectMeta, Pod, PodGroupStatus, Projected
+from vcd.model.plainjson import NotJson, as_json
 from vcd.model.requests import without_echo
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -146,9 +147,9 @@ def from_manifest(manifest: Mapping[str, Any], kinds: Iterable[Kind] = KINDS.val
         if "managedFields" in meta:
             manifest = {**manifest, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
         try:
-            raw = msgspec.json.encode(manifest)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise BadObject(kind.name, name, f"cannot be written as JSON: {error}") from error
+            raw = as_json(manifest)
+        except NotJson as error:
+            raise BadObject(kind.name, name, str(error)) from error
         return kind.name, *decode_json(kind, raw)
     raise BadObject(_text(manifest.get("kind")) or "(no kind)", name, "not a kind that vcd reads")
 

@@ -12,9 +12,12 @@ DEPTH = 100
 """Levels of nesting that are read. No field of a kind that is read lies as deep; metadata.managedFields may."""
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_NESTING = re.compile(_STRING + rb"|[\[\]{}]", re.DOTALL)
+_NESTING = re.compile(_STRING.removesuffix(b'"') + rb'(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+"""A string that is cut off ends with the text: what is in it is not looked at again."""
 _STRUCTURE = re.compile(_STRING + rb'|[\[\]{},:"]', re.DOTALL)
 _CLOSING = {b"{": b"}", b"[": b"]"}
+_END = (b"", b"")
+"""What comes after the last part of a text that ends there."""
 
 
 def shallow(raw: bytes | memoryview | msgspec.Raw) -> bytes:
@@ -41,9 +44,14 @@ def members(raw: bytes | memoryview | msgspec.Raw) -> dict[str, bytes]:
     return {string(key): value for key, value in _parts(bytes(raw), b"{") if key}
 
 
+def is_object(raw: bytes | memoryview | msgspec.Raw) -> bool:
+    """Whether a text is one object by its brackets and strings: not broken before its end, and nothing after it."""
+    return _END in _parts(bytes(raw), b"{")
+
+
 def elements(raw: bytes | memoryview | msgspec.Raw) -> list[bytes]:
     """The elements of an array's text, each as it is written; empty where the text is no array."""
-    return [value for _, value in _parts(bytes(raw), b"[")]
+    return [value for _, value in _parts(bytes(raw), b"[") if value]
 
 
 def string(raw: bytes) -> str:
@@ -58,7 +66,7 @@ def string(raw: bytes) -> str:
 
 
 def _parts(text: bytes, opening: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Key (empty in an array) and value of each part, both as written, up to where the text is broken."""
+    """Key (empty in an array) and value of each part, both as written, up to where the text is broken; _END if not."""
     begin, key = 0, b""
     open_: list[bytes] = []  # what closes the brackets that are open, the innermost last
     for token in _STRUCTURE.finditer(text):
@@ -81,5 +89,7 @@ def _parts(text: bytes, opening: bytes) -> Iterator[tuple[bytes, bytes]]:
             if value:
                 yield key, value
             if what != b",":
+                if not text[token.end() :].strip():
+                    yield _END
                 return
             key, begin = b"", token.end()

@@ -2,28 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from vcd.model.codec import BadObject
 from vcd.model.controllers import Manifest, topology_of
+from vcd.model.jsontext import DEPTH, shallow
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Container, Pod, altered
+from vcd.model.plainjson import NotJson, as_json
 from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
 
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 _LISTS = 20
 """How deep lists may lie in lists."""
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-def flatten(manifests: Iterable[Any]) -> Iterator[Manifest]:
-    """Single objects out of documents and lists of any kind.
+def flatten(manifests: Iterable[Any], set_aside: Callable[[BadObject], None] | None = None) -> Iterator[Manifest]:
+    """Single objects out of documents and lists of any kind, as `plain` has them.
 
     Each has a kind, and metadata whose name and namespace are texts, if it has any; what is no such object raises
-    BadObject.
+    BadObject. So does one that JSON cannot hold, unless ``set_aside`` takes it.
     """
-    yield from _flat((("", manifest) for manifest in manifests), 0)
+    for manifest in _flat((("", manifest) for manifest in manifests), 0):
+        try:
+            obj = plain(manifest)
+        except BadObject as error:
+            if set_aside is None:
+                raise
+            set_aside(error)
+        else:
+            yield obj
+
+
+def plain(manifest: Manifest) -> Manifest:
+    """A manifest with a kind, as an API server would send it: keys are texts, and managed fields are left out.
+
+    What is nested deeper than any field that is read is null. Raises BadObject for what JSON cannot hold.
+    """
+    meta = manifest.get("metadata")
+    if isinstance(meta, Mapping) and "managedFields" in meta:
+        meta = {key: value for key, value in meta.items() if key != "managedFields"}
+        manifest = {**manifest, "metadata": meta}
+    try:
+        raw = as_json(manifest)
+    except NotJson as error:
+        raise BadObject(*_identity(manifest), str(error)) from error
+    if raw.count(b"{") + raw.count(b"[") > DEPTH:
+        raw = shallow(raw)
+    obj: Manifest = msgspec.json.decode(raw)
+    return manifest if obj == manifest else obj  # the copies of a whole cluster would take their room
+
+
+def _identity(manifest: Manifest) -> tuple[str, str]:
+    """Kind and key of an object, as far as they can be written."""
+    kind, meta = manifest["kind"], manifest.get("metadata")
+    name, space = (meta.get(field) if isinstance(meta, Mapping) else "" for field in ("name", "namespace"))
+    if not _is_text(kind):
+        return "(no kind)", ""
+    if not (name and _is_text(name)):
+        return kind, ""
+    if kind in KINDS and not KINDS[kind].namespaced:
+        return kind, name
+    return kind, f"{space if space and _is_text(space) else 'default'}/{name}"
 
 
 def _flat(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]:
@@ -46,16 +92,25 @@ def _checked(manifest: Any, kind: str) -> Manifest:
     if not isinstance(manifest, Mapping):
         raise BadObject("(no kind)", "", f"a manifest is a mapping, not {type(manifest).__name__}")
     obj = {"kind": kind, **manifest}
-    if not isinstance(obj["kind"], str):
-        raise BadObject("(no kind)", "", f"kind is a text, not {type(obj['kind']).__name__}")
+    if not _is_text(obj["kind"]):
+        raise BadObject("(no kind)", "", f"kind is a text, not {_called(obj['kind'])}")
     meta = obj.get("metadata")
     if meta is not None and not isinstance(meta, Mapping):
         raise BadObject(obj["kind"], "", f"metadata is a mapping, not {type(meta).__name__}")
     for field in ("name", "namespace"):
         value = (meta or {}).get(field)
-        if value is not None and not isinstance(value, str):
-            raise BadObject(obj["kind"], "", f"metadata.{field} is a text, not {type(value).__name__}")
+        if value is not None and not _is_text(value):
+            raise BadObject(obj["kind"], "", f"metadata.{field} is a text, not {_called(value)}")
     return obj
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is a text that can be written: one of whole characters."""
+    return isinstance(value, str) and _LONE_SURROGATE.search(value) is None
+
+
+def _called(value: Any) -> str:
+    return f"one with half a character: {value!a}" if isinstance(value, str) else type(value).__name__
 
 
 def defaulted(manifest: Manifest, kinds: Iterable[Kind] = KINDS.values()) -> Manifest:

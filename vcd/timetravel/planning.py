@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -46,6 +46,9 @@ from vcd.timetravel.workloads import (
 
 EVERY_SCHEDULER = Settings(scheduler_names=())
 
+Entry = tuple[str, str, str, bytes | str]
+"""Of an object kind, key, of which pod it is implied (empty for none), payload or fault."""
+
 
 class PlanResult(msgspec.Struct):
     """What one cycle would do; keys are ``namespace/name``.
@@ -77,23 +80,25 @@ def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.val
     Workloads whose pods are not given are taken as these make pods of them. Objects of other kinds than ``kinds`` are
     passed over. Order does not matter.
     """
-    return _described(list(flatten(manifests)), kinds, EVERY_SCHEDULER)[0]
+    unfit: list[BadObject] = []
+    return _described(list(flatten(manifests, unfit.append)), unfit, kinds, EVERY_SCHEDULER)[0]
 
 
 def _described(
-    manifests: list[Manifest], kinds: Collection[Kind], settings: Settings
+    manifests: list[Manifest], unfit: Iterable[BadObject], kinds: Collection[Kind], settings: Settings
 ) -> tuple[ClusterState, list[str]]:
-    """The state, and what was passed over; ``settings`` as `plan` has them."""
+    """The state, and what was passed over; ``unfit`` are manifests set aside already, ``settings`` as `plan` has
+    them."""
     schedulers = settings.scheduler_names or None
     known = [defaulted(manifest, kinds) for manifest in manifests]
     state = ClusterState()
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
-    entries: list[tuple[str, str, str, bytes | str]] = []  # kind, key, of which pod it is implied, payload or fault
+    entries: list[Entry] = []
     # the pods of a cluster's workloads are listed themselves, and more would be of no use to it
     workloads = [manifest for manifest in known if is_workload(manifest)] if schedulers is None else []
-    work, bad = _worked_out(workloads, owners_in(known))
-    entries.extend(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups)
-    entries.extend(("Pod", pod.key, "", encode_payload(pod)) for pod in _with_priorities(work.pods, known))
+    made, bad, notes = _worked_out(workloads, owners_in(known), _priorities(known))
+    entries.extend(made)
+    bad.extend((error.kind, error.key, "", error.message) for error in unfit)
     for manifest in (*known, *default_queues(known, settings.default_queue)):
         for read in _readers(manifest, kinds):
             try:
@@ -110,7 +115,7 @@ def _described(
         )
         state.apply(state.sequence + 1, event)
     rest = [each for each in known if not is_workload(each) and not _readers(each, (*KINDS.values(), *kinds))]
-    return state, [*work.notes, *passed_over(rest)]
+    return state, [*notes, *passed_over(rest)]
 
 
 def _readers(manifest: Manifest, kinds: Collection[Kind]) -> list[Kind]:
@@ -120,39 +125,53 @@ def _readers(manifest: Manifest, kinds: Collection[Kind]) -> list[Kind]:
 
 
 def _worked_out(
-    workloads: list[Manifest], owners: Collection[tuple[str, str, str]]
-) -> tuple[Work, list[tuple[str, str, str, str]]]:
-    """What is made of workloads of which nothing is given yet, and entries for those that cannot be read."""
-    work = Work()
-    bad: list[tuple[str, str, str, str]] = []
+    workloads: list[Manifest], owners: Collection[tuple[str, str, str]], priorities: Mapping[str, int]
+) -> tuple[list[Entry], list[Entry], list[str]]:
+    """Entries for what is made of workloads of which nothing is given yet, those for workloads that cannot be read,
+    and what was passed over."""
+    made: list[Entry] = []
+    bad: list[Entry] = []
+    notes: list[str] = []
     for manifest in workloads:
         kind, meta = str(manifest["kind"]), manifest.get("metadata") or {}
+        work = Work()
         try:
             new = named({**manifest, "metadata": {**meta, "uid": f"{kind.lower()}-{meta.get('name', '')}"}})
             if identity(new) not in owners:
                 expand(new, work)
+            made.extend(_entries_of(new, work, priorities))
         except BadObject as error:
             bad.append((error.kind, error.key, "", error.message))
-    work.pods = [with_limits_as_requests(pod) for pod in work.pods]
-    return work, bad
+        notes.extend(work.notes)
+    return made, bad, notes
 
 
-def _with_priorities(pods: Iterable[Pod], manifests: Iterable[Manifest]) -> Iterator[Pod]:
-    """Pods with the priority of their class, as the API server fills it in, where the manifests have that class."""
-    values = {
-        str((each.get("metadata") or {}).get("name", "")): each.get("value")
-        for each in manifests
-        if each.get("kind") == "PriorityClass"
-    }
-    for pod in pods:
-        value = values.get(pod.spec.priority_class_name)
-        if pod.spec.priority is None and isinstance(value, int):
-            yield altered(pod, spec={"priority": value})
-        else:
-            yield pod
+def _entries_of(workload: Manifest, work: Work, priorities: Mapping[str, int]) -> list[Entry]:
+    """Entries for what a workload makes. Raises BadObject, naming the workload, for a number beyond 64 bits."""
+    pods = [_with_priority(with_limits_as_requests(pod), priorities) for pod in work.pods]
+    try:
+        return [
+            *(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups),
+            *(("Pod", pod.key, "", encode_payload(pod)) for pod in pods),
+        ]
+    except BadObject as error:
+        kind, space, name = identity(workload)
+        raise BadObject(kind, f"{space}/{name}", f"what it makes: {error}") from error
 
 
-def _entries(manifest: Any, read: Kind, schedulers: Collection[str] | None) -> list[tuple[str, str, str, bytes]]:
+def _priorities(manifests: Iterable[Manifest]) -> dict[str, int]:
+    """The values of the classes that the manifests have."""
+    classes = ((each.get("metadata") or {}, each.get("value")) for each in manifests if each["kind"] == "PriorityClass")
+    return {str(meta.get("name", "")): value for meta, value in classes if type(value) is int}
+
+
+def _with_priority(pod: Pod, priorities: Mapping[str, int]) -> Pod:
+    """The pod with the priority of its class, as the API server fills it in, where that class is given."""
+    value = priorities.get(pod.spec.priority_class_name)
+    return pod if value is None or pod.spec.priority is not None else altered(pod, spec={"priority": value})
+
+
+def _entries(manifest: Any, read: Kind, schedulers: Collection[str] | None) -> list[Entry]:
     """The object of a manifest, and the group that is implied. Raises BadObject."""
     kind, obj, _ = from_manifest(manifest, (read,))
     groups: list[Object] = []
@@ -188,8 +207,9 @@ def plan(
     workloads have the pods that are listed, and fields were checked by the API server. Else they are people's, whose
     every pending pod is ours.
     """
-    given = list(flatten(manifests))
-    state, notes = _described(given, kinds_read(policy), settings)
+    unfit: list[BadObject] = []
+    given = list(flatten(manifests, unfit.append))
+    state, notes = _described(given, unfit, kinds_read(policy), settings)
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     execution.take_problems(framework_of(session), kinds(), None)
     result = _result_of(state, plan_of(session))

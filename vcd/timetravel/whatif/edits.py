@@ -72,7 +72,7 @@ def _assignment(text: str) -> Assignment:
         )
     try:
         value = yaml.safe_load(found["value"])
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # PyYAML raises all of them
         raise EditError(f"{text!r}: the value is not YAML: {error}") from error
     path = tuple(step["quoted"] or step["plain"] for step in _STEP.finditer(found["path"]))
     if "annotations" in path[-2:-1] or "labels" in path[-2:-1]:
