@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from tests.e2e.cluster import GROUPS, Cluster, Daemon, group, is_bind, until
@@ -129,6 +131,24 @@ async def test_after_a_full_disk_the_log_goes_on_with_nothing_lost(tmp_path: Pat
         await cluster.until_bound(keys, 30)
         assert _outcomes(daemon)[: len(outcomes)] == outcomes
         assert sorted(bind.key for bind in cluster.binds) == sorted(keys)
+
+
+@pytest.mark.parametrize("how", ["replaced", "deleted"])
+async def test_a_log_that_is_taken_away_ends_the_scheduling(tmp_path: Path, how: str) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a", E2E_HOUSEKEEPING="0.05")
+        await cluster.until_bound(cluster.submit("before", 4))
+        if how == "replaced":
+            shutil.copy(daemon.log, tmp_path / "copy")
+            (tmp_path / "copy").replace(daemon.log)
+        else:
+            daemon.log.unlink()
+        assert await daemon.ended() == 1
+        what = {"replaced": "another file is in its place", "deleted": "no file is in its place"}[how]
+        reason = daemon.lines("stopped")[-1]["reason"]
+        assert reason.startswith(f"event log {daemon.log}: {what}")
+        assert "Traceback" not in daemon.output.read_text()
 
 
 async def test_a_log_that_another_process_writes_is_not_shared(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -19,6 +21,7 @@ import pytest
 
 from tests.eventlog.samples import gone, noise, put, write_history
 from vcd.eventlog import EventLog, LogError, LogReader, verify
+from vcd.eventlog.errors import explained
 from vcd.eventlog.store import migrations
 
 ROOT = Path(__file__).parents[2]
@@ -436,3 +439,83 @@ async def test_a_directory_that_takes_no_lock_file_is_told_by_its_path(tmp_path:
     path = tmp_path / "log.sqlite"
     (tmp_path / "log.sqlite-lock").mkdir()
     assert "log.sqlite" in await refusal(path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_without_room_for_the_lock_is_told_as_such(number: int) -> None:
+    """Of the files beside the log, which SQLite does not write."""
+    words = f"event log log.sqlite: {os.strerror(number)}; make room and restart"
+    assert str(explained(Path("log.sqlite"), OSError(number, os.strerror(number)))) == words
+
+
+# --- a file that is not where it was ----------------------------------------------------------------------------------
+
+
+def take_away(path: Path, how: str) -> None:
+    """Have another file, or none, in a log's place."""
+    match how:
+        case "deleted":
+            path.unlink()
+        case "its folder moved":
+            path.parent.rename(path.parent.with_name("elsewhere"))
+        case "replaced by a file":
+            path.with_suffix(".copy").touch()
+            path.with_suffix(".copy").rename(path)
+        case "replaced by a copy":
+            shutil.copy(path, path.with_suffix(".copy"))
+            path.with_suffix(".copy").rename(path)
+
+
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [
+        ("deleted", "no file"),
+        ("its folder moved", "no file"),
+        ("replaced by a file", "another file"),
+        ("replaced by a copy", "another file"),
+    ],
+)
+async def test_a_file_that_is_no_longer_in_its_place_is_noticed(tmp_path: Path, how: str, what: str) -> None:
+    path = tmp_path / "logs" / "log.sqlite"
+    path.parent.mkdir()
+    async with EventLog.open(path) as log:
+        await log.append([put(1)])
+        assert log.size() == path.stat().st_size
+        take_away(path, how)
+        with pytest.raises(LogError, match=re.escape(f"event log {path}: {what} is in its place")):
+            log.size()
+
+
+async def test_a_log_known_by_a_link_is_the_one_that_the_link_names(tmp_path: Path) -> None:
+    await write_history(tmp_path / "one", 1)
+    await write_history(tmp_path / "other", 1)
+    link = tmp_path / "link"
+    link.symlink_to("one")
+    async with EventLog.open(link) as log:
+        (tmp_path / "one").rename(tmp_path / "moved")
+        link.unlink()
+        link.symlink_to("moved")
+        assert log.size() > 0
+        link.unlink()
+        link.symlink_to("other")
+        with pytest.raises(LogError, match="another file is in its place"):
+            log.size()
+
+
+async def test_a_log_that_was_moved_while_it_was_written_has_all_and_what_took_its_place_nothing_of_it(
+    tmp_path: Path,
+) -> None:
+    """SQLite leaves the WAL at the old name, and would read it with whatever file is there then."""
+    path, moved, other = (tmp_path / name for name in ("log.sqlite", "moved.sqlite", "other.sqlite"))
+    await write_history(path, 2)
+    shutil.copy(path, other)
+    async with EventLog.open(path) as log:
+        for number in range(3, 200):
+            await log.append([put(number)])
+        path.rename(moved)
+        other.rename(path)
+        await log.append([put(200)])
+    for file, head in ((moved, log.head), (path, log.head - 198)):
+        assert verify(file).problems == []
+        with LogReader(file) as reader:
+            assert reader.head() == head

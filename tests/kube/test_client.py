@@ -200,8 +200,16 @@ async def test_a_watch_that_breaks_raises() -> None:
         {"kind": "Status", "status": "Success", "metadata": {}},
         b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}},{"me',
         b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":]},{"b":1}],"x":[1]}',
+        {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": {}},
+        {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": ""},
+        b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[],"x":',
+        b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[],"x":]',
+        b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}{"items":[]}',
     ],
-    ids=["no version", "empty version", "version 0", "no items", "a Status", "half a list", "brackets astray"],
+    ids=[
+        *("no version", "empty version", "version 0", "no items", "a Status", "half a list", "brackets astray"),
+        *("items an object", "items a text", "broken off after items", "another bracket at the end", "two lists"),
+    ],
 )
 async def test_what_is_no_list_of_one_moment_is_not_believed(body: Any) -> None:
     async with scripted() as server, client_of(server) as client:

@@ -75,7 +75,7 @@ def test_a_file_with_nothing_in_it_is_called_empty(tmp_path: Path, made: str) ->
     if made == "empty database":
         with closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA journal_mode=WAL")
-    with pytest.raises(LogError, match=r"it is empty; `vcd run` or `vcd sim` writes one"), up_to_date(path):
+    with pytest.raises(LogError, match=r"it is empty; `vcd run` fills it, `vcd sim` writes"), up_to_date(path):
         pass
     with pytest.raises(LogError, match="it is empty"):
         LogReader(path)

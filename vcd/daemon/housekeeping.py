@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import structlog
 
@@ -13,6 +12,7 @@ from vcd.daemon.archiving import Archiver
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
+from vcd.eventlog.log import EventLog
 from vcd.kube.clock import Clock, SteadyClock
 from vcd.model.events import ClockJumped
 
@@ -33,13 +33,14 @@ async def keep_house(
 ) -> None:
     """Checkpoints, retention and gauges of the log, and what is ``also`` to be done then, until cancelled.
 
-    Where this replica does not write the log it has the checkpoints of the one that it follows.
+    Where this replica does not write the log it has the checkpoints of the one that it follows. Raises LogError where
+    the log's file is no longer in its place.
     """
     log, retained_at = keeper.log, keeper.checkpointed_at
     while True:
         await asyncio.sleep(options.housekeeping_period)
         metrics.series.show("vcd_event_log_sequence", log.head)
-        for name, size in (await asyncio.to_thread(_sizes, options.event_log)).items():
+        for name, size in (await asyncio.to_thread(_sizes, log)).items():
             metrics.series.show(name, size)
         also()
         if archiver is not None:
@@ -70,11 +71,12 @@ async def mind_clock(clock: SteadyClock, keeper: Keeper, metrics: Metrics) -> No
         metrics.series.show("vcd_clock_ahead_seconds", clock.ahead)
 
 
-def _sizes(path: Path) -> dict[str, int]:
-    """The bytes of a log, and those of its file system: all, and those that are free for this process."""
-    volume = shutil.disk_usage(path.parent)
+def _sizes(log: EventLog) -> dict[str, int]:
+    """The bytes of a log, and those of its file system: all, and those that are free for this process. Raises LogError
+    where the log's file is no longer in its place."""
+    size, volume = log.size(), shutil.disk_usage(log.path.parent)
     return {
-        "vcd_event_log_bytes": path.stat().st_size,
+        "vcd_event_log_bytes": size,
         "vcd_event_log_volume_bytes": volume.total,
         "vcd_event_log_volume_free_bytes": volume.free,
     }

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import aiosqlite
 import anyio
 
+from vcd.eventlog.errors import LogError
 from vcd.eventlog.rows import Row
-from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained
+from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained, in_place
 
 BEGIN = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
@@ -34,8 +35,8 @@ class LogConnection(aiosqlite.Connection):
 
 
 @asynccontextmanager
-async def connected(path: Path) -> AsyncIterator[LogConnection]:
-    """A connection for writing to a log's file that is there. Raises LogError."""
+async def connected(path: Path, file: int) -> AsyncIterator[LogConnection]:
+    """A connection for writing to a log's file that is there, and locked by a descriptor. Raises LogError."""
     uri = f"file:{quote(str(path))}?mode=rw"
     connection = LogConnection(lambda: sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS), 64)
     with failures_explained(path):
@@ -46,4 +47,15 @@ async def connected(path: Path) -> AsyncIterator[LogConnection]:
         yield connection
     finally:
         with anyio.CancelScope(shield=True):
+            await _empty_wal_of_moved(connection, path, file)
             await connection.close()
+
+
+async def _empty_wal_of_moved(connection: LogConnection, path: Path, file: int) -> None:
+    """Write what is in the WAL to a file that was moved. SQLite leaves it there, to be read as that of whatever file
+    has taken its place."""
+    try:
+        in_place(path, file)
+    except LogError:
+        with suppress(sqlite3.Error):  # of a disk that fails; that the file was moved is told in any case
+            await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from pathlib import Path
 
@@ -34,6 +35,7 @@ _CAUSES = (
     ("SQLITE_PERM", "it may not be accessed; check owner and mode"),
     ("SQLITE_CONSTRAINT", "an event is in it already, with the same number"),
 )
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def explained(path: Path, error: Exception) -> LogError:
@@ -46,6 +48,8 @@ def explained(path: Path, error: Exception) -> LogError:
             return made(f"event log {path}: {cause} (SQLite: {error})")
     if isinstance(error, sqlite3.DatabaseError):
         return LogError(f"event log {path}: SQLite reports {error}")
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return LogError(f"event log {path}: {error.strerror}; make room and restart")
     if isinstance(error, OSError):
         return LogError(f"event log {path}: {error.strerror or error}; check the path, its owner and mode")
     return LogError(f"event log {path}: {type(error).__name__}: {error}")

@@ -24,7 +24,7 @@ from vcd.eventlog.packing import Packer
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, digest_of, inserts, logged_of
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import PART, note_damage, prepare, writer_lock
+from vcd.eventlog.store import PART, in_place, note_damage, prepare, writer_lock
 from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096
@@ -52,8 +52,10 @@ class EventLog:
     what was acknowledged before is in the file.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], int], reader: LogReader) -> None:
+    def __init__(self, path: Path, clock: Callable[[], int], reader: LogReader, file: int) -> None:
         self.path = path
+        self._file = file
+        """The descriptor of the file that is locked."""
         self._clock = clock
         self.head = self._assigned = reader.head()
         """The last sequence number that is durable; 0 for an empty log."""
@@ -91,11 +93,11 @@ class EventLog:
         not be written.
         """
         path = Path(path)
-        with writer_lock(path, create=create):
+        with writer_lock(path, create=create) as file:
             await asyncio.to_thread(prepare, path)
             with LogReader(path) as reader:
-                log = cls(path, clock, reader)
-            async with connected(path) as connection:
+                log = cls(path, clock, reader, file)
+            async with connected(path, file) as connection:
                 writer = asyncio.create_task(log._write(connection), name="eventlog-writer")
                 try:
                     yield log
@@ -105,6 +107,10 @@ class EventLog:
                     log._hurry.set()
                     with anyio.CancelScope(shield=True):
                         await asyncio.wait([writer])
+
+    def size(self) -> int:
+        """The file's bytes. Raises LogError where another one is in its place by now, or none."""
+        return in_place(self.path, self._file).st_size
 
     async def append(self, events: Sequence[Event]) -> int:
         """Append events, together in one transaction; returns the last one's sequence number once it is durable.

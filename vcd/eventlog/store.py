@@ -121,7 +121,7 @@ def _opened_read_only(path: Path) -> tuple[sqlite3.Connection, int]:
 
 def _expect_written(path: Path, version: int) -> None:
     if not version:
-        raise LogError(f"event log {path}: it is empty; `vcd run` or `vcd sim` writes one")
+        raise LogError(f"event log {path}: it is empty; `vcd run` fills it, `vcd sim` writes a new one")
 
 
 def _checked_read_only(path: Path, options: str) -> tuple[sqlite3.Connection, int]:
@@ -155,8 +155,8 @@ def make_file(path: Path) -> None:
 
 
 @contextmanager
-def writer_lock(path: Path, *, create: bool) -> Iterator[None]:
-    """Hold the right to write ``path``, made when it is missing if ``create`` says so.
+def writer_lock(path: Path, *, create: bool) -> Iterator[int]:
+    """Hold the right to write ``path``, made when it is missing if ``create`` says so; gives the file's descriptor.
 
     Raises LogError when another process or log object has it, by this name or another, and when there is no file. The
     locks are the operating system's, so that they end with their holder: one on a file beside the log, which tells who
@@ -174,8 +174,8 @@ def writer_lock(path: Path, *, create: bool) -> Iterator[None]:
         with failures_explained(path):
             os.ftruncate(beside, 0)
             os.pwrite(beside, f"{os.getpid()}\n".encode(), 0)
-        with _file_lock(path):
-            yield
+        with _file_lock(path) as descriptor:
+            yield descriptor
     finally:
         os.close(beside)
 
@@ -185,8 +185,8 @@ _locked_here: set[tuple[int, int]] = set()
 
 
 @contextmanager
-def _file_lock(path: Path) -> Iterator[None]:
-    """Lock the file itself.
+def _file_lock(path: Path) -> Iterator[int]:
+    """Lock the file itself; gives its descriptor.
 
     Closing any descriptor of a file drops the process's own SQLite locks on it, so it is opened only where nobody here
     writes it, before SQLite opens it, and closed after.
@@ -201,7 +201,7 @@ def _file_lock(path: Path) -> Iterator[None]:
     _locked_here.add(file)
     try:
         _lock(path, descriptor, "")
-        yield
+        yield descriptor
     finally:
         _locked_here.discard(file)
         os.close(descriptor)
@@ -217,6 +217,22 @@ def _lock(path: Path, descriptor: int, holder: str) -> None:
 def _held(path: Path, holder: str) -> LogError:
     who = f"process {holder}" if holder else "a process that knows it by another name"
     return LogError(f"event log {path}: it is locked, {who} writes it; stop that process or name another file")
+
+
+def in_place(path: Path, descriptor: int) -> os.stat_result:
+    """The status of an open file, which ``path`` still names. Raises LogError where it names another one, or none."""
+    with failures_explained(path):
+        opened = os.fstat(descriptor)
+        try:
+            found = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            found = None
+    if found is not None and os.path.samestat(found, opened):
+        return opened
+    raise LogError(
+        f"event log {path}: {'another file' if found else 'no file'} is in its place, without what was logged since;"
+        " stop vcd before a log is replaced, moved or deleted. A restart goes on from what is there"
+    )
 
 
 def note_damage(path: Path, reason: str) -> None:

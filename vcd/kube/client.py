@@ -322,7 +322,8 @@ def _listed(raw: bytes, what: str) -> _List:
         page = decoded(_list_decoder, raw, what)
     except Malformed:
         found = jsontext.members(raw)
-        if "items" not in found:
+        # an empty list takes all objects away: what is broken off after its items, or has another thing there, is none
+        if not jsontext.is_object(raw) or not found.get("items", b"").startswith(b"["):
             raise
         meta = decoded(_meta_decoder, found.get("metadata", b"{}"), what)
         page = _List(meta, [msgspec.Raw(item) for item in jsontext.elements(found["items"])])
