@@ -332,6 +332,21 @@ async def test_a_new_queue_of_that_name_is_written(f: Fixture) -> None:
     assert store.object["status"]["allocated"] == {"cpu": "2"}
 
 
+async def test_what_a_restored_server_has_no_more_is_written_again_after_a_list(f: Fixture) -> None:
+    f.queue()
+    f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
+    await f.writer.idle()
+    store = f.queue()  # as it was before
+    f.writer.forget_all("Pod")
+    f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
+    await f.writer.idle()
+    assert "allocated" not in store.object.get("status", {})
+    f.writer.forget_all("Queue")
+    f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
+    await f.writer.idle()
+    assert store.object["status"]["allocated"] == {"cpu": "2"}
+
+
 async def test_writes_under_way_are_bounded() -> None:
     async with writing(concurrency=3) as f:
         under_way = most = 0

@@ -257,6 +257,8 @@ class Telling:
         """An event was folded."""
         if self.leads():
             self._latecomers.observe(event)
+        if isinstance(event, ev.KindListed):
+            self.statuses.forget_all(event.kind)
         if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)):
             if event.kind == "PodGroup":
                 self._note_group(event)

@@ -115,6 +115,11 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         if kind in self._remembered:
             self._remembered[kind].drop(key)
 
+    def forget_all(self, kind: str) -> None:
+        """All objects of a kind were listed: after a restore they may be as they were before they were written to."""
+        if kind in self._remembered:
+            self._remembered[kind].clear()
+
     def _lost_lease(self) -> None:
         self._work.clear()  # the new leader writes what it finds, so nothing remembered holds any more
         for recent in self._remembered.values():
