@@ -266,6 +266,38 @@ async def test_the_rate_of_writes_is_limited() -> None:
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.parametrize("qps", [2.7, 3, 7, 11, 13])
+async def test_what_rounding_leaves_of_a_token_is_not_waited_for_without_end(qps: float) -> None:
+    """A clock that tells no time as short as that stands still while it is waited for."""
+    clock = Advancing()
+    admission = Admission(qps=qps, burst=1, in_flight=1, clock=clock)
+    for number in range(300):
+        clock.now = 1e6 + number / 7
+        async with asyncio.timeout(5):
+            await admission.enter(Urgency.COMMIT)
+        admission.leave()
+        assert clock.stood == 0
+
+
+class Advancing:
+    """A clock on which a sleep is over at once; ``stood`` is how often none of its time passed by that."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.stood = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> int:
+        return round(self.now * 1e9)
+
+    async def sleep(self, seconds: float) -> None:
+        self.stood += self.now + seconds == self.now
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
 async def test_urgent_writes_go_first() -> None:
     admission = Admission(qps=0, burst=1, in_flight=1)
     order: list[Urgency] = []

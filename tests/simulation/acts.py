@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation import faults, workload, world
+from tests.simulation import faults, illegal, nodes, outside, workload, world
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -15,8 +15,11 @@ def calm(sim: Simulation) -> None:
     """From now on nothing goes wrong, at the edges and in the cluster."""
     faults.calm(sim)
     world.calm(sim)
+    outside.calm(sim)
 
 
-ACTS: dict[str, Callable[..., None]] = {**workload.ACTS, **faults.ACTS, **world.ACTS, "calm": calm}
-ILLEGAL: frozenset[str] = world.ILLEGAL | faults.ILLEGAL
+ACTS: dict[str, Callable[..., None]] = {
+    **workload.ACTS, **faults.ACTS, **world.ACTS, **nodes.ACTS, **illegal.ACTS, **outside.ACTS, "calm": calm,
+}  # fmt: skip
+ILLEGAL: frozenset[str] = frozenset(illegal.ACTS) | faults.ILLEGAL
 """Those that no API server, kernel or disk does."""

@@ -13,6 +13,7 @@ from yarl import URL
 
 from tests.embedded.disturbed import DisturbedServer, Stallable
 from vcd.embedded import listing
+from vcd.embedded.errors import StatusError
 from vcd.embedded.request import ApiCall
 
 
@@ -84,6 +85,8 @@ class SimulatedServer(DisturbedServer):
 
     asked: Request | None = None
     executed: Callable[[Request, int], None] = staticmethod(lambda request, status: None)
+    credentials: Callable[[str, str], bool] = staticmethod(lambda identity, token: True)
+    """Whether a token is one of somebody's, and holds."""
 
     async def answer(self, identity: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Any:
         """The Answer to a request, or the watch that it Opened."""
@@ -100,7 +103,10 @@ class SimulatedServer(DisturbedServer):
         return Answer(response.status, response.headers, bytes(response.body or b""))  # type: ignore[arg-type]
 
     def _identity(self, request: Any) -> str:
-        return str(request.identity)
+        identity, token = str(request.identity), request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not self.credentials(identity, token):
+            raise StatusError(401, "Unauthorized", "Unauthorized")
+        return identity
 
     async def _watch(self, asked: ApiCall) -> web.StreamResponse:
         seconds = listing.number(asked.query, "timeoutSeconds")

@@ -37,8 +37,13 @@ class Drive:
     slow: float = 0.0
     capacity: int | None = None
     fails: Callable[[], str] = field(default=lambda: "")
+    statement: str = ""
+    """The SQL of the write that is being made, where it is a single statement."""
     plans: list[Callable[[bool], None]] = field(default_factory=list)
     """What is planned for writes to come: told of each before it is made (False) and after it (True)."""
+
+    damaged: bool = False
+    """Whether an event of the log that is on it cannot be read any more."""
 
     def mend(self) -> None:
         """Let it be as good as new, with nothing planned."""
@@ -68,10 +73,11 @@ class Disk:
 
     def perform(self, function: Callable[[], Any]) -> Any:
         """Let SQLite do what it was asked for. Raises what SQLite does where the disk is full or fails."""
+        named, given = getattr(function, "func", function), getattr(function, "args", ())
+        self.drive.statement = given[0] if given and isinstance(given[0], str) else ""
         self._tell(False)
         if self.gone:
             return None
-        named = getattr(function, "func", function)
         fails = "" if getattr(named, "__name__", "") in _NEVER_FAIL else self.drive.fails()
         if fails == "before":
             raise _io_error()

@@ -34,6 +34,8 @@ class Process:
     """As SIGSTOP does: nothing of it runs, time goes on."""
     wall_ahead: float = 0.0
     """Seconds that its machine's wall clock is ahead of the true time."""
+    busy: float = 0.0
+    """Seconds that each piece of work in a thread takes longer, since its machine has other things to do."""
     ready: deque[asyncio.Handle] = field(default_factory=deque)
     signals: dict[int, Callable[[], Any]] = field(default_factory=dict)
 
@@ -185,8 +187,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def work_time(self) -> float:
         """Seconds that a piece of work in a thread takes: mostly next to nothing, sometimes long enough to matter."""
-        draw = self.rng.random()
-        return draw * 0.001 if draw < 0.9 else draw * 0.1
+        draw, process = self.rng.random(), PROCESS.get()
+        busy = 0.0 if process is None else process.busy * self.rng.random()
+        return busy + (draw * 0.001 if draw < 0.9 else draw * 0.1)
 
     def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> Any:
         """Do the work later, whether or not somebody still waits for it: threads cannot be cancelled."""

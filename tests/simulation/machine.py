@@ -71,6 +71,11 @@ class _Turns:
             future.set_result(result)
 
 
+async def _turn(_: float) -> None:
+    """What others do takes its time."""
+    await asyncio.sleep(_loop().work_time())
+
+
 def _loop() -> SimulatedLoop:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
@@ -131,7 +136,9 @@ def install() -> None:
     core.SimpleQueue = _Turns  # type: ignore[attr-defined]
     core.Thread = _Idle  # type: ignore[misc, assignment]
 
-    from vcd.daemon import metrics, threads
+    from vcd.daemon import followup, metrics, threads
 
+    followup.SLICE = -1.0  # where time stands still no slice of it ends: each step is one
+    followup.asyncio = SimpleNamespace(sleep=_turn, to_thread=asyncio.to_thread, Event=asyncio.Event)  # type: ignore[assignment]
     threads.threading = SimpleNamespace(Thread=_Thread)  # type: ignore[assignment]
     metrics._TICK = 5.0  # of the loop's pauses, of which there are none

@@ -7,15 +7,15 @@ long as they last.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.apiserver import Answer, Opened, SimulatedServer
+from tests.simulation.apiserver import Opened, SimulatedServer
 from tests.simulation.line import Line
 from tests.simulation.loop import PROCESS, SimulatedLoop
+from tests.simulation.road import Asked, Road, Way
 from vcd.kube.connection import Connection
 from vcd.kube.curl import HttpRequest, Response
 from vcd.kube.errors import Fenced, Unanswered
@@ -23,49 +23,6 @@ from vcd.kube.transport import Stream, retry_after
 
 LIMIT = 120.0
 """Seconds after which a connection through which nothing comes is given up by the machines themselves."""
-
-
-@dataclass
-class Way:
-    """What becomes of one request. Seconds are beside what the network takes anyhow.
-
-    ``refused``: no connection comes about. ``lost``: it never arrives. ``instead``: what somebody answers in the
-    server's place, without doing it. ``afterwards``: what is answered in place of what the server said when it had done
-    it. ``forgotten``: the answer never arrives. ``cut``: of the answer's body only so many bytes. ``path``: what the
-    server takes itself to be asked, where that is something else. ``done`` is called once the server has done it.
-    """
-
-    there: float = 0.0
-    back: float = 0.0
-    refused: bool = False
-    lost: bool = False
-    instead: Answer | None = None
-    afterwards: Answer | None = None
-    forgotten: bool = False
-    cut: int | None = None
-    path: str = ""
-    done: Callable[[], None] | None = None
-
-
-Draw = Callable[[str, str, Way], None]
-"""Changes what becomes of a request, by its method (WATCH for a watch) and path."""
-
-
-@dataclass(eq=False)
-class Road:
-    """What holds of a replica's way to the server and back, whichever of its programs goes it."""
-
-    up: bool = True
-    """Whether what it sends arrives."""
-    down: bool = True
-    """Whether what is sent to it arrives."""
-    cut_at: float = 0.0
-    """Since when not both hold."""
-    late: float = 0.0
-    """Seconds that each piece of a watch takes longer."""
-    draws: list[Draw] = field(default_factory=list)
-    affected: Counter[str] = field(default_factory=Counter)
-    """How often what went wrong, by the name of the act."""
 
 
 @dataclass(eq=False)
@@ -82,10 +39,24 @@ class Link:
     """The open watches."""
     exchanges: list[_Exchange] = field(default_factory=list)
     """The requests that wait for their answers."""
+    heard: Callable[[str, Asked], None] = lambda what, asked: None
+    """Told of each request when it is made ("asked"), is about to go out ("sent"), and is over ("over")."""
 
-    def way(self, method: str, path: str) -> Way:
+    def ask(self, method: str, path: str, body: bytes = b"") -> Asked:
+        """A request begins."""
+        asked = Asked(self.identity, self.loop.time(), method, path, body)
+        self.heard("asked", asked)
+        return asked
+
+    def over(self, asked: Asked, status: int, wait: int = 0) -> None:
+        """A request is over, with a status or without (0)."""
+        asked.status, asked.wait = status, wait
+        self.heard("over", asked)
+
+    def way(self, asked: Asked) -> Way:
         """What becomes of a request that is made now."""
-        way = Way(self.takes(), self.takes())
+        method, path = asked.method, asked.path
+        way = Way(asked, self.takes(), self.takes())
         for draw in list(self.road.draws):
             draw(method, path, way)
         way.lost |= not self.road.up
@@ -140,26 +111,33 @@ class SimulatedTransport:
     async def request(self, asked: HttpRequest) -> Response:
         """Make one request. Raises Unanswered, Fenced."""
         link, (method, path, headers, body, timeout, fence) = self._link, asked
-        way = link.way(method, path)
-        sent = False
+        told = link.ask(method, path, body or b"")
+        way = link.way(told)
+        sent = fenced = False
+        status = wait = 0
         exchange = _Exchange(link, way, link.loop.create_future(), link.loop.time() + timeout)
         try:
             async with asyncio.timeout(timeout):
-                await asyncio.sleep(way.there / 2)  # until the connection is there
+                await exchange.connect()
                 if way.refused:
                     raise Unanswered(f"{asked}: connection refused", sent=False)
                 if fence is not None and body and not fence():
+                    fenced = True
                     raise Fenced
                 sent = True
+                link.heard("sent", told)
                 exchange.send(method, path, headers, body or b"")
                 answer = await exchange.answered
+            if way.cut is not None and way.cut < len(answer.body):
+                raise Unanswered(f"{asked}: the answer was cut short", sent=True)
+            status, wait = answer.status, retry_after(answer.headers)
         except TimeoutError:
             raise Unanswered(f"{asked}: no answer within {timeout:g} s", sent=sent) from None
         finally:
             exchange.leave()
-        if way.cut is not None and way.cut < len(answer.body):
-            raise Unanswered(f"{asked}: the answer was cut short", sent=True)
-        return Response(answer.status, retry_after(answer.headers), answer.body)
+            if not fenced:
+                link.over(told, status, wait)
+        return Response(answer.status, wait, answer.body)
 
     @asynccontextmanager
     async def stream(
@@ -182,22 +160,27 @@ class SimulatedTransport:
         self, line: Line, path: str, headers: Mapping[str, str], timeout: float, idle_timeout: float
     ) -> Any:
         """What the server answers to a watch. Raises Unanswered."""
-        link, way = self._link, self._link.way("WATCH", path)
+        link, told, status, wait = self._link, self._link.ask("WATCH", path), 0, 0
+        way = link.way(told)
         connected = link.road.up and link.road.down
         exchange = _Exchange(link, way, link.loop.create_future(), link.loop.time() + idle_timeout, line)
         try:
             async with asyncio.timeout(idle_timeout if connected else timeout):
-                await asyncio.sleep(way.there / 2)
+                await exchange.connect()
                 if way.refused:
                     raise Unanswered(f"watch {path}: connection refused", sent=False)
                 if connected:
                     exchange.send("GET", path, headers, b"")
-                return await exchange.answered
+                answer = await exchange.answered
+            opened = isinstance(answer, Opened)
+            status, wait = (200, 0) if opened else (answer.status, retry_after(answer.headers))
+            return answer
         except TimeoutError:
             why = f"answer within {idle_timeout:g} s" if connected else f"connection within {timeout:g} s"
             raise Unanswered(f"watch {path}: no {why}", sent=connected) from None
         finally:
             exchange.leave()
+            link.over(told, status, wait)
 
     async def socket(self, path: str, headers: Mapping[str, str], protocol: str, timeout: float) -> Any:
         """There are none here. Raises Unanswered."""
@@ -223,9 +206,20 @@ class _Exchange:
     dropped: bool = False
     """Whether the connection is no more, so that nothing on its way arrives."""
 
+    async def connect(self) -> None:
+        """Wait until the connection is there."""
+        if self.way.connecting is None:
+            await asyncio.sleep(self.way.there / 2)
+            return
+        await asyncio.sleep(self.way.there / 4)
+        self.way.connecting()
+        await asyncio.sleep(self.way.there / 4)
+
     def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
         """Send it on its way."""
         self.link.exchanges.append(self)
+        if self.way.impatient is not None:
+            self._reply(self.way.impatient)
         if self.way.lost:
             return
         loop = self.link.loop
@@ -252,7 +246,7 @@ class _Exchange:
         """What happens at the server, in the world's own time."""
         if self.dropped or self.link.loop.time() >= self.until:
             return
-        if self.left and self.link.loop.rng.random() < 0.5:
+        if self.left and self.way.impatient is None and self.link.loop.rng.random() < 0.5:
             return  # the connection was closed before anybody read what came
         if self.way.instead is not None:
             self._reply(self.way.instead)

@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.simulation.access import Access
 from tests.simulation.disk import Disk, Drive
 from tests.simulation.loop import Process, SimulatedLoop
-from tests.simulation.network import Link, Road
+from tests.simulation.network import Link
+from tests.simulation.peers import Peers
+from tests.simulation.road import Road
 from vcd.daemon.options import Options, parse_options
 from vcd.daemon.service import SchedulerService, run
 
@@ -24,10 +27,16 @@ class Machine(Process):
 
     disk: Disk = field(kw_only=True)
     link: Link = field(kw_only=True)
+    peers: Peers = field(kw_only=True)
     service: SchedulerService | None = None
     told_to_end: bool = False
     crash: Exception | None = None
     """What ended the program without a word of its own."""
+
+    @property
+    def replica(self) -> str:
+        """The name of the replica that it is of."""
+        return self.name.partition("-")[0]
 
 
 @dataclass(eq=False)
@@ -44,13 +53,25 @@ class Replica:
     flags: dict[str, list[str]]
     linked: Callable[[str], Link]
     ended: Callable[[Machine, int], None]
+    peers: Peers
     kept: list[Machine] = field(default_factory=list)
     machine: Machine | None = None
     wall_ahead: float = 0.0
+    busy: float = 0.0
     road: Road = field(default_factory=Road)
     drive: Drive = field(default_factory=Drive)
     starts: int = 0
+    pods: int = 0
+    """How many there were: each has an address of its own, and begins with an empty disk."""
     _pause: float = FIRST_PAUSE
+
+    def __post_init__(self) -> None:
+        self.access = Access(self.folder, self.name, self.loop.time)
+
+    @property
+    def host(self) -> str:
+        """The address of its pod."""
+        return f"{self.name}.{self.pods}"
 
     @property
     def service(self) -> SchedulerService | None:
@@ -65,9 +86,13 @@ class Replica:
             folder = self.folder / identity
             folder.mkdir(parents=True)
             disk = Disk(folder, self.drive)
+        if not disk.log.exists():
+            self.peers.hosts.discard(self.host)
+            self.pods += 1
+        self.peers.hosts.add(self.host)
         link = self.linked(identity)
         link.road = self.road
-        machine = Machine(identity, disk=disk, link=link, wall_ahead=self.wall_ahead)
+        machine = Machine(identity, disk=disk, link=link, peers=self.peers, wall_ahead=self.wall_ahead, busy=self.busy)
         self.machine = machine
         self.kept.append(machine)
         self.loop.add_process(machine)
@@ -88,15 +113,19 @@ class Replica:
             return  # the garbage collector's doing, long after
         machine.alive, machine.crash = False, crash
         machine.link.closed()
+        self.peers.closed(machine)
         if not machine.told_to_end:
             self.ended(machine, code)
         self._again(machine)
 
     def _options(self, machine: Machine) -> Options:
         always = {
-            "master": [f"http://{machine.name}"], "identity": [machine.name], "event-log": [str(machine.disk.log)],
+            "kubeconfig": [str(self.access.kubeconfig)], "identity": [machine.name],
+            "event-log": [str(machine.disk.log)],
             "enable-metrics": ["false"], "enable-healthz": ["false"], "view-address": [""],
         }  # fmt: skip
+        if "replicas-address" in self.flags:
+            always["replicas-advertise"] = [self.host]
         return parse_options({**always, **self.flags})
 
     def _again(self, machine: Machine, pause: float | None = None) -> None:
@@ -117,9 +146,11 @@ class Replica:
         machine.kill()
         machine.disk.gone = True
         machine.link.closed()
+        self.peers.closed(machine, silently=disk is not None)
         if disk is None:
             self._again(machine, pause)
         else:
+            self.peers.hosts.discard(self.host)
             self.loop.call_later(pause or FIRST_PAUSE, self.start, disk, context=self.loop.world.context())
 
     def terminate(self) -> None:
@@ -146,6 +177,12 @@ class Replica:
         self.wall_ahead = seconds
         if self.machine is not None:
             self.machine.wall_ahead = seconds
+
+    def set_busy(self, seconds: float) -> None:
+        """Let its machine have other things to do, by which work in threads takes up to so much longer."""
+        self.busy = seconds
+        if self.machine is not None:
+            self.machine.busy = seconds
 
     def next_disk(self) -> Path:
         """The folder of the incarnation that comes next."""

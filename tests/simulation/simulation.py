@@ -13,11 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.simulation import peers
 from tests.simulation.apiserver import SimulatedServer
+from tests.simulation.invariants.names import NAMES
 from tests.simulation.loop import Restless, SimulatedLoop, Standstill
 from tests.simulation.machine import EPOCH
 from tests.simulation.network import Link, SimulatedTransport
+from tests.simulation.peers import Peers
 from tests.simulation.replica import Machine, Replica
+from tests.simulation.road import Asked
 from tests.simulation.script import Script
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
@@ -25,6 +29,7 @@ from vcd.embedded.store import Store
 from vcd.kube import client
 
 client.HttpTransport = SimulatedTransport  # type: ignore[misc, assignment]
+peers.install()
 
 Obj = dict[str, Any]
 NAMESPACE = "volcano-system"
@@ -61,20 +66,31 @@ class Simulation:
         if script.conf:
             self.conf_path.write_text(script.conf)
         flags = {**script.flags, **({"scheduler-conf": [str(self.conf_path)]} if script.conf else {})}
+        self.peers = Peers(loop)
         self.replicas = [
-            Replica(name, loop, folder, flags, self._linked, self._ended) for name in ("a", "b", "c")[: script.replicas]
+            Replica(name, loop, folder, flags, self._linked, self._ended, self.peers)
+            for name in ("a", "b", "c")[: script.replicas]
         ]
+        self.server.credentials = self._is_known
+        self.heard: Callable[[str, Asked], None] = lambda what, asked: None
+        """Told of each request that a program makes, as Link.heard is."""
         self.calm = False
         """Whether nothing goes wrong any more."""
 
     def _linked(self, identity: str) -> Link:
-        return Link(self.loop, self.server, identity)
+        return Link(self.loop, self.server, identity, heard=lambda what, asked: self.heard(what, asked))
+
+    def _is_known(self, identity: str, token: str) -> bool:
+        name = identity.partition("-")[0]
+        return any(replica.access.holds(token) for replica in self.replicas if replica.name == name)
 
     def _ended(self, machine: Machine, code: int) -> None:
         self.note("ended", machine.name, code)
 
     def violated(self, invariant: str, what: str) -> None:
-        """Tell of an invariant that does not hold."""
+        """Tell of an invariant that does not hold. Raises ValueError for a name that ``NAMES`` has not."""
+        if invariant not in NAMES:
+            raise ValueError(f"{invariant!r} is no invariant that tests/simulation/invariants/names.py tells of")
         self.violations.append(Violation(invariant, round(self.loop.time(), 6), what))
 
     def note(self, *what: object) -> None:

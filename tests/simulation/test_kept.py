@@ -10,7 +10,6 @@ from tests.simulation.test_seeds import ran
 
 KEPT = {
     "no-room-at-the-start": "opening-unexplained",
-    "rate": "waits-for-rounding",
     "whole-again": "opposite-not-counted",
 }
 """Each script of ``kept/``, and the mutant that is the bug which it found."""

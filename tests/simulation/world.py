@@ -1,7 +1,4 @@
-"""What the cluster does to the scheduler: nodes that go and return, others that bind pods, controllers that are late.
-
-All of it is legal, but for what ``ILLEGAL`` names: that no API server does, unless its storage was restored.
-"""
+"""What the cluster does to the scheduler: others that bind and evict pods, controllers that are late, webhooks."""
 
 from __future__ import annotations
 
@@ -10,19 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from tests.e2e.cluster import node, pod
+from tests.e2e.cluster import pod
 from tests.simulation.workload import RESOURCES, refusable
-from vcd.embedded.controllers.base import Controller, Key, is_deleting, key_of, with_condition
+from vcd.embedded.controllers.base import Controller, Key, is_deleting, key_of
 from vcd.embedded.controllers.pods import TERMINAL
 from vcd.embedded.errors import StatusError
-from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Write
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 Obj = dict[str, Any]
-_UNHEALED = 10.0
-"""Seconds for which what illegal faults did stays as it is when all else is mended."""
 HOLD = "simulation.example/hold"
 """A finalizer that keeps what is deleted."""
 
@@ -36,10 +30,10 @@ class World:
     """Until when (simulated seconds) a controller does nothing, by its name; a kubelet's by its node."""
     denied: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
     """By verb and resource what a webhook answers, and until when."""
+    unbindable: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By namespace and name of a pod until when a webhook denies that it is bound."""
     away: dict[str, Obj] = field(default_factory=dict)
     """Nodes that will return."""
-    spoiled: bool = False
-    """Whether something illegal happened to what watches tell, which only a list heals."""
     undone: dict[tuple[Controller, Key], None] = field(default_factory=dict)
     """What controllers have not done that are late."""
 
@@ -48,6 +42,7 @@ class World:
             self._delay(controller)
         self._guard("create", "insert")
         self._guard("update", "replace")
+        self._guard_binds()
 
     def _delay(self, controller: Controller) -> None:
         """Let a controller's work wait as long as it is late; what waits is still in its queue."""
@@ -73,11 +68,21 @@ class World:
             controller.enqueue(key)
 
     def calm(self) -> None:
-        """Let everybody do at once what is to be done."""
+        """Let everybody do at once what is to be done, and all return that were away."""
         self.denied.clear()
+        self.unbindable.clear()
         self.late.clear()
         for controller, key in list(self.undone):
             self._wake(controller, key)
+        for name in sorted(self.away):
+            self.give_back(name)
+
+    def give_back(self, name: str) -> None:
+        """Let a node join that was away."""
+        made = self.away.pop(name, None)
+        if made is not None:
+            with refusable():
+                self.sim.store.create("nodes", made)
 
     def _node_of(self, key: Key) -> str:
         if key[0] == "Node":
@@ -97,6 +102,16 @@ class World:
 
         setattr(self.sim.store, method, asked)
 
+    def _guard_binds(self) -> None:
+        bind = self.sim.store.bind
+
+        def asked(namespace: str, name: str, binding: Obj) -> None:
+            if self.unbindable.get((namespace, name), 0.0) > self.sim.loop.time():
+                raise _refusal(403)
+            bind(namespace, name, binding)
+
+        self.sim.store.bind = asked  # type: ignore[method-assign]
+
 
 def _refusal(code: int) -> StatusError:
     """What an API server says where a webhook denies, or where it cannot be reached and has failurePolicy Fail."""
@@ -108,81 +123,12 @@ def _refusal(code: int) -> StatusError:
 _WORLDS: WeakKeyDictionary[Simulation, World] = WeakKeyDictionary()
 
 
-def _world(sim: Simulation) -> World:
+def world_of(sim: Simulation) -> World:
+    """A simulation's."""
     found = _WORLDS.get(sim)
     if found is None:
         found = _WORLDS[sim] = World(sim)
     return found
-
-
-# --- nodes ------------------------------------------------------------------------------------------------------------
-
-
-def lose_node(sim: Simulation, name: str, seconds: float, cpu: int) -> None:
-    """A node goes, and one of its name joins after so many seconds, with so many cores; never if that is 0."""
-    found = sim.store.find("nodes", None, name)
-    if found is None:
-        return
-    with refusable():
-        sim.store.delete("nodes", None, name)
-    if seconds:
-        made = node(name, cpu)
-        made["metadata"]["labels"] = dict(found["metadata"].get("labels") or {})
-        room = {**(found["status"].get("capacity") or {}), "cpu": str(cpu)}
-        made["status"].update(allocatable=room, capacity=room)
-        _world(sim).away[name] = made
-        sim.loop.call_later(seconds, _return, sim, name)
-
-
-def _return(sim: Simulation, name: str) -> None:
-    made = _world(sim).away.pop(name, None)
-    if made is not None:
-        with refusable():
-            sim.store.create("nodes", made)
-
-
-def cordon(sim: Simulation, name: str, on: bool) -> None:
-    """An administrator lets nothing more onto a node, or something again."""
-    with refusable():
-        sim.store.patch("nodes", None, name, {"spec": {"unschedulable": on or None}})
-
-
-def drain(sim: Simulation, name: str) -> None:
-    """An administrator cordons a node and evicts its pods, as far as budgets let that happen."""
-    cordon(sim, name, True)
-    for each in sim.store.list("pods"):
-        if each["spec"].get("nodeName") == name:
-            with refusable():
-                sim.store.evict(*key_of(each), {})
-
-
-def set_ready(sim: Simulation, name: str, status: str) -> None:
-    """A node's condition Ready becomes True, False, or Unknown, as where its kubelet is not heard of."""
-    found = sim.store.find("nodes", None, name)
-    if found is None:
-        return
-    conditions = (found.get("status") or {}).get("conditions") or ()
-    fresh = with_condition(conditions, {"type": "Ready", "status": status}, sim.store.now)
-    with refusable():
-        sim.store.patch("nodes", None, name, {"status": {"conditions": fresh}}, "status")
-
-
-def resize(sim: Simulation, name: str, room: dict[str, str]) -> None:
-    """What a node can give changes, below what is used there, too, as where its system reserves more."""
-    with refusable():
-        sim.store.patch("nodes", None, name, {"status": {"allocatable": room}}, "status")
-
-
-def relabel(sim: Simulation, name: str, labels: dict[str, str | None]) -> None:
-    """A node's labels change."""
-    with refusable():
-        sim.store.patch("nodes", None, name, {"metadata": {"labels": labels}})
-
-
-def taint(sim: Simulation, name: str, taints: list[Obj]) -> None:
-    """A node's taints are set."""
-    with refusable():
-        sim.store.patch("nodes", None, name, {"spec": {"taints": taints}})
 
 
 # --- controllers and webhooks -----------------------------------------------------------------------------------------
@@ -190,7 +136,7 @@ def taint(sim: Simulation, name: str, taints: list[Obj]) -> None:
 
 def late(sim: Simulation, name: str, seconds: float) -> None:
     """A controller does nothing for so long: a kubelet (``kubelet/NODE``), the disruption controller ..."""
-    world = _world(sim)
+    world = world_of(sim)
     world.late[name] = max(world.late.get(name, 0.0), sim.loop.time() + seconds)
 
 
@@ -203,7 +149,12 @@ def retire(sim: Simulation, name: str) -> None:
 
 def webhook(sim: Simulation, verb: str, resource: str, code: int, seconds: float) -> None:
     """A webhook denies (403) or fails (500) whatever is to be created, or updated, of a resource (``*``: of any)."""
-    _world(sim).denied[verb, RESOURCES.get(resource, resource)] = (code, sim.loop.time() + seconds)
+    world_of(sim).denied[verb, RESOURCES.get(resource, resource)] = (code, sim.loop.time() + seconds)
+
+
+def refuse_binds(sim: Simulation, namespace: str, name: str, seconds: float) -> None:
+    """A webhook denies that a pod is bound, for so long."""
+    world_of(sim).unbindable[namespace, name] = sim.loop.time() + seconds
 
 
 def hold(sim: Simulation, namespace: str, name: str, seconds: float) -> None:
@@ -268,112 +219,16 @@ def _is_over(each: Obj) -> bool:
     return is_deleting(each) or each["status"].get("phase") in TERMINAL
 
 
-# --- what must not happen ---------------------------------------------------------------------------------------------
-
-
-def spoil(sim: Simulation, resource: str, how: str, count: int) -> None:
-    """On the open watches of a resource the next ``count`` events are lost (``drop``), change places with the one
-    behind them (``swap``), or come again behind later ones (``repeat``)."""
-    _world(sim).spoiled = True
-    for stream in sim.server.open_watches(RESOURCES.get(resource, resource)):
-        _Spoiler(stream, how, count)
-
-
-class _Spoiler:
-    """Stands between a watch and its lines until its count is used up."""
-
-    def __init__(self, stream: Any, how: str, count: int) -> None:
-        self._stream, self._how, self._left = stream, how, count
-        self._push = stream._push
-        self._held: list[bytes] = []
-        stream._push = self
-
-    def __call__(self, line: bytes) -> None:
-        if b'"BOOKMARK"' in line[:20] or b'"ERROR"' in line[:20]:
-            self._push(line)
-            return
-        if self._held:
-            self._push(line)
-            self._push(self._held.pop())
-        elif self._left:
-            self._left -= 1
-            if self._how != "drop":
-                self._held.append(line)
-            if self._how == "repeat":
-                self._push(line)
-        else:
-            self._push(line)
-        if not self._left and not self._held:
-            self._stream._push = self._push
-
-
-def restore(sim: Simulation, seconds: float) -> None:
-    """The storage is restored from a backup that is made now, so many seconds later: objects and their versions are
-    what they were, and all watches end."""
-    _world(sim).spoiled = True
-    store = sim.store
-    backup = {storage: dict(shelf.entries) for storage, shelf in store._shelves.items()}
-    sim.loop.call_later(seconds, _restore, sim, store.version, backup)
-
-
-def _restore(sim: Simulation, version: int, backup: dict[str, dict[Any, Any]]) -> None:
-    if sim.calm:
-        return
-    store = sim.store
-    sim.server.cut_watches()
-    for storage, shelf in list(store._shelves.items()):
-        wanted = backup.get(storage, {})
-        for key, entry in list(shelf.entries.items()):
-            if key not in wanted:
-                _tell(sim, storage, Write(DELETED, entry, entry))
-        for key, entry in wanted.items():
-            have = shelf.entries.get(key)
-            if have is not entry:
-                _tell(sim, storage, Write(ADDED if have is None else MODIFIED, entry, have))
-        shelf.changes.clear()
-        shelf.floor = version
-    store.version = version
-    ending = [each for each in store.list("namespaces") if is_deleting(each)]
-    store._ending = {each["metadata"]["name"] for each in ending}
-
-
-def _tell(sim: Simulation, storage: str, change: Write) -> None:
-    """Let a shelf have a change, and let all know of it that live in this cluster."""
-    sim.store.shelf(storage).record(change)
-    for watcher in tuple(sim.store._watchers.get(storage, ())):
-        watcher(change)
-
-
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
 def calm(sim: Simulation) -> None:
     """All that was kept back comes, and nobody denies anything."""
-    world = _world(sim)
-    world.calm()
-    for name in sorted(world.away):
-        _return(sim, name)
+    world_of(sim).calm()
     for each in sim.store.list("pods"):
         _let_go(sim, *key_of(each))
-    if world.spoiled:
-        sim.loop.call_later(_UNHEALED, _compare, sim)
-
-
-def _compare(sim: Simulation) -> None:
-    """The half hour is over after which replicas compare what they know with a list; it would cost too much to wait."""
-    for replica in sim.replicas:
-        if (service := replica.service) is not None:
-            for watcher in service.watches._watchers.values():
-                watcher._relist_at = 0.0
-    sim.server.cut_watches()
 
 
 ACTS: dict[str, Callable[..., None]] = {
-    each.__name__: each
-    for each in (
-        lose_node, cordon, drain, set_ready, resize, relabel, taint, late, retire, webhook, hold, bind_ours,
-        bind_theirs, fail, evict, spoil, restore,
-    )
-}  # fmt: skip
-ILLEGAL = frozenset({"spoil", "restore"})
-"""What no API server does: it is to be found and healed, and nothing unsafe done meanwhile."""
+    each.__name__: each for each in (late, retire, webhook, refuse_binds, hold, bind_ours, bind_theirs, fail, evict)
+}

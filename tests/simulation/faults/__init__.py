@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation.faults import change, disks, network, processes, watches
+from tests.simulation.faults import change, disks, handover, leaders, moments, network, peers, processes, watches
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 def calm(sim: Simulation) -> None:
     """From now on nothing goes wrong."""
     change.mend(sim)
+    peers.calm(sim)
     sim.server.habits.bookmarks, sim.server.habits.fail_watches = True, 0
     for replica in sim.replicas:
         replica.set_wall_ahead(0.0)
+        replica.set_busy(0.0)
         replica.drive.mend()
+        replica.access.renew()
         replica.road.draws.clear()
         replica.road.late = 0.0
         network.heal(sim, replica)
@@ -33,6 +36,7 @@ ILLEGAL = disks.ILLEGAL
 """The acts that do what nothing real may do."""
 
 ACTS: dict[str, Callable[..., None]] = {
-    **network.ACTS, **watches.ACTS, **processes.ACTS, **disks.ACTS, **change.ACTS, "calm": calm,
+    **network.ACTS, **watches.ACTS, **processes.ACTS, **leaders.ACTS, **moments.ACTS, **disks.ACTS, **change.ACTS,
+    **handover.ACTS, **peers.ACTS, "calm": calm,
 }  # fmt: skip
 """All of it, by name."""

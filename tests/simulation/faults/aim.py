@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation.network import Draw, Road, Way
+from tests.simulation.road import Draw, Road, Way
 
 if TYPE_CHECKING:
     from tests.simulation.replica import Replica

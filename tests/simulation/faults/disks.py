@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.disk import LOG, WAL, Disk, Image
 from tests.simulation.faults.aim import at_write, chosen, later
+from tests.simulation.replica import FIRST_PAUSE
 
 if TYPE_CHECKING:
     from tests.simulation.replica import Machine, Replica
@@ -79,11 +82,19 @@ class _PowerLoss:
 def lose_disk(sim: Simulation, replica: int, pause: float) -> None:
     """A replica's pod is deleted with all that it wrote, and the next one begins with nothing."""
     for each in chosen(sim, replica):
-        if each.machine is not None and each.machine.alive:
-            folder = each.next_disk()
-            folder.mkdir(parents=True)
-            each.kill(Disk(folder, each.drive), pause=pause)
+        if _lose(each, pause):
             each.road.affected["lose_disk"] += 1
+
+
+def _lose(replica: Replica, pause: float) -> bool:
+    """Let the program that comes next begin with nothing; false where none runs."""
+    if replica.machine is None or not replica.machine.alive:
+        return False
+    folder = replica.next_disk()
+    folder.mkdir(parents=True)
+    replica.kill(Disk(folder, replica.drive), pause=pause)
+    replica.drive.damaged = False
+    return True
 
 
 def flip_bits(sim: Simulation, replica: int, number: int, pause: float) -> None:
@@ -119,9 +130,75 @@ def _lose_since(replica: Replica, machine: Machine, image: Image, pause: float) 
         replica.road.affected["lose_syncs"] += 1
 
 
-ILLEGAL = frozenset({"flip_bits", "lose_syncs"})
+def kill_in_checkpoint(sim: Simulation, replica: int, number: int, pause: float) -> None:
+    """A replica's program is killed before its ``number``-th write (1: the first) of the next checkpoint that it
+    makes."""
+
+    def act(each: Replica, done: bool) -> bool:
+        nonlocal left
+        if not done and (left < number or "checkpoint" in each.drive.statement):
+            left -= 1
+            if not left:
+                each.kill(pause=pause)
+        return not left
+
+    left = number
+    for each in chosen(sim, replica)[:1]:
+        at_write(each, 1, "kill_in_checkpoint", partial(act, each))
+
+
+def restart_full(sim: Simulation, replica: int, seconds: float, room: int) -> None:
+    """A replica is killed, and for so long its log may grow by ``room`` bytes and no more, from its start on."""
+    fill_disk(sim, replica, seconds, room)
+    for each in chosen(sim, replica):
+        each.kill(pause=min(seconds / 2, 1.0))
+
+
+def damage_event(sim: Simulation, replica: int, seconds: float) -> None:
+    """A replica is killed, and of its log the last event cannot be read when it starts again; after so long somebody
+    moves that log away. Illegal."""
+    for each in chosen(sim, replica):
+        if each.machine is not None and each.machine.alive:
+            disk = each.machine.disk.after_crash(each.next_disk())
+            each.drive.damaged |= _damage(disk)
+            each.kill(disk)
+            each.road.affected["damage_event"] += 1
+            later(sim, seconds, partial(_move_away, each))
+
+
+def _damage(disk: Disk) -> bool:
+    """Make the last event unreadable; false where a checkpoint holds all, and nobody needs it."""
+    if not disk.log.exists():
+        return False
+    with closing(sqlite3.connect(disk.log)) as connection:
+        kept = "SELECT coalesce(max(sequence), 0) FROM checkpoint"
+        last = f"SELECT max(sequence) FROM event WHERE payload IS NOT NULL AND sequence > ({kept})"
+        try:
+            changed = connection.execute(f"UPDATE event SET payload = x'ff' WHERE sequence = ({last})").rowcount
+        except sqlite3.OperationalError:
+            return False  # there are no tables yet
+        connection.commit()
+    return changed > 0
+
+
+def _move_away(replica: Replica) -> None:
+    if not replica.drive.damaged:
+        return
+    _lose(replica, FIRST_PAUSE)
+    for file in replica.next_disk().glob(f"{LOG}*"):  # what the program that is about to start would find
+        file.unlink()
+    replica.drive.damaged = False
+
+
+ILLEGAL = frozenset({"flip_bits", "lose_syncs", "damage_event"})
 """What no disk may do: a log that it befell need not be whole, and must not pass for it."""
 
 ACTS: dict[str, Callable[..., None]] = {
-    act.__name__: act for act in (fill_disk, slow_disk, fail_disk, lose_power, lose_disk, flip_bits, lose_syncs)
-}
+    act.__name__: act
+    for act in (
+        fill_disk, slow_disk, fail_disk, lose_power, lose_disk, kill_in_checkpoint, restart_full, flip_bits, lose_syncs,
+        damage_event,
+    )
+}  # fmt: skip
+HARM = frozenset(ACTS) - {"kill_in_checkpoint"}
+"""The acts after which a log may fail."""

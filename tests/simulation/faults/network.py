@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.apiserver import Answer
-from tests.simulation.faults.aim import chosen, later, spoil
-from tests.simulation.network import LIMIT, Way
+from tests.simulation.faults.aim import add_draw, at_request, chosen, later, spoil
+from tests.simulation.network import LIMIT
+from tests.simulation.road import Asked, Way
 from vcd.embedded.codec import encode
 from vcd.embedded.errors import StatusError
 
@@ -32,6 +33,8 @@ _REASONS = {
 }
 _BAD_GATEWAY = Answer(502, {}, b"<html><body><h1>502 Bad Gateway</h1></body></html>")
 _RETRY_AFTER = (1, 2, 5)
+_AGAIN = 10.0
+"""Seconds within which what was answered too early is asked for again."""
 _LOST_TOKEN = "The provided continue parameter is too old to display a consistent list result."
 
 
@@ -100,6 +103,33 @@ def answer_afterwards(sim: Simulation, replica: int, seconds: float, share: floa
         return method != "WATCH"
 
     spoil(sim, replica, seconds, share, what, f"answer_afterwards {status}", effect)
+
+
+def answer_early(sim: Simulation, replica: int, number: int, what: str, status: int, late: float) -> None:
+    """What is in front of the server answers the ``number``-th next request with 502 or 504 while it is still on its
+    way to the server, which takes ``late`` seconds, and twice as long when the same is asked for again."""
+
+    def act(each: Replica, way: Way) -> None:
+        way.impatient = answer_of(status)
+        way.there += late
+        add_draw(sim, each.road, _AGAIN, partial(_slow_same, way.asked, 2 * late))
+
+    for each in chosen(sim, replica):
+        at_request(each, number, what, f"answer_early {status}", partial(act, each))
+
+
+def _slow_same(asked: Asked, seconds: float, method: str, path: str, way: Way) -> None:
+    if (method, path) == (asked.method, asked.path):
+        way.there += seconds
+
+
+def rotate_tokens(sim: Simulation, replica: int, overlap: float, late: float) -> None:
+    """A replica gets a new token. The one before it holds for ``overlap`` seconds more, and the file has the new one
+    ``late`` seconds from now."""
+    for each in chosen(sim, replica):
+        each.access.issue(overlap)
+        each.road.affected["rotate_tokens"] += 1
+        later(sim, late, each.access.renew)
 
 
 def deny_writes(sim: Simulation, replica: int, seconds: float, share: float, what: str) -> None:
@@ -234,7 +264,7 @@ ACTS: dict[str, Callable[..., None]] = {
     act.__name__: act
     for act in (
         refuse_connections, lose_requests, lose_answers, cut_answers, slow_requests, answer_instead, answer_afterwards,
-        deny_writes, short_pages, lose_tokens, stale_server, late_watches, partition, reset_connections, restart_server,
-        compact,
+        answer_early, rotate_tokens, deny_writes, short_pages, lose_tokens, stale_server, late_watches, partition,
+        reset_connections, restart_server, compact,
     )
 }  # fmt: skip

@@ -7,14 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults.aim import at_request, at_write, chosen, later
-from tests.simulation.network import Way
+from tests.simulation.road import Way
 
 if TYPE_CHECKING:
     from tests.simulation.replica import Machine, Replica
     from tests.simulation.simulation import Simulation
-
-_LOOK = 0.1
-"""Seconds between two looks at who leads."""
 
 
 def kill(sim: Simulation, replica: int, pause: float) -> None:
@@ -89,27 +86,16 @@ def pause_at_request(sim: Simulation, replica: int, number: int, seconds: float,
         at_request(each, number, what, "pause_at_request", partial(act, each))
 
 
-def two_leaders(sim: Simulation, patience: float, more: float) -> None:
-    """Who leads is stopped until another does (for ``patience`` seconds at most), and ``more`` seconds beyond; then it
-    goes on with what it was about to do."""
-    led = [each for each in sim.replicas if each.service is not None and each.service.terms.leads()]
-    machine = led[0].machine if led else None
-    if machine is None:
-        return
-    machine.stopped = True
-    until = sim.loop.time() + patience
+def pause_at_connection(sim: Simulation, replica: int, number: int, takes: float, seconds: float, what: str) -> None:
+    """The connection for a replica's ``number``-th next request takes so long to come about (TLS, a slow server), and
+    amid that the replica is stopped for ``seconds``."""
 
-    def look() -> None:
-        others = [each for each in sim.replicas if each.machine is not machine]
-        leads = any(each.service is not None and each.service.terms.leads() for each in others)
-        if leads:
-            led[0].road.affected["two_leaders"] += 1
-        if leads or sim.calm or sim.loop.time() >= until:
-            later(sim, 0.0 if sim.calm else more, partial(setattr, machine, "stopped", False))
-        else:
-            later(sim, _LOOK, look)
+    def act(each: Replica, way: Way) -> None:
+        way.there += 2 * takes
+        way.connecting = partial(each.stop_for, seconds)
 
-    later(sim, _LOOK, look)
+    for each in chosen(sim, replica):
+        at_request(each, number, what, "pause_at_connection", partial(act, each))
 
 
 def set_clock(sim: Simulation, replica: int, ahead: float, seconds: float) -> None:
@@ -119,10 +105,25 @@ def set_clock(sim: Simulation, replica: int, ahead: float, seconds: float) -> No
         later(sim, seconds, partial(each.set_wall_ahead, 0.0))
 
 
+def keep_busy(sim: Simulation, replica: int, slow: float, seconds: float) -> None:
+    """For so long, all that a replica does in threads, as deciding, takes up to ``slow`` seconds longer."""
+    for each in chosen(sim, replica):
+        each.set_busy(slow)
+        later(sim, seconds, partial(each.set_busy, 0.0))
+
+
+def restart_with_clock(sim: Simulation, replica: int, ahead: float, pause: float, seconds: float) -> None:
+    """A machine restarts, and its wall clock is ahead (or behind, if negative) when it is back, for so long."""
+    for each in chosen(sim, replica):
+        each.kill(pause=pause)
+        each.set_wall_ahead(ahead)
+        later(sim, pause + seconds, partial(each.set_wall_ahead, 0.0))
+
+
 ACTS: dict[str, Callable[..., None]] = {
     act.__name__: act
     for act in (
-        kill, kill_at_write, kill_at_request, terminate, pause, pause_at_write, pause_at_request, two_leaders,
-        set_clock,
+        kill, kill_at_write, kill_at_request, terminate, pause, pause_at_write, pause_at_request,
+        pause_at_connection, set_clock, restart_with_clock, keep_busy,
     )
 }  # fmt: skip

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults.aim import chosen, later, spoil
 from tests.simulation.faults.network import answer_of
-from tests.simulation.network import Way
+from tests.simulation.road import Way
+from tests.simulation.workload import refusable
+from vcd.embedded.controllers.base import key_of
 from vcd.embedded.errors import expired
 
 if TYPE_CHECKING:
@@ -77,6 +80,55 @@ def stall_watches(sim: Simulation, replica: int, seconds: float, share: float) -
     later(sim, seconds, end)
 
 
+def end_watches_soon(sim: Simulation, replica: int, seconds: float) -> None:
+    """New watches tell a bookmark and end at once, as where something between ends what was open for long."""
+
+    def effect(method: str, path: str, way: Way) -> bool:
+        def end() -> None:
+            for stream in sim.server.open_watches()[-1:]:
+                stream.bookmark()
+                stream.end()
+
+        way.done = end
+        return True
+
+    spoil(sim, replica, seconds, 1.0, "watches", "end_watches_soon", effect)
+
+
+def watch_again(sim: Simulation, replica: int, seconds: float, share: float, back: int) -> None:
+    """New watches begin up to ``back`` versions before the one that was asked for, as far as they are not compacted: in
+    one piece, all that happened since then comes again."""
+
+    def effect(method: str, path: str, way: Way) -> bool:
+        found = re.search(r"\bresourceVersion=(\d+)", path)
+        asked = int(found.group(1)) if found else 0
+        earlier = asked - sim.loop.rng.randint(1, back)
+        if earlier <= 0 or found is None:
+            return False
+        way.path = path.replace(found.group(0), f"resourceVersion={earlier}")
+        return True
+
+    spoil(sim, replica, seconds, share, "watches", "watch_again", effect)
+
+
+def list_anew(sim: Simulation, replica: int, seconds: float, most: int) -> None:
+    """Watches are answered with 410 once, and for so long lists come in pages of ``most`` items. Each time that a page
+    behind the first is asked for, somebody may delete a pod, and history is compacted: the list has to begin anew."""
+
+    def effect(method: str, path: str, way: Way) -> bool:
+        way.path = re.sub(r"\blimit=\d+", f"limit={most}", path)
+        if "continue=" in path and sim.loop.rng.random() < 0.5:
+            pods = sim.store.list("pods")
+            if pods and "/pods?" in path:
+                with refusable():
+                    sim.store.delete("pods", *key_of(pods[0]))
+            sim.store.compact()
+        return True
+
+    spoil(sim, replica, seconds, 1.0, "lists", "list_anew", effect)
+    expire_watches(sim, 1.0)
+
+
 def no_bookmarks(sim: Simulation, seconds: float) -> None:
     """Watches that are opened meanwhile get no bookmarks."""
     sim.server.habits.bookmarks = False
@@ -87,5 +139,6 @@ ACTS: dict[str, Callable[..., None]] = {
     act.__name__: act
     for act in (
         close_watches, expire_watches, refuse_watches, fail_watches, break_watches, stall_watches, no_bookmarks,
+        end_watches_soon, watch_again, list_anew,
     )
 }  # fmt: skip

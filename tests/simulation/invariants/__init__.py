@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.invariants.acknowledged import Acknowledged
+from tests.simulation.invariants.calls import Calls
 from tests.simulation.invariants.decisions import Decisions
 from tests.simulation.invariants.gangs import Gangs
+from tests.simulation.invariants.lists import Lists
 from tests.simulation.invariants.logs import Logs
+from tests.simulation.invariants.memory import Memory
+from tests.simulation.invariants.onelog import OneLog, is_one_log
+from tests.simulation.invariants.outcomes import Outcomes
 from tests.simulation.invariants.places import Places
 from tests.simulation.invariants.programs import Programs
 from tests.simulation.invariants.rest import Rest
+from tests.simulation.invariants.terms import Terms
+from tests.simulation.invariants.told import Told
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.invariants.writes import Writes
 
@@ -23,17 +31,28 @@ class Invariants:
     def __init__(self, sim: Simulation) -> None:
         witness = Witness(sim)
         self._places = Places(sim, witness)
-        decisions = Decisions(sim, witness)
-        writes = Writes(sim, witness, decisions)
+        terms = Terms(sim, witness)
+        decisions = Decisions(sim, witness, terms)
+        writes = Writes(sim, witness, decisions, terms)
+        self._calls = Calls(sim, witness, terms)
         self._gangs = Gangs(sim, witness)
         self._programs = Programs(sim, witness)
         self._rest = Rest(sim, witness)
-        self._logs = Logs(sim, writes.done)
+        Lists(sim, witness)
+        self._memory, self._told = Memory(sim), Told(sim, witness)
+        self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
+        Outcomes(sim, witness)
+        self._one_log = OneLog(sim, witness, writes.done) if is_one_log(sim.script) else None
 
     async def at_rest(self) -> None:
         """Look at what must hold once all has come to rest."""
         await self._rest.comes()
         plugins = self._rest.at_rest()
         self._gangs.at_rest(plugins)
+        self._calls.at_rest()
+        self._memory.at_rest()
+        self._told.at_rest()
         self._logs.at_rest()
+        if self._one_log is not None:
+            await self._one_log.at_rest()
         self._programs.at_rest()

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tests.e2e.cluster import LEASES
 from tests.laws.accounts import Accounts
 from tests.reference.values import quantity
+from tests.simulation.invariants.quotas import Quotas
+from tests.simulation.invariants.replacements import Replacements
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
 from vcd.model.objects import Pod, PodDisruptionBudget, ResourceQuota
 from vcd.model.selectors import LabelSelector, SelectorError
-from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.state.cluster import ClusterState
 
 if TYPE_CHECKING:
+    from tests.simulation.invariants.terms import Terms
     from tests.simulation.simulation import Simulation
 
 CRITICAL = ("system-cluster-critical", "system-node-critical")
 ADMITTING = {"capacity", "capacity-card", "extender", "overcommit", "proportion", "resourcequota", "sla"}
 """The plugins that vote on whether a group is admitted (docs/semantics/plugins.md)."""
+SETTLING = 10.0
+"""Seconds after which a budget's status shows that a pod is being deleted (docs/plugins/pdb.md)."""
 RELEASE = "release"
 """The action that evicts what is left of a gang that was let in only in part, whoever protects it."""
 
@@ -33,9 +40,12 @@ class Decisions:
     ``durable`` has the operations of sessions that are in a machine's log, by its name, and the last such session.
     """
 
-    def __init__(self, sim: Simulation, witness: Witness) -> None:
-        self._sim = sim
+    def __init__(self, sim: Simulation, witness: Witness, terms: Terms) -> None:
+        self._sim, self._terms = sim, terms
         self.durable: dict[str, dict[tuple[str, str, str, str], int]] = defaultdict(dict)
+        self._replacements = Replacements(sim)
+        self._queues: dict[str, dict[str, str]] = defaultdict(dict)
+        """By machine the queue of each group that was there at some session: pods that outlive it count for that."""
         self.policies: dict[str, str] = {}
         """The digest of the configuration that a machine decided by last."""
         witness.services.append(self._watch)
@@ -51,6 +61,10 @@ class Decisions:
             await put(events)
 
         def folded(event: ev.Event) -> None:
+            if isinstance(event, ev.PolicyLoaded) or (
+                isinstance(event, ev.OperationDone) and event.result not in ("done", "unknown")
+            ):
+                self._replacements.forget(machine)
             if isinstance(event, ev.SessionDecided):
                 self.durable[machine.name].update(dict.fromkeys(operations_of(event), event.session))
 
@@ -58,16 +72,35 @@ class Decisions:
         service.keeper.observers.append(folded)
 
     def _decided(self, machine: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:
+        holder = self._holder(service)
+        if holder not in (machine.name, None) and not self._terms.may_still_write(machine.name):
+            what = f"{machine.name}: session {event.session} of epoch {event.epoch}, while {holder!r} holds the Lease"
+            self._sim.violated("decided by who leads", what)
+        elif holder is not None and self._terms.is_over(machine.name):
+            what = f"{machine.name}: session {event.session} of epoch {event.epoch}, after its term"
+            self._sim.violated("decided by who leads", what)
         policy, state = service.policy.named(event.policy), service.keeper.state
         self.policies[machine.name] = event.policy
         plan = event.accepted()
-        plugins = {option.name for tier in policy.tiers for option in tier}
-        look = _Session(state, plugins, Accounts(state))
-        found = [problem for statement in plan.statements for problem in look.problems(statement)]
+        plugins = {option.name: option for tier in policy.tiers for option in tier}
+        accounts = Accounts(state)
+        known = self._queues[machine.name]
+        known.update({key: record.group.spec.queue for key, record in state.groups.items()})
+        accounts.former = {**known, **accounts.former}
+        look = _Session(state, plugins, accounts, event.now / 1e9)
+        found = list(self._replacements.seen(machine, state, event, accounts))
+        found += [problem for statement in plan.statements for problem in look.problems(statement)]
         if "enqueue" in policy.actions and asks_quotas(policy):
             found += look.over_quota(plan.groups)
         for invariant, what in found:
             self._sim.violated(invariant, f"{machine.name}, session {event.session}: {what}")
+
+    def _holder(self, service: SchedulerService) -> str | None:
+        """Who holds the Lease by the server's truth, "" for nobody; None where there is no election."""
+        if not service.options.leader_elect:
+            return None
+        lease = self._sim.store.find(LEASES, service.options.lease_namespace, service.options.lease_name)
+        return "" if lease is None else str(lease["spec"].get("holderIdentity") or "")
 
 
 def asks_quotas(policy: Policy) -> bool:
@@ -88,8 +121,11 @@ def operations_of(event: ev.SessionDecided) -> set[tuple[str, str, str, str]]:
 class _Session:
     """What a session decides, statement by statement."""
 
-    def __init__(self, state: ClusterState, plugins: set[str], accounts: Accounts) -> None:
-        self._state, self._plugins, self._accounts = state, plugins, accounts
+    def __init__(
+        self, state: ClusterState, plugins: Mapping[str, PluginOption], accounts: Accounts, now: float
+    ) -> None:
+        self._state, self._plugins, self._accounts, self._now = state, plugins, accounts, now
+        self._evicted = {key for key, intent in state.intents.items() if intent.verb == "evict"}
         self._gone: Counter[str] = Counter()
         """How many pods went of each budget that was asked."""
 
@@ -97,11 +133,14 @@ class _Session:
         binds = [operation for operation in statement.operations if operation.verb == "bind"]
         yield from self._misplaced(binds)
         self._accounts.bind(binds)
+        self._evicted.update(operation.key for operation in statement.operations if operation.verb == "evict")
         yield from self._over(statement.group, [each.key for each in binds if each.key in self._accounts.pods])
-        if statement.action != RELEASE:
-            for operation in statement.operations:
-                if operation.verb == "evict" and (pod := self._accounts.pods.get(operation.key)) is not None:
-                    yield from self._protected(operation, pod)
+        if statement.action == RELEASE:
+            yield from self._released(statement.group)
+            return
+        for operation in statement.operations:
+            if operation.verb == "evict" and (pod := self._accounts.pods.get(operation.key)) is not None:
+                yield from self._protected(operation, pod)
 
     def _misplaced(self, binds: list[ev.Operation]) -> Iterable[tuple[str, str]]:
         for bind in binds:
@@ -121,10 +160,15 @@ class _Session:
                 yield "no node over", f"{node} has too little {over} for {here}"
         if bound and "gang" in self._plugins and group in accounts.groups and accounts.short_of(group) > 0:
             yield "gangs whole", f"{group} is {accounts.short_of(group)} short with {bound}"
-        if {"capacity", "proportion"} & self._plugins:
-            for queue in sorted({accounts.queue_of(key) for key in bound} & accounts.queues.keys()):
-                if over := accounts.above_capability(queue, bound):
-                    yield "no queue over", f"{queue} has too little {over} for {bound}"
+        yield from Quotas(accounts, self._plugins, self._evicted).over(bound)
+
+    def _released(self, group: str) -> Iterable[tuple[str, str]]:
+        """A gang goes for want of its minimum only, and only where somebody asks for minima."""
+        record = self._accounts.groups.get(group)
+        if "gang" not in self._plugins:
+            yield "gangs whole", f"{group} is released, and nobody asks for minima"
+        elif record is not None and not record.group.spec.min_task_member and self._accounts.short_of(group) <= 0:
+            yield "gangs whole", f"{group} is released, and has its minimum"
 
     # --- evictions ----------------------------------------------------------------------------------------------------
 
@@ -144,17 +188,19 @@ class _Session:
             if not _selects(budget, pod) or pod.metadata.name in budget.status.disrupted_pods:
                 continue
             if name not in self._gone:
-                self._gone[name] = sum(self._is_going(other, budget) for other in sorted(self._state.intents))
+                self._gone[name] = sum(self._is_going(other, budget) for other in sorted(self._accounts.pods))
             self._gone[name] += 1
             if self._gone[name] > max(0, budget.status.disruptions_allowed):
                 allowed = budget.status.disruptions_allowed
                 yield "no budget overspent", f"{key}: {name} allows {allowed}, and {self._gone[name]} go"
 
     def _is_going(self, key: str, budget: PodDisruptionBudget) -> bool:
-        pod = self._accounts.pods.get(key)
-        if pod is None or self._state.intents[key].verb != "evict" or not _selects(budget, pod):
+        """Whether a pod was evicted, and its budget may not show that yet."""
+        pod, intent = self._accounts.pods[key], self._state.intents.get(key)
+        if not _selects(budget, pod) or pod.metadata.name in budget.status.disrupted_pods:
             return False
-        return pod.metadata.name not in budget.status.disrupted_pods
+        evicted = intent is not None and intent.verb == "evict"
+        return evicted or (bool(self._accounts.node_of[key]) and self._now < _asked_to_go(pod) + SETTLING)
 
     # --- quotas -------------------------------------------------------------------------------------------------------
 
@@ -183,3 +229,11 @@ def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
         return False
     same = budget.metadata.namespace == pod.metadata.namespace
     return same and bool(selector.requirements) and selector.matches(pod.metadata.labels)
+
+
+def _asked_to_go(pod: Pod) -> float:
+    """When somebody deleted a pod, in seconds since the epoch; long ago for one that stays, or has ended."""
+    until, grace = pod.metadata.deletion_timestamp, pod.spec.termination_grace_period_seconds
+    if not until or pod.status.phase in ("Succeeded", "Failed"):
+        return 0.0
+    return datetime.fromisoformat(until.replace("Z", "+00:00")).timestamp() - (30 if grace is None else grace)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS
 from tests.reference.model import pod_requests
+from tests.simulation import illegal
 from tests.simulation.invariants.witness import Witness
 from vcd.model.controllers import GROUP_NAME
 from vcd.state.records import Settings
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 Obj = dict[str, Any]
+TICK = 5.0
+"""Seconds between looks."""
 SLACK = 25.0
 """Seconds that it may take until what is to be released is seen, decided and done."""
 
@@ -34,8 +37,17 @@ class Gangs:
         self._whole: set[str] = set()
         """Those that have been whole, or that somebody else touched."""
         self._minima: dict[str, Obj] = {}
+        self._torn: dict[str, float] = {}
+        """When somebody deleted a member last, perhaps amid the calls that placed the others."""
+        self._told: set[str] = set()
+        self._calm_at: float | None = None
         sim.store.subscribe(["pods"], self._pod)
         sim.store.subscribe([GROUPS], self._group)
+        texts = [sim.script.conf, *(act.given[0] for act in sim.script.acts if act.what == "configure")]
+        self._asked_for = all(not text or "name: gang" in text for text in texts)
+        """Whether every configuration asks for whole gangs: by another one parts may have been placed."""
+        if not any(act.what in illegal.ACTS for act in sim.script.acts):  # else nobody may know before all is listed
+            sim.loop.call_later(TICK, self._tick)
 
     def _group(self, event: str, _: str, obj: Obj) -> None:
         key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
@@ -53,6 +65,8 @@ class Gangs:
         placed_anew = obj["spec"].get("nodeName") and not (before or {}).get("spec", {}).get("nodeName")
         if placed_anew and self._witness.asking is None:
             self._whole.add(key)
+        if (event == "DELETED" or "deletionTimestamp" in obj["metadata"]) and self._witness.asking is None:
+            self._torn[key] = self._sim.loop.time()
         if event == "DELETED":
             self._members[key].pop(uid, None)
         else:
@@ -71,13 +85,30 @@ class Gangs:
         else:
             self._partial.pop(key, None)
 
+    def _tick(self) -> None:
+        """Look again and again, once nothing goes wrong any more, whether somebody leads that should have done it."""
+        if self._calm_at is None and self._sim.calm:
+            self._calm_at = self._sim.loop.time()
+        leading = [
+            each for replica in self._sim.replicas if (each := replica.service) is not None and each.terms.leads()
+        ]
+        if self._calm_at is not None and len(leading) == 1:
+            plugins = {option.name for tier in leading[0]._policy_in_force().tiers for option in tier}
+            self._look_at_all(plugins, self._calm_at)
+        self._sim.loop.call_later(TICK, self._tick)
+
     def at_rest(self, plugins: set[str]) -> None:
         """No gang is placed in part for longer than it takes to release it."""
-        if "gang" not in plugins:
+        self._look_at_all(plugins, 0.0)
+
+    def _look_at_all(self, plugins: set[str], earliest: float) -> None:
+        if "gang" not in plugins or not self._asked_for:
             return
-        limit = self._sim.loop.time() - Settings().release_after - SLACK
         for key, since in self._partial.items():
-            if since < limit and self._minima.get(key):
+            late = max(since + Settings().release_after, earliest) + SLACK < self._sim.loop.time()
+            torn = since - SLACK <= self._torn.get(key, -SLACK)
+            if late and not torn and self._minima.get(key) and key not in self._told:
+                self._told.add(key)
                 placed = [each["metadata"]["name"] for each in self._members[key].values() if _is_ready(each)]
                 self._sim.violated("gangs whole", f"{key} has {placed} of {self._minima[key]} since {since:.3f} s")
 

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulation.disk import Disk
+from tests.simulation.invariants.acknowledged import Acknowledged
 from tests.simulation.invariants.decisions import operations_of
+from tests.simulation.invariants.folding import Folding
+from tests.simulation.invariants.onelog import is_one_log
+from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine, Replica
+from vcd.daemon.service import SchedulerService
 from vcd.eventlog import LogError, LogReader, import_logs
 from vcd.model import events as ev
 from vcd.timetravel.logfile import verify
@@ -26,31 +31,52 @@ ROTTEN = ("flip_bits", "lose_syncs")
 class Logs:
     """Looks at the files once all has come to rest."""
 
-    def __init__(self, sim: Simulation, done: Mapping[str, Sequence[tuple[Operation, int]]]) -> None:
-        self._sim, self._done = sim, done
+    def __init__(
+        self,
+        sim: Simulation,
+        witness: Witness,
+        done: Mapping[str, Sequence[tuple[Operation, int]]],
+        acknowledged: Acknowledged,
+    ) -> None:
+        self._sim, self._done, self._acknowledged = sim, done, acknowledged
         self._anew: set[str] = set()
         """Incarnations that began without a log."""
+        self._damaged: set[str] = set()
+        """Those that began with one that cannot be read."""
+        witness.services.append(self._served)
         for replica in sim.replicas:
             replica.start = partial(self._start, replica, replica.start)  # type: ignore[method-assign]
 
     def _start(self, replica: Replica, start: Callable[[Disk | None], None], disk: Disk | None = None) -> None:
         if disk is None or not disk.log.exists():
             self._anew.add(f"{replica.name}-{replica.starts + 1}")
+        elif replica.drive.damaged:
+            self._damaged.add(f"{replica.name}-{replica.starts + 1}")
         start(disk)
+
+    def _served(self, machine: Machine, _: SchedulerService) -> None:
+        if machine.name in self._damaged:
+            self._sim.violated("a damaged log is refused", f"{machine.name} goes on with it")
 
     def at_rest(self) -> None:
         """Hold each replica's last log, and those that were lost before, to what was done; then all together."""
-        merged: list[Path] = []
+        merged, one_log = list[Path](), is_one_log(self._sim.script)  # of these ``onelog`` knows what is to hold
         for replica in self._sim.replicas:
             if any(replica.road.affected[act] for act in ROTTEN):
                 continue
             lineages = self._lineages(replica.kept)
             for machines in lineages:
-                if (log := machines[-1].disk.log).exists() and self._is_sound(log):
-                    self._holds_what_was_done(log, machines)
-                    if _has_sessions(log) and machines is lineages[-1]:
+                log, damaged = machines[-1].disk.log, machines[-1].name in self._damaged
+                if log.exists() and not damaged and self._is_sound(log):
+                    if not one_log:
+                        self._holds_what_was_done(log, machines)
+                        self._acknowledged.is_in(log, machines)
+                    is_last = machines is lineages[-1]
+                    runs = is_last and machines[-1].alive and (not one_log or _leads(machines[-1]))
+                    Folding(self._sim, log).holds(replica.machine if runs else None)
+                    if _has_sessions(log) and is_last:
                         merged.append(log)
-        if merged:
+        if len(merged) > 1 and not one_log:
             self._merge(merged)
 
     def _lineages(self, machines: Sequence[Machine]) -> list[list[Machine]]:
@@ -97,6 +123,10 @@ class Logs:
             for one in replay(out):
                 if one.difference:
                     self._sim.violated("replay", f"session {one.session}: {one.difference}")
+
+
+def _leads(machine: Machine) -> bool:
+    return machine.service is not None and machine.service.terms.leads()
 
 
 def _has_sessions(log: Path) -> bool:

@@ -16,6 +16,7 @@ Obj = dict[str, Any]
 SEEN = 330.0
 """Seconds within which a leader knows of what changed: a watch may be late for as long as ``stale_deadline``, and that
 it is no leader any more it notices by its next look. What is younger it may not have seen."""
+SHARED_CARDS, CARDS_GIVEN = "volcano.sh/gpu-number", "volcano.sh/gpu-index"
 _OVER = ("Succeeded", "Failed")
 
 
@@ -76,10 +77,18 @@ class Places:
         most: Quantities = {}
         for room in rooms:
             most = {key: max(room.get(key, Fraction(0)), most.get(key, Fraction(0))) for key in {**room, **most}}
+        self._shares_no_card(name, uid, node)
         mine = {"pods", "cpu", "memory", *pod_requests(self._on[node][uid], False)}
         if over := sorted(key for key in mine if used[key] > most.get(key, 0)):
             here = sorted(each["metadata"]["name"] for each in self._on[node].values())
             self._sim.violated("no node over", f"{node} has too little {over} for {name} with {here}")
+
+    def _shares_no_card(self, name: str, uid: str, node: str) -> None:
+        """Cards that a pod got to itself are nobody else's who is there."""
+        mine = _cards_of(self._on[node][uid])
+        for other, pod in self._on[node].items():
+            if other != uid and (same := sorted(mine & _cards_of(pod))):
+                self._sim.violated("no card shared", f"{name} and {pod['metadata']['name']} have {same} of {node}")
 
     def _rooms_that_may_be_known(self, node: str) -> list[Quantities]:
         """What the node had to give at any time that a leader may take for now."""
@@ -96,3 +105,9 @@ class Places:
                 for key, amount in pod_requests(pod, False).items():
                     used[key] += amount  # type: ignore[assignment]
         return used
+
+
+def _cards_of(pod: Obj) -> frozenset[str]:
+    """The numbers of the whole cards that a pod was given on its node."""
+    given = (pod["metadata"].get("annotations") or {}).get(CARDS_GIVEN)
+    return frozenset(given.split(",")) if given and pod_requests(pod, False).get(SHARED_CARDS) else frozenset()

@@ -14,6 +14,7 @@ from tests.e2e.cluster import GROUPS, QUEUES
 from tests.laws.liveness import Living, Search
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.loop import PROCESS
+from tests.simulation.outside import ANSWERS
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.embedded.errors import StatusError
@@ -21,6 +22,7 @@ from vcd.model.codec import BadObject, encode_payload, from_manifest, payload_di
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.kinds import Kind
 from vcd.scheduling.framework.reasons import declared
+from vcd.state.interning import Interner
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -78,6 +80,7 @@ class Rest:
         self._conditions(plugins)
         self._is_quiet(machine)
         self._series(machine, service)
+        self._numbers(machine, service)
         return plugins
 
     # --- state = server -----------------------------------------------------------------------------------------------
@@ -135,7 +138,13 @@ class Rest:
                     self._sim.violated("reasons are declared", f"{group}: {reason}")
 
     def _search(self, service: SchedulerService) -> Search | None:
-        """The slow reference's; None where it does not know the configuration."""
+        """The slow reference's; None where it does not know the configuration, or there are pods whose group is gone,
+        which it counts for no queue."""
+        groups = {
+            f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in self._sim.store.list(GROUPS)
+        }
+        if any(_group_of(pod) not in {*groups, ""} and _is_there(pod) for pod in self._sim.store.list("pods")):
+            return None
         state = service.keeper.state
         policy = service._policy_in_force()
         _, found, tiers = policy.text.partition("tiers:")
@@ -157,9 +166,10 @@ class Rest:
         for resource in (QUEUES, GROUPS, "resourcequotas", "priorityclasses.scheduling.k8s.io", "namespaces"):
             yield from self._sim.store.list(resource)
         yield from filter(_is_minded, self._sim.store.list("pods"))
+        yield ANSWERS
 
     def _conditions(self, plugins: set[str]) -> None:
-        """No group is called unschedulable whose members are all placed."""
+        """No group is called unschedulable whose members are all placed, unless it is over: what is said last stays."""
         if "gang" not in plugins:
             return
         members: dict[str, list[Obj]] = {}
@@ -175,7 +185,8 @@ class Rest:
             placed = [bool(pod["spec"].get("nodeName")) for pod in alive]
             last = ((group.get("status") or {}).get("conditions") or [{}])[-1]
             whole = placed and all(placed) and len(placed) >= group["spec"].get("minMember", 0)
-            if whole and (last.get("type"), last.get("status")) == ("Unschedulable", "True"):
+            over = (group.get("status") or {}).get("phase") == "Completed"
+            if whole and not over and (last.get("type"), last.get("status")) == ("Unschedulable", "True"):
                 self._sim.violated("reasons are true", f"{key} is called unschedulable, and all of it is placed")
 
     # --- at rest ------------------------------------------------------------------------------------------------------
@@ -195,6 +206,14 @@ class Rest:
                 if count > MOST_TASKS:
                     self._sim.violated("at rest", f"{machine.name} has {count} tasks")
 
+    def _numbers(self, machine: Machine, service: SchedulerService) -> None:
+        """Of what pods have in common no more is kept than there are pods."""
+        state = service.keeper.state
+        for name, table in vars(state).items():
+            if isinstance(table, Interner) and len(table) > len(state.tasks.row_of):
+                what = f"{machine.name}: {name} has {len(table)} values for {len(state.tasks.row_of)} pods"
+                self._sim.violated("nothing is kept of what is gone", what)
+
     def _series(self, machine: Machine, service: SchedulerService) -> None:
         found = [each["metadata"] for each in self._sim.store.list(GROUPS)]
         groups = {f"{each['namespace']}/{each['name']}" for each in found}
@@ -213,6 +232,17 @@ def _leading(machine: Machine | None) -> tuple[Machine, SchedulerService] | None
     if machine is None or not machine.alive or machine.service is None or not machine.service.terms.leads():
         return None
     return machine, machine.service
+
+
+def _group_of(pod: Obj) -> str:
+    """The key of a pod's group; empty where it names none."""
+    name = (pod["metadata"].get("annotations") or {}).get(GROUP_NAME)
+    return f"{pod['metadata']['namespace']}/{name}" if name else ""
+
+
+def _is_there(pod: Obj) -> bool:
+    """Whether a pod holds room."""
+    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 
 def _is_minded(pod: Obj) -> bool:

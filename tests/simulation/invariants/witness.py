@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.apiserver import Request
 from tests.simulation.replica import Machine
+from tests.simulation.road import Asked
 from vcd.daemon.service import SchedulerService
 
 if TYPE_CHECKING:
@@ -64,15 +65,17 @@ class Call:
 
 
 class Witness:
-    """Tells of each call, and of each daemon before its first one."""
+    """Tells of each call, and of each daemon before its first one; and of each request, as Link.heard is told."""
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
         self.calls: list[Callable[[Call], None]] = []
         self.services: list[Callable[[Machine, SchedulerService], None]] = []
+        self.requests: list[Callable[[str, Machine, Asked], None]] = []
         self._known: dict[str, SchedulerService] = {}
         self._machines: dict[str, Machine] = {}
         sim.server.executed = self._executed
+        sim.heard = self._heard
 
     def machine(self, identity: str) -> Machine | None:
         """The machine of a name."""
@@ -86,6 +89,12 @@ class Witness:
         asked = self._sim.server.asked
         machine = None if asked is None else self.machine(asked.identity)
         return None if asked is None or machine is None else Call(self._sim.loop.time(), machine, asked)
+
+    def _heard(self, what: str, asked: Asked) -> None:
+        machine = self.machine(asked.identity)
+        if machine is not None:
+            for told in self.requests:
+                told(what, machine, asked)
 
     def _executed(self, request: Request, status: int) -> None:
         machine = self.machine(request.identity)

@@ -6,7 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS, LEASES, QUEUES
+from tests.simulation.acts import ILLEGAL
 from tests.simulation.invariants.decisions import Decisions
+from tests.simulation.invariants.terms import Terms
 from tests.simulation.invariants.witness import Call, Witness
 from vcd.embedded.resources import PDBS, PRIORITY_CLASSES
 
@@ -22,9 +24,12 @@ class Writes:
     """Looks at each write as the server carries it out. ``done`` has the binds and evictions, and the session that
     intended each (0: none), by machine."""
 
-    def __init__(self, sim: Simulation, witness: Witness, decisions: Decisions) -> None:
-        self._sim, self._witness, self._decisions = sim, witness, decisions
+    def __init__(self, sim: Simulation, witness: Witness, decisions: Decisions, terms: Terms) -> None:
+        self._sim, self._witness, self._decisions, self._terms = sim, witness, decisions, terms
         self.done: dict[str, list[tuple[tuple[str, str, str, str], int]]] = defaultdict(list)
+        self._bound: set[str] = set()
+        """UIDs of pods whose binding the server accepted from a replica, unless its storage may be restored."""
+        self._restored = any(act.what in ILLEGAL for act in sim.script.acts)
         self._evicted: set[str] = set()
         """UIDs of pods that replicas evicted, and that are still there."""
         self._last: dict[str, tuple[object, ...]] = {}
@@ -42,8 +47,13 @@ class Writes:
         self._held(call)
         if call.operation is not None:
             self._intended(call, call.operation)
-            if call.operation[0] == "evict":
-                self._once(call, *call.operation[1:3])
+            verb, key, uid, _ = call.operation
+            if verb == "evict":
+                self._once(call, key, uid)
+            elif uid in self._bound and not self._restored:
+                self._sim.violated("bound once", f"{key} {uid} again, by {call.machine.name}")
+            else:
+                self._bound.add(uid)
 
     def _held(self, call: Call) -> None:
         service = call.machine.service
@@ -51,7 +61,7 @@ class Writes:
             return
         lease = self._sim.store.find(LEASES, service.options.lease_namespace, service.options.lease_name)
         holder = "" if lease is None else lease["spec"].get("holderIdentity")
-        if holder != call.machine.name:
+        if holder != call.machine.name and not self._terms.may_still_write(call.machine.name):
             self._sim.violated("written by who leads", f"{call}, while {holder!r} holds the Lease")
 
     def _intended(self, call: Call, operation: tuple[str, str, str, str]) -> None:

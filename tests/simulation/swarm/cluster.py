@@ -16,18 +16,25 @@ GROUP_LABEL, ZONE_LABEL = "volcano.sh/nodegroup-name", "topology.kubernetes.io/z
 
 def cluster(draw: Draw) -> Iterator[Act]:
     """All that is there before anybody works."""
-    for number in range(draw.pick((2, 2, 2, 3, 3, 4, 6))):
-        yield _node(draw, f"node-{number}")
+    yield from _nodes(draw)
     for name, value in (("low", -10), ("high", 100), ("highest", 1000)):
         if draw.often(0.6):
             draw.classes.append(name)
             policy = {"preemptionPolicy": "Never"} if draw.often(0.2) else {}
             yield draw.act(0.0, "add_class", name, value, policy)
+    if draw.often(0.2):
+        draw.classes.append("system-cluster-critical")
+    if draw.often(0.2):
+        draw.namespaces.append("kube-system")
     if draw.often(0.4):
         draw.namespaces.append("team")
         yield draw.act(0.0, "add_namespace", "team")
     yield draw.act(0.0, "add_storage", "disks", draw.pick(("WaitForFirstConsumer", "Immediate")))
     yield from _queues(draw)
+    if "loads" in draw.traits:
+        for name in draw.nodes:
+            for _ in range(draw.number(0, 3)):
+                yield draw.act(draw.when(), "load", name, draw.number(0, 100), draw.number(0, 100))
     if "quotas" in draw.traits:
         for namespace in draw.namespaces:
             yield draw.act(0.0, "set_quota", "limit", namespace, amounts(draw))
@@ -37,10 +44,15 @@ def cluster(draw: Draw) -> Iterator[Act]:
             yield draw.act(0.0, "add_budget", f"budget-{number}", _budget(draw))
 
 
-def _node(draw: Draw, name: str) -> Act:
-    cpu = draw.number(2, 8)
-    draw.nodes[name] = cpu
-    return draw.act(0.0, "add_node", name, cpu, node_details(draw))
+def _nodes(draw: Draw) -> Iterator[Act]:
+    """Often machines are of one kind, and ties go to the order of nodes; some join a little later than others."""
+    kind = (draw.number(2, 6), node_details(draw)) if draw.often(0.4) else None
+    one_by_one = draw.often(0.3)
+    for number in range(draw.pick((2, 2, 2, 3, 3, 4, 6))):
+        cpu, details = kind or (draw.number(2, 8), node_details(draw))
+        draw.nodes[f"node-{number}"] = cpu
+        at = draw.when() / 4 if one_by_one else 0.0
+        yield draw.act(at, "add_node", f"node-{number}", cpu, details)
 
 
 def node_details(draw: Draw) -> dict[str, Any]:
@@ -50,6 +62,9 @@ def node_details(draw: Draw) -> dict[str, Any]:
     if "cards" in draw.traits or draw.often(0.3):
         room[GPU] = str(draw.pick((1, 2, 4)))
         labels.update({"nvidia.com/gpu.product": draw.pick(MODELS), "nvidia.com/gpu.memory": "81920"})
+    if "shares" in draw.traits:
+        cards = draw.number(1, 3)
+        room |= {"volcano.sh/gpu-number": str(cards), "volcano.sh/gpu-memory": str(8 * cards)}
     if "nodegroups" in draw.traits and draw.often(0.7):
         labels[GROUP_LABEL] = draw.pick(("one", "two"))
     if "zones" in draw.traits and draw.often(0.4):

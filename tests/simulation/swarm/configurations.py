@@ -42,8 +42,17 @@ SECOND: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("resource-strategy-fit", {}, ""),
     ("deviceshare", {"arguments": {"deviceshare.GPUNumberEnable": True}}, "shares"),
     ("pdb", {}, "budgets"),
-)
+    ("usage", {"arguments": {"thresholds": {"cpu": 60, "mem": 70}}}, "loads"),
+    ("rescheduling", {"arguments": {"interval": "10s", "strategies": [
+        {"name": "lowNodeUtilization", "params": {"thresholds": {"cpu": 40, "memory": 40},
+                                                  "targetThresholds": {"cpu": 60, "memory": 70}}}]}}, "loads"),
+    ("extender", {"arguments": {f"extender.{verb}Verb": verb for verb in (
+        "onSessionOpen", "predicate", "prioritize", "preemptable", "reclaimable")}
+        | {"extender.urlPrefix": "http://extender:8080"}}, "extender"),
+)  # fmt: skip
 """What may stand in the second tier."""
+METRICS = {"type": "prometheus", "address": "http://prometheus:9090", "interval": "5s"}
+"""Where from what nodes use is known."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +67,12 @@ def configuration(rng: Random) -> Configuration:
     """One of all that can be put together; the compiled-in one seldom."""
     if rng.random() < 0.1:
         return Configuration("", frozenset())
-    chosen = [each for each in SECOND if rng.random() < 0.35]
+    chosen = [each for each in SECOND if rng.random() < (0.08 if each[2] in ("loads", "extender") else 0.35)]
     name, options, trait = rng.choice(QUOTAS)
     if name:
         chosen.insert(rng.randint(0, len(chosen)), (name, options, trait))
     chosen.insert(rng.randint(0, len(chosen)), ("predicates", {}, ""))
-    first = [("priority", {}, ""), *([("gang", {}, "")] if rng.random() < 0.9 else [])]
+    first = [("priority", {}, ""), *([("gang", {}, "")] if rng.random() < 0.8 else [])]
     tiers = [[*first, *(each for each in FIRST if rng.random() < 0.3)], chosen]
     if rng.random() < 0.2:
         everything = [each for tier in tiers for each in tier]
@@ -84,5 +93,8 @@ def _written(order: str, tiers: list[list[tuple[str, dict[str, Any], str]]]) -> 
                 plugins.append({"name": name, **options})
         if plugins:
             written.append({"plugins": plugins})
-    text = yaml.safe_dump({"actions": order, "tiers": written}, sort_keys=False)
+    if "rescheduling" in known and "shuffle" not in order:
+        order += ", shuffle"
+    metrics = {"metrics": METRICS} if "loads" in known.values() else {}
+    text = yaml.safe_dump({"actions": order, "tiers": written, **metrics}, sort_keys=False)
     return Configuration(text, frozenset(known.values()) - {""})

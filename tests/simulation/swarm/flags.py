@@ -21,8 +21,6 @@ SINGLE: dict[str, tuple[str, ...]] = {
     "log-retention-size": ("64k", "256k"),
     "replay-every": ("0", "3", "20"),
     "unschedulable": ("all",),
-    "kube-api-qps": ("2", "10", "50"),
-    "kube-api-burst": ("1", "5"),
     "placements": ("1", "3"),
     "schedule-period": ("300ms",),
     "seed": ("7",),
@@ -33,6 +31,13 @@ SINGLE: dict[str, tuple[str, ...]] = {
     "job-series": ("0", "3"),
 }
 """Flags by themselves, and what they may be."""
+OFTEN = frozenset({"checkpoint-interval", "log-retention-age", "log-retention-size", "replay-every"})
+_FOREIGN = frozenset({"bind_ours", "bind_pod", "take_lease"})
+"""Acts by which another scheduler is at work."""
+_TERMS = frozenset({"clock_back", "slow_renewals", "term_amid_calls", "take_lease", "two_leaders", "two_leaders_at"})
+"""Acts that come to something where a term ends within the storm only,"""
+_LONG = 30.0
+"""and for how many seconds it has to last, that the longer terms do."""
 RARE = frozenset({"default-queue", "node-selector", "placements", "schedule-period"})
 CONTROLLERS = {"podgroup": "pg-controller", "queue": "queue-controller"}
 """What --controllers names, and whose work that is on other clusters."""
@@ -40,10 +45,13 @@ CONTROLLERS = {"podgroup": "pg-controller", "queue": "queue-controller"}
 
 def flags(draw: Draw, acts: list[Act]) -> tuple[dict[str, list[str]], list[Act]]:
     """The flags of all replicas, and acts that make the cluster one for which they are meant."""
-    given = {name: [text] for name, text in draw.pick(TIMES).items()}
+    terms_end = draw.storm < _LONG and any(act.what in _TERMS for act in acts)
+    given = {name: [text] for name, text in draw.pick(TIMES[2:4] if terms_end else TIMES).items()}
     for name, texts in SINGLE.items():
-        if draw.often(0.04 if name in RARE else 0.15):
+        if draw.often(0.04 if name in RARE else 0.4 if name in OFTEN else 0.15):
             given[name] = [draw.pick(texts)]
+    if draw.often(0.25):
+        given |= {"kube-api-qps": [draw.pick(("2", "3", "7", "10", "50"))], "kube-api-burst": [draw.pick(("1", "5"))]}
     # half of the sessions are begun by what changes; each second without a change costs a session that decides nothing
     if draw.often(0.6):
         given.setdefault("schedule-period", ["5s"])
@@ -53,7 +61,7 @@ def flags(draw: Draw, acts: list[Act]) -> tuple[dict[str, list[str]], list[Act]]
         if chosen:
             given["controllers"] = [",".join(chosen)]
         more = [draw.act(0.0, "retire", CONTROLLERS[name]) for name in chosen]
-    if any(act.what == "bind_ours" for act in acts):
+    if any(act.what in _FOREIGN for act in acts):
         # else nobody would lead for five minutes
         given |= {"lead-beside-others": ["true"]} if draw.often(0.5) else {"others-quiet-period": ["20s"]}
     return given, more

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.simulation.acts import ACTS
 from tests.simulation.faults.aim import WHAT
+from tests.simulation.outside import HOW
 from tests.simulation.script import Act
 from tests.simulation.swarm.cluster import GROUP_LABEL, ZONE_LABEL, amounts, node_details, queue_marks, queue_spec
 from tests.simulation.swarm.configurations import configuration
@@ -31,6 +32,7 @@ CHANGES: Family = {
         lambda d: ("group", *_group(d), {"spec": {"priorityClassName": d.pick([*d.classes, ""])}}),
     ),
     "gates lifted": ("lift_gates", lambda d: (d.gang(), 1)),
+    "pods come later": ("add_pods", lambda d: (d.gang(), d.number(2, 8), d.number(1, 3), 1, {})),
     "more pods": ("add_pods", lambda d: (d.gang(), 0, d.number(1, 6), 1, {})),
     "queue edited": ("edit", lambda d: ("queue", "", d.pick(d.queues), {"spec": queue_spec(d)})),
     "queue's marks": ("edit", lambda d: ("queue", "", d.pick(d.queues), {"metadata": {"annotations": queue_marks(d)}})),
@@ -86,6 +88,9 @@ _LATE = (
 )  # fmt: skip
 CALLS = tuple(WHAT)
 """Which calls a fault of calls is for."""
+_WRITES = ("bindings", "bindings", "deletes", "status", "events", "writes")
+"""Those of what a leader does."""
+_LED = ("bindings", "bindings", "bindings", "status", "status", "writes")
 _BEFORE = (409, 429, 500, 502, 503, 504)
 _TAINT = {"key": "dedicated", "value": "other", "effect": "NoSchedule"}
 
@@ -99,8 +104,50 @@ FAMILIES: Mapping[str, Family] = {
         "paused": ("pause", lambda d: (d.anyone(), d.seconds(40))),
         "paused at a write": ("pause_at_write", lambda d: (d.anyone(), d.soon(), d.seconds(40))),
         "paused at a call": ("pause_at_request", lambda d: (d.anyone(), d.soon(), d.seconds(40), d.pick(CALLS))),
-        "two leaders": ("two_leaders", lambda d: (d.seconds(40), d.seconds(20))),
+        "paused as it connects": ("pause_at_connection", lambda d: (
+            d.anyone(), d.soon(), d.seconds(2), d.seconds(40), d.pick(CALLS))),
         "clock": ("set_clock", lambda d: (d.anyone(), d.pick((-1, 1)) * d.seconds(4000), d.seconds(60))),
+        "clock at a start": ("restart_with_clock", lambda d: (
+            d.anyone(), d.pick((-1, 1)) * d.seconds(4000), d.seconds(30), d.seconds(60))),
+    },
+    "leaders": {
+        "two leaders": ("two_leaders", lambda d: (d.seconds(40), d.seconds(20))),
+        "two at a call": ("two_leaders_at", lambda d: (
+            d.number(1, 4), d.pick(_LED), d.pick((0.0, d.seconds(1))), 40.0, d.seconds(5))),
+        "two at an eviction": ("two_leaders_at", lambda d: (
+            1, d.pick(("deletes", "marks")), d.pick((0.0, d.seconds(1))), 40.0, d.seconds(5))),
+        "two as events come": ("two_leaders_at", lambda d: (d.soon(), "events", 0.0, 40.0, d.seconds(5))),
+    },
+    "Lease": {
+        "slow renewals": ("slow_renewals", lambda d: (d.seconds(4), d.pick((10.0, 20.0)), d.seconds(4))),
+        "clock back": ("clock_back", lambda d: (d.seconds(60), d.seconds(10))),
+        "out of reach": ("term_amid_calls", lambda d: (d.seconds(3), d.pick(("bindings", "bindings", "writes")))),
+        "Lease deleted": ("delete_lease", lambda d: (d.anyone(),)),
+        "Lease taken": ("take_lease", lambda d: (d.seconds(40), d.seconds(20), d.pick((0, 1, 2)))),
+    },
+    "moments": {
+        "pod made again": ("remake_pod", lambda d: (d.anyone(), d.soon(), d.pick(("bindings", "deletes", "status")))),
+        "pod bound": ("bind_pod", lambda d: (d.anyone(), d.soon())),
+        "flapping": ("flap", lambda d: (d.node(), d.pick((5.0, 25.0, 40.0)), d.pick((0.3, 0.6, 3.0)))),
+        "slow": ("hear_late", lambda d: (d.anyone(), d.seconds(40), d.seconds(6))),
+    },
+    "machines": {
+        "busy amid a session": ("delete_amid_session", lambda d: (
+            d.pick((0.5, 2.0, 6.0)), d.gang(), d.pick((1, 1, 2)))),
+        "stopped amid a session": ("pause_amid_session", lambda d: (d.pick((2.0, 6.0)), d.number(3, 30))),
+        "busy": ("keep_busy", lambda d: (d.anyone(), d.pick((0.1, 0.5, 2.0, 6.0)), d.seconds(60))),
+    },
+    "handovers": {
+        "succeeded blindly": ("blind_handover", lambda d: (d.number(1, 3), d.seconds(30), d.number(10, 40))),
+        "ended amid calls": ("end_amid_calls", lambda d: (
+            d.number(1, 4), d.pick((0.1, 0.3, 1.0)), d.pick((0.4, 0.6, 0.65)), d.number(5, 40))),
+    },
+    "restarts": {
+        "at a bind": ("kill_at_request", lambda d: (
+            d.anyone(), d.number(1, 3), d.often(0.5), d.seconds(30), "bindings")),
+        "on a full disk": ("restart_full", lambda d: (d.anyone(), d.seconds(20), d.pick((0, 1, d.number(2, 100_000))))),
+        "in a checkpoint": ("kill_in_checkpoint", lambda d: (d.replica(), d.number(1, 12), d.seconds(20))),
+        "with an older log": ("age_log", lambda d: (d.anyone(), d.seconds(20))),
     },
     "requests": {
         "refused": ("refuse_connections", lambda d: (*d.share(20), d.pick(CALLS))),
@@ -110,6 +157,9 @@ FAMILIES: Mapping[str, Family] = {
         "slow": ("slow_requests", lambda d: (*d.share(30), d.pick(CALLS), d.seconds(6))),
         "answered before": ("answer_instead", lambda d: (*d.share(20), d.pick(CALLS), d.pick(_BEFORE))),
         "answered after": ("answer_afterwards", lambda d: (*d.share(20), d.pick(CALLS), d.pick((500, 502, 504)))),
+        "answered early": ("answer_early", lambda d: (
+            d.anyone(), d.number(1, 4), d.pick(_WRITES), d.pick((502, 504)), d.pick((0.2, 0.5, 1.5)))),
+        "with other tokens": ("rotate_tokens", lambda d: (d.anyone(), d.pick((0.0, 1.0, 90.0)), d.seconds(20))),
         "denied": ("deny_writes", lambda d: (*d.share(20), d.pick(("all", "bindings", "status", "events")))),
         "short pages": ("short_pages", lambda d: (d.anyone(), d.seconds(60), d.number(1, 5))),
         "tokens lost": ("lose_tokens", lambda d: d.share(30)),
@@ -132,9 +182,12 @@ FAMILIES: Mapping[str, Family] = {
         "broken": ("break_watches", lambda d: (d.anyone(), d.part())),
         "stalled": ("stall_watches", lambda d: d.share(60)),
         "without bookmarks": ("no_bookmarks", lambda d: (d.seconds(60),)),
+        "ending soon": ("end_watches_soon", lambda d: (d.anyone(), d.seconds(20))),
+        "begun earlier": ("watch_again", lambda d: (*d.share(40), d.pick((3, 30, 300)))),
+        "listed anew": ("list_anew", lambda d: (d.anyone(), d.seconds(20), d.number(1, 3))),
     },
     "disks": {
-        "full": ("fill_disk", lambda d: (d.anyone(), d.seconds(20), d.pick((0, 1, 4096, 20_000)))),
+        "full": ("fill_disk", lambda d: (d.anyone(), d.seconds(20), d.pick((0, 1, d.number(2, 100_000))))),
         "slow": ("slow_disk", lambda d: (d.anyone(), d.seconds(30), d.seconds(30))),
         "failing": ("fail_disk", lambda d: d.share(20)),
         "without power": ("lose_power", lambda d: (d.anyone(), d.soon(), d.seconds(30))),
@@ -156,6 +209,7 @@ FAMILIES: Mapping[str, Family] = {
         "regrouped": ("relabel", lambda d: (d.node(), {GROUP_LABEL: d.pick(("one", "two", None))})),
         "tainted": ("taint", lambda d: (d.node(), [_TAINT])),
         "untainted": ("taint", lambda d: (d.node(), [])),
+        "busy": ("load", lambda d: (d.node(), d.number(0, 100), d.number(0, 100))),
     },
     "kubelets": {
         "late": ("late", lambda d: (f"kubelet/{d.node()}", d.seconds(60))),
@@ -172,12 +226,42 @@ FAMILIES: Mapping[str, Family] = {
             f"other-{d.number(0, 99)}", d.number(0, 7), d.number(1, 3), d.number(1, 3), d.number(5, 90))),
         "evict": ("evict", lambda d: (d.number(1, 3),)),
     },
+    "outside": {
+        "extender": ("disturb", lambda d: ("extender", d.pick(HOW), d.seconds(30))),
+        "monitoring": ("disturb", lambda d: ("prometheus", d.pick(HOW), d.seconds(30))),
+    },
     "webhooks": {
         "of new": ("webhook", lambda d: ("create", d.pick(_HOOKED), d.pick((403, 500)), d.seconds(30))),
+        "of binds": ("refuse_binds", lambda d: (*d.pod(), d.seconds(60))),
         "of changes": ("webhook", lambda d: ("update", d.pick(_HOOKED), d.pick((403, 500)), d.seconds(20))),
     },
 }  # fmt: skip
 _HOOKED = ("pod", "group", "queue", "job", "events", "persistentvolumeclaims", "*")
+
+_SLOW = (0.3, 0.9, 1.2, 3.0, 15.0)
+_WAYS = ("there", "back", "both", "both")
+PEERS: Mapping[str, Family] = {
+    "roads": {
+        "parted": ("part_peers", lambda d: (d.anyone(), d.anyone(), d.seconds(40), d.pick(_WAYS))),
+        "late": ("late_peers", lambda d: (d.anyone(), d.anyone(), d.seconds(30), d.pick(_SLOW))),
+        "reset": ("reset_peers", lambda d: (d.anyone(),)),
+        "cut": ("cut_amid_message", lambda d: (d.replica(), d.soon())),
+    },
+    "programs": {
+        "killed at a message": ("kill_at_message", lambda d: (d.replica(), d.soon(), d.often(0.5), d.seconds(30))),
+        "paused at a message": ("pause_at_message", lambda d: (d.replica(), d.soon(), d.often(0.5), d.seconds(40))),
+        "leader killed": ("kill_leader", lambda d: (d.seconds(30),)),
+    },
+    "successions": {
+        "behind": ("succeed_behind", lambda d: (d.seconds(6), d.number(10, 40), d.seconds(60))),
+        "alone": ("lead_alone", lambda d: (d.seconds(12), d.number(5, 40))),
+    },
+    "copies": {
+        "slow": ("slow_followers", lambda d: (d.seconds(40), d.pick(_SLOW))),
+        "full": ("fill_followers", lambda d: (d.seconds(20), d.pick((0, 1, 4096, 20_000)))),
+    },
+}
+"""What happens to replicas of one log."""
 
 ILLEGAL_FAMILY: Family = {
     "events lost": ("spoil", lambda d: (d.pick(_SPOILED), "drop", d.number(1, 3))),
@@ -185,6 +269,7 @@ ILLEGAL_FAMILY: Family = {
     "events come again": ("spoil", lambda d: (d.pick(_SPOILED), "repeat", d.number(1, 3))),
     "restored": ("restore", lambda d: (d.seconds(20),)),
     "bits flipped": ("flip_bits", lambda d: (d.anyone(), d.number(1, 3), d.seconds(10))),
+    "event damaged": ("damage_event", lambda d: (d.replica(), d.seconds(20))),
     "syncs lost": ("lose_syncs", lambda d: (d.anyone(), d.seconds(20), d.seconds(10))),
 }
 _SPOILED = ("pod", "pod", "group", "node", "queue")
@@ -208,6 +293,7 @@ def of_family(draw: Draw, family: Family) -> Iterator[Act]:
 
 def undrawn() -> list[str]:
     """Acts that no table draws; those of the cluster and of work are drawn elsewhere."""
-    tabled = {what for family in (*FAMILIES.values(), CHANGES, ILLEGAL_FAMILY) for what, _ in family.values()}
+    families = (*FAMILIES.values(), *PEERS.values(), CHANGES, ILLEGAL_FAMILY)
+    tabled = {what for family in families for what, _ in family.values()}
     elsewhere = {"calm", "retire", "add_storage", "add_budget"}
     return sorted(name for name in ACTS if name not in tabled | elsewhere and not name.startswith("submit"))

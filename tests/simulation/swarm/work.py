@@ -74,6 +74,8 @@ def _spreads(draw: Draw, more: Obj) -> None:
 
 def _has_cards(draw: Draw, more: Obj) -> None:
     more["requests"][GPU] = str(draw.number(1, 2))
+    if "shares" in draw.traits and "cards" not in draw.traits:
+        more["requests"] = {"volcano.sh/gpu-number": str(draw.number(1, 2))}
     if "cards" in draw.traits:
         names = "|".join(draw.rng.sample(MODELS, draw.number(1, 2)))
         more[draw.pick(("annotations", "group"))]["volcano.sh/card.name"] = names

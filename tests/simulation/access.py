@@ -1,0 +1,50 @@
+"""How a replica proves who it is: a kubeconfig with a token's file, as a kubelet renews it, and which tokens hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+# once for all simulations of a process, which would each wait for it
+import kubernetes_asyncio.config  # noqa: F401
+
+
+class Access:
+    """A replica's tokens: of which one is in the file that its kubeconfig names, and each holds until some time."""
+
+    def __init__(self, folder: Path, name: str, now: Callable[[], float]) -> None:
+        self.kubeconfig = folder / f"{name}.kubeconfig"
+        self._name, self._now = name, now
+        self._file = folder / f"{name}.token"
+        self._until: dict[str, float] = {}
+        """Until when (simulated seconds) each token holds."""
+        self._newest = ""
+        self.issue()
+        self.renew()
+        self.kubeconfig.write_text(json.dumps(self._configuration()))
+
+    def _configuration(self) -> dict[str, object]:
+        cluster = {"server": f"http://{self._name}"}
+        return {
+            "apiVersion": "v1", "kind": "Config", "current-context": "simulated",
+            "clusters": [{"name": "simulated", "cluster": cluster}],
+            "users": [{"name": "scheduler", "user": {"tokenFile": str(self._file)}}],
+            "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": "scheduler"}}],
+        }  # fmt: skip
+
+    def issue(self, overlap: float = math.inf) -> None:
+        """There is a new token, which is in no file yet; those before it hold for ``overlap`` seconds more."""
+        until = self._now() + overlap
+        self._until = {token: min(until, end) for token, end in self._until.items()}
+        self._newest = f"{self._name}-{len(self._until) + 1}"
+        self._until[self._newest] = math.inf
+
+    def renew(self) -> None:
+        """The newest token is in the file."""
+        self._file.write_text(f"{self._newest}\n")
+
+    def holds(self, token: str) -> bool:
+        """Whether a token is good now."""
+        return self._until.get(token, -math.inf) > self._now()

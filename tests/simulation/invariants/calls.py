@@ -1,0 +1,210 @@
+"""What a replica asks the server for is bounded, whatever the server answers, and keeps to what the server wants."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.simulation.acts import ILLEGAL
+from tests.simulation.invariants.terms import Terms
+from tests.simulation.invariants.witness import Call, Witness
+from tests.simulation.replica import Machine
+from tests.simulation.road import Asked
+from vcd.daemon.options import Options
+from vcd.daemon.service import SchedulerService
+from vcd.kube.watcher import Watcher
+from vcd.model import events as ev
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+WITHIN = 10.0
+"""Seconds in which calls are counted."""
+MOST_READS = 150
+"""Lists and watches of a kind in that time: after one that told something there is a pause of 50 to 100 ms."""
+MOST_TRIES = 30
+"""Calls for one bind, or one eviction."""
+MOST_EVENTS = 32
+"""Events about one object that one program writes: 25, and a few that are written twice."""
+TRIES, PATIENCE = 5, 45.0
+"""Attempts for one status, after which it is given up, and the seconds that lie between two of them at most."""
+MOST_AT_ONCE = 200
+"""Requests of a replica under way, lists and watches included."""
+_POD = re.compile(r"/pods/[^/]+(?:/status)?$")
+_OBJECT = re.compile(r"/(?:pods|podgroups|queues)/[^/]+(?:/status)?$")
+_VERSION = re.compile(r"\bresourceVersion=(\d+)")
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """When a change failed last, the how manieth time in a row that was, and in which term."""
+
+    at: float
+    tries: int
+    epoch: int
+
+
+class Calls:
+    """Is told of each request as it is made, and when it is over."""
+
+    def __init__(self, sim: Simulation, witness: Witness, terms: Terms) -> None:
+        self._sim, self._terms = sim, terms
+        self._times: dict[tuple[str, str], deque[float]] = defaultdict(deque)
+        """When something was asked for lately, by machine and what."""
+        self._waits: dict[tuple[str, str], tuple[float, object]] = {}
+        """Until when the server does not want to be asked, and who was told so, by machine and kind."""
+        self._known: dict[tuple[str, str], int] = {}
+        """The newest version that a machine was told of a kind."""
+        self._open: Counter[str] = Counter()
+        self._events: Counter[tuple[str, str]] = Counter()
+        self._tokens: dict[str, tuple[float, float]] = {}
+        """The writes that a machine may make at once, and when that was so."""
+        self._refused: dict[tuple[str, str], str] = {}
+        """The version that a write to an object was refused with, by machine and path, until the object is read."""
+        self._failed: dict[tuple[str, str], _Failed] = {}
+        """Conditions of pods that came to nothing, by machine and path."""
+        self._told: set[tuple[str, str]] = set()
+        self._restored = any(act.what in ILLEGAL for act in sim.script.acts)
+        witness.requests.append(self._heard)
+        witness.services.append(self._watch)
+        witness.calls.append(self._called)
+
+    def _violated(self, invariant: str, machine: Machine, what: str) -> None:
+        """Tell of it once for each machine: it would happen again and again."""
+        if (invariant, machine.name) not in self._told:
+            self._told.add((invariant, machine.name))
+            self._sim.violated(invariant, f"{machine.name} {what}")
+
+    def _heard(self, what: str, machine: Machine, asked: Asked) -> None:
+        if what == "asked":
+            self._asked(machine, asked)
+        elif what == "over":
+            self._over(machine, asked)
+
+    def _asked(self, machine: Machine, asked: Asked) -> None:
+        if asked.method == "WATCH" or (asked.method == "GET" and "limit=" in asked.path):
+            self._reads(machine, asked)
+        elif asked.method != "GET" and "/leases" not in asked.place:
+            self._rate(machine, asked)
+            if asked.place.endswith("/binding") or asked.method == "DELETE":
+                self._count(machine, f"{asked.method} {asked.place}", MOST_TRIES)
+        self._conflicts(machine, asked)
+        self._open[machine.name] += 1
+        if self._open[machine.name] > MOST_AT_ONCE:
+            self._violated("calls are bounded", machine, f"has {self._open[machine.name]} requests under way")
+
+    def _over(self, machine: Machine, asked: Asked) -> None:
+        self._open[machine.name] -= 1
+        if asked.status == 429 and asked.wait and (watcher := _watcher(machine, asked)) is not None:
+            self._waits[machine.name, watcher.kind.name] = self._sim.loop.time() + asked.wait, watcher
+        self._came_to(machine, asked)
+        if asked.status == 409 and asked.method == "PATCH" and (version := _version_in(asked.body)):
+            self._refused[machine.name, asked.place] = version
+
+    def _count(self, machine: Machine, what: str, most: int) -> None:
+        times, now = self._times[machine.name, what], self._sim.loop.time()
+        times.append(now)
+        while times[0] < now - WITHIN:
+            times.popleft()
+        if len(times) > most:
+            self._violated("calls are bounded", machine, f"asks {len(times)} times in {WITHIN:g} s: {what}")
+
+    # --- lists and watches --------------------------------------------------------------------------------------------
+
+    def _reads(self, machine: Machine, asked: Asked) -> None:
+        watcher = _watcher(machine, asked)
+        if watcher is None:
+            return
+        kind = watcher.kind.name
+        self._count(machine, f"lists and watches of {kind}", MOST_READS)
+        until, who = self._waits.pop((machine.name, kind), (0.0, None))
+        if who is watcher and (early := until - self._sim.loop.time()) > 1e-6:
+            self._violated("Retry-After is kept", machine, f"asks for {kind} {early:.3f} s too early")
+        if asked.method != "WATCH":
+            return
+        if sum(_place(line.path) == asked.place and not line.closed for line in machine.link.lines) > 1:
+            self._violated("one watch a kind", machine, f"watches {kind} twice")
+        found, known = _VERSION.search(asked.path), self._known.get((machine.name, kind), 0)
+        if found is not None and int(found.group(1)) < known and not self._restored:
+            self._violated("watches go on", machine, f"watches {kind} from {found.group(1)}, and knows {known}")
+
+    def _watch(self, machine: Machine, service: SchedulerService) -> None:
+        def folded(event: ev.Event) -> None:
+            if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.KindListed)) and event.resource_version.isdigit():
+                listed, version = isinstance(event, ev.KindListed), int(event.resource_version)
+                before = 0 if listed else self._known.get((machine.name, event.kind), 0)
+                self._known[machine.name, event.kind] = max(before, version)
+
+        service.keeper.observers.append(folded)
+
+    # --- writes -------------------------------------------------------------------------------------------------------
+
+    def _rate(self, machine: Machine, asked: Asked) -> None:
+        """A bucket of twice the burst: what was let in before the program was stopped goes out behind that."""
+        if machine.service is None:
+            return
+        options, now = machine.service.options, self._sim.loop.time()
+        most = 2.0 * options.kube_api_burst + 8
+        tokens, since = self._tokens.get(machine.name, (most, now))
+        tokens = min(most, tokens + (now - since) * _rate_of(options)) - 1
+        self._tokens[machine.name] = max(tokens, 0.0), now
+        if tokens < 0:
+            self._violated("calls are bounded", machine, f"writes faster than it may: {asked.method} {asked.place}")
+
+    def _conflicts(self, machine: Machine, asked: Asked) -> None:
+        if not _OBJECT.search(asked.place):
+            return
+        version = self._refused.pop((machine.name, asked.place), "")
+        if version and asked.method == "PATCH" and version == _version_in(asked.body):
+            self._violated("conflicts are read anew", machine, f"changes {asked.place} at {version} again")
+
+    def _came_to(self, machine: Machine, asked: Asked) -> None:
+        """A condition that may be written yet has to be tried again, or its pod looked at."""
+        if not _POD.search(asked.place):
+            return
+        name = machine.name, asked.place.removesuffix("/status")
+        before = self._failed.pop(name, None)
+        if asked.place.endswith("/status") and (not asked.status or asked.status == 429 or asked.status >= 500):
+            tries = 1 if before is None else before.tries + 1
+            self._failed[name] = _Failed(self._sim.loop.time(), tries, self._terms.epoch(machine.name))
+
+    def at_rest(self) -> None:
+        """Look at what was not tried again in the term in which it failed."""
+        services = ((each.machine, each.service) for each in self._sim.replicas)
+        leading = {machine.name for machine, service in services if machine and service and service.terms.leads()}
+        for (name, path), failed in self._failed.items():
+            lost = failed.tries < TRIES and failed.at < self._sim.loop.time() - PATIENCE
+            if lost and name in leading and failed.epoch == self._terms.epoch(name):
+                self._sim.violated("what failed is tried again", f"{name} gave up {path} after {failed.tries}")
+
+    def _called(self, call: Call) -> None:
+        if not call.writes or "/events" not in call.request.path:
+            return
+        about = json.dumps(call.body.get("involvedObject"), sort_keys=True)
+        if about == "null":  # one that is seen again
+            about = call.request.path.rpartition(".")[0]
+        self._events[call.machine.name, about] += 1
+        if self._events[call.machine.name, about] > MOST_EVENTS:
+            self._violated("calls are bounded", call.machine, f"writes {MOST_EVENTS} Events and more about {about}")
+
+
+def _place(path: str) -> str:
+    return path.partition("?")[0]
+
+
+def _rate_of(options: Options) -> float:
+    return 1.05 * options.kube_api_qps
+
+
+def _watcher(machine: Machine, asked: Asked) -> Watcher | None:
+    """Whose list or watch it is; None for somebody's who only lists."""
+    watchers = {} if machine.service is None else machine.service.watches._watchers
+    return next((each for each in watchers.values() if _place(each.kind.path) == asked.place), None)
+
+
+def _version_in(body: bytes) -> str:
+    metadata = json.loads(body or b"{}").get("metadata") or {}
+    return str(metadata.get("resourceVersion") or "")

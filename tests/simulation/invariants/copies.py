@@ -1,0 +1,78 @@
+"""Replicas of one log, while it grows: a copy is the leader's log, and is said to be there when it is on the disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.invariants.witness import Witness
+from tests.simulation.replica import Machine
+from tests.simulation.socket import End
+from vcd.daemon.replicas import wire
+from vcd.daemon.service import SchedulerService
+from vcd.eventlog import LogReader
+from vcd.model import events as ev
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+
+class Copies:
+    """Looks at each word of a follower on how far it is, and at each event that it folds."""
+
+    def __init__(self, sim: Simulation, witness: Witness) -> None:
+        self._sim = sim
+        self._same: dict[End, int] = {}
+        """Up to which event a follower was found to have the same as whom it follows, by its end of the connection."""
+        sim.peers.sent.append(self._said)
+        witness.services.append(self._watch)
+
+    def _said(self, end: End, data: bytes) -> None:
+        if not end.dialled:
+            return
+        said = wire.from_follower(data)
+        if isinstance(said, wire.Follow):
+            self._same[end] = said.after or 0
+        elif isinstance(said, wire.Have) and said.sequence > self._same.get(end, 0):
+            self._compare(end.machine, end.other.machine, self._same.get(end, 0), said.sequence)
+            self._same[end] = said.sequence
+
+    def _compare(self, follower: Machine, leader: Machine, after: int, until: int) -> None:
+        """Hold what a follower has to the log that it follows; retention may have taken the beginning of either."""
+        here, there = contents(follower, after, until), contents(leader, after, until)
+        missing = [sequence for sequence in range(after + 1, until + 1) if sequence not in here]
+        if missing and missing[-1] >= max(here, default=0):
+            self._sim.violated(
+                "said when it is durable", f"{follower.name} says {until}, and {missing[-1]} is not there"
+            )
+        for sequence in sorted(here.keys() & there.keys()):
+            if here[sequence] != there[sequence]:
+                what = f"{follower.name} has another event {sequence} than {leader.name}"
+                self._sim.violated("a copy is the leader's log", what)
+                return
+
+    def _watch(self, machine: Machine, service: SchedulerService) -> None:
+        keeper = service.keeper
+
+        def folded(event: ev.Event) -> None:
+            if keeper.state.sequence > keeper.log.head:
+                what = f"{machine.name} folds {keeper.state.sequence}, and {keeper.log.head} is durable"
+                self._sim.violated("log first", what)
+
+        keeper.observers.append(folded)
+
+
+def head(machine: Machine) -> int:
+    """The last event that is in a machine's log now."""
+    if not machine.disk.log.exists():
+        return 0
+    with LogReader(machine.disk.log) as reader:
+        return reader.head()
+
+
+def contents(machine: Machine, after: int, until: int) -> dict[int, tuple[object, ...]]:
+    """What is in a machine's log now, by number: the events with their links."""
+    if not machine.disk.log.exists():
+        return {}
+    with LogReader(machine.disk.log) as reader:
+        rows = reader.rows("linked", after=after, until=until, limit=until - after)
+        return {int(row[0]): (reader.parsed(row[:-1])[0], row[-1]) for row in rows}

@@ -1,0 +1,185 @@
+"""Replicas of one log, once all has come to rest: all have the same, and no session whose calls were made is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.simulation.invariants.copies import Copies, contents
+from tests.simulation.invariants.decisions import operations_of
+from tests.simulation.invariants.patience import Operation, Patience
+from tests.simulation.invariants.takeovers import Takeovers
+from tests.simulation.invariants.witness import Witness
+from tests.simulation.replica import Machine
+from vcd.daemon import service as daemon
+from vcd.daemon.replicas.parting import go_back
+from vcd.daemon.service import SchedulerService
+from vcd.eventlog import LogError, LogReader
+from vcd.model import events as ev
+from vcd.timetravel.logfile import verify
+from vcd.timetravel.replay import replay
+
+if TYPE_CHECKING:
+    from tests.simulation.script import Script
+    from tests.simulation.simulation import Simulation
+
+APART = "events-apart-*.sqlite"
+LOSES = ("lose_disk", "flip_bits", "lose_syncs", "damage_event")
+"""What takes a replica's log away."""
+_LOOKS, _LATE = 20, 70.0
+"""Seconds in which replicas have to agree that nothing disturbed for long, and after which none is passed over that was
+late once (``followers.LONGEST``)."""
+
+
+def is_one_log(script: Script) -> bool:
+    """Whether the replicas of a run have one log."""
+    return "replicas-address" in script.flags
+
+
+class OneLog:
+    """Looks at the logs, and at who follows whom. ``done`` has binds and evictions by machine."""
+
+    def __init__(
+        self, sim: Simulation, witness: Witness, done: Mapping[str, Sequence[tuple[Operation, int]]]
+    ) -> None:  # fmt: skip
+        self._sim, self._done = sim, done
+        self._apart: dict[Path, set[Operation]] = {}
+        """What is in logs that were kept beside."""
+        Copies(sim, witness)
+        Takeovers(sim, witness)
+        self._patience = Patience(sim, witness)
+        daemon.go_back = self._watched  # type: ignore[attr-defined]
+        witness.services.append(lambda machine, _: self._collect(machine))
+
+    async def at_rest(self) -> None:
+        """All of it."""
+        services = [each.service for each in self._sim.replicas if each.service is not None]
+        leaders = [each for each in services if each.terms.leads()]
+        if len(leaders) != 1 or len(services) != len(self._sim.replicas):
+            return  # which is told elsewhere
+        if not await self._agree(leaders[0], services):
+            return
+        for machine in self._sim.machines:
+            self._collect(machine)
+        leader = next(each.machine for each in self._sim.replicas if each.service is leaders[0])
+        assert leader is not None
+        if self._all_have_the_same(leader):
+            self._is_sound(leader.disk.log)
+            self._holds_what_was_done(leader.disk.log)
+
+    # --- all have the same --------------------------------------------------------------------------------------------
+
+    async def _agree(self, leader: SchedulerService, services: Sequence[SchedulerService]) -> bool:
+        problem = ""
+        for _ in range(_LOOKS):
+            problem = self._disagreement(leader, services)
+            if not problem:
+                return True
+            await asyncio.sleep(1.0)
+        self._sim.violated("all have one log", problem)
+        return False
+
+    def _disagreement(self, leader: SchedulerService, services: Sequence[SchedulerService]) -> str:
+        """What is not as it should be; empty if nothing is."""
+        name, sequence = leader.terms.elector.identity, leader.keeper.state.sequence
+        dump = leader.keeper.state.dump()
+        for service in services:
+            replica, identity = service.replica, service.terms.elector.identity
+            assert replica is not None
+            if service is not leader:
+                if replica.follower.leader != name:
+                    return f"{identity} follows {replica.follower.leader!r}, and {name} leads"
+                if why := service.ready():
+                    return f"{identity} is not ready: {why}"
+            if service.keeper.log.head != sequence or service.keeper.state.sequence != sequence:
+                at = f"{service.keeper.state.sequence} of {service.keeper.log.head}"
+                return f"{identity} has {at}, and {name} {sequence}"
+            if service.keeper.state.dump() != dump:
+                return f"{identity} has another state than {name}"
+        assert leader.replica is not None
+        connected = leader.replica.followers.connected
+        now = leader.clock.monotonic()
+        for one in connected:
+            if not one.keeps_up and now - one._late_at > _LATE:
+                return f"{one.name} does not keep up with {name}"
+        return "" if len(connected) == len(services) - 1 else f"{len(connected)} follow {name}"
+
+    def _all_have_the_same(self, leader: Machine) -> bool:
+        there = contents(leader, 0, 1 << 40)
+        for replica in self._sim.replicas:
+            machine = replica.machine
+            assert machine is not None
+            here = contents(machine, 0, 1 << 40)
+            other = [each for each in sorted(here.keys() & there.keys()) if here[each] != there[each]]
+            if other or max(here, default=0) != max(there, default=0):
+                what = f"{machine.name} has another event {other[:1]} than {leader.name}, or another end"
+                self._sim.violated("all have one log", what)
+                return False
+        return True
+
+    def _is_sound(self, log: Path) -> None:
+        with LogReader(log) as reader:
+            decided = any(reader.sessions(limit=1))  # retention may have taken all away
+        for one in replay(log) if decided else ():
+            if one.difference:
+                self._sim.violated("replay", f"session {one.session}: {one.difference}")
+
+    # --- nothing is lost ----------------------------------------------------------------------------------------------
+
+    def _watched(self, path: Path, to: int | None) -> Path | None:
+        """Let a log go back; what its replica did is in it afterwards, or in one beside it."""
+        name = path.parent.name.partition("-")[0]
+        names = [machine.name for machine in self._sim.machines if machine.replica == name]
+        done = {operation for each in names for operation, _ in self._done.get(each, ())} & _operations(path)[0]
+        aside = go_back(path, to)
+        for log in (path, aside):
+            if log is not None and log.exists():
+                done -= _operations(log)[0]
+        for operation in sorted(done):
+            self._sim.violated(
+                "nothing decided is lost", f"{name}: {operation} is gone since its log went back to {to}"
+            )
+        return aside
+
+    def _collect(self, machine: Machine) -> None:
+        """Read the logs that a machine keeps beside its own: the oldest of them go."""
+        for file in sorted(machine.disk.folder.glob(APART)):
+            if file not in self._apart:
+                self._apart[file] = _operations(file)[0]
+                try:
+                    problems = verify(file).problems
+                except LogError as error:
+                    problems = [str(error)]
+                if problems:
+                    self._sim.violated("sound log", f"{machine.name}, {file.name}: {problems[0]}")
+
+    def _holds_what_was_done(self, log: Path) -> None:
+        known, first = _operations(log)
+        apart: dict[str, set[Operation]] = defaultdict(set)
+        for file, operations in self._apart.items():
+            apart[file.parent.name.partition("-")[0]] |= operations
+        lost = {each.name for each in self._sim.replicas if any(each.road.affected[act] for act in LOSES)}
+        everybody = {each.name for each in self._sim.replicas}
+        for machine in self._sim.machines:
+            for operation, session in self._done.get(machine.name, ()):
+                if operation in known or not session or session < first:
+                    continue  # what is older, retention took away
+                elsewhere = self._patience.elsewhere.get((machine.name, operation), set())
+                has = f"{machine.name}: {operation} of session {session}"
+                if not lost and elsewhere | {machine.replica} == everybody:
+                    self._sim.violated("known to who leads next", f"{has} is not in the log that all have")
+                elif machine.replica not in lost and operation not in apart[machine.replica]:
+                    self._sim.violated("nothing decided is lost", f"{has} is in no log of its replica")
+
+
+def _operations(log: Path) -> tuple[set[Operation], int]:
+    """The binds and evictions of a log's sessions, and the first of these; 0 where there are all."""
+    with LogReader(log) as reader:
+        events = [logged.event for logged in reader.find(type="session")]
+        whole, last = reader.oldest() == 0, reader.last_session()
+    sessions = [event for event in events if isinstance(event, ev.SessionDecided)]
+    first = 0 if whole else min((event.session for event in sessions), default=last + 1)
+    return {operation for event in sessions for operation in operations_of(event)}, first

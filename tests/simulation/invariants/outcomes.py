@@ -1,0 +1,78 @@
+"""What a log says became of a bind or an eviction is what the server did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.acts import ILLEGAL
+from tests.simulation.invariants.witness import Call, Witness
+from tests.simulation.replica import Machine
+from vcd.daemon.service import SchedulerService
+from vcd.model import events as ev
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+Obj = dict[str, Any]
+Operation = tuple[str, str, str, str]
+_REFUSED = ("failed", "conflict")
+
+
+class Outcomes:
+    """Looks at each outcome as it is logged: done is what the server shows, and refused is what it never did."""
+
+    def __init__(self, sim: Simulation, witness: Witness) -> None:
+        self._sim = sim
+        self._intended: dict[tuple[str, int, int, int], tuple[Operation, float]] = {}
+        """Operations, and when they were logged, by replica, session, statement and their place in it."""
+        self._carried_out: dict[tuple[str, Operation], float] = {}
+        """When the server last did what a replica asked for."""
+        self._bound: set[tuple[str, str]] = set()
+        """UIDs of pods, and the nodes that they were ever on."""
+        self._ended: set[str] = set()
+        """UIDs of pods that were ever told to end, or went."""
+        # a server that forgets what it did, and one that tells of it wrongly, make a liar of everyone
+        if not any(act.what in ILLEGAL for act in sim.script.acts):
+            witness.services.append(self._watch)
+            witness.calls.append(self._called)
+            sim.store.subscribe(["pods"], self._pod)
+
+    def _watch(self, machine: Machine, service: SchedulerService) -> None:
+        replica = machine.name.partition("-")[0]
+
+        def folded(event: ev.Event) -> None:
+            if isinstance(event, ev.SessionDecided):
+                self._decided(replica, event)
+            elif isinstance(event, ev.OperationDone):
+                self._outcome(replica, machine.name, event)
+
+        service.keeper.observers.append(folded)
+
+    def _decided(self, replica: str, event: ev.SessionDecided) -> None:
+        now = self._sim.loop.time()
+        for number, statement in enumerate(ev.decode_plan(event.plan).statements):
+            for place, each in enumerate(statement.operations):
+                operation = (each.verb, each.key, each.uid, each.node if each.verb == "bind" else "")
+                self._intended[replica, event.session, number, place] = operation, now
+
+    def _called(self, call: Call) -> None:
+        if call.operation is not None:
+            self._carried_out[call.machine.name.partition("-")[0], call.operation] = self._sim.loop.time()
+
+    def _pod(self, event: str, _: str, obj: Obj) -> None:
+        uid, node = obj["metadata"]["uid"], obj["spec"].get("nodeName")
+        if node:
+            self._bound.add((uid, node))
+        if event == "DELETED" or obj["metadata"].get("deletionTimestamp"):
+            self._ended.add(uid)
+
+    def _outcome(self, replica: str, name: str, event: ev.OperationDone) -> None:
+        known = self._intended.get((replica, event.session, event.statement, event.operation))
+        if known is None or known[0][0] not in ("bind", "evict"):
+            return
+        operation, since = known
+        verb, key, uid, node = operation
+        if event.result == "done" and not ((uid, node) in self._bound if verb == "bind" else uid in self._ended):
+            self._sim.violated("outcomes are true", f"{name}: {verb} of {key} {uid} is done, and was not")
+        if event.result in _REFUSED and self._carried_out.get((replica, operation), -1.0) >= since:
+            self._sim.violated("outcomes are true", f"{name}: {verb} of {key} {uid} {event.result}, and was done")

@@ -1,0 +1,123 @@
+"""What seldom comes together by chance: several acts that are one story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.simulation.script import Act
+from tests.simulation.swarm.draw import Draw
+
+APART = "apart"
+"""A queue that may have all that there is, so that a scene comes to something."""
+Scene = Callable[[Draw], Iterator[Act]]
+
+
+def scenes(draw: Draw) -> Iterator[Act]:
+    """One of them, or none."""
+    if draw.often(0.4):
+        affinity = {"nodeGroupAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["one", "two"]}}
+        spec = {"weight": 4, **({"affinity": affinity} if "nodegroups" in draw.traits else {})}
+        yield draw.act(0.0, "add_queue", APART, spec, {})
+        yield from draw.pick(SCENES)(draw)
+
+
+def _half_a_gang(draw: Draw) -> Iterator[Act]:
+    """Of a gang only some pods are let in; what is missing goes, or others take its room: it can never be whole."""
+    pods = draw.number(2, 4)
+    minimum = pods + draw.often(0.4)
+    yield draw.act(0.5, "refuse_binds", "default", "half-0", draw.pick((15.0, 900.0, 900.0)))
+    yield draw.act(1.0, "submit", "half", minimum, pods, 1, {"queue": APART}, {})
+    if minimum > pods:  # one that asks for nothing counts as placed, and no node takes it
+        yield draw.act(1.0, "add_pods", "half", pods, 1, 0, {"spec": {"nodeSelector": {"kept": "away"}}})
+    late = draw.rng.uniform(0.7, 1.0) * draw.storm
+    if draw.often(0.3):
+        yield draw.act(late, "delete", "pod", "default", "half-0")
+    else:
+        for number, cpu in enumerate(draw.nodes.values()):
+            yield draw.act(late, "bind_theirs", f"full-{number}", number, cpu, 1, 900)
+
+
+def _contended(draw: Draw) -> Iterator[Act]:
+    """All room is taken by who may be evicted, or not; then comes somebody with more priority, or of another queue."""
+    low, high = draw.rng.uniform(0.5, 2.0), draw.rng.uniform(4.0, 10.0)
+    total = sum(draw.nodes.values())
+    marks = {"labels": {"protected": "yes"}} if draw.budgets else {}
+    annotations = {"volcano.sh/preemptable": "true"}
+    queues = draw.pick(((APART,), (APART, draw.pick(draw.queues)), (draw.pick(draw.queues), APART)))
+    critical = {"spec": {"priorityClassName": "system-cluster-critical"}}
+    protected = 0
+    for number, more in enumerate(({}, {"namespace": "kube-system"}, critical)):
+        count = draw.pick((0, 0, draw.number(1, 3))) if number else total
+        protected += count if "namespace" not in more else 0
+        details = {**marks, "annotations": annotations, **more}
+        if draw.often(0.4):
+            details["spec"] = {**details.get("spec", {}), "terminationGracePeriodSeconds": draw.number(1, 40)}
+        how = draw.pick(("alone", "job", "deployment"))
+        if number or how == "alone":
+            yield draw.act(low, "submit", f"low-{number}", 1, count, 1, {"queue": queues[0]}, details)
+        elif how == "job":
+            yield draw.act(low, "submit_job", "low", 1, [("all", 1, count, 1)], {"queue": queues[0]}, details)
+        else:
+            where = {**annotations, "scheduling.volcano.sh/queue-name": queues[0]}
+            yield draw.act(low, "submit_deployment", "low", count, 1, {**details, "annotations": where})
+    for name in draw.budgets:
+        least = {"spec": {"minAvailable": max(0, protected - draw.number(0, 2))}}
+        yield draw.act(low + 1.0, "edit", "budget", "default", name, least)
+    yield draw.act(0.1, "add_class", "urgent", 10_000, {})
+    for number in range(draw.number(1, 3)):
+        ranked: dict[str, Any] = {"spec": {"priorityClassName": "urgent"}}
+        if draw.often(0.5):
+            ranked["annotations"] = {"vcd.sim/run-seconds": "2"}
+        spec = {"queue": draw.pick(queues), "priorityClassName": "urgent"}
+        pods = draw.number(1, 3)
+        at = high + number * draw.pick((0.0, 1.0, 6.0))
+        yield draw.act(at, "submit", f"urgent-{number}", draw.number(1, pods), pods, draw.number(1, 2), spec, ranked)
+    if draw.often(0.6):  # once more, when what went may be back
+        yield draw.act(high + 8.0, "kill", -1, 1.0)
+        spec, ranked = {"queue": queues[0], "priorityClassName": "urgent"}, {"spec": {"priorityClassName": "urgent"}}
+        yield draw.act(high + 14.0, "submit", "urgent-last", 2, 2, 1, spec, ranked)
+    if draw.budgets and draw.often(0.7):
+        yield draw.act(high - 0.5, "late", "disruption-controller", draw.pick((5.0, 30.0)))
+
+
+def _amid_a_decision(draw: Draw) -> Iterator[Act]:
+    """Decisions take long, and what they were made for changes meanwhile."""
+    at, slow = draw.rng.uniform(3.0, 9.0), draw.pick((0.5, 1.0, 3.0))
+    yield draw.act(at - 2.0, "keep_busy", -1, slow, 60.0)
+    moments = [at, at, at + draw.pick((2.0, 6.0))]
+    for number in range(draw.number(2, 5)):
+        pods = draw.number(2, 5)
+        spec = {"queue": draw.pick((APART, draw.pick(draw.queues)))}
+        yield draw.act(draw.pick(moments), "submit", f"amid-{number}", draw.number(1, pods), pods, 1, spec, {})
+    if draw.often(0.5):
+        shrunk = draw.pick(moments) + draw.rng.uniform(0.02, slow / 2)
+        for name, cpu in draw.nodes.items():
+            yield draw.act(shrunk, "resize", name, {"cpu": str(draw.number(1, 2))})
+            yield draw.act(shrunk + 10.0, "resize", name, {"cpu": str(cpu)})
+    for number in range(draw.number(3, 7)):
+        what, given = draw.pick((
+            ("bind_theirs", (f"amid-others-{number}", draw.number(0, 7), draw.number(1, 3), 1, 60)),
+            ("lose_node", (draw.node(), draw.seconds(20), draw.number(1, 4))),
+            ("delete", ("pod", "default", f"amid-{draw.number(0, 4)}-{draw.number(0, 2)}")),
+        ))  # fmt: skip
+        yield draw.act(draw.pick(moments) + draw.rng.uniform(0.02, slow), what, *given)
+
+
+def _waiting(draw: Draw) -> Iterator[Act]:
+    """Others have all room for a while, and who waits for it is of one kind."""
+    at, seconds = draw.rng.uniform(1.0, 4.0), draw.number(4, 20)
+    for number, cpu in enumerate(draw.nodes.values()):
+        yield draw.act(at, "bind_theirs", f"before-{number}", number, cpu, 1, seconds + draw.number(0, 5))
+    for number in range(draw.number(2, 4)):
+        when = at + draw.pick((1.0, 1.0, 3.0, 6.0))
+        yield draw.act(when, "submit", f"waits-{number}", 1, draw.number(1, 3), 1, {"queue": APART}, {})
+    # what is left when its group is gone counts all the same
+    yield draw.act(0.0, "add_queue", "narrow", {"capability": {"cpu": "3"}}, {})
+    yield draw.act(at + 1.0, "submit", "left", 1, 3, 1, {"queue": "narrow"}, {})
+    yield draw.act(at + seconds + draw.rng.uniform(7.0, 9.0), "delete", "group", "default", "left")
+    late = at + seconds + draw.rng.uniform(10.0, 20.0)
+    yield draw.act(late, "submit", "behind", 1, 2, 1, {"queue": "narrow"}, {})
+
+
+SCENES: tuple[Scene, ...] = (_half_a_gang, _contended, _amid_a_decision, _waiting)
