@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("VCD_HYPOTHESIS", "suite"))
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_its_own() -> Iterator[None]:
+    """What a command made of logging is not that of the tests after it."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from tests.simulation import machine
-from tests.simulation.hunting import hunt_all
+from tests.simulation.hunting import hunt_all, show_all
 from tests.simulation.mutants import mutants, plant
 from tests.simulation.script import Script
 from tests.simulation.shrinking import Shrinker
@@ -116,6 +116,13 @@ def outcomes(seeds: range, mutant: str | None) -> int:
 def mutants_(names: tuple[str, ...], seeds: int) -> int:
     """Hunt planted bugs, all or those that are named, and print in how many seeds each is found."""
     return hunt_all(names, seeds)
+
+
+@main.command("shown")
+@click.argument("names", nargs=-1)
+def shown(names: tuple[str, ...]) -> int:
+    """Run the scripts that were written for planted bugs: each shows its own, and violates nothing without it."""
+    return show_all(names)
 
 
 @main.command("shrink")

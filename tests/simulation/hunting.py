@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
-from tests.simulation.mutants import ROOT, Mutant, mutants
+from tests.simulation.mutants import ROOT, SCRIPTS, Mutant, mutants
 
 BESIDE = 2
 """Mutants that are hunted at once."""
@@ -72,6 +73,29 @@ def hunt_all(names: Sequence[str], seeds: int) -> int:
         hunts = list(pool.map(told, chosen.items()))
     click.echo(table(hunts))
     return int(any(found.seed is None for found in hunts))
+
+
+def show_all(names: Sequence[str]) -> int:
+    """Run the scripts of some mutants, or of all that have one, with the bug and without it, and tell of those that do
+    not show it; 1 where there was one. Raises click.UsageError for a name that has none."""
+    scripts = {file.stem: file for file in sorted(SCRIPTS.glob("*.json"))}
+    if strange := [name for name in names if name not in scripts]:
+        raise click.UsageError(f"no script shows {strange[0]}; {SCRIPTS.relative_to(ROOT)} has them")
+    chosen = [name for name in scripts if not names or name in names]
+    with ThreadPoolExecutor(BESIDE) as pool:
+        codes = list(pool.map(lambda name: (_ran(scripts[name], name), _ran(scripts[name], None)), chosen))
+    bad = {name: found for name, found in zip(chosen, codes, strict=True) if found != (1, 0)}
+    for name, (planted, sound) in bad.items():
+        click.echo(f"{name}: " + ("the code without it violates something, too" if sound else f"ends with {planted}"))
+    click.echo(f"{len(chosen) - len(bad)} of {len(chosen)} scripts show the bug that they were written for.")
+    return int(bool(bad))
+
+
+def _ran(script: Path, name: str | None) -> int:
+    planted = [] if name is None else ["--mutant", name]
+    command = [sys.executable, "-m", "tests.simulation", "run", str(script), *planted]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}, stdout=subprocess.DEVNULL)
+    return done.returncode
 
 
 def table(hunts: Sequence[Hunt]) -> str:

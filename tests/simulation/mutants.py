@@ -17,6 +17,8 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).with_suffix("")
+SCRIPTS = FOLDER / "scripts"
+"""For most of them a script that shows it, under its name: with the bug it violates an invariant, without it none."""
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,9 +15,9 @@ from typing import Any
 
 from tests.simulation import peers
 from tests.simulation.apiserver import SimulatedServer
-from tests.simulation.invariants.names import NAMES
 from tests.simulation.loop import Restless, SimulatedLoop, Standstill
 from tests.simulation.machine import EPOCH
+from tests.simulation.names import NAMES
 from tests.simulation.network import Link, SimulatedTransport
 from tests.simulation.peers import Peers
 from tests.simulation.replica import Machine, Replica
@@ -90,7 +90,7 @@ class Simulation:
     def violated(self, invariant: str, what: str) -> None:
         """Tell of an invariant that does not hold. Raises ValueError for a name that ``NAMES`` has not."""
         if invariant not in NAMES:
-            raise ValueError(f"{invariant!r} is no invariant that tests/simulation/invariants/names.py tells of")
+            raise ValueError(f"{invariant!r} is no invariant that tests.simulation.names.py tells of")
         self.violations.append(Violation(invariant, round(self.loop.time(), 6), what))
 
     def note(self, *what: object) -> None:

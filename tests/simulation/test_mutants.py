@@ -6,11 +6,13 @@ import ast
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from tests.simulation.hunting import Hunt, table
-from tests.simulation.invariants.names import NAMES
-from tests.simulation.mutants import ROOT, Mutant, mutants
+from tests.simulation.mutants import ROOT, SCRIPTS, Mutant, mutants
+from tests.simulation.names import NAMES
+from tests.simulation.script import Script
 
 _MUTANTS = mutants()
 _FEWEST = 45
@@ -28,6 +30,12 @@ def test_a_mutant_is_a_patch_of_the_code_as_it_is(mutant: Mutant) -> None:
     assert mutant.fires in NAMES
     before, after = ast.parse(mutant.path.read_text()), ast.parse(mutant.source())
     assert ast.dump(before) != ast.dump(after), "only the form is another one"
+
+
+def test_each_script_is_named_by_the_bug_that_it_shows() -> None:
+    scripts = {file.stem: msgspec.json.decode(file.read_bytes(), type=Script) for file in SCRIPTS.iterdir()}
+    assert scripts.keys() <= _MUTANTS.keys()
+    assert all(script.acts for script in scripts.values())
 
 
 def test_a_text_that_is_not_there_once_is_told() -> None:
