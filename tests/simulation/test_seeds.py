@@ -12,7 +12,7 @@ import pytest
 from tests.simulation import record
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = 25
+BLOCK = 10
 
 
 def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
