@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
 from vcd.model.manifests import plain
+from vcd.model.plainjson import TOO_MANY_DIGITS
 from vcd.model.version import __version__
 from vcd.model.words import did_you_mean, span_in_words
 from vcd.timetravel import logfile

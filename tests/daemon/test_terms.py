@@ -24,6 +24,7 @@ from vcd.model.kinds import KINDS
 from vcd.state.cluster import ClusterState
 
 DEADLINE, STALE = 60.0, 300.0
+GOOD = Answer(200, {"metadata": {"resourceVersion": "5"}, "items": []})
 REFUSED = failure(403, "Forbidden", "may not list pods")
 
 
@@ -110,16 +111,9 @@ async def test_it_stands_again_after_a_pause_that_grows() -> None:
         assert all(later > 1.7 * earlier for earlier, later in itertools.pairwise(pauses))
 
 
-async def test_a_leader_whose_lists_are_in_keeps_the_lease() -> None:
-    async with replica(Answer(200, {"metadata": {"resourceVersion": "5"}, "items": []})) as it:
-        while it.passed < 3 * DEADLINE:
-            await it.pass_time(1.0)
-            assert it.elector.is_leader()
-        assert it.told == []
-
-
-async def test_one_that_followed_for_longer_than_the_deadline_keeps_the_lease_that_it_wins() -> None:
-    async with replica(GOOD, takes_over=1.5 * DEADLINE) as it:
+@pytest.mark.parametrize("takes_over", [0.0, 1.5 * DEADLINE], ids=["from the start", "after it followed for long"])
+async def test_a_leader_whose_lists_are_in_keeps_the_lease(takes_over: float) -> None:
+    async with replica(GOOD, takes_over=takes_over) as it:
         while it.passed < 3 * DEADLINE:
             await it.pass_time(1.0)
             assert it.elector.is_leader()
@@ -144,7 +138,6 @@ async def test_a_list_that_comes_in_after_all_lets_it_lead_when_its_pause_is_ove
 
 # --- what was listed once ---------------------------------------------------------------------------------------------
 
-GOOD = Answer(200, {"metadata": {"resourceVersion": "5"}, "items": []})
 FAULTS = [REFUSED, failure(500, "InternalError", "etcd"), Answer(drop=True), Answer(200, "<html>a proxy</html>")]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -92,10 +93,14 @@ def show_all(names: Sequence[str]) -> int:
 
 
 def _ran(script: Path, name: str | None) -> int:
+    return subprocess.run(**_program("run", str(script), name), stdout=subprocess.DEVNULL).returncode
+
+
+def _program(command: str, given: str, name: str | None) -> dict[str, Any]:
+    """A command of the simulation as subprocess takes it, with a planted bug if one is named."""
     planted = [] if name is None else ["--mutant", name]
-    command = [sys.executable, "-m", "tests.simulation", "run", str(script), *planted]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "0"}, stdout=subprocess.DEVNULL)
-    return done.returncode
+    words = [sys.executable, "-m", "tests.simulation", command, given, *planted]
+    return {"args": words, "cwd": ROOT, "env": {**os.environ, "PYTHONHASHSEED": "0"}}
 
 
 def table(hunts: Sequence[Hunt]) -> str:
@@ -127,12 +132,8 @@ def _hunted(name: str, mutant: Mutant, seeds: int, sound: _Sound) -> Hunt:
 
 def _outcomes(seeds: range, name: str | None) -> Iterator[tuple[int, list[str]]]:
     """Each seed with the invariants that it violates, run by a program of its own, which ends with the iterator."""
-    planted = [] if name is None else ["--mutant", name]
-    command = [sys.executable, "-m", "tests.simulation", "outcomes", f"{seeds.start}:{seeds.stop}", *planted]
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as program:
+    asked = _program("outcomes", f"{seeds.start}:{seeds.stop}", name)
+    with subprocess.Popen(**asked, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
         try:
             for seed in seeds:
                 line = _line_of(program)

@@ -78,6 +78,11 @@ class Replica:
         """The daemon that runs, once it is put together."""
         return self.machine.service if self.machine is not None and self.machine.alive else None
 
+    @property
+    def leads(self) -> bool:
+        """Whether its daemon leads, or believes so."""
+        return self.service is not None and self.service.terms.leads()
+
     def start(self, disk: Disk | None = None) -> None:
         """Start the program on what is on its disk."""
         self.starts += 1

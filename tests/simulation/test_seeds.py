@@ -47,3 +47,13 @@ def test_a_record_has_the_digest_of_each_seed(tmp_path: Path) -> None:
     kept = record.read(tmp_path / "kept")
     assert kept == {seed: digest[:8] for seed, digest in digests.items()}
     assert record.differing(kept, {**digests, 97: "f" * 16, 500: ""}) == [97]
+
+
+def test_each_act_is_drawn() -> None:
+    program = (
+        "from tests.simulation import machine; machine.install()\n"
+        "from tests.simulation.swarm.tables import undrawn; print(undrawn())"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.stdout == "[]\n", done.stderr

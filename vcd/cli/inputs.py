@@ -14,7 +14,7 @@ import click
 import yaml
 from click.core import ParameterSource
 
-from vcd.api import BadObject, plain, shallow
+from vcd.api import TOO_MANY_DIGITS, BadObject, plain, shallow
 from vcd.cli.errors import Unusable
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster, ClusterLog, EventLog, FileLog, implied
 
@@ -224,9 +224,7 @@ def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
 
 def _in_words(error: Exception) -> str:
     """Why a document cannot be read."""
-    if "digits" not in str(error):
-        return str(error)
-    return f"a number of more than {sys.get_int_max_str_digits():,} digits; write one of 64 bits"
+    return TOO_MANY_DIGITS if "digits" in str(error) else str(error)
 
 
 def _check_nesting(name: str, text: str) -> None:

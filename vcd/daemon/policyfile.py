@@ -75,16 +75,11 @@ class PolicyFile:
             await asyncio.sleep(period)
             try:
                 text = await asyncio.to_thread(self.path.read_text)
-            except (OSError, UnicodeDecodeError) as error:
-                self._refuse(str(error))
-                refused(str(error))
-                continue
-            if text == self._seen:
-                continue
-            self._seen = text
-            try:
+                if text == self._seen:
+                    continue
+                self._seen = text
                 self.policy = await asyncio.to_thread(read_policy, text)
-            except PolicyError as error:
+            except (OSError, UnicodeDecodeError, PolicyError) as error:
                 self._refuse(str(error))
                 refused(str(error))
                 continue

@@ -144,14 +144,20 @@ def from_manifest(manifest: Mapping[str, Any], kinds: Iterable[Kind] = KINDS.val
     meta = _metadata(manifest)
     name = "/".join(filter(None, (_text(meta.get("namespace")), _text(meta.get("name")))))
     for kind in kinds_of(manifest, kinds):
-        if "managedFields" in meta:
-            manifest = {**manifest, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
         try:
-            raw = as_json(manifest)
+            raw = as_json(without_managed_fields(manifest))
         except NotJson as error:
             raise BadObject(kind.name, name, str(error)) from error
         return kind.name, *decode_json(kind, raw)
     raise BadObject(_text(manifest.get("kind")) or "(no kind)", name, "not a kind that vcd reads")
+
+
+def without_managed_fields(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A manifest without who set which field: nothing here reads that, and it may be nested without end."""
+    meta = _metadata(manifest)
+    if "managedFields" not in meta:
+        return manifest
+    return {**manifest, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
 
 
 def kinds_of(manifest: Mapping[str, Any], kinds: Iterable[Kind]) -> list[Kind]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from vcd.model.codec import BadObject
+from vcd.model.codec import BadObject, without_managed_fields
 from vcd.model.controllers import Manifest, topology_of
 from vcd.model.jsontext import DEPTH, shallow
 from vcd.model.kinds import KINDS, Kind
@@ -45,12 +45,8 @@ def plain(manifest: Manifest) -> Manifest:
 
     What is nested deeper than any field that is read is null. Raises BadObject for what JSON cannot hold.
     """
-    meta = manifest.get("metadata")
-    if isinstance(meta, Mapping) and "managedFields" in meta:
-        meta = {key: value for key, value in meta.items() if key != "managedFields"}
-        manifest = {**manifest, "metadata": meta}
     try:
-        raw = as_json(manifest)
+        raw = as_json(without_managed_fields(manifest))
     except NotJson as error:
         raise BadObject(*_identity(manifest), str(error)) from error
     if raw.count(b"{") + raw.count(b"[") > DEPTH:

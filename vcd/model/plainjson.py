@@ -14,8 +14,8 @@ _Path = tuple[Any, ...]
 
 _DEEPEST = 1000
 """Levels that are looked through; Python itself writes no more."""
-_DIGITS = 4300
-"""Of an integer that Python takes for one, unless it is told otherwise (`sys.set_int_max_str_digits`)."""
+TOO_MANY_DIGITS = "a number of more than 4,300 digits; write one of 64 bits"
+"""What Python takes for no integer, unless it is told otherwise (`sys.set_int_max_str_digits`)."""
 _MOST_STEPS = 12
 """Of a path that is shown."""
 
@@ -70,7 +70,7 @@ def _fault_of(value: Any) -> str:
         return _half_a_character(error)
     except ValueError:
         if isinstance(value, int):
-            return f"a number of more than {_DIGITS:,} digits; write one of 64 bits"
+            return TOO_MANY_DIGITS
         return f"{type(value).__name__} cannot be written as JSON; write a text or a number"
     except (TypeError, OverflowError):
         return f"{type(value).__name__} is nothing that JSON holds; write a text, a number, a list or a mapping"

@@ -37,8 +37,7 @@ _HELD, _RENEWED = 15, 2.0
 
 def leader(sim: Simulation) -> Replica | None:
     """The replica that leads, or believes so."""
-    led = [each for each in sim.replicas if each.service is not None and each.service.terms.leads()]
-    return led[0] if led else None
+    return next((each for each in sim.replicas if each.leads), None)
 
 
 # --- two at once ------------------------------------------------------------------------------------------------------
@@ -90,7 +89,7 @@ def _stop_until_another_leads(sim: Simulation, led: Replica, patience: float, mo
 
     def look() -> None:
         others = [each for each in sim.replicas if each.machine is not machine]
-        leads = any(each.service is not None and each.service.terms.leads() for each in others)
+        leads = any(each.leads for each in others)
         if leads:
             led.road.affected["two_leaders"] += 1
         if leads or sim.calm or sim.loop.time() >= until:

@@ -120,12 +120,7 @@ def pause_at_message(sim: Simulation, replica: int, number: int, sent: bool, sec
 
 def _of_role(sim: Simulation, leads: bool) -> list[int]:
     """The numbers of the replicas that lead, or do not."""
-    found = []
-    for number, replica in enumerate(sim.replicas):
-        service = replica.service
-        if service is not None and service.terms.leads() == leads:
-            found.append(number)
-    return found
+    return [number for number, each in enumerate(sim.replicas) if each.service is not None and each.leads == leads]
 
 
 def kill_leader(sim: Simulation, pause: float) -> None:

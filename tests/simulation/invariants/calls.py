@@ -173,8 +173,7 @@ class Calls:
 
     def at_rest(self) -> None:
         """Look at what was not tried again in the term in which it failed."""
-        services = ((each.machine, each.service) for each in self._sim.replicas)
-        leading = {machine.name for machine, service in services if machine and service and service.terms.leads()}
+        leading = {each.machine.name for each in self._sim.replicas if each.machine is not None and each.leads}
         for (name, path), failed in self._failed.items():
             lost = failed.tries < TRIES and failed.at < self._sim.loop.time() - PATIENCE
             if lost and name in leading and failed.epoch == self._terms.epoch(name):

@@ -89,9 +89,7 @@ class Gangs:
         """Look again and again, once nothing goes wrong any more, whether somebody leads that should have done it."""
         if self._calm_at is None and self._sim.calm:
             self._calm_at = self._sim.loop.time()
-        leading = [
-            each for replica in self._sim.replicas if (each := replica.service) is not None and each.terms.leads()
-        ]
+        leading = [each.service for each in self._sim.replicas if each.service is not None and each.leads]
         if self._calm_at is not None and len(leading) == 1:
             plugins = {option.name for tier in leading[0]._policy_in_force().tiers for option in tier}
             self._look_at_all(plugins, self._calm_at)

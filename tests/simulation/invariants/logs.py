@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.disk import Disk
 from tests.simulation.invariants.acknowledged import Acknowledged
-from tests.simulation.invariants.decisions import operations_of
 from tests.simulation.invariants.folding import Folding
+from tests.simulation.invariants.logfiles import differences, operations_in, problem_of
 from tests.simulation.invariants.onelog import is_one_log
-from tests.simulation.invariants.witness import Witness
+from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine, Replica
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog import LogError, LogReader, import_logs
-from vcd.model import events as ev
-from vcd.timetravel.logfile import verify
-from vcd.timetravel.replay import replay
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
-Operation = tuple[str, str, str, str]
 ROTTEN = ("flip_bits", "lose_syncs")
 """What makes of a disk one that keeps nothing for sure: nothing can be asked of it."""
 
@@ -89,24 +85,15 @@ class Logs:
         return found
 
     def _is_sound(self, log: Path) -> bool:
-        try:
-            problems = verify(log).problems
-        except LogError as error:
-            problems = [str(error)]
-        if problems:
-            self._sim.violated("sound log", f"{log.parent.name}: {problems[0]}")
-        return not problems
+        if problem := problem_of(log):
+            self._sim.violated("sound log", f"{log.parent.name}: {problem}")
+        return not problem
 
     def _holds_what_was_done(self, log: Path, machines: Sequence[Machine]) -> None:
         done = [(machine.name, each) for machine in machines for each in self._done.get(machine.name, ())]
         if not done:
             return
-        with LogReader(log) as reader:
-            events = [logged.event for logged in reader.find(type="session")]
-            whole, last = reader.oldest() == 0, reader.last_session()
-        sessions = [event for event in events if isinstance(event, ev.SessionDecided)]
-        first = 0 if whole else min((event.session for event in sessions), default=last + 1)
-        intended = {operation for event in sessions for operation in operations_of(event)}
+        intended, first = operations_in(log)
         for name, (operation, session) in done:
             if operation not in intended and session >= first:  # what is older, retention took away
                 self._sim.violated("logged for good", f"{name}: {operation} is not in {log.parent.name}")
@@ -120,9 +107,8 @@ class Logs:
             self._sim.violated("logs merge", str(error))
             return
         if self._is_sound(out):
-            for one in replay(out):
-                if one.difference:
-                    self._sim.violated("replay", f"session {one.session}: {one.difference}")
+            for difference in differences(out):
+                self._sim.violated("replay", difference)
 
 
 def _leads(machine: Machine) -> bool:

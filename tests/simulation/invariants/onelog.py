@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulation.invariants.copies import Copies, contents
-from tests.simulation.invariants.decisions import operations_of
-from tests.simulation.invariants.patience import Operation, Patience
+from tests.simulation.invariants.logfiles import differences, operations_in, problem_of
+from tests.simulation.invariants.patience import Patience
 from tests.simulation.invariants.takeovers import Takeovers
-from tests.simulation.invariants.witness import Witness
+from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine
 from vcd.daemon import service as daemon
 from vcd.daemon.replicas.parting import go_back
 from vcd.daemon.service import SchedulerService
-from vcd.eventlog import LogError, LogReader
-from vcd.model import events as ev
-from vcd.timetravel.logfile import verify
-from vcd.timetravel.replay import replay
+from vcd.eventlog import LogReader
 
 if TYPE_CHECKING:
     from tests.simulation.script import Script
@@ -67,7 +64,7 @@ class OneLog:
         leader = next(each.machine for each in self._sim.replicas if each.service is leaders[0])
         assert leader is not None
         if self._all_have_the_same(leader):
-            self._is_sound(leader.disk.log)
+            self._replays(leader.disk.log)
             self._holds_what_was_done(leader.disk.log)
 
     # --- all have the same --------------------------------------------------------------------------------------------
@@ -120,12 +117,11 @@ class OneLog:
                 return False
         return True
 
-    def _is_sound(self, log: Path) -> None:
+    def _replays(self, log: Path) -> None:
         with LogReader(log) as reader:
             decided = any(reader.sessions(limit=1))  # retention may have taken all away
-        for one in replay(log) if decided else ():
-            if one.difference:
-                self._sim.violated("replay", f"session {one.session}: {one.difference}")
+        for difference in differences(log) if decided else ():
+            self._sim.violated("replay", difference)
 
     # --- nothing is lost ----------------------------------------------------------------------------------------------
 
@@ -133,11 +129,11 @@ class OneLog:
         """Let a log go back; what its replica did is in it afterwards, or in one beside it."""
         name = path.parent.name.partition("-")[0]
         names = [machine.name for machine in self._sim.machines if machine.replica == name]
-        done = {operation for each in names for operation, _ in self._done.get(each, ())} & _operations(path)[0]
+        done = {operation for each in names for operation, _ in self._done.get(each, ())} & operations_in(path)[0]
         aside = go_back(path, to)
         for log in (path, aside):
             if log is not None and log.exists():
-                done -= _operations(log)[0]
+                done -= operations_in(log)[0]
         for operation in sorted(done):
             self._sim.violated(
                 "nothing decided is lost", f"{name}: {operation} is gone since its log went back to {to}"
@@ -148,16 +144,12 @@ class OneLog:
         """Read the logs that a machine keeps beside its own: the oldest of them go."""
         for file in sorted(machine.disk.folder.glob(APART)):
             if file not in self._apart:
-                self._apart[file] = _operations(file)[0]
-                try:
-                    problems = verify(file).problems
-                except LogError as error:
-                    problems = [str(error)]
-                if problems:
-                    self._sim.violated("sound log", f"{machine.name}, {file.name}: {problems[0]}")
+                self._apart[file] = operations_in(file)[0]
+                if problem := problem_of(file):
+                    self._sim.violated("sound log", f"{machine.name}, {file.name}: {problem}")
 
     def _holds_what_was_done(self, log: Path) -> None:
-        known, first = _operations(log)
+        known, first = operations_in(log)
         apart: dict[str, set[Operation]] = defaultdict(set)
         for file, operations in self._apart.items():
             apart[file.parent.name.partition("-")[0]] |= operations
@@ -173,13 +165,3 @@ class OneLog:
                     self._sim.violated("known to who leads next", f"{has} is not in the log that all have")
                 elif machine.replica not in lost and operation not in apart[machine.replica]:
                     self._sim.violated("nothing decided is lost", f"{has} is in no log of its replica")
-
-
-def _operations(log: Path) -> tuple[set[Operation], int]:
-    """The binds and evictions of a log's sessions, and the first of these; 0 where there are all."""
-    with LogReader(log) as reader:
-        events = [logged.event for logged in reader.find(type="session")]
-        whole, last = reader.oldest() == 0, reader.last_session()
-    sessions = [event for event in events if isinstance(event, ev.SessionDecided)]
-    first = 0 if whole else min((event.session for event in sessions), default=last + 1)
-    return {operation for event in sessions for operation in operations_of(event)}, first

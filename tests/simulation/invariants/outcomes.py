@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.acts import ILLEGAL
-from tests.simulation.invariants.witness import Call, Witness
+from tests.simulation.invariants.witness import Call, Operation, Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 Obj = dict[str, Any]
-Operation = tuple[str, str, str, str]
 _REFUSED = ("failed", "conflict")
 
 

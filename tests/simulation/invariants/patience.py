@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulation.invariants.decisions import operations_of
-from tests.simulation.invariants.witness import Call, Witness
+from tests.simulation.invariants.witness import Call, Operation, Witness
 from tests.simulation.replica import Machine
 from tests.simulation.socket import End
 from vcd.daemon.replicas import wire
@@ -19,7 +19,6 @@ from vcd.model import events as ev
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
-Operation = tuple[str, str, str, str]
 PATIENCE, PAUSE = 1.0, 2.0
 """Seconds that a decision waits for a follower, and for which one that was late is not waited for (operations.md)."""
 _A_LITTLE = 0.05

@@ -69,7 +69,11 @@ class Rest:
 
     def at_rest(self) -> set[str]:
         """All of it; the plugins that are on by the leader's configuration."""
-        leaders = [each for replica in self._sim.replicas if (each := _leading(replica.machine)) is not None]
+        leaders = [
+            (each.machine, each.service)
+            for each in self._sim.replicas
+            if each.machine is not None and each.service is not None and each.leads
+        ]
         if len(leaders) != 1:
             self._sim.violated("one leader", f"{[machine.name for machine, _ in leaders]}")
             return set()
@@ -226,12 +230,6 @@ class Rest:
             known = there["job" if label.startswith("job") else "queue"]
             if value not in known:
                 self._sim.violated("no series of what is gone", f"{machine.name}: {label}={value!r}")
-
-
-def _leading(machine: Machine | None) -> tuple[Machine, SchedulerService] | None:
-    if machine is None or not machine.alive or machine.service is None or not machine.service.terms.leads():
-        return None
-    return machine, machine.service
 
 
 def _group_of(pod: Obj) -> str:

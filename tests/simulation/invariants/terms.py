@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.e2e.cluster import LEASES
 from tests.simulation.acts import ILLEGAL
 from tests.simulation.invariants.decisions import operations_of
-from tests.simulation.invariants.witness import Call, Witness
+from tests.simulation.invariants.witness import Call, Operation, Witness
 from tests.simulation.replica import Machine
 from tests.simulation.road import Asked
 from vcd.daemon.options import Options
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 Obj = dict[str, Any]
-Operation = tuple[str, str, str, str]
 _SAME = 1e-6
 """Seconds within which two moments are one."""
 

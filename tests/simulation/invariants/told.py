@@ -45,7 +45,7 @@ class Told:
     def at_rest(self) -> None:
         """Each pod of a group that waits, by the leader's state, has the condition."""
         for replica in self._sim.replicas:
-            if replica.service is not None and replica.service.terms.leads():
+            if replica.service is not None and replica.leads:
                 self._all_told(replica.service)
 
     def _all_told(self, service: SchedulerService) -> None:

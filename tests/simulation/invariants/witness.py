@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 Obj = dict[str, Any]
+Operation = tuple[str, str, str, str]
+"""Verb, key, UID and node (of binds) of a bind or an eviction."""
 _POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(?:/(\w+))?")
 _STORES_NOTHING = ("reviews", "/token")
 
@@ -46,7 +48,7 @@ class Call:
         return dict(json.loads(self.request.payload or b"{}"))
 
     @cached_property
-    def operation(self) -> tuple[str, str, str, str] | None:
+    def operation(self) -> Operation | None:
         """Verb, key, UID and node of the bind or eviction that it is; None for another request."""
         found = _POD.fullmatch(self.request.path)
         if found is None:
