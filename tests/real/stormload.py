@@ -143,8 +143,8 @@ class Load:
         chance = self._chance
         queue = chance.choices(["default", RESEARCH, NARROW], [5, 4, 1])[0]
         size, cpu = chance.choice([1, 1, 2, 3, 4, 6, 8]), chance.choice([1, 1, 2, 3])
-        if queue == NARROW:
-            size, cpu = min(size, 4), min(cpu, 2)
+        if queue == NARROW:  # 5 cores at most: beside the 3 of the gang that stays for good there is room for it
+            size, cpu = min(size, 4), 1 if size > 2 else min(cpu, 2)
         priority = chance.choice(["high", "low", "low"])
         minimum = chance.choice([size, size, max(1, size // 2)])
         seconds = chance.choice([1.0, 2.0, 3.0, 6.0, 12.0 if priority == "low" else 4.0])

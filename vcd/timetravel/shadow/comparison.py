@@ -41,10 +41,11 @@ class ShadowDifference(msgspec.Struct, frozen=True):
     ``node`` and ``at`` are where and when vcd would have started it (empty: not at all), by ``session``; of a pod that
     was kept back that is the last session before it was bound. ``bound_to`` and ``bound_at`` are what the log shows
     (empty: not bound). ``seconds`` from the node that vcd gave it to its bind, or its end, or the log's; None where vcd
-    gave it none. ``cause`` and ``why`` say for what vcd kept it back. ``withdrawn`` is the first later session that had
-    no node for it any more while, as far as it knew, it was not bound: others had got what it was given (0: none).
-    ``timed`` is False where times do not compare: it waited already when the shadow began to look, or was bound or went
-    while it did not look."""
+    gave it none; below zero where it was bound already, and the session that placed it had not been shown it yet.
+    ``cause`` and ``why`` say for what vcd kept it back. ``withdrawn`` is the first later session that had no node for
+    it any more while, as far as it knew, it was not bound: others had got what it was given (0: none). ``timed`` is
+    False where times do not compare: it waited already when the shadow began to look, or was bound or went while it did
+    not look."""
 
     pod: str
     uid: str
