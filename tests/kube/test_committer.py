@@ -299,6 +299,14 @@ async def test_a_success_ends_the_ever_longer_pauses(f: Fixture) -> None:
     assert f.clock.slept == pytest.approx([0.1875, 0.375, 0.1875])
 
 
+@pytest.mark.parametrize("refusal", [failure(404, "NotFound", ""), failure(409, "Conflict", "")])
+async def test_what_a_stale_list_shows_again_is_told_of_ever_later(f: Fixture, refusal: Answer) -> None:
+    f.server.on("POST", "binding", refusal)
+    for _ in range(4):
+        await f.commit(BIND)
+    assert f.clock.slept == pytest.approx([0.1875, 0.375, 0.75])
+
+
 async def test_without_the_lease_no_call_is_made(f: Fixture) -> None:
     f.epoch = 4
     assert await f.commit(BIND, EVICT) == [("failed", "lost leadership")] * 2

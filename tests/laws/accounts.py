@@ -59,6 +59,13 @@ class Accounts:
         minded = {name for key in bound for name in pod_requests(self.pods[key].spec)}
         return [name for name in sorted(minded.union(ALWAYS)) if used[name] > room.get(name, 0)]
 
+    def is_too_large(self, group: str) -> bool:
+        """Whether too few of a group's pods for its minimum would find room on a node that is empty."""
+        sizes = [record.allocatable for record in self.nodes.values()]
+        asked = [pod_requests(pod.spec) for key, pod in self.pods.items() if self.group_of(key) == group]
+        held = sum(any(all(size.get(name, 0) >= ask[name] for name in ask) for size in sizes) for ask in asked)
+        return bool(sizes) and held < len(asked) and held < max(1, self.groups[group].group.spec.min_member)
+
     # --- queues -----------------------------------------------------------------------------------------------------
 
     def group_of(self, key: str) -> str:

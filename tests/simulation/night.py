@@ -18,13 +18,15 @@ from tests.simulation.machine import REAL_SECONDS
 from tests.simulation.script import Script
 from tests.simulation.simulation import Outcome, Violation, simulate
 from tests.simulation.swarm import drawn
+from vcd.scheduling.framework.registry import kinds
 
 
 def children(workers: int = 1) -> Pool:
     """Processes that run one seed or script each and end: what it leaves behind goes with it, and nobody collects it.
 
-    They are forked, so that they have the clocks and the seed of hashes of this process.
+    They are forked, so that they have the clocks and the seed of hashes of this process, and what it has imported.
     """
+    kinds()  # imports each plugin and action, which each child would do anew
     return multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1)
 
 

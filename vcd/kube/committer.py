@@ -158,11 +158,13 @@ class Committer:
         outcome = await self._bind_volumes(call, fence) if operation.volumes else None
         outcome = outcome or await self._attempt(call, fence)
         self._announce(operation, outcome)
-        if outcome.result == "failed" and fence():
-            backoff = self._pauses.find(operation.uid, lambda: Backoff(0.25, _LONGEST_PATIENCE, self.rand))
-            await self.clock.sleep(backoff.next())
-        else:
+        if outcome.result == "done" or not fence():
             self._pauses.drop(operation.uid)
+            return outcome
+        known = self._pauses.get(operation.uid)
+        backoff = self._pauses.find(operation.uid, lambda: Backoff(0.25, _LONGEST_PATIENCE, self.rand))
+        if outcome.result == "failed" or known is not None:  # a list that is behind shows again what is gone or bound
+            await self.clock.sleep(backoff.next())
         return outcome
 
     def _call_for(self, operation: Operation) -> _Call:

@@ -211,6 +211,8 @@ class _Session:
             record = self._state.groups.get(status.key)
             if record is None or status.phase != "Inqueue" or record.group.status.phase not in ("", "Pending"):
                 continue
+            if self._accounts.is_too_large(status.key):
+                continue  # it can use nothing of what it is admitted for (docs/differences.md)
             for name, text in (record.group.spec.min_resources or {}).items():
                 wanted[status.key.partition("/")[0]][name] += quantity(text)  # type: ignore[assignment]
         for quota in self._state.others.get("ResourceQuota", {}).values():

@@ -13,7 +13,7 @@ from tests.simulation.replica import Machine
 from tests.simulation.socket import End
 from vcd.daemon.replicas import wire
 from vcd.daemon.service import SchedulerService
-from vcd.eventlog import LogReader
+from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 
 if TYPE_CHECKING:
@@ -180,7 +180,8 @@ class Patience:
 
 
 def _logged(machine: Machine, session: int) -> ev.SessionDecided | None:
-    if not machine.disk.log.exists():
+    try:
+        with LogReader(machine.disk.log) as reader:
+            return reader.session(session) if any(reader.sessions(session, session)) else None
+    except LogError:  # it is not made yet
         return None
-    with LogReader(machine.disk.log) as reader:
-        return reader.session(session) if any(reader.sessions(session, session)) else None
