@@ -186,13 +186,21 @@ def test_export_refuses_a_range_that_runs_backwards(path: Path, tmp_path: Path) 
     assert (result.exit_code, "--from 3 comes after --to 2" in result.stderr) == (2, True)
 
 
-async def test_import_merges_files(path: Path, tmp_path: Path) -> None:
+async def test_import_merges_files(tmp_path: Path) -> None:
+    await write_history(tmp_path / "a.sqlite", 4)
     async with EventLog.open(tmp_path / "b.sqlite") as opened:
         await opened.append([leads(2), session(1, 1, epoch=2)])
     out = tmp_path / "out.sqlite"
-    result = run("import", path, opened.path, out)
+    result = run("import", tmp_path / "a.sqlite", opened.path, out)
     assert (result.exit_code, result.stdout) == (0, f"{out}: events 1 to 26, 5 sessions\n")
     assert verify(out).problems == []
+
+
+def test_import_says_which_checkpoint_it_cannot_read(path: Path, tmp_path: Path) -> None:
+    result = run("import", path, tmp_path / "out.sqlite")
+    assert result.exit_code == 2
+    assert f"event log {path}: this version cannot read the checkpoint at 12" in result.stderr
+    assert not (tmp_path / "out.sqlite").exists()
 
 
 def test_compact_removes_what_is_old_first(path: Path) -> None:

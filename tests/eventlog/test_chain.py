@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventlog.samples import fold, gone, leads, outcome, put, session, write_history
+from tests.eventlog.samples import as_is, fold, gone, leads, outcome, put, session, write_history
 from tests.eventlog.test_transfer import write_replicas
 from vcd.eventlog import EventLog, Head, LogError, LogReader, compact, export, import_logs, verify
 from vcd.eventlog.chain import Chain
@@ -177,7 +177,7 @@ async def test_what_was_changed_is_neither_exported_nor_imported(tmp_path: Path)
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 3, checkpoints=(1,))
     execute(path, EXCHANGED)
-    for make in (lambda: export(path, out, fold), lambda: import_logs([path], out)):
+    for make in (lambda: export(path, out, fold), lambda: import_logs([path], out, as_is)):
         with pytest.raises(LogError, match="event 8 is not the one that was logged"):
             make()
     export(path, out, fold, 3)
@@ -188,7 +188,7 @@ async def test_a_checkpoint_that_was_changed_is_neither_exported_nor_imported(tm
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 2, checkpoints=(1,))
     execute(path, "UPDATE checkpoint SET time = time + 1")
-    for make in (lambda: export(path, out, fold), lambda: import_logs([path], out)):
+    for make in (lambda: export(path, out, fold), lambda: import_logs([path], out, as_is)):
         with pytest.raises(LogError, match="checkpoint 6 is not the one that was logged"):
             make()
 
@@ -196,7 +196,7 @@ async def test_a_checkpoint_that_was_changed_is_neither_exported_nor_imported(tm
 async def test_an_import_has_one_chain_over_its_segments(tmp_path: Path) -> None:
     a, b = await write_replicas(tmp_path)
     out = tmp_path / "out.sqlite"
-    import_logs([a, b], out)
+    import_logs([a, b], out, as_is)
     assert verify(out).uncovered == []
     head_of(out)
     execute(out, "UPDATE segment SET source = 'c.sqlite' WHERE sequence = (SELECT min(sequence) FROM segment)")
@@ -212,7 +212,7 @@ async def test_an_export_out_of_the_middle_of_a_segment_keeps_the_chain(tmp_path
         await log.checkpoint(2, b"state" * 16)
         await log.retain(max_age=0)
         await log.append([put(2), put(3), session(1, 3, epoch=2), outcome(1)])
-    import_logs([tmp_path / "a", tmp_path / "b"], out)
+    import_logs([tmp_path / "a", tmp_path / "b"], out, as_is)
     export(out, part, fold, 2)
     found = verify(part, fold)
     assert found.problems == []

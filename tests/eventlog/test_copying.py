@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.eventlog.samples import SECOND, Clock, fold, leads, outcome, put, session, write_history
+from tests.eventlog.samples import SECOND, Clock, as_is, fold, leads, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogError, LogReader, import_logs, verify
 from vcd.eventlog.copying import Begin, Events, Kept, LogSource, Piece, Position, positions, write_copy
 from vcd.eventlog.rewinding import rewind
@@ -297,7 +297,7 @@ async def test_an_import_is_not_copied_event_by_event(tmp_path: Path) -> None:
     for epoch, name in ((1, "a"), (2, "b")):
         async with EventLog.open(tmp_path / name) as log:
             await log.append([leads(epoch), put(1), session(1, 2, epoch=epoch), outcome(1)])
-    import_logs([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
+    import_logs([tmp_path / "a", tmp_path / "b"], tmp_path / "both", as_is)
     with LogSource(tmp_path / "both") as source, pytest.raises(LogError, match="an import cannot be copied"):
         list(source.from_the_beginning())
     with pytest.raises(LogError, match="an import does not go back"):

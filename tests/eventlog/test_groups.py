@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.eventlog.samples import SECOND, Clock, fold, gone, leads, outcome, put, session, write_history
+from tests.eventlog.samples import SECOND, Clock, as_is, fold, gone, leads, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogReader, export, import_logs, verify
 from vcd.eventlog.store import migrated_copy
 from vcd.model.codec import decode_payload, encode_payload
@@ -80,7 +80,7 @@ async def test_files_made_of_files_are_indexed(tmp_path: Path) -> None:
     assert {sequence for _, sequence in rows(tmp_path / "part")} == {10, 16}
     async with EventLog.open(other) as log:
         await log.append([leads(2), of_group(9, "gang"), session(1, 2, epoch=2), outcome(1)])
-    import_logs([one, other], tmp_path / "both")
+    import_logs([one, other], tmp_path / "both", as_is)
     assert verify(tmp_path / "both").problems == []
     with LogReader(tmp_path / "both") as reader:
         assert reader.pods_of("ns/gang", 0, LAST) == ["ns/pod-9"]

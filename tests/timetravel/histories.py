@@ -12,7 +12,7 @@ from typing import Any
 from tests import dsl
 from tests.dsl import Manifest
 from tests.eventlog.samples import SECOND, Clock
-from vcd.eventlog import EventLog, import_logs
+from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.scheduling.configuration import read_policy
@@ -22,6 +22,7 @@ from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.verify import stale_statements
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.logfile import import_logs
 
 START = int(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()) * SECOND
 CONF = """\

@@ -14,8 +14,9 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import Scheduler, scheduler
-from vcd.eventlog import LogError, import_logs
+from vcd.eventlog import LogError
 from vcd.timetravel import logfile
+from vcd.timetravel.logfile import import_logs
 
 DRAWS = 12
 NAMES = {

@@ -14,9 +14,10 @@ from tests.dsl import Manifest
 from tests.timetravel.histories import START, Scheduler, scheduler
 from tests.timetravel.plays import CONF
 from tests.timetravel.shadowed import bind, job, shadow
-from vcd.eventlog import LogReader, import_logs
+from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
+from vcd.timetravel.logfile import import_logs
 from vcd.timetravel.whatif.cluster import SimulatedCluster, SimulatedUnit
 from vcd.timetravel.whatif.compare import Comparison, Variant, whatif
 from vcd.timetravel.whatif.edits import EditError, edited, read_edits

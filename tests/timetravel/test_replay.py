@@ -15,10 +15,11 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import CONF, SCORED, scheduler, write_busy_history
-from vcd.eventlog import LogError, LogReader, SessionInfo, import_logs
+from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.differences import first_difference
+from vcd.timetravel.logfile import import_logs
 from vcd.timetravel.replay import Replayed, _parts, replay
 
 ROOT = Path(__file__).parents[2]

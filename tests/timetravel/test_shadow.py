@@ -12,11 +12,11 @@ from tests.timetravel.histories import CONF, scheduler, write_busy_history
 from tests.timetravel.shadowed import begin, bind, job, shadow, write_shadow_history
 from tests.timetravel.test_evictions import CONF as EVICTING
 from tests.timetravel.test_evictions import reclaimed
-from vcd.eventlog import LogError, LogReader, import_logs
+from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import opened
-from vcd.timetravel.logfile import verify
+from vcd.timetravel.logfile import import_logs, verify
 from vcd.timetravel.remarks import remarks
 from vcd.timetravel.replay import replay
 from vcd.timetravel.shadow.comparison import NoShadow, ShadowDifference, compare_shadow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -32,6 +33,9 @@ from vcd.model.events import LeadershipChanged, OperationDone, SessionDecided
 
 BATCH = 2000
 """Events of one transaction while copying."""
+
+Renumber = Callable[[bytes, int, Callable[[int], int]], bytes]
+"""A state as that of another event, where sessions have the numbers that the function gives for theirs."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -113,13 +117,14 @@ def write_anew(
         return Written(first + 1, last, target.sessions)
 
 
-def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
+def import_logs(paths: Sequence[str | Path], out: str | Path, renumber: Renumber) -> Written:
     """Merge the files of several replicas into one history, in the order of the epochs that they led.
 
     Each epoch's decisions are taken from the file of the replica that led it, with the events that replica saw;
     where another replica takes over, a segment begins that is folded anew from that replica's own checkpoint (or
     the beginning of its file), so that every session can be replayed. Session numbers, and sequence numbers after
-    the first handover, are given anew, and with them the chain. Raises LogError when no file holds a session, two
+    the first handover, are given anew, and with them the chain; ``renumber`` does so in the states of checkpoints.
+    Raises LogError when no file holds a session, two
     hold sessions of one epoch, one is a shadow's, itself an import or not as it was logged, or ``out`` exists.
     """
     with ExitStack() as stack:
@@ -127,8 +132,8 @@ def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
         for reader in readers:
             reader.snapshot()
         connection = stack.enter_context(_new_file(Path(out)))
-        merge = _Merge(_Target(connection))
         reigns = _reigns(readers)
+        merge = _Merge(_Target(connection), reigns, renumber)
         for position, reign in enumerate(reigns):
             merge.add(reign, is_first=position == 0, is_last=position == len(reigns) - 1)
         return Written(merge.begin + 1, merge.end, merge.target.sessions)
@@ -177,14 +182,14 @@ class _Target:
                 self._connection.execute(sql["part"], (sequence, number, zstandard.compress(part, 3)))
             self._connection.execute(sql["complete"], (sequence, time, len(state), len(parts), digest_of(state), link))
 
-    def checkpoints(self, reader: LogReader, rows: Iterable[Row], shift: int = 0, link: bytes | None = None) -> None:
-        """Copy checkpoints; ``shift`` is added to sequences, ``link`` is that of the event of the first."""
+    def checkpoints(self, reader: LogReader, rows: Iterable[Row], link: bytes | None) -> None:
+        """Copy checkpoints; ``link`` is that of the event of the first."""
         sql = statements("checkpoint")
         with transaction(self._connection):
             for sequence, *rest in rows:
                 parts = reader.rows("checkpoint_parts", sequence=sequence)
-                self._connection.executemany(sql["part"], [(sequence + shift, *part) for part in parts])
-                self._connection.execute(sql["complete"], (sequence + shift, *rest, link))
+                self._connection.executemany(sql["part"], [(sequence, *part) for part in parts])
+                self._connection.execute(sql["complete"], (sequence, *rest, link))
                 link = None
 
     def seals(self, rows: Iterable[Row]) -> None:
@@ -285,10 +290,15 @@ def _reigns(readers: Sequence[LogReader]) -> list[_Reign]:
 class _Merge:
     """One history, growing by one reign after the other."""
 
-    def __init__(self, target: _Target) -> None:
+    def __init__(self, target: _Target, reigns: Sequence[_Reign], renumber: Renumber) -> None:
         self.target = target
         self.begin = self.end = 0
-        self._numbers: dict[tuple[Path, int], int] = {}
+        self._renumber = renumber
+        firsts = {reign.reader.path: reign.first.number for reign in reversed(reigns)}
+        self._last = max(firsts.values()) - 1
+        """The number of the last session. Those that a file lost keep their own, before the first of the history."""
+        self._more: dict[Path, list[tuple[range, int]]] = {}
+        """By file, sessions that are in the history, and how much more their numbers are there."""
 
     def add(self, reign: _Reign, *, is_first: bool, is_last: bool) -> None:
         """Append what ``reign``'s replica saw and decided, with what its state is rebuilt from before it."""
@@ -301,26 +311,40 @@ class _Merge:
             base = reader.base(min(live, reign.first.head)).sequence
         end = reader.head() if is_last else end
         shift = self.end - base
+        sessions = range(reign.first.number, reign.last.number + 1)
+        self._more.setdefault(reader.path, []).append((sessions, self._last + 1 - reign.first.number))
+        self._last += len(sessions)
         if not is_first:
             self.target.segment(Segment(self.end, live + shift, reader.path.name))
         self.target.policies(reader.rows("policies"))
-        kept = _checkpoints(reader, base, end if is_last else end - 1)
-        self.target.checkpoints(reader, kept, shift)
-        self.target.seals((row[0] + shift, row[0] + shift, row[1], row[4]) for row in kept)
+        for sequence, time, *_ in _checkpoints(reader, base, end if is_last else end - 1):
+            self._checkpoint(reader, sequence, time, shift)
         as_logged = _as_logged(reader, base, end)
-        renumbered = (self._renumbered(reader, logged, live, shift) for logged in as_logged)
+        renumbered = (self._renumbered(reader, logged, shift) for logged in as_logged)
         self.target.events(renumbered, self.target.chain.extend, lambda sequence: sequence > live + shift)
         self.end = end + shift
 
-    def _renumbered(self, reader: LogReader, logged: Logged, live: int, shift: int) -> Logged:
+    def _checkpoint(self, reader: LogReader, sequence: int, time: int, shift: int) -> None:
+        number, there = partial(self._number, reader), sequence + shift
+        try:
+            state = self._renumber(reader.base(sequence).state, there, number)
+        except msgspec.MsgspecError as error:
+            where = f"event log {reader.path}: this version cannot read the checkpoint at {sequence}"
+            raise LogError(f"{where}: {error}") from error
+        self.target.checkpoint(there, time, state, None)
+        self.target.seals([(there, there, time, digest_of(state))])
+
+    def _number(self, reader: LogReader, session: int) -> int:
+        """The number of a file's session in the history."""
+        return session + next((more for sessions, more in self._more[reader.path] if session in sessions), 0)
+
+    def _renumbered(self, reader: LogReader, logged: Logged, shift: int) -> Logged:
         event = logged.event
         if isinstance(event, SessionDecided):
-            if logged.sequence > live:
-                self._numbers[reader.path, event.session] = len(self._numbers) + 1
-            number = self._numbers.get((reader.path, event.session), 0)
+            number = self._number(reader, event.session)
             event = msgspec.structs.replace(event, session=number, head=event.head + shift)
         elif isinstance(event, OperationDone):
-            event = msgspec.structs.replace(event, session=self._numbers.get((reader.path, event.session), 0))
+            event = msgspec.structs.replace(event, session=self._number(reader, event.session))
         return Logged(logged.sequence + shift, logged.time, event)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -134,6 +134,14 @@ def events_between(objects: int, most: int) -> int:
 def decoded(data: bytes) -> Dump:
     """What was encoded. Raises msgspec.MsgspecError for other bytes."""
     return msgspec.msgpack.decode(data, type=Dump)
+
+
+def renumbered(data: bytes, sequence: int, session_of: Callable[[int], int]) -> bytes:
+    """An encoded state as that of another event ``sequence``, in a log where sessions have other numbers. Raises
+    msgspec.MsgspecError."""
+    dump = decoded(data)
+    intents = {key: (session_of(session), *intent) for key, (session, *intent) in dump.intents.items()}
+    return _encode(msgspec.structs.replace(dump, sequence=sequence, session=session_of(dump.session), intents=intents))
 
 
 def without_tables(data: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,10 @@ from vcd.eventlog import LogError as LogError
 from vcd.eventlog import Logged, LogReader
 from vcd.eventlog import Verified as Verified
 from vcd.eventlog import Written as Written
-from vcd.eventlog.verify import Fold
 from vcd.model.events import PolicyLoaded
 from vcd.model.words import rfc3339
 from vcd.scheduling.framework.policy import digest_of
-from vcd.state.checkpoint import without_tables
+from vcd.state.checkpoint import renumbered, without_tables
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.times import time_before
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 LONG = 20_000
 """Events for the folding of which another process is begun."""
-
-import_logs = eventlog.import_logs
 
 
 class Compacted(msgspec.Struct, frozen=True):
@@ -118,17 +115,21 @@ def _following(reader: LogReader, after: int, goes_on: Callable[[], bool]) -> It
         time.sleep(_POLL_SECONDS)
 
 
+def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
+    """Merge the logs of several replicas into one: see ``vcd.eventlog.transfer.import_logs``. Raises LogError."""
+    return eventlog.import_logs(paths, out, renumbered)
+
+
 def verify(path: str | Path, noted: Head | None = None) -> Verified:
     """Look through a log file: see ``vcd.eventlog.verify``.
 
     Beside the file itself, the state is folded anew between its checkpoints, and must be what they hold (docs/laws.md,
-    law 1); not so in an imported log, whose events have other numbers than its checkpoints know. Each session's
-    configuration is there. Raises LogError when the file cannot be opened, or a process ends before its time.
+    law 1). Each session's configuration is there. Raises LogError when the file cannot be opened, or a process ends
+    before its time.
     """
     with LogReader(path) as reader:
-        fold = None if reader.segments() else folding.fold
         is_long = reader.head() > LONG
-    found = _refolded_beside(path, fold, noted) if fold and is_long else eventlog.verify(path, fold, noted)
+    found = _refolded_beside(path, noted) if is_long else eventlog.verify(path, folding.fold, noted)
     if found.problems:
         return found
     with LogReader(path) as reader:
@@ -144,14 +145,14 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     return msgspec.structs.replace(found, problems=missing, uncovered=[*found.uncovered, *unproven])
 
 
-def _refolded_beside(path: str | Path, fold: Fold, noted: Head | None) -> Verified:
+def _refolded_beside(path: str | Path, noted: Head | None) -> Verified:
     """What is found of a log of which another process folds the events, where there is a processor for it."""
     from vcd.timetravel.parallel import beside, processors  # which take longer than most questions to a log
 
     if processors() == 1:
-        return eventlog.verify(path, fold, noted)
+        return eventlog.verify(path, folding.fold, noted)
     with beside() as begin:
-        return eventlog.verify(path, fold, noted, begin)
+        return eventlog.verify(path, folding.fold, noted, begin)
 
 
 def export(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Written:

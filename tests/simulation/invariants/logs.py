@@ -15,7 +15,8 @@ from tests.simulation.invariants.onelog import is_one_log
 from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine, Replica
 from vcd.daemon.service import SchedulerService
-from vcd.eventlog import LogError, LogReader, import_logs
+from vcd.eventlog import LogError, LogReader
+from vcd.timetravel.logfile import import_logs
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
