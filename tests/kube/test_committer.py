@@ -326,6 +326,17 @@ async def test_losing_the_lease_stops_the_remaining_operations() -> None:
         assert f.binds() == 1
 
 
+async def test_losing_the_lease_after_a_call_that_may_come_late_leaves_the_outcome_unknown(f: Fixture) -> None:
+    def lose(_: Any) -> Answer:
+        f.epoch = 4
+        return pod()
+
+    f.server.on("POST", "binding", failure(502, "BadGateway", ""))
+    f.server.on("GET", "pods/g-p1", lose)
+    assert await f.commit(BIND) == [("unknown", "lost leadership")]
+    assert f.binds() == 1
+
+
 async def test_losing_the_lease_while_in_doubt_leaves_the_outcome_unknown(f: Fixture) -> None:
     def lose(_: Any) -> Answer:
         f.epoch = 4

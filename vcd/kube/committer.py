@@ -198,8 +198,8 @@ class Committer:
                 doubt = False
                 await call.make(self.client, fence)
                 return DONE
-            except Fenced as error:
-                return Outcome("failed", str(error))
+            except Fenced as error:  # a gateway may have given up on a call before that the server has yet to carry out
+                return Outcome("unknown" if doubted else "failed", str(error))
             except ApiError as error:
                 problem = error
                 late = error.status == 409 and doubted  # the first call may have been carried out after all, late
