@@ -46,6 +46,8 @@ class Terms:
         """When a machine last sent something to the Lease."""
         self._lease: Obj | None = None
         """Its spec, as long as it is there."""
+        self._deleted = False
+        """Whether somebody ever deleted it."""
         self._epochs: dict[int, str] = {}
         """Whose each epoch was."""
         self._robbed: dict[str, float] = {}
@@ -65,6 +67,7 @@ class Terms:
         before, self._lease = self._lease, None if event == "DELETED" else dict(obj["spec"])
         holder, call = "" if before is None else str(before.get("holderIdentity") or ""), self._witness.asking
         now_held = "" if self._lease is None else str(self._lease.get("holderIdentity") or "")
+        self._deleted |= event == "DELETED"
         if call is None and holder and holder != now_held:  # deleted, or as it was when a backup was made
             self._robbed[holder] = self._terms[holder].until + self._patience(holder)
         if call is not None and self._lease is not None:
@@ -82,7 +85,8 @@ class Terms:
         if epoch == term.epoch:
             return
         again = self._epochs.setdefault(epoch, name) != name or epoch < term.epoch
-        if again and not self._restored:
+        anew = self._deleted and before is None and epoch == 0  # neither a Lease nor its log tells of those before
+        if again and not anew and not self._restored:
             self._sim.violated("an epoch is one term", f"{name} leads under {epoch}, as {self._epochs[epoch]} did")
         term.epoch = epoch
         held = before is not None and not _is_released(before)
