@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.dsl import BARE, gang, node
+from tests.dsl import BARE, gang, node, pod
 from tests.world import World
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
@@ -33,6 +33,34 @@ def evictions(plan: ev.Plan) -> list[str]:
 
 def test_a_gang_let_in_only_in_part_is_remembered() -> None:
     assert list(partly_bound().state.stranded) == ["default/g"]
+
+
+def partly_left(last: str) -> World:
+    """A gang of three of which two were bound; the last is to be."""
+    world = World(node("n", cpu=3), gang("g", 3, cpu=1), conf=BARE)
+    plan = world.decide()
+    for key in (operation.key for statement in plan.statements for operation in statement.operations):
+        if key != last:
+            world.update_pod(key, node="n", phase="Running")
+    return world
+
+
+def test_so_is_one_of_which_a_pod_went_before_it_was_bound() -> None:
+    world = partly_left("default/g-2")
+    assert not world.state.stranded
+    world.remove("Pod", "default/g-2")
+    assert list(world.state.stranded) == ["default/g"]
+
+
+def test_so_is_one_of_which_a_pod_came_again_under_its_name() -> None:
+    world = partly_left("default/g-2")
+    again = pod("g-2", group="g", cpu=1)
+    again["metadata"]["uid"] = "another"
+    world.put(again)
+    assert list(world.state.stranded) == ["default/g"]
+    world.cycle()
+    world.cycle()
+    assert (len(world.placed()), list(world.state.stranded)) == (3, [])
 
 
 def test_it_is_not_released_before_its_time() -> None:

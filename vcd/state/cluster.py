@@ -411,6 +411,8 @@ class ClusterState:
         intent = self.intents.get(key)
         if intent is not None:
             if intent.uid != pod.metadata.uid or self._is_shown(intent, status, pod.spec):
+                if intent.uid != pod.metadata.uid or not node_name:
+                    self._strand_unbound(intent, row)
                 self._forget_intent(key)
             elif intent.verb == "bind":
                 node_name, status = intent.node, TaskStatus.BINDING
@@ -479,6 +481,8 @@ class ClusterState:
         if key not in self.tasks.row_of:
             return
         row = self.tasks.row_of[key]
+        if key in self.intents:
+            self._strand_unbound(self.intents[key], row)
         self._release(row)
         node = self.tasks.at(row, "node")
         if node >= 0:
@@ -623,6 +627,11 @@ class ClusterState:
         job = self.tasks.at(row, "job")
         if job >= 0 and self.job_keys[job] in self.groups:
             self.stranded.setdefault(self.job_keys[job], self._decided_at)
+
+    def _strand_unbound(self, intent: Intent, row: int) -> None:
+        """A pod went before it was bound, and the others of its gang may have been."""
+        if intent.verb == "bind":
+            self._strand(row)
 
     def _forget_completed(self) -> None:
         """Drop from ``stranded`` the gangs that have their minimum, or nothing any more."""

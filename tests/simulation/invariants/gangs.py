@@ -37,8 +37,6 @@ class Gangs:
         self._whole: set[str] = set()
         """Those that have been whole, or that somebody else touched."""
         self._minima: dict[str, Obj] = {}
-        self._torn: dict[str, float] = {}
-        """When somebody deleted a member last, perhaps amid the calls that placed the others."""
         self._told: set[str] = set()
         self._calm_at: float | None = None
         sim.store.subscribe(["pods"], self._pod)
@@ -65,8 +63,6 @@ class Gangs:
         placed_anew = obj["spec"].get("nodeName") and not (before or {}).get("spec", {}).get("nodeName")
         if placed_anew and self._witness.asking is None:
             self._whole.add(key)
-        if (event == "DELETED" or "deletionTimestamp" in obj["metadata"]) and self._witness.asking is None:
-            self._torn[key] = self._sim.loop.time()
         if event == "DELETED":
             self._members[key].pop(uid, None)
         else:
@@ -104,8 +100,7 @@ class Gangs:
             return
         for key, since in self._partial.items():
             late = max(since + Settings().release_after, earliest) + SLACK < self._sim.loop.time()
-            torn = since - SLACK <= self._torn.get(key, -SLACK)
-            if late and not torn and self._minima.get(key) and key not in self._told:
+            if late and self._minima.get(key) and key not in self._told:
                 self._told.add(key)
                 placed = [each["metadata"]["name"] for each in self._members[key].values() if _is_ready(each)]
                 self._sim.violated("gangs whole", f"{key} has {placed} of {self._minima[key]} since {since:.3f} s")
