@@ -78,3 +78,17 @@ def test_a_new_leader_looks_at_all_that_show_nothing() -> None:
     assert watched.told() == []
     watched.late.look()
     assert watched.told() == ["default/g-0", "default/g-1"]
+
+
+def test_who_is_looked_at_anew_while_others_are_told_is_left_to_a_later_session() -> None:
+    """A new term begins while a session of the last one is told: what that writes is lost with the Lease."""
+    watched = waiting()
+    watched.late.look()
+    sequence = watched.world.state.sequence
+    watched.world.decide()
+    told = watched.late.seen(sequence)
+    next(told)
+    watched.world.decide()
+    watched.late.look()
+    assert list(told) == []
+    assert watched.told() == ["default/g-0", "default/g-1"]

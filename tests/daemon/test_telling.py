@@ -42,8 +42,14 @@ class Told:
             self.state.apply(self.state.sequence + 1, event)
             self.telling.observe(event)
 
-    async def session(self) -> ev.Plan:
-        """A session is decided, logged and told."""
+    async def session(self, *meanwhile: ev.Event) -> ev.Plan:
+        """A session is decided, logged and told; ``meanwhile`` happens while it is decided."""
+        plan = self.decide(*meanwhile)
+        await self.tell()
+        return plan
+
+    def decide(self, *meanwhile: ev.Event) -> ev.Plan:
+        """A session is decided and logged, and to be told."""
         policy = read_policy(BARE)
         session = run(self._maker.snapshot(), policy, self.clock.wall(), 0)
         plan = plan_of(session)
@@ -51,11 +57,14 @@ class Told:
             self.state.session + 1, self.state.sequence, policy.digest, self.clock.wall(), 0, 1, {},
             ev.encode_plan(plan),
         )  # fmt: skip
-        self.happen(record)
+        self.happen(*meanwhile, record)
         self.telling.session(record, plan, session, {})
+        return plan
+
+    async def tell(self) -> None:
+        """All that is to be told."""
         async with running(self.telling.followup.run()):
             await self.telling.followup.idle.wait()
-        return plan
 
     @property
     def messages(self) -> list[str | None]:
@@ -99,6 +108,12 @@ async def test_what_is_shown_is_not_written(shown: bool) -> None:
     assert told.messages == (["for another cause"] if shown else [])
 
 
+async def test_of_a_group_that_went_while_its_session_was_decided_nothing_is_kept() -> None:
+    told = Told(node("n", cpu=1), gang("g", 1, cpu=2))
+    await told.session(ev.ObjectGone("PodGroup", "default/g"))
+    assert told.messages == [None]
+
+
 async def test_a_verdict_that_comes_when_the_gang_has_room_is_not_written() -> None:
     waits = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "because"}
     there = group("g", members=1)
@@ -140,3 +155,20 @@ async def test_after_a_crash_a_status_is_written_without_the_condition_until_the
         await again.telling.followup.idle.wait()
     intended = told.state.intended_status["default/g"]
     assert again.written == [msgspec.structs.replace(intended, condition=None)]
+
+
+async def test_a_session_that_is_told_after_the_gang_was_placed_says_nothing_of_its_condition() -> None:
+    """There is much to tell: others are placed before it is its turn."""
+    told = Told(node("n", cpu=1), gang("g", 1, cpu=2))
+    await told.session()
+    told.written.clear()
+    wanted = group("g", members=1)
+    told.happen(
+        *puts({**wanted, "status": {**wanted.get("status", {}), "phase": "Inqueue"}})
+    )  # that is not written yet
+    told.decide()
+    told.happen(*puts(node("n", cpu=2)))
+    told.decide()
+    await told.tell()
+    conditions = [one.condition and one.condition[0] for one in told.written if one.key == "default/g"]
+    assert conditions == [None, "Scheduled"]

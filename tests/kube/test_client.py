@@ -143,6 +143,16 @@ async def test_an_expired_page_token_starts_the_list_again_in_larger_pages() -> 
         assert server.seen[1].query["continue"] == "t/+="
 
 
+async def test_a_list_whose_page_tokens_always_expire_is_not_begun_again_for_ever() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "continue=", answer("page token after compaction"))
+        server.on("GET", r"limit=\d+$", _page(["a", "b"], token="t"))
+        with pytest.raises(ApiError, match="410"):
+            await _names(client, limit=2)
+        begun = [seen.query["limit"] for seen in server.seen if "continue" not in seen.query]
+        assert begun == ["2", "8", "32", "128", "512"]
+
+
 async def test_a_list_that_is_refused_raises() -> None:
     async with scripted() as server, client_of(server) as client:
         server.on("GET", "", answer("garbage continue"))

@@ -58,6 +58,7 @@ class Fixture:
     def __init__(self, server: ScriptedServer, writer: StatusWriter, clock: HastyClock) -> None:
         self.server, self.writer, self.clock = server, writer, clock
         self.leading = True
+        self.with_nodes = set[str]()
 
     def group(self, **status: Any) -> Store:
         return Store(self.server, "/namespaces/ns/podgroups/g", {"spec": {"minMember": 2}, "status": status})
@@ -73,15 +74,20 @@ class Fixture:
         self.writer.submit_pod_condition("ns/p", uid, condition)
         await self.writer.idle()
 
+    async def again(self) -> None:
+        self.writer.write_again()
+        await self.writer.idle()
+
     def patches(self) -> list[Any]:
         return [seen.body for seen in self.server.calls("PATCH")]
 
 
 @asynccontextmanager
-async def writing(**options: Any) -> AsyncIterator[Fixture]:
+async def writing(in_flight: int = 64, **options: Any) -> AsyncIterator[Fixture]:
     clock = HastyClock()
-    async with scripted() as server, client_of(server) as client:
-        writer = StatusWriter(client, lambda: f.leading, clock=clock, rand=lambda: 0.5, **options)
+    async with scripted() as server, client_of(server, in_flight=in_flight) as client:
+        waits = lambda key: key not in f.with_nodes  # noqa: E731
+        writer = StatusWriter(client, lambda: f.leading, clock=clock, rand=lambda: 0.5, waits=waits, **options)
         f = Fixture(server, writer, clock)
         async with running(writer.run()):
             yield f
@@ -288,6 +294,45 @@ async def test_a_refused_write_is_told_and_not_repeated(f: Fixture) -> None:
     assert (len(f.patches()), [line["event"] for line in told]) == (1, ["status_refused"])
 
 
+async def test_a_refused_condition_is_written_again_ever_later(f: Fixture) -> None:
+    """A webhook denies it for a while; nobody says it again of a pod whose group waits as before."""
+    f.server.on("PATCH", "pods/p/status", failure(403, "Forbidden", ""))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
+    written = []
+    for _ in range(10):
+        await f.again()
+        written.append(len(f.patches()) - 1)
+        f.clock.now += 10
+    assert written == [1, 2, 2, 3, 3, 3, 4, 4, 4, 5]
+    f.server.on("PATCH", "pods/p/status", Answer(200, {}))
+    f.clock.now += 40
+    await f.again()
+    assert f.patches()[-1]["status"]["conditions"][0]["message"] == "no"
+    f.clock.now += 40
+    await f.again()
+    assert len(f.patches()) == 7
+
+
+@pytest.mark.parametrize("end", ["it is deleted", "it has a node", "another leads", "it is told something else"])
+async def test_a_refused_condition_of_a_pod_is_not_written_again_after(f: Fixture, end: str) -> None:
+    f.server.on("PATCH", "pods/p/status", failure(403, "Forbidden", ""), Answer(200, {}))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
+    if end == "it is deleted":
+        f.writer.forget("Pod", "ns/p")
+    elif end == "it has a node":
+        f.with_nodes.add("ns/p")
+    else:
+        f.leading = end != "another leads"
+        await f.condition(Condition("PodScheduled", "False", "Unschedulable", "still no"))
+        f.leading = True
+    before = len(f.patches())
+    await f.again()
+    f.with_nodes.clear()
+    f.clock.now += 40
+    await f.again()
+    assert len(f.patches()) == before
+
+
 async def test_only_the_newest_is_written_after_trouble(f: Fixture) -> None:
     def trouble(seen: Seen) -> Answer:
         f.server.on("PATCH", "pods/p/status", Answer(200, {}))
@@ -298,6 +343,86 @@ async def test_only_the_newest_is_written_after_trouble(f: Fixture) -> None:
     await f.condition(Condition("PodScheduled", "False", "Unschedulable", "older"))
     messages = [patch["status"]["conditions"][0]["message"] for patch in f.patches()]
     assert messages == ["older", "newer"]
+
+
+@pytest.mark.parametrize(
+    ("newer", "written"),
+    [
+        (("Scheduled", "True", "", "now"), ["now"]),
+        (("Scheduled", "True", "", "shown"), []),  # it is as it was
+    ],
+)
+async def test_a_group_that_waits_for_its_turn_is_written_as_it_is_then(
+    newer: tuple[str, str, str, str], written: list[str]
+) -> None:
+    """Its gang was placed while the writes of others went first: it is not called unschedulable any more."""
+    shown, looked = {"type": "Scheduled", "status": "True", "message": "shown"}, list[str]()
+
+    def known(key: str) -> tuple[str, PodGroupStatus]:
+        looked.append(key)
+        return "10", PodGroupStatus(phase="Inqueue", conditions=(Condition("Scheduled", "True", "", "shown"),))
+
+    async def in_the_way(seen: Seen) -> Answer:
+        f.writer.submit_groups([GroupStatus("ns/g", "Inqueue", UNSCHEDULABLE)])
+        await until(lambda: looked)
+        f.writer.submit_groups([GroupStatus("ns/g", "Inqueue", newer)])
+        return Answer(200, {})
+
+    async with writing(in_flight=1, known_group=known) as f:
+        f.group(phase="Inqueue", conditions=[shown])
+        f.server.on("PATCH", "pods/p/status", in_the_way)
+        await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
+        groups = [seen.body for seen in f.server.calls("PATCH") if "podgroups" in seen.path]
+        assert [patch["status"]["conditions"][-1]["message"] for patch in groups] == written
+
+
+@pytest.mark.parametrize("waits", ["for others", "for the server", "for a worker"])
+async def test_a_condition_is_not_lost_to_figures_that_come_before_it_is_written(waits: str) -> None:
+    """The next session only counts another pod as running."""
+    looked, figures = list[str](), GroupStatus("ns/g", "Running", running=1)
+
+    def known(key: str) -> None:
+        looked.append(key)
+
+    async def in_the_way(seen: Seen) -> Answer:
+        f.writer.submit_groups([GroupStatus("ns/g", "Inqueue", UNSCHEDULABLE)], "session-1")
+        await until(lambda: looked or waits == "for a worker")
+        f.writer.submit_groups([figures], "session-2")
+        return Answer(200, {})
+
+    def trouble(seen: Seen) -> Answer:
+        f.group(phase="Inqueue")
+        f.writer.submit_groups([figures], "session-2")
+        return failure(503, "ServiceUnavailable", "")
+
+    concurrency = 1 if waits == "for a worker" else 2
+    async with writing(in_flight=1, known_group=known, concurrency=concurrency) as f:
+        f.group(phase="Inqueue")
+        if waits == "for the server":
+            f.server.on("PATCH", "podgroups/g", trouble)
+            f.writer.submit_groups([GroupStatus("ns/g", "Inqueue", UNSCHEDULABLE)], "session-1")
+        else:
+            f.server.on("PATCH", "pods/p/status", in_the_way)
+            f.writer.submit_pod_condition("ns/p", "u", Condition("PodScheduled", "False", "Unschedulable", "no"))
+        await f.writer.idle()
+        told = f.patches()[-1]["status"]
+        assert (told["phase"], told["running"]) == ("Running", 1)
+        assert [each["transitionID"] for each in told["conditions"]] == ["session-1"]
+
+
+async def test_of_a_pod_that_was_bound_while_it_waited_for_its_turn_nothing_is_written() -> None:
+    async with writing(in_flight=1) as f:
+
+        def in_the_way(seen: Seen) -> Answer:
+            f.with_nodes.add("ns/p")
+            return Answer(200, {})
+
+        f.server.on("PATCH", "pods/o/status", in_the_way)
+        f.server.on("PATCH", "pods/p/status", Answer(200, {}))
+        for key in ("ns/o", "ns/p"):
+            f.writer.submit_pod_condition(key, "u", Condition("PodScheduled", "False", "Unschedulable", "no"))
+        await f.writer.idle()
+        assert [seen.path for seen in f.server.calls("PATCH")] == ["/api/v1/namespaces/ns/pods/o/status"]
 
 
 async def test_a_replica_that_does_not_lead_writes_nothing(f: Fixture) -> None:

@@ -204,6 +204,18 @@ async def test_a_list_that_loses_its_page_token_starts_again() -> None:
         assert f.lists() == ["", "t", ""]
 
 
+async def test_a_list_whose_page_tokens_always_expire_is_tried_again_after_a_pause() -> None:
+    clock = FakeClock()
+    begun, expired = listing(5, pod("a", 1), token="t"), answer("page token after compaction")
+    async with watching([*[begun, expired] * 5, listing(9, pod("b", 1))], [STAY], clock=clock) as f:
+        await until(lambda: clock.sleeping)
+        assert f.lists() == ["", "t"] * 5
+        assert not f.watcher.status.synced
+        await clock.advance_when_asleep(30)
+        await until(f.watches)
+        assert ObjectGone("Pod", "ns/a", "9") in f.log.events
+
+
 @pytest.mark.parametrize(
     "fault",
     [Answer(drop=True), Answer(lines=[bookmark(6)], cut=True), failure(429, "TooManyRequests", "later")],

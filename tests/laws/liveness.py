@@ -20,6 +20,7 @@ from tests.reference import PLUGINS
 from tests.reference.carded import carded_case
 from tests.reference.clusters import random_case
 from tests.reference.config import parse
+from tests.reference.jobs import has_sound_topology
 from tests.reference.model import READY, Job, Node, Task, build
 from tests.reference.session import PredicateFailure, Session
 from vcd.model import events as ev
@@ -169,12 +170,15 @@ def _manifest(kind: str, obj: Object) -> Manifest:
 
 
 class Search:
-    """What an opened reference session finds that could be done, and what of the told reasons is not so."""
+    """What an opened reference session finds that could be done, and what of the told reasons is not so.
 
-    def __init__(self, world: Living) -> None:
+    ``makes_default``: whether the default queue is made where it is missing.
+    """
+
+    def __init__(self, world: Living, *, makes_default: bool = True) -> None:
         self._enqueues = "enqueue" in world.actions
         configuration = parse(f'actions: "enqueue, allocate, backfill"\n{world.tiers}')
-        self.session = Session(build(world.objects()), configuration, 0, True, NOW)
+        self.session = Session(build(world.objects(), makes_default=makes_default), configuration, 0, True, NOW)
         for tier in configuration.tiers:
             for option in tier:
                 PLUGINS[option.name](self.session, option.arguments)
@@ -280,6 +284,8 @@ class Search:
                 return self._queue_says_no(job, told, tasks)
             case "predicate":
                 return self._nodes_say_no(job, told, tasks)
+            case "annotation":  # it is passed over, and keeps nobody back
+                return told.plugin == "task-topology" and not has_sound_topology(job)
         return False
 
     @staticmethod

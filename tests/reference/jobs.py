@@ -203,17 +203,22 @@ class _Topology:
         return len(waiting)
 
 
+def has_sound_topology(job: Job) -> bool:
+    """Whether what a group says of its roles, if anything, is of roles that its pods have."""
+    marks, roles = annotations_of(job.group), {task.role for task in job.tasks}
+    stated = [_sets(marks.get(name)) for name in (_AFFINITY, _ANTI, _ORDER)]
+    return all(_is_sound(names, roles) for sets in stated for names in sets)
+
+
 def task_topology(session: Session, arguments: Arguments) -> None:
     """Tasks of one job together, or apart, by what its group says of their roles."""
     weight = arguments.integer("task-topology.weight", 1)
     jobs: dict[str, _Topology] = {}
     for key, job in sorted(session.cluster.jobs.items()):
         marks = annotations_of(job.group)
-        stated = [_sets(marks.get(name)) for name in (_AFFINITY, _ANTI, _ORDER)]
-        if job.having("Pending") and any(name in marks for name in (_AFFINITY, _ANTI, _ORDER)):
-            roles = {task.role for task in job.tasks}
-            if all(_is_sound(names, roles) for sets in stated for names in sets):
-                jobs[key] = _Topology(session, job)
+        states = any(name in marks for name in (_AFFINITY, _ANTI, _ORDER))
+        if job.having("Pending") and states and has_sound_topology(job):
+            jobs[key] = _Topology(session, job)
 
     def order(left: Task, right: Task) -> int:
         mine, other = (jobs[t.job].key(t) if t.job in jobs else (1, 0, 0, 0, 0) for t in (left, right))

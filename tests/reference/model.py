@@ -324,13 +324,14 @@ def total(parts: Iterable[Resource]) -> Resource:
     return out
 
 
-def build(manifests: Iterable[Manifest]) -> Cluster:
-    """Sort manifests into a cluster, as a session sees it when it opens."""
+def build(manifests: Iterable[Manifest], *, makes_default: bool = True) -> Cluster:
+    """Sort manifests into a cluster, as a session sees it when it opens; ``makes_default`` where the scheduler begins
+    on them, which makes the default queue if it is missing."""
     objects = _by_kind(manifests)
     cluster = Cluster({}, {}, {}, {}, {}, objects)
     cluster.queues = {meta(q)["name"]: _queue(q) for q in cluster.all("Queue")}
     for name in (DEFAULT_QUEUE, ROOT_QUEUE):
-        if name not in cluster.queues:
+        if name not in cluster.queues and (makes_default or name == ROOT_QUEUE):
             cluster.queues[name] = _queue({"metadata": {"name": name}, "spec": {"weight": 1}})
     cluster.nodes = {meta(n)["name"]: _node(n) for n in cluster.all("Node")}
     groups = dict(sorted(objects.get("PodGroup", {}).items()))

@@ -109,7 +109,7 @@ class _Ready:
 class SimulatedLoop(asyncio.BaseEventLoop):
     """``rng`` draws what reality leaves open; ``most`` steps at most, or Restless is raised."""
 
-    def __init__(self, rng: Random, most: int = 500_000) -> None:
+    def __init__(self, rng: Random, most: int) -> None:
         super().__init__()
         _Task._made = _Future._made = 0
         self.rng = rng

@@ -29,7 +29,7 @@ NAMES: dict[str, str] = {
     "Retry-After is kept": "A server that wants to be asked later is.",
     "one watch a kind": "No kind is watched twice by one program.",
     "watches go on": "No watch begins before what is known.",
-    "what failed is tried again": "A pod's condition that met a fault is written again, five times at most.",
+    "what failed is tried again": "A pod's condition that met a fault is written again as long as the pod waits.",
     "conflicts are read anew": "What was refused by its version is read before it is written again.",
     "at rest": "Where nothing happens little is called for, and few tasks are left.",
     "comes to rest": "A run comes to rest.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import math
 import random
 import shutil
 import tempfile
@@ -33,6 +34,8 @@ peers.install()
 
 Obj = dict[str, Any]
 NAMESPACE = "volcano-system"
+STEPS, STEPS_A_SECOND = 500_000, 500
+"""Steps of the loop that a run may take: for all that happens, and for looking around at rest, as each replica does."""
 
 
 @dataclass
@@ -150,7 +153,8 @@ def _simulated(
 ) -> Outcome:
     random.seed(script.seed)
     outcome = Outcome(script.seed)
-    loop = SimulatedLoop(random.Random(script.seed))
+    most = STEPS + STEPS_A_SECOND * math.ceil(script.storm + script.calm)
+    loop = SimulatedLoop(random.Random(script.seed), most)
     asyncio.set_event_loop(loop)
     try:
         simulation = Simulation(script, folder, loop)

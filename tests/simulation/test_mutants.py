@@ -46,17 +46,17 @@ def test_a_text_that_is_not_there_once_is_told() -> None:
 
 def test_a_planted_bug_is_in_the_module_that_is_imported() -> None:
     program = (
-        "from tests.simulation.mutants import plant; plant('status-tried-once'); "
-        "from vcd.kube import writer; print(writer.ATTEMPTS)"
+        "from tests.simulation.mutants import plant; plant('refused-twice-forgotten'); "
+        "from vcd.kube import status; print(status._AGAIN)"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "1\n"
+    assert done.stdout == "1000000000.0\n"
 
 
 def test_the_module_as_it_is_stays_in_the_cache() -> None:
-    from vcd.kube import writer
+    from vcd.kube import status
 
-    assert writer.ATTEMPTS == 5
+    assert status._AGAIN == 10
 
 
 def test_the_table_tells_what_was_found_and_what_was_not() -> None:

@@ -96,7 +96,8 @@ class Interlock:
         """An event was folded."""
         if isinstance(event, ev.SessionDecided):
             for operation in event.accepted().operations("bind"):
-                self._ours.setdefault(operation.key, set()).add((operation.uid, operation.node))
+                if operation.key in self.state.tasks.row_of:  # it may have gone while that was decided
+                    self._ours.setdefault(operation.key, set()).add((operation.uid, operation.node))
         elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)) and event.kind == "Pod":
             bound = self._look(event.key)
             if bound is not None:

@@ -36,7 +36,10 @@ class Latecomers:
         """Those that a session which began at an event knew of and left waiting: key, pod, why the group waits."""
         known = [key for key, since in self._since.items() if since <= sequence]
         for key in known:
-            if self._since.pop(key, None) is None or not self._is_untold(key):  # gone while the others were told
+            if self._since.get(key, sequence + 1) > sequence:  # gone, or looked at anew, while the others were told
+                continue
+            del self._since[key]
+            if not self._is_untold(key):
                 continue
             row = self._state.tasks.row_of[key]
             job, pod = self._state.tasks.at(row, "job"), self._state.pods[row]

@@ -330,7 +330,7 @@ class SchedulerService:
                 keeper,
                 metrics,
                 self.clock,
-                telling.write_groups_again,
+                telling.write_again,
                 self.terms.writes.is_set,
                 self.archiver,
             ),

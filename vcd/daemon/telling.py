@@ -55,7 +55,9 @@ class Telling:
         self._shown_groups: dict[str, tuple[str, PodGroupStatus]] = {}
         """Version and status of groups, as the watch last told them."""
         self.recorder = Recorder(client, self.options.scheduler_names[0], self.leads, clock=clock, kinds=kinds())
-        self.statuses = StatusWriter(client, self.leads, clock=clock, known_group=self._shown_groups.get)
+        self.statuses = StatusWriter(
+            client, self.leads, clock=clock, known_group=self._shown_groups.get, waits=self._may_wait
+        )
         self.followup = FollowUp()
         self._fault_news = FaultNews(clock.monotonic)
         self._misconfigured = Misconfigured()
@@ -99,6 +101,11 @@ class Telling:
             self._tell_nominated(record, plan)
         self.told(record, plan, session, at)
 
+    def write_again(self) -> None:
+        """What was decided and the API server does not show; of pods what it did not take."""
+        self.write_groups_again()
+        self.statuses.write_again()
+
     def write_groups_again(self) -> None:
         """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
         if self.leads() and self.state.intended_status:
@@ -114,6 +121,8 @@ class Telling:
     def _note_messages(self, plan: ev.Plan, session: Session) -> Iterator[None]:
         """What the reasons say by themselves, of groups that get the condition; verdicts take its place."""
         for status in plan.groups:
+            if status.key not in self.state.groups:  # it went while that was decided
+                continue
             reasons, index = self.state.waiting.get(status.key), session.jobs.index(status.key)
             if reasons and index is not None and status.condition is not None and status.condition[0] == NOT_READY:
                 job = session.job(index)
@@ -123,13 +132,17 @@ class Telling:
                 yield
 
     def _in_words(self, status: ev.GroupStatus) -> ev.GroupStatus:
-        """A status with the message of its condition; without the condition where that is not known yet: a verdict
-        brings it."""
-        if status.condition is None or status.condition[0] != NOT_READY:
+        """A status with the message of its condition. Without the condition where the message is not known yet, since a
+        verdict brings it, and where its opposite was decided since: telling comes later than deciding."""
+        if status.condition is None:
+            return status
+        record, condition = self.state.groups.get(status.key), status.condition
+        if record is not None and condition_of(condition[0], record.group.status.conditions) is None:
+            return msgspec.structs.replace(status, condition=None)
+        if condition[0] != NOT_READY:
             return status
         message = self._messages.get(status.key)
-        condition = None if message is None else (*status.condition[:3], message)
-        return msgspec.structs.replace(status, condition=condition)
+        return msgspec.structs.replace(status, condition=None if message is None else (*condition[:3], message))
 
     def verdict(self, group: str, message: str) -> None:
         """Why a group has not its minimum, by the cause that held longest: write it where the group is told so."""
@@ -219,6 +232,11 @@ class Telling:
                 self._tell_pod(
                     pod, PodReasons(reasons, queue, self.state.queues), "; ".join(map(reason_in_words, reasons))
                 )
+
+    def _may_wait(self, key: str) -> bool:
+        """Whether a pod has no node yet, as far as is known."""
+        row = self.state.tasks.row_of.get(key)
+        return row is None or self.state.tasks.at(row, "status") in (TaskStatus.PENDING, TaskStatus.BINDING)
 
     def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str) -> None:
         key, uid = pod.key, pod.metadata.uid

@@ -15,7 +15,7 @@ import msgspec
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.kube.connection import Connection
 from vcd.kube.curl import HttpRequest
-from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, WritesNothing, decoded, status_error
+from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, Superseded, WritesNothing, decoded, status_error
 from vcd.kube.transport import HttpTransport, Transport
 from vcd.model import jsontext
 
@@ -29,7 +29,13 @@ JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
+Body = bytes | Callable[[], bytes | None]
+"""What is written; or a function that is called after any queueing, and gives None where nothing is to be written any
+more."""
+
 _LIST_TIMEOUT = 60.0
+_LIST_STARTS = 5
+"""How often a list begins, each time in pages four times as large, before it is left to who asked to pause."""
 _REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 """Where questions are posted: nothing of them is stored."""
 
@@ -206,7 +212,7 @@ class KubeClient:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: Body | None = None,
         *,
         content_type: str = JSON,
         timeout: float | None = None,
@@ -218,7 +224,7 @@ class KubeClient:
         ``path`` starts with a slash and is already percent-encoded. ``timeout`` is in seconds. ``fence`` is asked
         immediately before the request is made, after any queueing, and once more when its body's first byte is written.
 
-        Raises ApiError, Unanswered, Fenced, WritesNothing.
+        Raises ApiError, Unanswered, Fenced, WritesNothing, and Superseded where ``body`` gives None.
         """
         if self._read_only and method != "GET" and not path.startswith(_REVIEWS):
             raise WritesNothing(f"{method} {path}: this client only reads")
@@ -232,18 +238,20 @@ class KubeClient:
             self._admission.leave()
 
     async def pages(self, path: str, limit: int = 500, *, timeout: float = _LIST_TIMEOUT) -> AsyncIterator[Page]:
-        """List in pages of ``limit`` items. When a continue token has expired the list starts again in larger pages.
+        """List in pages of ``limit`` items. When a continue token has expired the list starts again in larger pages, a
+        few times.
 
         Raises ApiError, Unanswered, Malformed.
         """
-        token, first = "", True
+        token, first, starts = "", True, 1
         while True:
             query = f"limit={limit}&continue={quote(token, safe='')}" if token else f"limit={limit}"
             try:
                 raw = await self.request("GET", with_query(path, query), timeout=timeout)
             except ApiError as error:
-                if error.status != 410 or not token:
+                if error.status != 410 or not token or starts == _LIST_STARTS:
                     raise
+                starts += 1
                 token, first, limit = "", True, 4 * limit  # not all at once, as client-go: that may be a gigabyte
                 continue
             page = _listed(raw, f"list {path.partition('?')[0]}")
@@ -288,11 +296,13 @@ class KubeClient:
         self,
         method: str,
         path: str,
-        body: bytes | None,
+        body: Body | None,
         content_type: str,
         timeout: float,
         fence: Callable[[], bool] | None,
     ) -> bytes:
+        if callable(body) and (body := body()) is None:
+            raise Superseded(f"{method} {path}: it is so no more")
         if method != "GET":
             path = with_query(path, f"timeout={timeout:g}s")
         for again in (False, True):

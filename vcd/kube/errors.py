@@ -55,6 +55,10 @@ class Fenced(KubeError):
         super().__init__("lost leadership")
 
 
+class Superseded(KubeError):
+    """What was to be written is so no more, now that it would be its turn: the request was not made."""
+
+
 class WritesNothing(KubeError):
     """A client that only reads was to write: the request was not made."""
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import structlog
 
-from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, KubeClient, Urgency
-from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock, Random
-from vcd.kube.errors import ApiError, KubeError, decoded, is_final
+from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Body, KubeClient, Urgency
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.errors import ApiError, KubeError, Unanswered, decoded, is_final
 from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
 from vcd.kube.writer import Writer
@@ -30,6 +30,8 @@ _PODGROUP, _QUEUE, _POD = KINDS["PodGroup"], KINDS["Queue"], KINDS["Pod"]
 _encode = msgspec.json.Encoder().encode
 _CAPACITY = 200_000
 """Objects that may wait to be written, or that are remembered."""
+_AGAIN, _LONGEST_AGAIN = 10.0, 40.0
+"""Seconds before conditions that were refused are written again; ever longer, at most."""
 
 
 class _Meta(msgspec.Struct):
@@ -54,6 +56,12 @@ class _GroupWork:
     wanted: GroupStatus
     transition: str
 
+    def after(self, before: _Work | None) -> _GroupWork:
+        """This, with the condition that was to be written ``before`` where it says nothing of conditions."""
+        if not isinstance(before, _GroupWork) or self.wanted.condition is not None:
+            return self
+        return _GroupWork(msgspec.structs.replace(self.wanted, condition=before.wanted.condition), before.transition)
+
 
 @dataclasses.dataclass(frozen=True)
 class _PodWork:
@@ -69,7 +77,8 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
     """Writes statuses and conditions in the background, as long as ``fence`` says that this replica leads.
 
     ``known_group`` gives a group's version and status as the watch last told them, which saves reading it first; where
-    that is old, the server refuses it by its version. ``concurrency`` bounds the writes under way.
+    that is old, the server refuses it by its version. ``waits`` tells of a pod, by its key, whether it may have no node
+    yet: of others nothing is written. ``concurrency`` bounds the writes under way.
     """
 
     def __init__(
@@ -78,12 +87,14 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         fence: Callable[[], bool],
         *,
         known_group: Callable[[str], tuple[str, PodGroupStatus] | None] = lambda _: None,
+        waits: Callable[[str], bool] = lambda _: True,
         concurrency: int = 32,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
     ) -> None:
         super().__init__(client, fence, WorkQueue(_CAPACITY, ranks=2), concurrency, clock, rand)
         self._known_group = known_group
+        self._waits = waits
         self._groups: Recent[str, _Group] = Recent(_CAPACITY)
         self._queues: Recent[str, QueueStatus] = Recent(_CAPACITY)
         self._conditions: Recent[str, _PodWork] = Recent(_CAPACITY)
@@ -92,11 +103,17 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
             "Queue": self._queues,
             "Pod": self._conditions,
         }
+        self._unwritten: dict[str, _PodWork] = {}
+        """Conditions that the server did not take, by pod."""
+        self._patience = Backoff(_AGAIN, _LONGEST_AGAIN, rand)
+        self._again_at = 0.0
+        """When they may be written again, on the monotonic clock."""
 
     def submit_groups(self, groups: Iterable[GroupStatus], transition: str = "") -> None:
         """Write these PodGroup statuses; ``transition`` becomes the transitionID of conditions that change."""
         for group in groups:
-            self._work.put(("PodGroup", group.key), _GroupWork(group, transition))
+            name = ("PodGroup", group.key)
+            self._work.put(name, _GroupWork(group, transition).after(self._work.pending(name)))
 
     def submit_queues(self, queues: Iterable[QueueUsage]) -> None:
         """Write these queues' ``status.allocated``."""
@@ -110,10 +127,23 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         """
         self._work.put(("Pod", key), _PodWork(uid, condition, nominated), rank=1)
 
+    def write_again(self) -> None:
+        """Write conditions that the server did not take, as when a webhook denies them for a while, but not as often as
+        this is called."""
+        if not self._unwritten:
+            self._patience.reset()
+        elif self._clock.monotonic() >= self._again_at:
+            self._again_at = self._clock.monotonic() + self._patience.next()
+            for key, work in list(self._unwritten.items()):
+                if self._work.pending(("Pod", key)) is None:
+                    self._work.put(("Pod", key), work, rank=1)
+
     def forget(self, kind: str, key: str) -> None:
         """An object was deleted: what was written to it says nothing about the next one of that name."""
         if kind in self._remembered:
             self._remembered[kind].drop(key)
+        if kind == "Pod":
+            self._unwritten.pop(key, None)
 
     def forget_all(self, kind: str) -> None:
         """All objects of a kind were listed: after a restore they may be as they were before they were written to."""
@@ -122,22 +152,29 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
 
     def _lost_lease(self) -> None:
         self._work.clear()  # the new leader writes what it finds, so nothing remembered holds any more
+        self._unwritten.clear()
         for recent in self._remembered.values():
             recent.clear()
 
     def _may_pass(self, name: tuple[str, str], error: KubeError) -> bool:
         """What is remembered of the object is dropped in any case."""
         kind, key = name
-        self.forget(kind, key)
+        self._remembered[kind].drop(key)
         if not is_final(error):
             return True
         status = error.status if isinstance(error, ApiError) else 0
         if status not in (404, 409, 422):  # gone, or another pod of that name
             log.warning("status_refused", kind=kind, key=key, error=str(error))
+        elif kind == "Pod":
+            self._unwritten.pop(key, None)
         return status == 409 and kind == "PodGroup"
 
     def _tell_lost(self, name: tuple[str, str], error: KubeError) -> None:
         log.warning("status_not_written", kind=name[0], key=name[1], error=str(error))
+
+    def _newest(self, name: tuple[str, str], work: _Work) -> _Work:
+        pending = super()._newest(name, work)
+        return pending.after(work) if isinstance(pending, _GroupWork) else pending
 
     async def _write(self, name: tuple[str, str], work: _Work, *, again: bool) -> None:
         key = name[1]
@@ -146,7 +183,12 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         elif isinstance(work, QueueUsage):
             await self._put_queue(key, work)
         else:
-            await self._put_condition(key, work)
+            self._unwritten.pop(key, None)
+            try:
+                await self._put_condition(key, work)
+            except (ApiError, Unanswered):
+                self._unwritten[key] = work
+                raise
 
     async def _put_group(self, key: str, work: _GroupWork, again: bool) -> None:
         """Merge into the newest copy. PodGroup has no status subresource, so its version guards the write."""
@@ -157,11 +199,16 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         if group is None:
             group = decoded(_group_decoder, await self._client.request("GET", path, fence=self._fence), path)
             self._groups.set(key, group)
-        status = self._group_patch(group.status, work)
-        if not status:
+        if not self._group_patch(group.status, work):
             return
-        body = {"metadata": {"resourceVersion": group.metadata.resource_version}, "status": status}
-        self._groups.set(key, decoded(_group_decoder, await self._patch(path, body), path))
+
+        def newest() -> bytes | None:
+            pending = self._work.pending(("PodGroup", key))
+            status = self._group_patch(group.status, pending.after(work) if isinstance(pending, _GroupWork) else work)
+            meta = {"resourceVersion": group.metadata.resource_version}
+            return _encode({"metadata": meta, "status": status}) if status else None
+
+        self._groups.set(key, decoded(_group_decoder, await self._patch(path, newest), path))
 
     def _group_patch(self, old: PodGroupStatus, work: _GroupWork) -> dict[str, Any]:
         """The fields of a group's status that differ from what is wanted."""
@@ -191,7 +238,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         patch.update(dict.fromkeys(old.allocated.keys() - usage.allocated.keys()))  # null removes a key
         if not patch:
             return
-        raw = await self._patch(f"{path}/status", {"status": {"allocated": patch}})
+        raw = await self._patch(f"{path}/status", _encode({"status": {"allocated": patch}}))
         self._queues.set(key, decoded(_queue_decoder, raw, path).status)
 
     async def _put_condition(self, key: str, work: _PodWork) -> None:
@@ -208,11 +255,13 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
             body["lastTransitionTime"] = condition.last_transition_time or rfc3339(self._clock.wall())
         # the UID in a patch is a precondition: the server refuses another pod of that name
         status = {"conditions": [body], **({"nominatedNodeName": work.nominated} if work.nominated else {})}
-        patch = {"metadata": {"uid": work.uid}, "status": status}
-        await self._patch(f"{_POD.object_path(key)}/status", patch, STRATEGIC_PATCH)
+        patch = _encode({"metadata": {"uid": work.uid}, "status": status})
+        await self._patch(
+            f"{_POD.object_path(key)}/status", lambda: patch if self._waits(key) else None, STRATEGIC_PATCH
+        )
         self._conditions.set(key, work)
 
-    async def _patch(self, path: str, body: dict[str, Any], content_type: str = MERGE_PATCH) -> bytes:
+    async def _patch(self, path: str, body: Body, content_type: str = MERGE_PATCH) -> bytes:
         return await self._client.request(
-            "PATCH", path, _encode(body), content_type=content_type, urgency=Urgency.STATUS, fence=self._fence
+            "PATCH", path, body, content_type=content_type, urgency=Urgency.STATUS, fence=self._fence
         )

@@ -8,7 +8,7 @@ from typing import Generic, NoReturn, TypeVar
 
 from vcd.kube.client import KubeClient, pause_after
 from vcd.kube.clock import Backoff, Clock, Random
-from vcd.kube.errors import Fenced, KubeError
+from vcd.kube.errors import Fenced, KubeError, Superseded
 from vcd.kube.workqueue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -51,6 +51,8 @@ class Writer(Generic[K, V]):
             except Fenced:
                 self._lost_lease()
                 return
+            except Superseded:
+                return
             except KubeError as error:
                 if not self._may_pass(key, error):
                     return
@@ -58,7 +60,11 @@ class Writer(Generic[K, V]):
                     self._tell_lost(key, error)
                     return
                 await self._clock.sleep(pause_after(error, backoff))
-                value = self._work.pending(key) or value
+                value = self._newest(key, value)
+
+    def _newest(self, key: K, value: V) -> V:
+        """What is to be written in place of a value that was to be written."""
+        return self._work.pending(key) or value
 
     async def _write(self, key: K, value: V, *, again: bool) -> None:
         """One attempt, ``again`` after one that failed. Raises KubeError."""

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.acts import ILLEGAL
 from tests.simulation.invariants.terms import Terms
@@ -29,8 +29,8 @@ MOST_TRIES = 30
 """Calls for one bind, or one eviction."""
 MOST_EVENTS = 32
 """Events about one object that one program writes: 25, and a few that are written twice."""
-TRIES, PATIENCE = 5, 45.0
-"""Attempts for one status, after which it is given up, and the seconds that lie between two of them at most."""
+PATIENCE = 60.0
+"""Seconds that lie between two attempts for one status at most."""
 MOST_AT_ONCE = 200
 """Requests of a replica under way, lists and watches included."""
 _POD = re.compile(r"/pods/[^/]+(?:/status)?$")
@@ -40,11 +40,11 @@ _VERSION = re.compile(r"\bresourceVersion=(\d+)")
 
 @dataclass(frozen=True)
 class _Failed:
-    """When a change failed last, the how manieth time in a row that was, and in which term."""
+    """When a change failed last, in which term, and what it was."""
 
     at: float
-    tries: int
     epoch: int
+    body: bytes
 
 
 class Calls:
@@ -165,19 +165,19 @@ class Calls:
         """A condition that may be written yet has to be tried again, or its pod looked at."""
         if not _POD.search(asked.place):
             return
-        name = machine.name, asked.place.removesuffix("/status")
-        before = self._failed.pop(name, None)
-        if asked.place.endswith("/status") and (not asked.status or asked.status == 429 or asked.status >= 500):
-            tries = 1 if before is None else before.tries + 1
-            self._failed[name] = _Failed(self._sim.loop.time(), tries, self._terms.epoch(machine.name))
+        name, status = (machine.name, asked.place.removesuffix("/status")), asked.status or 0
+        self._failed.pop(name, None)
+        if asked.place.endswith("/status") and (status in (0, 403, 429) or status >= 500):
+            self._failed[name] = _Failed(self._sim.loop.time(), self._terms.epoch(machine.name), asked.body)
 
     def at_rest(self) -> None:
-        """Look at what was not tried again in the term in which it failed."""
+        """Look at what was not tried again in the term in which it failed, of pods that wait still."""
         leading = {each.machine.name for each in self._sim.replicas if each.machine is not None and each.leads}
+        waiting = {pod["metadata"]["uid"] for pod in self._sim.store.list("pods") if _waits(pod)}
         for (name, path), failed in self._failed.items():
-            lost = failed.tries < TRIES and failed.at < self._sim.loop.time() - PATIENCE
+            lost = failed.at < self._sim.loop.time() - PATIENCE and _uid_in(failed.body) in waiting
             if lost and name in leading and failed.epoch == self._terms.epoch(name):
-                self._sim.violated("what failed is tried again", f"{name} gave up {path} after {failed.tries}")
+                self._sim.violated("what failed is tried again", f"{name} gave up {path} at {failed.at:.3f} s")
 
     def _called(self, call: Call) -> None:
         if not call.writes or "/events" not in call.request.path:
@@ -202,6 +202,16 @@ def _watcher(machine: Machine, asked: Asked) -> Watcher | None:
     """Whose list or watch it is; None for somebody's who only lists."""
     watchers = {} if machine.service is None else machine.service.watches._watchers
     return next((each for each in watchers.values() if _place(each.kind.path) == asked.place), None)
+
+
+def _waits(pod: dict[str, Any]) -> bool:
+    """Whether a pod has no node yet, and may have one."""
+    there = not pod["metadata"].get("deletionTimestamp") and pod["status"].get("phase", "Pending") == "Pending"
+    return there and not pod["spec"].get("nodeName")
+
+
+def _uid_in(body: bytes) -> str:
+    return str((json.loads(body or b"{}").get("metadata") or {}).get("uid") or "")
 
 
 def _version_in(body: bytes) -> str:

@@ -69,6 +69,14 @@ def head(machine: Machine) -> int:
         return reader.head()
 
 
+def end(machine: Machine) -> tuple[int, bytes | None]:
+    """The last event that a machine's log was told of, with its link, also where retention left none."""
+    if not machine.disk.log.exists():
+        return 0, None
+    with LogReader(machine.disk.log) as reader:
+        return reader.head(), reader.link(reader.head())
+
+
 def contents(machine: Machine, after: int, until: int) -> dict[int, tuple[object, ...]]:
     """What is in a machine's log now, by number: the events with their links."""
     if not machine.disk.log.exists():

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS
 from tests.reference.model import pod_requests
 from tests.simulation import illegal
-from tests.simulation.invariants.witness import Witness
+from tests.simulation.invariants.decisions import operations_of
+from tests.simulation.invariants.logfiles import operations_in
+from tests.simulation.invariants.witness import Operation, Witness
+from tests.simulation.replica import Machine
+from vcd.daemon.service import SchedulerService
+from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
 from vcd.state.records import Settings
 
@@ -20,6 +26,10 @@ TICK = 5.0
 """Seconds between looks."""
 SLACK = 25.0
 """Seconds that it may take until what is to be released is seen, decided and done."""
+TOGETHER = 10.0
+"""Seconds in which all binds of a gang are made. Who was let in and is refused by its kubelet counts for so long."""
+DAMAGED = ("flip_bits", "lose_syncs")
+"""What makes of a log one that may not be read."""
 
 
 class Gangs:
@@ -34,11 +44,16 @@ class Gangs:
         self._members: dict[str, dict[str, Obj]] = defaultdict(dict)
         self._partial: dict[str, float] = {}
         """Since when gangs are placed in part, and have not been whole since nothing of them was."""
+        self._bound_at: dict[str, float] = {}
+        """When pods got their nodes, by UID."""
         self._whole: set[str] = set()
         """Those that have been whole, or that somebody else touched."""
         self._minima: dict[str, Obj] = {}
         self._told: set[str] = set()
+        self._intended: dict[str, set[str]] = {}
+        """The UIDs of pods that sessions bind, as each machine was told since it last began with its log."""
         self._calm_at: float | None = None
+        witness.services.append(self._watch)
         sim.store.subscribe(["pods"], self._pod)
         sim.store.subscribe([GROUPS], self._group)
         texts = [sim.script.conf, *(act.given[0] for act in sim.script.acts if act.what == "configure")]
@@ -61,8 +76,10 @@ class Gangs:
         key, uid = f"{obj['metadata']['namespace']}/{name}", obj["metadata"]["uid"]
         before = self._members[key].get(uid)
         placed_anew = obj["spec"].get("nodeName") and not (before or {}).get("spec", {}).get("nodeName")
-        if placed_anew and self._witness.asking is None:
-            self._whole.add(key)
+        if placed_anew:
+            self._bound_at[uid] = self._sim.loop.time()
+            if self._witness.asking is None:
+                self._whole.add(key)
         if event == "DELETED":
             self._members[key].pop(uid, None)
         else:
@@ -70,8 +87,9 @@ class Gangs:
         self._look(key)
 
     def _look(self, key: str) -> None:
-        placed = sum(bool(each["spec"].get("nodeName")) and not _is_over(each) for each in self._members[key].values())
-        ready = sum(map(_is_ready, self._members[key].values()))
+        members, lately = self._members[key], self._sim.loop.time() - TOGETHER
+        placed = sum(bool(each["spec"].get("nodeName")) and not _is_over(each) for each in members.values())
+        ready = sum(_is_ready(each) or self._bound_at.get(uid, lately) > lately for uid, each in members.items())
         if not placed:
             self._whole.discard(key)
         if ready >= self._minima.get(key, {}).get("minMember", 0):
@@ -100,10 +118,36 @@ class Gangs:
             return
         for key, since in self._partial.items():
             late = max(since + Settings().release_after, earliest) + SLACK < self._sim.loop.time()
-            if late and self._minima.get(key) and key not in self._told:
+            if late and self._minima.get(key) and key not in self._told and self._is_known(key):
                 self._told.add(key)
                 placed = [each["metadata"]["name"] for each in self._members[key].values() if _is_ready(each)]
                 self._sim.violated("gangs whole", f"{key} has {placed} of {self._minima[key]} since {since:.3f} s")
+
+    def _watch(self, machine: Machine, service: SchedulerService) -> None:
+        intended = self._intended[machine.name] = set()
+
+        def folded(event: ev.Event) -> None:
+            if isinstance(event, ev.SessionDecided):
+                intended.update(_bound_by(operations_of(event)))
+
+        service.keeper.observers.append(folded)
+
+    def _is_known(self, key: str) -> bool:
+        """Whether who leads was told that a pod of a gang was to be bound, by its log or before retention took that
+        away: what another one decided, and had logged alone, it takes for somebody else's doing (docs/reliability.md).
+        """
+        known = set[str]()
+        for each in self._sim.replicas:
+            if each.leads and each.machine is not None:
+                known |= self._intended[each.machine.name]
+                if not any(each.road.affected[act] for act in DAMAGED):
+                    known |= _bound_by(operations_in(each.machine.disk.log)[0])
+        return not known.isdisjoint(self._members[key])
+
+
+def _bound_by(operations: Iterable[Operation]) -> set[str]:
+    """The UIDs of pods that are to be bound."""
+    return {uid for verb, _, uid, _ in operations if verb == "bind"}
 
 
 def _is_over(pod: Obj) -> bool:

@@ -63,6 +63,8 @@ class Logs:
                 continue
             lineages = self._lineages(replica.kept)
             for machines in lineages:
+                if machines[-1].service is None and any(act.what == "age_log" for act in self._sim.script.acts):
+                    continue  # it may be as an older vcd wrote it, since it was lost before this one opened it
                 log, damaged = machines[-1].disk.log, machines[-1].name in self._damaged
                 if log.exists() and not damaged and self._is_sound(log):
                     if not one_log:

@@ -33,9 +33,11 @@ class Programs:
 
     def _ended(self, machine: Machine, code: int) -> None:
         self._told(machine, code)
-        if self._disks_fail and (machine.service is None or _log_failed(machine.service)):
+        service = machine.service
+        opens = service is None or isinstance(service._failure, AGAIN)  # its log, perhaps once more
+        if self._disks_fail and (opens or (service is not None and _log_failed(service))):
             return
-        if code == 2 and machine.service is None and change.is_bad(self._sim):
+        if code == 2 and service is None and change.is_bad(self._sim):
             return  # it was to start by that
         self._sim.violated("no program ends by itself", f"{machine.name} with {code}")
 

@@ -60,6 +60,9 @@ class Quotas:
                 held.update(pod_requests(pod.spec))
             stated = self._accounts.queues[name].capability
             limits = {resource: limit for resource, limit in stated.items() if limit or resource not in ALWAYS}
+            if "proportion" in self._plugins:  # which gives what is guaranteed (docs/semantics/plugins.md)
+                guaranteed = self._accounts.queues[name].guarantee
+                limits = {resource: max(limit, guaranteed.get(resource, 0)) for resource, limit in limits.items()}
             minded = (self._asked(bound) - {"pods"}) & limits.keys()
             if over := sorted(resource for resource in minded if held[resource] > limits[resource]):
                 yield "no queue over", f"{name} has too little {over} for {bound}"

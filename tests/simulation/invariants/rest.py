@@ -157,7 +157,8 @@ class Rest:
             actions=", ".join(policy.actions), tiers=found + tiers, state=state, objects=lambda: self._manifests(chosen)
         )
         try:
-            return Search(cast(Living, world))
+            # who deletes the default queue has none until another replica begins to lead, as in Volcano
+            return Search(cast(Living, world), makes_default=False)
         except (ValueError, KeyError):
             return None
 

@@ -15,7 +15,7 @@ Scene = Callable[[Draw], Iterator[Act]]
 
 def scenes(draw: Draw) -> Iterator[Act]:
     """One of them, or none."""
-    if draw.often(0.4):
+    if draw.often(0.7):
         affinity = {"nodeGroupAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["one", "two"]}}
         spec = {"weight": 4, **({"affinity": affinity} if "nodegroups" in draw.traits else {})}
         yield draw.act(0.0, "add_queue", APART, spec, {})
@@ -44,7 +44,7 @@ def _contended(draw: Draw) -> Iterator[Act]:
     total = sum(draw.nodes.values())
     marks = {"labels": {"protected": "yes"}} if draw.budgets else {}
     annotations = {"volcano.sh/preemptable": "true"}
-    queues = draw.pick(((APART,), (APART, draw.pick(draw.queues)), (draw.pick(draw.queues), APART)))
+    queues = draw.pick(((APART,), (APART,), (APART, draw.pick(draw.queues)), (draw.pick(draw.queues), APART)))
     critical = {"spec": {"priorityClassName": "system-cluster-critical"}}
     protected = 0
     for number, more in enumerate(({}, {"namespace": "kube-system"}, critical)):
@@ -90,12 +90,12 @@ def _amid_a_decision(draw: Draw) -> Iterator[Act]:
         pods = draw.number(2, 5)
         spec = {"queue": draw.pick((APART, draw.pick(draw.queues)))}
         yield draw.act(draw.pick(moments), "submit", f"amid-{number}", draw.number(1, pods), pods, 1, spec, {})
-    if draw.often(0.5):
-        shrunk = draw.pick(moments) + draw.rng.uniform(0.02, slow / 2)
-        for name, cpu in draw.nodes.items():
-            yield draw.act(shrunk, "resize", name, {"cpu": str(draw.number(1, 2))})
-            yield draw.act(shrunk + 10.0, "resize", name, {"cpu": str(cpu)})
-    for number in range(draw.number(3, 7)):
+    shrinks = draw.often(0.6)
+    for name, cpu in draw.nodes.items() if shrinks else ():
+        shrunk = draw.pick(moments) + draw.rng.uniform(0.02, slow)
+        yield draw.act(shrunk, "resize", name, {"cpu": str(draw.number(1, cpu - 1))})
+        yield draw.act(shrunk + 10.0, "resize", name, {"cpu": str(cpu)})
+    for number in range(draw.number(0, 2) if shrinks else draw.number(3, 7)):
         what, given = draw.pick((
             ("bind_theirs", (f"amid-others-{number}", draw.number(0, 7), draw.number(1, 3), 1, 60)),
             ("lose_node", (draw.node(), draw.seconds(20), draw.number(1, 4))),
@@ -118,6 +118,66 @@ def _waiting(draw: Draw) -> Iterator[Act]:
     yield draw.act(at + seconds + draw.rng.uniform(7.0, 9.0), "delete", "group", "default", "left")
     late = at + seconds + draw.rng.uniform(10.0, 20.0)
     yield draw.act(late, "submit", "behind", 1, 2, 1, {"queue": "narrow"}, {})
+    # who comes next has the rows of those that went, the last one first
+    yield draw.act(at, "submit", "early", 1, 5, 0, {"queue": APART}, {})
+    yield draw.act(at + 4.0, "delete_pods", "early", 1)
+    yield draw.act(at + 6.0, "submit", "large", 2, draw.number(3, 5), 99, {"queue": APART}, {})
 
 
-SCENES: tuple[Scene, ...] = (_half_a_gang, _contended, _amid_a_decision, _waiting)
+_WAYS_TO_KEEP_AWAY: tuple[tuple[str, Any, Any], ...] = (
+    ("relabel", {"kept": None}, {"kept": "free"}),
+    ("relabel", {"kept": "away"}, {"kept": "free"}),
+    ("taint", [{"key": "kept", "value": "away", "effect": "NoSchedule"}], []),
+    ("cordon", True, False),
+)
+"""Acts, what they do to a node that keeps pods away, and what to one that takes them."""
+
+
+def _kept_away(draw: Draw) -> Iterator[Act]:
+    """No node takes who comes, until somebody changes one of them."""
+    at, late = draw.rng.uniform(2.0, 5.0), draw.rng.uniform(6.0, 10.0)
+    how, keeps, lets = draw.pick(_WAYS_TO_KEEP_AWAY)
+    more = {"spec": {"nodeSelector": {"kept": "free"}}} if how == "relabel" else {}
+    for name in draw.nodes:
+        yield draw.act(at, how, name, keeps)
+    for number in range(draw.number(1, 3)):
+        when = draw.rng.uniform(at + 0.5, late - 0.5)
+        yield draw.act(when, "submit", f"kept-{number}", 1, draw.number(1, 2), 1, {"queue": APART}, more)
+    yield draw.act(late, how, draw.node(), lets)
+    for name in draw.nodes:
+        yield draw.act(late + 6.0, how, name, lets)
+
+
+def _end_of_a_term(draw: Draw) -> Iterator[Act]:
+    """Who leads does not get its Lease renewed; what it says arrives late, and users go on working."""
+    at = draw.rng.uniform(3.0, 6.0)
+    yield draw.act(at, "slow_renewals", 0.1, 20.0, draw.pick((1.0, 3.0)))
+    for number in range(12):
+        when = at + number + draw.rng.uniform(0.0, 1.0)
+        yield draw.act(when, "submit", f"late-{number}", 1, 1, 0, {"queue": APART}, {})
+
+
+_PREEMPTS = (
+    'actions: "enqueue, allocate, preempt, backfill"\n'
+    "tiers:\n- plugins:\n  - name: priority\n  - name: gang\n- plugins:\n  - name: predicates\n  - name: proportion\n"
+)
+"""A configuration by which priority alone says who has to go."""
+
+
+def _evicted_by_two(draw: Draw) -> Iterator[Act]:
+    """Another takes over from who leads as that is about to evict somebody for somebody else."""
+    at = draw.rng.uniform(4.0, 7.0)
+    preemptable, ranked = {"annotations": {"volcano.sh/preemptable": "true"}}, {"spec": {"priorityClassName": "urgent"}}
+    yield draw.act(0.1, "add_class", "urgent", 10_000, {})
+    yield draw.act(0.5, "configure", _PREEMPTS)
+    yield draw.act(1.5, "submit", "low", 1, sum(draw.nodes.values()), 1, {"queue": APART}, preemptable)
+    if draw.replicas > 1:
+        what = draw.pick(("deletes", "marks"))
+        yield draw.act(at - 0.5, "two_leaders_at", 1, what, draw.pick((0.0, 0.5)), 40.0, draw.seconds(5))
+    pods, spec = draw.number(1, 3), {"queue": APART, "priorityClassName": "urgent"}
+    yield draw.act(at, "submit", "above", draw.number(1, pods), pods, 1, spec, ranked)
+
+
+SCENES: tuple[Scene, ...] = (
+    _half_a_gang, _contended, _amid_a_decision, _waiting, _kept_away, _end_of_a_term, _evicted_by_two,
+)  # fmt: skip
