@@ -107,6 +107,19 @@ def test_the_bound_on_placements_leaves_the_rest_to_the_next_cycle() -> None:
     assert len(world.cycle().statements) == 1
 
 
+def test_what_only_holds_room_leaves_the_bound_on_placements_to_others() -> None:
+    """By sla a gang that waits for too long holds what it gets, in each cycle anew."""
+    from vcd.model.events import PolicyLoaded
+    from vcd.state.records import Settings
+
+    tiers = "- plugins:\n  - name: sla\n    arguments:\n      sla-waiting-time: 1s\n"
+    conf = BARE.replace("tiers:\n", f"tiers:\n{tiers}")
+    world = World(node("n", cpu=3), gang("old", 2, cpu=2), gang("new", 1, cpu=1, created=1), conf=conf)
+    world.happen(PolicyLoaded("", "", Settings(placements=1).as_text()))
+    world.cycle()
+    assert list(world.placed()) == ["new-0"]
+
+
 def test_a_broken_gang_is_filled_before_an_equal_newcomer() -> None:
     """Volcano #5805, with drf ranking the newcomer's smaller share first."""
     conf = BARE + "- plugins:\n  - name: drf\n"

@@ -222,8 +222,11 @@ class Session:
         return None if name is None else self.nodes.facts.row_of.get(name)
 
     def is_full(self) -> bool:
-        """Whether the bound on one cycle's work is reached; what is left goes on in the next (docs/laws.md, law 3)."""
-        self.more = self.trial.placements >= self.snapshot.settings.placements
+        """Whether the bound on one cycle's work is reached; what is left goes on in the next (docs/laws.md, law 3).
+
+        What stays pipelined does not count: each cycle makes it anew, and might get no further.
+        """
+        self.more = self.trial.placements - self.trial.staying >= self.snapshot.settings.placements
         return self.more
 
     def commit_pipelined(self, job: Job) -> None:

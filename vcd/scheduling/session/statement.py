@@ -51,9 +51,10 @@ class Trial:
     """What statements change, and nobody else.
 
     ``changes`` counts placements, evictions and their reverses, so that who keeps something can tell whether it still
-    holds; ``placements`` what is placed; ``decisions`` how often something was decided that stays: a statement was
-    committed, left pipelined or taken back after that, a group admitted. ``statements`` are committed; ``pipelined``
-    those, by job, that are neither committed nor taken back. ``hooks`` takes part in what they do.
+    holds; ``placements`` what is placed, and ``staying`` what of it stays pipelined; ``decisions`` how often something
+    was decided that stays: a statement was committed, left pipelined or taken back after that, a group admitted.
+    ``statements`` are committed; ``pipelined`` those, by job, that are neither committed nor taken back. ``hooks``
+    takes part in what they do.
     """
 
     def __init__(self, nodes: Nodes, tasks: TaskColumns) -> None:
@@ -61,7 +62,7 @@ class Trial:
         self.tasks = tasks
         self.hooks = Hooks()
         self.changes = 0
-        self.placements = 0
+        self.placements = self.staying = 0
         self.decisions = 0
         self.statements: list[Statement] = []
         self.pipelined: dict[int, list[Statement]] = {}
@@ -80,6 +81,7 @@ class Statement:
         self.action = action
         self.job = job
         self._done: list[_Done] = []
+        self._stays_pipelined = False
 
     def __len__(self) -> int:
         return len(self._done)
@@ -101,7 +103,7 @@ class Statement:
         for task, node in zip(tasks, nodes, strict=True):
             task.node = node
         trial.changes += len(tasks)
-        trial.placements += len(tasks)
+        self._count(len(tasks))
         trial.hooks.allocated_together(tasks, nodes)
 
     def pipeline(self, task: Task, node: int) -> bool:
@@ -118,7 +120,7 @@ class Statement:
         task.job.moved((task,), status)
         task.node = node
         trial.changes += 1
-        trial.placements += 1
+        self._count(1)
         refused = trial.hooks.allocated(task, node)
         for name, refusal in refused:
             task.job.note("predicate", name, refusal, task=task)
@@ -149,7 +151,7 @@ class Statement:
         self.job.moved(tasks, _PIPELINED)
         trial.nodes.change(node, change, None, 1)
         trial.changes += 2 * count
-        trial.placements += count
+        self._count(count)
         for victim in victims:
             trial.hooks.deallocated(victim, node)
         trial.hooks.allocated_together(tasks, [node] * count)
@@ -181,7 +183,7 @@ class Statement:
             trial.nodes.change(done.node, task.deltas.allocate, task.shape, -1)
         else:
             trial.nodes.change(done.node, task.deltas.pipeline, None, -1)
-        trial.placements -= 1
+        self._count(-1)
         task.job.moved((task,), done.status_before)
         task.node = done.node_before
         trial.hooks.deallocated(task, done.node)
@@ -210,8 +212,20 @@ class Statement:
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
+    def _count(self, placements: int) -> None:
+        self._trial.placements += placements
+        if self._stays_pipelined:
+            self._trial.staying += placements
+
+    def _stay(self, stays: bool) -> None:
+        if stays is not self._stays_pipelined:
+            self._stays_pipelined = stays
+            placements = sum(done.verb != "evict" for done in self._done)
+            self._trial.staying += placements if stays else -placements
+
     def commit(self) -> None:
         """Make it part of the decision: allocated tasks will be bound, evicted ones evicted."""
+        self._stay(False)
         if not self._done:
             return
         self._trial.decisions += 1
@@ -227,6 +241,7 @@ class Statement:
 
     def stay_pipelined(self) -> None:
         """Neither commit nor discard: tasks hold their room in this session, waiting for more (pipelined jobs)."""
+        self._stay(True)
         self._trial.decisions += 1
         self._trial.pipelined.setdefault(self.job.index, []).append(self)
 
