@@ -122,7 +122,10 @@ async def test_a_job_that_fails_is_restarted_as_often_as_it_says(volcano: Contro
         cluster.add_nodes(1, 4)
         await cluster.started("a")
         policies = [{"event": "PodFailed", "action": "RestartJob"}]
-        cluster.store.create(JOBS, ending(job("fails", 2, minimum=2), 3, policies=policies, maxRetry=2))
+        wanted = ending(job("fails", 1, minimum=2), 3, policies=policies, maxRetry=2)
+        # it runs on: a job all of whose pods have failed the controller may end before it hears that one has
+        wanted["spec"]["tasks"].append({**job("fails", 1)["spec"]["tasks"][0], "name": "u"})
+        cluster.store.create(JOBS, wanted)
         await until(lambda: phase(cluster, "fails") == "Failed", 60, "it fails for good")
         assert cluster.store.get(JOBS, "default", "fails")["status"]["retryCount"] == 2
         assert len([bind for bind in cluster.binds if bind.key == "default/fails-t-0"]) >= 2
