@@ -50,6 +50,7 @@ class KnownWaits:
         self._waits = WaitFold(self._is_there)
         self._served: dict[str, int] = {}
         """The pods that were given nodes, and the last session that did."""
+        self._served_in: _ServedIn | None = None
         self._time = 0
         """That of the last session (ns)."""
 
@@ -94,8 +95,10 @@ class KnownWaits:
         """The wait of a group that goes on, or its last one; None where it never waited at the end of a session."""
         return next(reversed(self._waits.now(group, self._time)), None)
 
-    def served_since(self, number: int) -> Served:
-        """The pods that sessions gave nodes from one on."""
+    def served_since(self, number: int, session: Session) -> Served:
+        """The pods of the last session that was counted, ``session``, that were given nodes from one on."""
+        if self._served_in is None:  # forgotten since it was counted
+            self._served_in = _ServedIn(self._served, session)
         return self._served_in.since(number)
 
     def _there(self, served: Mapping[str, int]) -> dict[str, int]:

@@ -230,7 +230,7 @@ class Verdicts:
         self._asked[group], known.asked = None, self.clock.monotonic()
         self.watchdog.begin(told.at)
         wait = self._waits.last(group)
-        served = self._waits.served_since(told.number if wait is None else wait.first)
+        served = self._waits.served_since(told.number if wait is None else wait.first, told.session)
         asking = in_thread(self._answer, GroupWait(group, told.session, reasons), served)
         answer = await self.watchdog.attend(asking)
         if answer.error is not None:

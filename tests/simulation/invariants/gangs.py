@@ -58,7 +58,10 @@ class Gangs:
         sim.store.subscribe([GROUPS], self._group)
         texts = [sim.script.conf, *(act.given[0] for act in sim.script.acts if act.what == "configure")]
         self._asked_for = all(not text or "name: gang" in text for text in texts)
-        """Whether every configuration asks for whole gangs: by another one parts may have been placed."""
+        """Whether gangs are to be whole by every configuration: by another one parts may have been placed."""
+        # one whose machine starts with a clock that is behind counts the time by that (docs/reliability.md)
+        behind = any(act.what == "restart_with_clock" and act.given[1] < 0 for act in sim.script.acts)
+        self._asked_for &= not behind
         if not any(act.what in illegal.ACTS for act in sim.script.acts):  # else nobody may know before all is listed
             sim.loop.call_later(TICK, self._tick)
 
