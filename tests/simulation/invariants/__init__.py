@@ -34,7 +34,7 @@ class Invariants:
         terms = Terms(sim, witness)
         decisions = Decisions(sim, witness, terms)
         writes = Writes(sim, witness, decisions, terms)
-        self._calls = Calls(sim, witness, terms)
+        self._calls = Calls(sim, witness)
         self._gangs = Gangs(sim, witness)
         self._programs = Programs(sim, witness)
         self._rest = Rest(sim, witness)

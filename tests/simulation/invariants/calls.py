@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.acts import ILLEGAL
-from tests.simulation.invariants.terms import Terms
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.replica import Machine
 from tests.simulation.road import Asked
@@ -50,14 +49,16 @@ class _Failed:
 class Calls:
     """Is told of each request as it is made, and when it is over."""
 
-    def __init__(self, sim: Simulation, witness: Witness, terms: Terms) -> None:
-        self._sim, self._terms = sim, terms
+    def __init__(self, sim: Simulation, witness: Witness) -> None:
+        self._sim = sim
         self._times: dict[tuple[str, str], deque[float]] = defaultdict(deque)
         """When something was asked for lately, by machine and what."""
         self._waits: dict[tuple[str, str], tuple[float, object]] = {}
         """Until when the server does not want to be asked, and who was told so, by machine and kind."""
         self._known: dict[tuple[str, str], int] = {}
         """The newest version that a machine was told of a kind."""
+        self._asked_under: dict[tuple[str, str], int] = {}
+        """Under which epoch a machine asked for something last."""
         self._open: Counter[str] = Counter()
         self._events: Counter[tuple[str, str]] = Counter()
         self._tokens: dict[str, tuple[float, float]] = {}
@@ -92,6 +93,7 @@ class Calls:
             if asked.place.endswith("/binding") or asked.method == "DELETE":
                 self._count(machine, f"{asked.method} {asked.place}", MOST_TRIES)
         self._conflicts(machine, asked)
+        self._asked_under[machine.name, asked.place] = _epoch(machine)
         self._open[machine.name] += 1
         if self._open[machine.name] > MOST_AT_ONCE:
             self._violated("calls are bounded", machine, f"has {self._open[machine.name]} requests under way")
@@ -168,15 +170,19 @@ class Calls:
         name, status = (machine.name, asked.place.removesuffix("/status")), asked.status or 0
         self._failed.pop(name, None)
         if asked.place.endswith("/status") and (status in (0, 403, 429) or status >= 500):
-            self._failed[name] = _Failed(self._sim.loop.time(), self._terms.epoch(machine.name), asked.body)
+            self._failed[name] = _Failed(
+                self._sim.loop.time(), self._asked_under[machine.name, asked.place], asked.body
+            )
 
     def at_rest(self) -> None:
         """Look at what was not tried again in the term in which it failed, of pods that wait still."""
-        leading = {each.machine.name for each in self._sim.replicas if each.machine is not None and each.leads}
+        leading = {
+            each.machine.name: _epoch(each.machine) for each in self._sim.replicas if each.machine and each.leads
+        }
         waiting = {pod["metadata"]["uid"] for pod in self._sim.store.list("pods") if _waits(pod)}
         for (name, path), failed in self._failed.items():
             lost = failed.at < self._sim.loop.time() - PATIENCE and _uid_in(failed.body) in waiting
-            if lost and name in leading and failed.epoch == self._terms.epoch(name):
+            if lost and failed.epoch == leading.get(name):
                 self._sim.violated("what failed is tried again", f"{name} gave up {path} at {failed.at:.3f} s")
 
     def _called(self, call: Call) -> None:
@@ -202,6 +208,11 @@ def _watcher(machine: Machine, asked: Asked) -> Watcher | None:
     """Whose list or watch it is; None for somebody's who only lists."""
     watchers = {} if machine.service is None else machine.service.watches._watchers
     return next((each for each in watchers.values() if _place(each.kind.path) == asked.place), None)
+
+
+def _epoch(machine: Machine) -> int:
+    """The epoch of a program's last term, as far as it knows."""
+    return -1 if machine.service is None else machine.service.terms.elector.epoch
 
 
 def _waits(pod: dict[str, Any]) -> bool:
