@@ -177,12 +177,15 @@ def term_amid_calls(sim: Simulation, more: float, what: str) -> None:
 
 
 def delete_lease(sim: Simulation, replica: int) -> None:
-    """Somebody deletes the Lease as a replica asks for it that has seen it before: one that has not, and comes before
-    another one misses it, cannot know that there ever was one. Nor can one of a Lease that is there for a moment."""
+    """Somebody deletes the Lease as a replica asks for it that has seen its last transition: one that has not cannot
+    know of that. Nor can one of a Lease that is there for a moment."""
 
     def act(each: Replica, way: Way) -> None:
-        now, last = sim.loop.time(), _DELETED.get(sim, -_APART)
-        if each.service is not None and each.service.terms.elector.looked_at and now - last >= _APART:
+        now, last, lease = sim.loop.time(), _DELETED.get(sim, -_APART), sim.store.find(LEASES, *_named(sim))
+        if each.service is None or lease is None or now - last < _APART:
+            return
+        elector = each.service.terms.elector
+        if elector.looked_at and elector.last_epoch >= int(lease["spec"].get("leaseTransitions") or 0):
             _DELETED[sim] = now
             with refusable():
                 sim.store.delete(LEASES, *_named(sim))
