@@ -59,6 +59,7 @@ def replay(
     """Decide the sessions ``first`` to ``last`` (None: no bound) of a log again; gives them in order.
 
     Each is decided from the state folded up to its head, with the configuration, settings, time and seed of then.
+    Without ``first`` it begins with the first session of which that state is still in the log.
     ``memory`` keeps what sessions computed for the next ones, as the daemon does; without it each stands alone.
     ``jobs`` processes share the sessions, each a part of them from the checkpoint before it on; 1 is this process
     alone, and whatever the number, what comes out is the same. ``total`` is told the number of sessions before the
@@ -72,6 +73,9 @@ def replay(
 
     with opened(path) as history:
         infos = list(history.reader.sessions(first, last))
+        if first is None:  # retention may have left a session, and not the state that it was decided from
+            oldest = history.reader.oldest()
+            infos = [info for info in infos if info.head >= oldest] or infos
         if not infos:
             raise LogError(f"event log {path}: {_no_session(first, last)}")
         total(len(infos))
