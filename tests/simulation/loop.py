@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+_COLLECTED = "aclose(): asynchronous generator is already running"
+"""What Python says of a generator that is collected as a killed process left it."""
+
 
 class Standstill(Exception):
     """Nothing is left that could ever happen."""
@@ -122,7 +125,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.set_task_factory(lambda loop, coro, **options: _Task(coro, loop=loop, **options))
         self.broken: list[dict[str, Any]] = []
         """What no task's owner asked for: exceptions that went unseen."""
-        self.set_exception_handler(lambda _, context: self.broken.append(context))
+        self.set_exception_handler(self._unseen)
+
+    def _unseen(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if str(context.get("exception")) != _COLLECTED:
+            self.broken.append(context)
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
