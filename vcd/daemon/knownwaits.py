@@ -75,7 +75,7 @@ class KnownWaits:
         if told.record is not None and told.record.session > self._waits.last:
             turned = self._waits.decided(told.record.session, told.at, told.changes)
             self._served |= self._there(dict.fromkeys(told.binds, told.record.session))
-        self._served_in = _ServedIn(self._served, told.session)
+        self._served_in = None
         return turned
 
     def forget(self, group: str) -> None:
@@ -97,7 +97,7 @@ class KnownWaits:
 
     def served_since(self, number: int, session: Session) -> Served:
         """The pods of the last session that was counted, ``session``, that were given nodes from one on."""
-        if self._served_in is None:  # forgotten since it was counted
+        if self._served_in is None:
             self._served_in = _ServedIn(self._served, session)
         return self._served_in.since(number)
 

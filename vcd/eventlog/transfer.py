@@ -267,10 +267,7 @@ def _reigns(readers: Sequence[LogReader]) -> list[_Reign]:
     for index, reader in enumerate(readers):
         if reader.segments():
             raise LogError(f"event log {reader.path}: it is an import itself; name the replicas' own files")
-        oldest = reader.oldest()
-        for session in reader.sessions():
-            if session.head < oldest:  # retention took away the state that it was decided from
-                continue
+        for session in reader.sessions_with_state():
             if session.epoch < 0:
                 raise LogError(f"event log {reader.path}: it is a shadow's: what it decided was not done; leave it out")
             owner, sessions = led.setdefault(session.epoch, (index, []))

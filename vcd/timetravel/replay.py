@@ -73,9 +73,8 @@ def replay(
 
     with opened(path) as history:
         infos = list(history.reader.sessions(first, last))
-        if first is None:  # retention may have left a session, and not the state that it was decided from
-            oldest = history.reader.oldest()
-            infos = [info for info in infos if info.head >= oldest] or infos
+        if first is None:
+            infos = history.reader.sessions_with_state(last) or infos
         if not infos:
             raise LogError(f"event log {path}: {_no_session(first, last)}")
         total(len(infos))

@@ -29,8 +29,8 @@ class Folding:
     def holds(self, machine: Machine | None) -> None:
         """Look through the log; ``machine`` is the one that writes it now."""
         with LogReader(self._log) as reader, History(LogReader(self._log)) as history:
-            kept, oldest = history.oldest().dump(), reader.oldest()
-            for info in [info for info in reader.sessions() if info.head >= oldest]:  # as ``vcd replay`` takes them
+            kept = history.oldest().dump()
+            for info in reader.sessions_with_state():
                 whole = history.state(info.head).dump()
                 if not self._same(_folded(reader, kept, info.head), whole, f"at session {info.number}"):
                     return
