@@ -78,6 +78,21 @@ def test_it_is_released_after_the_stated_time() -> None:
     assert not world.state.stranded
 
 
+def test_the_time_counts_from_the_first_attempt_that_failed() -> None:
+    world = partly_bound()
+    world.put(node("n", cpu=3))
+    since = dict(world.state.stranded)
+    for _ in range(3):
+        world.now += 15 * SECOND
+        plan = world.decide()
+        ((number, statement),) = enumerate(plan.statements)
+        assert [(op.verb, op.key) for op in statement.operations] == [("bind", "default/g-2")]
+        world.happen(ev.OperationDone(world.state.session, number, 0, "failed", "refused"))
+        assert world.state.stranded == since
+    world.now += 16 * SECOND
+    assert evictions(world.cycle()) == ["default/g-0", "default/g-1"]
+
+
 def test_one_that_was_completed_is_forgotten() -> None:
     world = partly_bound()
     world.put(node("n", cpu=3))

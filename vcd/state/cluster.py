@@ -634,16 +634,21 @@ class ClusterState:
             self._strand(row)
 
     def _forget_completed(self) -> None:
-        """Drop from ``stranded`` the gangs that have their minimum, or nothing any more."""
+        """Drop from ``stranded`` the gangs that have their minimum, or nothing any more.
+
+        A bind under way completes no gang: it may fail as the last one did.
+        """
         if not self.stranded:
             return
         tasks = self.tasks
         number_of = {key: number for number, key in enumerate(self.job_keys.values) if key in self.stranded}
-        placed = (tasks.column("node") >= 0) & (tasks.column("status") != TaskStatus.RELEASING)
+        status = tasks.column("status")
+        placed = (tasks.column("node") >= 0) & (status != TaskStatus.RELEASING)
         for key in list(self.stranded):
             record = self.groups.get(key)
-            have = int((placed & (tasks.column("job") == number_of.get(key, -2))).sum())
-            if record is None or not 0 < have < record.group.spec.min_member:
+            have = placed & (tasks.column("job") == number_of.get(key, -2))
+            sure = int((have & (status != TaskStatus.BINDING)).sum())
+            if record is None or not have.any() or sure >= record.group.spec.min_member:
                 del self.stranded[key]
 
     def _remember_intent(self, key: str, intent: Intent) -> None:

@@ -63,8 +63,8 @@ class Logs:
                 continue
             lineages = self._lineages(replica.kept)
             for machines in lineages:
-                if machines[-1].service is None and any(act.what == "age_log" for act in self._sim.script.acts):
-                    continue  # it may be as an older vcd wrote it, since it was lost before this one opened it
+                if machines[-1].service is None and self._is_not_made(machines[-1].disk.log):
+                    continue
                 log, damaged = machines[-1].disk.log, machines[-1].name in self._damaged
                 if log.exists() and not damaged and self._is_sound(log):
                     if not one_log:
@@ -86,6 +86,11 @@ class Logs:
                 found.append([])
             found[-1].append(machine)
         return found
+
+    def _is_not_made(self, log: Path) -> bool:
+        """Whether a log that a machine was lost before it served with may be as an older vcd wrote it, or be without
+        its first transaction."""
+        return any(act.what == "age_log" for act in self._sim.script.acts) or _size_of(log) == 0
 
     def _is_sound(self, log: Path) -> bool:
         if problem := problem_of(log):
@@ -112,6 +117,10 @@ class Logs:
         if self._is_sound(out):
             for difference in differences(out):
                 self._sim.violated("replay", difference)
+
+
+def _size_of(log: Path) -> int:
+    return sum(each.stat().st_size for each in (log, log.with_name(f"{log.name}-wal")) if each.exists())
 
 
 def _leads(machine: Machine) -> bool:
