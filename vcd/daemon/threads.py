@@ -14,12 +14,16 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What ``function`` gives, called in a thread of its own, which goes on alone when the wait is cancelled."""
+    """What ``function`` gives, called in a thread of its own, which goes on alone when the wait is cancelled.
+
+    It is not called when the wait was cancelled before the thread began.
+    """
     future: Future[T] = Future()
     context = contextvars.copy_context()
 
     def work() -> None:
-        future.set_running_or_notify_cancel()
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             future.set_result(context.run(function, *args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - who waits is told, whatever it is

@@ -121,7 +121,8 @@ class Calls:
         if watcher is None:
             return
         kind = watcher.kind.name
-        self._count(machine, f"lists and watches of {kind}", MOST_READS)
+        if "continue=" not in asked.path:  # how many pages a list has is the server's affair
+            self._count(machine, f"lists and watches of {kind}", MOST_READS)
         until, who = self._waits.pop((machine.name, kind), (0.0, None))
         if who is watcher and (early := until - self._sim.loop.time()) > 1e-6:
             self._violated("Retry-After is kept", machine, f"asks for {kind} {early:.3f} s too early")
