@@ -92,3 +92,10 @@ def test_who_is_looked_at_anew_while_others_are_told_is_left_to_a_later_session(
     watched.late.look()
     assert list(told) == []
     assert watched.told() == ["default/g-0", "default/g-1"]
+
+
+def test_who_does_not_lead_any_more_keeps_nobody() -> None:
+    watched = waiting()
+    watched.put(pod("g-9", group="g", cpu=4))
+    watched.late.forget()
+    assert watched.told() == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import gang, group, node, pod, queue
+from tests.dsl import BARE, gang, group, node, pod, queue
 from tests.world import World
 from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
@@ -146,6 +146,52 @@ def test_a_stale_statement_is_logged_and_not_made() -> None:
     assert [op.key for s in plan.statements for op in s.operations] == ["default/g-0"]
     assert "default/g-0" in state.state.intents
     assert snapshot.sequence < state.state.sequence
+
+
+# --- gangs that lost a pod while the session was decided --------------------------------------------------------------
+
+
+def half_refused(members: int) -> World:
+    """A gang of two of which one bind was refused, while the other is still under way."""
+    state = World(node("n", cpu=4), gang("g", 2, members=members, cpu=1))
+    state.decide()
+    refused(state, "default/g-0")
+    return state
+
+
+def refused(state: World, key: str = "default/g-1") -> None:
+    intent = state.state.intents[key]
+    state.happen(ev.OperationDone(1, intent.statement, intent.operation, "failed", "refused"))
+
+
+@pytest.mark.parametrize(
+    ("members", "happening", "reason"),
+    [
+        (2, refused, "its gang has lost a pod on which its minimum rests"),
+        (2, lambda w: w.remove("Pod", "default/g-1"), "its gang has lost a pod on which its minimum rests"),
+        (2, lambda w: w.update_pod("default/g-1", node="n", phase="Running"), None),
+        (2, lambda w: w.update_pod("default/g-1", node="n", phase="Succeeded"), None),
+        (1, refused, None),
+    ],
+)
+def test_a_gang_that_lost_a_pod_on_which_its_minimum_rests_gets_no_more(
+    members: int, happening: Callable[[World], None], reason: str | None
+) -> None:
+    state = half_refused(members)
+    base = state.maker.snapshot()
+    plan = decided(base, BARE)
+    happening(state)
+    stale = dict(stale_statements(plan, state.maker.snapshot(), base))
+    assert stale == ({} if reason is None else {0: reason})
+
+
+def test_a_gang_with_minima_of_roles_may_lose_none() -> None:
+    state = half_refused(1)
+    state.put(group("g", minTaskMember={"worker": 1}))
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"),)),))
+    refused(state)
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
 
 
 # --- queues that a plugin limits --------------------------------------------------------------------------------------

@@ -24,6 +24,10 @@ class Latecomers:
         """All that are there: a leader begins."""
         self._since = {key: self._state.sequence for key in self._state.tasks.row_of if self._is_untold(key)}
 
+    def forget(self) -> None:
+        """This replica does not lead: another one tells them, and ``look`` finds those that are left."""
+        self._since.clear()
+
     def observe(self, event: ev.Event) -> None:
         """An event was folded."""
         if isinstance(event, ev.ObjectPut) and event.kind == "Pod" and event.payload is not None:

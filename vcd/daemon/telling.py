@@ -275,6 +275,8 @@ class Telling:
         """An event was folded."""
         if self.leads():
             self._latecomers.observe(event)
+        else:
+            self._latecomers.forget()
         if isinstance(event, ev.KindListed):
             self.statuses.forget_all(event.kind)
         if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)):

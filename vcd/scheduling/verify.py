@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vcd.model.events import Operation, Plan, Statement
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY, PODS
-from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
+from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework import registry
 from vcd.scheduling.search.predicates.claims import outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
@@ -21,6 +21,7 @@ from vcd.state.sums import sum_of, sums_by
 
 _NOWHERE = -1
 _ALLOCATED = tuple(map(int, ALLOCATED_STATUSES))
+_READY = tuple(map(int, READY_STATUSES))
 _HELD = (*_ALLOCATED, int(TaskStatus.RELEASING))
 """Those that are on their way out still hold what plugins limit."""
 
@@ -33,6 +34,8 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
     for a pod that is gone;
     an eviction needs its pod placed under the same UID. One operation that does not hold drops its statement whole,
     and the later ones of its group with it: what a gang gets beyond its minimum must not come without the minimum.
+    For the same reason nothing is bound for a gang that lost a pod on which its minimum rests, be it deleted or not
+    let in.
 
     ``base`` is what the plan was decided from. A queue that holds more than it did then, or whose capability is
     another one, must stay within its capability; of all others the plan knew what it does. What else limits a queue
@@ -42,14 +45,44 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
     check = _Head(head, base)
     stale = []
     dropped: set[str] = set()
+    broken = _broken(plan.statements, head, base)
     for index, (statement, doubtful) in enumerate(zip(plan.statements, check.doubtful(plan.statements), strict=True)):
         reason = "an earlier statement of its group was dropped" if statement.group in dropped else ""
+        if statement.group in broken:
+            reason = reason or "its gang has lost a pod on which its minimum rests"
         if doubtful:
             reason = reason or check.accept(statement.operations)
         if reason:
             stale.append((index, reason))
             dropped.add(statement.group)
     return tuple(stale)
+
+
+def _broken(statements: Iterable[Statement], head: Snapshot, base: Snapshot) -> frozenset[str]:
+    """Groups that something is bound for, and that lost more placed pods than they would have had above their minimum.
+
+    Those whose minimum is one of roles or of sub-groups may not lose any.
+    """
+    bound = Counter(
+        statement.group for statement in statements for operation in statement.operations if operation.verb == "bind"
+    )
+    before, now = _ready(base), _ready(head)
+    found = set[str]()
+    for group in sorted(bound.keys() & before.keys() & head.groups.keys()):
+        spec = head.groups[group].group.spec
+        whole = not spec.min_task_member and not spec.sub_group_policy
+        spare = max(0, before[group] + bound[group] - spec.min_member) if whole else 0
+        if before[group] - now[group] > spare:
+            found.add(group)
+    return frozenset(found)
+
+
+def _ready(snapshot: Snapshot) -> Counter[str]:
+    """How many pods of each group count towards its minimum."""
+    tasks = snapshot.tasks
+    ready = np.isin(tasks.status, _READY) & (tasks.job >= 0)
+    counts = np.bincount(tasks.job[ready], minlength=len(snapshot.job_keys)).tolist()
+    return Counter({key: count for key, count in zip(snapshot.job_keys, counts, strict=True) if key and count})
 
 
 def _changed_queues(base: Snapshot, head: Snapshot) -> dict[str, dict[str, int]]:
