@@ -43,8 +43,8 @@ class OneLog:
         self, sim: Simulation, witness: Witness, done: Mapping[str, Sequence[tuple[Operation, int]]]
     ) -> None:  # fmt: skip
         self._sim, self._done = sim, done
-        self._apart: dict[Path, set[Operation]] = {}
-        """What is in logs that were kept beside."""
+        self._apart: dict[Path, tuple[set[Operation], int]] = {}
+        """What is in logs that were kept beside, and the first session that retention left in them."""
         Copies(sim, witness)
         Takeovers(sim, witness)
         self._patience = Patience(sim, witness)
@@ -144,20 +144,23 @@ class OneLog:
         """Read the logs that a machine keeps beside its own: the oldest of them go."""
         for file in sorted(machine.disk.folder.glob(APART)):
             if file not in self._apart:
-                self._apart[file] = operations_in(file)[0]
+                self._apart[file] = operations_in(file)
                 if problem := problem_of(file):
                     self._sim.violated("sound log", f"{machine.name}, {file.name}: {problem}")
 
     def _holds_what_was_done(self, log: Path) -> None:
         known, first = operations_in(log)
         apart: dict[str, set[Operation]] = defaultdict(set)
-        for file, operations in self._apart.items():
-            apart[file.parent.name.partition("-")[0]] |= operations
+        oldest: dict[str, int] = defaultdict(int)
+        for file, (operations, begins) in self._apart.items():
+            name = file.parent.name.partition("-")[0]
+            apart[name] |= operations
+            oldest[name] = max(oldest[name], begins)
         lost = {each.name for each in self._sim.replicas if any(each.road.affected[act] for act in LOSES)}
         everybody = {each.name for each in self._sim.replicas}
         for machine in self._sim.machines:
             for operation, session in self._done.get(machine.name, ()):
-                if operation in known or not session or session < first:
+                if operation in known or not session or session < max(first, oldest[machine.replica]):
                     continue  # what is older, retention took away
                 elsewhere = self._patience.elsewhere.get((machine.name, operation), set())
                 has = f"{machine.name}: {operation} of session {session}"
