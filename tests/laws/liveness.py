@@ -5,6 +5,7 @@ The search is the slow reference's: plain loops over plain manifests, none of th
 
 from __future__ import annotations
 
+import datetime
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -172,13 +173,13 @@ def _manifest(kind: str, obj: Object) -> Manifest:
 class Search:
     """What an opened reference session finds that could be done, and what of the told reasons is not so.
 
-    ``makes_default``: whether the default queue is made where it is missing.
+    ``makes_default``: whether the default queue is made where it is missing; ``now``: what deadlines are compared with.
     """
 
-    def __init__(self, world: Living, *, makes_default: bool = True) -> None:
+    def __init__(self, world: Living, *, makes_default: bool = True, now: datetime.datetime = NOW) -> None:
         self._enqueues = "enqueue" in world.actions
         configuration = parse(f'actions: "enqueue, allocate, backfill"\n{world.tiers}')
-        self.session = Session(build(world.objects(), makes_default=makes_default), configuration, 0, True, NOW)
+        self.session = Session(build(world.objects(), makes_default=makes_default), configuration, 0, True, now)
         for tier in configuration.tiers:
             for option in tier:
                 PLUGINS[option.name](self.session, option.arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +13,15 @@ from weakref import WeakSet
 
 from tests.e2e.cluster import GROUPS, QUEUES
 from tests.laws.liveness import Living, Search
+from tests.parity.cases import NOW
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.loop import PROCESS
+from tests.simulation.machine import EPOCH
 from tests.simulation.outside import ANSWERS
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.embedded.errors import StatusError
+from vcd.kube.clock import SteadyClock
 from vcd.model.codec import BadObject, encode_payload, from_manifest, payload_digest
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.kinds import Kind
@@ -158,9 +162,15 @@ class Rest:
         )
         try:
             # who deletes the default queue has none until another replica begins to lead, as in Volcano
-            return Search(cast(Living, world), makes_default=False)
+            return Search(cast(Living, world), makes_default=False, now=self._now_of(service))
         except (ValueError, KeyError):
             return None
+
+    def _now_of(self, service: SchedulerService) -> datetime.datetime:
+        """When it is: all that is waited for has come, but by a clock that is behind (docs/reliability.md)."""
+        now = service.clock.wall() / 1e9
+        behind = now < EPOCH + self._sim.loop.time() - SteadyClock.JUMP
+        return datetime.datetime.fromtimestamp(now, datetime.UTC) if behind else NOW
 
     def _manifests(self, chosen: Sequence[str]) -> Iterable[Obj]:
         """What the reference is told of, which knows no flags: with --node-selector, of the ``chosen`` nodes only."""
