@@ -22,6 +22,7 @@ from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.verify import stale_statements
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.history import opened
 from vcd.timetravel.logfile import import_logs
 
 START = int(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()) * SECOND
@@ -231,3 +232,18 @@ async def write_takeover(folder: Path) -> None:
         await made.show(dsl.node("n1", cpu=8))
         await made.carry_out(await made.cycle())
     import_logs([folder / "1", folder / "2"], folder / "both")
+
+
+async def write_history_that_begins_amid_a_session(path: Path) -> None:
+    """A log that retention let begin with a checkpoint of what came while session 1 was decided: it is there, and the
+    state that it was decided from is not."""
+    async with scheduler(path) as made:
+        await made.show(
+            dsl.node("n", cpu=4), dsl.queue("default"), dsl.gang("job", 1, cpu=1), dsl.gang("big", 2, cpu=3)
+        )
+        record = await made.cycle(*map(made.shown, dsl.gang("late", 1, cpu=1)))
+        with opened(path) as history:
+            amid = history.state(record.head + 1).dump()
+        await made.log.checkpoint(record.head + 1, amid)
+        await made.cycle()
+        await made.log.retain(max_age=0)

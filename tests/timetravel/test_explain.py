@@ -9,7 +9,14 @@ import msgspec
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import SCORED, Scheduler, scheduler, write_busy_history, write_takeover
+from tests.timetravel.histories import (
+    SCORED,
+    Scheduler,
+    scheduler,
+    write_busy_history,
+    write_history_that_begins_amid_a_session,
+    write_takeover,
+)  # fmt: skip
 from vcd.api import explain
 from vcd.eventlog import LogError
 from vcd.model import events as ev
@@ -17,7 +24,9 @@ from vcd.timetravel import logfile
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.explain import Explanation, NotFound
 from vcd.timetravel.why.placement import Placement, Rated, choices
+from vcd.timetravel.why.queues import explain_queue
 from vcd.timetravel.why.sentences import reasons
+from vcd.timetravel.why.sessions import explain_session
 from vcd.timetravel.why.story import Episode, Story
 
 UID = "0f3c2b1a-0000-4000-8000-123456789abc"
@@ -538,3 +547,13 @@ async def test_one_that_could_not_be_lifted_is_lifted_again(tmp_path: Path) -> N
     assert texts(explain(tmp_path / "log", "job", "g"), "ungated") == [
         f"session {session} (allocate) found room in the queue for g-0, and lifts the gate" for session in (1, 2)
     ]
+
+
+async def test_where_retention_took_away_what_a_session_was_decided_from_the_rest_is_told(tmp_path: Path) -> None:
+    await write_history_that_begins_amid_a_session(tmp_path / "log")
+    (bound,) = told(explain(tmp_path / "log", "job", "job"), "bound")
+    with opened(tmp_path / "log") as history:
+        assert bound.why == ["retention took away what session 1 was decided from"]
+        assert explain_session(history, 2).previous is None
+        queue = explain_queue(history, "default")
+    assert (queue.notes, queue.first, queue.last) == ([], 2, 2)

@@ -14,12 +14,17 @@ import msgspec
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import CONF, SCORED, scheduler, write_busy_history
+from tests.timetravel.histories import (
+    CONF,
+    SCORED,
+    scheduler,
+    write_busy_history,
+    write_history_that_begins_amid_a_session,
+)  # fmt: skip
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.differences import first_difference
-from vcd.timetravel.history import opened
 from vcd.timetravel.logfile import import_logs
 from vcd.timetravel.replay import Replayed, _parts, replay
 
@@ -413,16 +418,8 @@ def test_plans_that_say_the_same_in_other_bytes_differ() -> None:
 
 
 async def test_a_session_whose_state_retention_took_away_is_left_out_unless_it_is_named(tmp_path: Path) -> None:
-    """A checkpoint was made of what came while it was decided."""
     path = tmp_path / "log"
-    async with scheduler(path) as made:
-        await made.show(dsl.node("n", cpu=4), dsl.queue("default"), dsl.gang("job", 1, cpu=1))
-        record = await made.cycle(*map(made.shown, dsl.gang("late", 1, cpu=1)))
-        with opened(path) as history:
-            amid = history.state(record.head + 1).dump()
-        await made.log.checkpoint(record.head + 1, amid)
-        await made.cycle()
-        await made.log.retain(max_age=0)
+    await write_history_that_begins_amid_a_session(path)
     assert [(one.session, one.difference) for one in replay(path)] == [(2, None)]
     with pytest.raises(LogError, match="cannot be rebuilt"):
         list(replay(path, 1, 1))

@@ -288,11 +288,11 @@ class LogReader:
         since = f"the oldest checkpoint is at {kept[0].sequence}" if kept else "it has no checkpoint"
         raise LogError(f"event log {self.path}: the state at event {at} cannot be rebuilt from it; {since}")
 
-    def sessions_with_state(self, last: int | None = None) -> list[SessionInfo]:
-        """The sessions up to one whose state can be rebuilt: retention may leave a session, and not the state that it
-        was decided from. Raises LogError as ``oldest``."""
+    def sessions_with_state(self, first: int | None = None, last: int | None = None) -> list[SessionInfo]:
+        """The sessions from one to another whose state can be rebuilt: retention may leave a session, and not the state
+        that it was decided from. Raises LogError as ``oldest``."""
         oldest = self.oldest()
-        return [info for info in self.sessions(None, last) if info.head >= oldest]
+        return [info for info in self.sessions(first, last) if info.head >= oldest]
 
     def oldest(self) -> int:
         """Where the history that can be rebuilt begins: 0, or the oldest checkpoint's sequence number."""

@@ -74,7 +74,7 @@ def replay(
     with opened(path) as history:
         infos = list(history.reader.sessions(first, last))
         if first is None:
-            infos = history.reader.sessions_with_state(last) or infos
+            infos = history.reader.sessions_with_state(last=last) or infos
         if not infos:
             raise LogError(f"event log {path}: {_no_session(first, last)}")
         total(len(infos))

@@ -181,6 +181,9 @@ def _told(history: History, kind: Kind, key: str, group: str, last: int, since: 
 
 def _work_out(history: History, story: Story, episode: Episode) -> None:
     """Why pods went where they went: the session is run again."""
+    if not history.reader.sessions_with_state(episode.session, episode.session):
+        episode.why = [f"retention took away what session {episode.session} was decided from"]
+        return
     pods = sorted(episode.places)[:CHOICES]
     try:
         made = choices(history, episode.session, pods)

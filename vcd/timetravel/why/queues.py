@@ -161,10 +161,10 @@ def explain_queue(
 
 
 def _sessions(reader: LogReader, first: int | None, last: int | None) -> list[SessionInfo]:
-    infos = list(reader.sessions(first, last))
+    infos = reader.sessions_with_state(first, last)
     if infos:
         return infos
-    kept = list(reader.sessions())
+    kept = reader.sessions_with_state()
     there = f"; it has sessions {kept[0].number} to {kept[-1].number}" if kept else ""
     asked = f" from {first or 1} to {last or 'the end'}" if kept else ""
     raise NotFound(f"event log {reader.path}: it has no sessions{asked}{there}")
@@ -321,7 +321,7 @@ def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[
     reader, last = history.reader, infos[-1]
     following = next(reader.sessions(last.number + 1, None, 1), None)
     head, time = (reader.head(), reader.last_time()) if following is None else (following.head, following.time)
-    begin = reader.oldest() if next(reader.sessions(limit=1)) == infos[0] else infos[0].head
+    begin = reader.oldest() if reader.sessions_with_state()[0] == infos[0] else infos[0].head
     course = QueueCourse(name, reader, history.state(begin, jump=True) if begin else ClusterState())
     course.follow(infos, begin, head, lambda sequence: history.state(sequence, jump=True))
     course.finish(max(time, last.time))

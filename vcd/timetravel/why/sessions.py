@@ -419,7 +419,7 @@ def explain_session(history: History, number: int | str = 0, seen: Seen | None =
     """
     infos = list(history.reader.sessions())
     index = _index_of(history.reader, infos, number)
-    before = infos[index - 1] if index else None
+    before = infos[index - 1] if index and infos[index - 1].head >= history.reader.oldest() else None
     after = infos[index + 1] if index + 1 < len(infos) else None
     return _explained(history, before, infos[index], after, seen)
 
