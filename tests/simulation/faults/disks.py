@@ -181,6 +181,15 @@ def _damage(disk: Disk) -> bool:
     return changed > 0
 
 
+def mend(replica: Replica) -> None:
+    """Nothing goes wrong any more; somebody moves a log away that no program could open since a disk changed it."""
+    replica.drive.mend()
+    rotten = replica.road.affected["flip_bits"] or replica.road.affected["lose_syncs"]
+    if rotten and replica.machine is not None and replica.machine.service is None:
+        replica.drive.damaged = True
+        _move_away(replica)
+
+
 def _move_away(replica: Replica) -> None:
     if not replica.drive.damaged:
         return
