@@ -136,6 +136,7 @@ class Cycle:
         session.outside = Remembered(recorder.asked)  # who asks it again gets what was answered then
         if self.may_decide() != epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
+            session.release()
             return False
         self._fruitless = 0 if plan.statements else self._fruitless + 1
         news = self.is_news(plan)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -210,7 +209,7 @@ class NodeGroupPlugin(KeepsAccounts):
         self._refusals: dict[int, Reason] = {}
         self.limits: dict[int, dict[int, _Limit]] = {}
         """By queue and by the code of the node group, of queues that have some."""
-        self._treatment_by = cache(self._treat)
+        self._treatment_by: dict[Rules, _Treatment] = {}
         for index in np.unique(session.jobs.queue).tolist():
             self._load(session.queue_list[index])
         treatments = self._treatments.items()
@@ -239,7 +238,9 @@ class NodeGroupPlugin(KeepsAccounts):
             self.limits[queue.index] = limits
         if not any(rules) and self.values["strict"]:
             self._refusals[queue.index] = _without_rules(queue, broken)
-        self._treatments[queue.index] = self._treatment_by(rules)
+        if rules not in self._treatment_by:
+            self._treatment_by[rules] = self._treat(rules)
+        self._treatments[queue.index] = self._treatment_by[rules]
 
     def _treat(self, rules: Rules) -> _Treatment:
         by_order: bool = self.values["enablePreferredOrder"]

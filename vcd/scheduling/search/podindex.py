@@ -354,6 +354,10 @@ class PodIndex:
         self._inside: dict[tuple[Scope, ...], Mask] = {}
         self._moved: dict[int, dict[tuple[int, int], int]] = {}
 
+    def release(self) -> None:
+        """Let go of what was asked, which refers back to it."""
+        self._held.clear()
+
     # --- following the session ----------------------------------------------------------------------------------------
 
     def placed(self, task: Task, row: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,14 @@ _SHOWN_PODS = 3
 """How many pods a reason names."""
 
 _S = TaskStatus
+
+
+@runtime_checkable
+class Releasable(Protocol):
+    """A service of a session that has others which refer back to it."""
+
+    def release(self) -> None:
+        """Let go of them."""
 
 
 class Session:
@@ -238,20 +246,24 @@ class Session:
                 statement.commit()
 
     def release(self) -> None:
-        """Let go of the views, once nobody asks for them any more.
+        """Let go of what refers to each other, once nobody asks for it any more.
 
-        They refer to each other, so else only the garbage collector frees them; going through as many objects as
-        a full session has, it makes the whole program stand still.
+        Else only the garbage collector frees it: going through as many objects as a full session has, it makes the
+        whole program stand still, and it begins late, since it counts objects and knows nothing of columns.
         """
         self.views.release()
         self.trial.release()
         self.pipelined_sub_jobs.clear()
+        for service in self._provided.values():
+            if isinstance(service, Releasable):
+                service.release()
         self._provided.clear()
 
     # --- notes ------------------------------------------------------------------------------------------------------
 
     def provide(self, service: S) -> S:
-        """Have ``service`` be the session's one object of its type, for all who ask; it is given back."""
+        """Have ``service`` be the session's one object of its type, for all who ask; it is given back. One that is
+        ``Releasable`` is released with the session."""
         self._provided[type(service)] = service
         return service
 

@@ -68,9 +68,11 @@ class Trial:
         self.pipelined: dict[int, list[Statement]] = {}
 
     def release(self) -> None:
-        """Let go of the statements: they refer to each other and to tasks."""
+        """Let go of the statements, which refer to each other and to tasks, and of the plugins, which have the session:
+        else only the garbage collector frees it, which does not know how large its columns are."""
         self.pipelined.clear()
         self.statements.clear()
+        self.hooks = Hooks()
 
 
 class Statement:

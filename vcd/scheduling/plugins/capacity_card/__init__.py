@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from math import inf
 
 from vcd.model.events import Waiting
@@ -32,6 +32,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.records import GroupRecord
 from vcd.state.sums import plus
 
 SERVICE = "volcano.sh/service.type"
@@ -330,15 +331,14 @@ class _Services:
     """Whether pods are online or offline, by ``Held.who``."""
 
     def __init__(self, session: Session, pods: Mapping[int, Pod]) -> None:
-        self._records = session.jobs.records
-        self._pods = pods
-        self.of = cache(self._tell)
+        self.of = cache(partial(self._tell, session.jobs.records, pods))
 
-    def _tell(self, who: int) -> str:
+    @staticmethod
+    def _tell(records: Sequence[GroupRecord], pods: Mapping[int, Pod], who: int) -> str:
         """What a job, or a pod whose group is gone, is: by the label of its group, else of its pods, else by whether a
         Job owns them."""
-        pod = self._pods.get(who)
-        objects: list[Object] = [*([self._records[who].group] if who >= 0 else []), *([] if pod is None else [pod])]
+        pod = pods.get(who)
+        objects: list[Object] = [*([records[who].group] if who >= 0 else []), *([] if pod is None else [pod])]
         for obj in objects:
             for marks in (obj.metadata.labels, obj.metadata.annotations):
                 if marks.get(SERVICE) in (ONLINE, OFFLINE):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ class Accounts:
         self._session = session
         self._cards = cards
         self._unlimited = unlimited
-        self._request = cache(self._request_for)
+        self._request = cache(partial(_request_for, cards, unlimited))
         self.held: list[Held] = []
         self.unreadable: dict[int, str] = {}
         """Why the annotation of a group that has no pods yet says nothing, by job."""
@@ -71,13 +71,6 @@ class Accounts:
         assert shape is not None
         inherited = card_name(session.jobs.records[job].group) if job >= 0 else None
         return self._request(shape, card_name(tasks.pods[row]), inherited)
-
-    def _request_for(self, shape: Shape, own: str | None, inherited: str | None) -> CardRequest:
-        requests = shape.requests
-        uses_cards = any(requests.get(name, 0) > 0 for name in self._cards.resources)
-        counted = not (self._unlimited and uses_cards)
-        basic = (requests.get(CPU, 0), requests.get(MEMORY, 0)) if counted else (0, 0)
-        return card_request(requests, own, inherited, self._cards, basic)
 
     def charged(self, request: CardRequest, row: int) -> list[tuple[str, int]]:
         """What a pod on a node uses, by the node's card; by the first name where the node's card is not known."""
@@ -260,3 +253,13 @@ class Accounts:
         session, tasks = self._session, self._session.snapshot.tasks
         rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, statuses))
         return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.queues))
+
+
+def _request_for(
+    cards: NodeCards, unlimited: bool, shape: Shape, own: str | None, inherited: str | None
+) -> CardRequest:
+    requests = shape.requests
+    uses_cards = any(requests.get(name, 0) > 0 for name in cards.resources)
+    counted = not (unlimited and uses_cards)
+    basic = (requests.get(CPU, 0), requests.get(MEMORY, 0)) if counted else (0, 0)
+    return card_request(requests, own, inherited, cards, basic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 from vcd.scheduling.plugins.capacity_card.account import Account
 from vcd.scheduling.plugins.capacity_card.annotations import Names
@@ -17,7 +17,7 @@ class GangRests:
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
-        self._rest_of = cache(self._overlapping)
+        self._rest_of = cache(partial(_overlapping, waiting))
         several = any(len(ask.names) > 1 for kind in waiting.kinds for ask in kind.asks)
         self._jobs = frozenset(waiting.with_several_ways() if several else ())
 
@@ -45,17 +45,18 @@ class GangRests:
     def _of(self, job: int) -> dict[Names, int] | None:
         return self._rest_of(job) if job in self._jobs else None  # one way to name cards is not in another's way
 
-    def _overlapping(self, job: int) -> dict[Names, int] | None:
-        entries, waiting = self._waiting.of_job(job), self._waiting
-        sums: dict[Names, int] = {}
-        for resource, amounts in waiting.asked.items():
-            names = waiting.names[resource]
-            for kind, amount in zip(waiting.kind[entries].tolist(), amounts[entries].tolist(), strict=True):
-                if amount:
-                    sums[names[kind]] = sums.get(names[kind], 0) + amount
-        ways = [set(names) for names in sums]
-        overlap = any(first & second for place, first in enumerate(ways) for second in ways[:place])
-        return sums if overlap else None
+
+def _overlapping(waiting: Waiting, job: int) -> dict[Names, int] | None:
+    entries = waiting.of_job(job)
+    sums: dict[Names, int] = {}
+    for resource, amounts in waiting.asked.items():
+        names = waiting.names[resource]
+        for kind, amount in zip(waiting.kind[entries].tolist(), amounts[entries].tolist(), strict=True):
+            if amount:
+                sums[names[kind]] = sums.get(names[kind], 0) + amount
+    ways = [set(names) for names in sums]
+    overlap = any(first & second for place, first in enumerate(ways) for second in ways[:place])
+    return sums if overlap else None
 
 
 def _fits(account: Account, demands: dict[Names, int], taken: str, amount: int) -> bool:

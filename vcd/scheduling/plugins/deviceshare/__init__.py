@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 import numpy as np
@@ -159,11 +159,11 @@ class DeviceSharePlugin(Plugin):
     def open(self, session: Session) -> None:
         """Read the nodes' cards and what placed pods have of them, where any pod asks for cards."""
         self._session = session
-        self._requested = cache(self._requests_of)
         self._asks: dict[int, Ask | None] = {}
         self._holdings: dict[int, _Holding] = {}
         self._marks: dict[str, None] = {}
         self._config = vgpu.device_config(self._config_text(session))
+        self._requested = cache(partial(_requests_of, self._kind, self._config))
         self._npus = (
             *((_NPU_CORES,) if self.values[f"deviceshare.{_MIND}Enable"] else ()),
             *(self._config.npus if self.values[f"deviceshare.{_HAMI}Enable"] else ()),
@@ -175,7 +175,7 @@ class DeviceSharePlugin(Plugin):
         self._cards = self._read_cards(session) if self.active else Cards([], [], [])
         order = {"VGPU": self.values["deviceshare.SchedulePolicy"] or "last"}.get(self._kind, "first")
         self._sharing = Sharing(self._cards, order, self._config.factor)
-        self.fittings = Fittings(self._sharing, self.ask_of)
+        self.fittings = session.provide(Fittings(self._sharing, self.ask_of))
         self._handing = Handing(session.nodes.facts, session.now, vgpu_cards=self._kind == "VGPU")
         if self.active:
             self._read_asks(session, asking)
@@ -249,11 +249,6 @@ class DeviceSharePlugin(Plugin):
         return gpushare.shares_by_index(annotations, places, requests if isinstance(requests, tuple) else ())
 
     # --- what pods ask for --------------------------------------------------------------------------------------------
-
-    def _requests_of(self, shape: Shape) -> tuple[Request, ...] | str:
-        if self._kind == "VGPU":
-            return vgpu.vgpu_requests(shape.spec, self._config)
-        return gpushare.indexed_requests(shape.spec, by_number=self._kind == "GPUNumber") if self._kind else ()
 
     def ask_of(self, task: Task) -> Ask | None:
         """What a task asks of cards; None where it asks for none, or for what cannot be understood."""
@@ -457,3 +452,9 @@ def _rule(entry: ArgumentValues) -> dict[str, str]:
     if not labels:
         raise ArgumentError(_RULES, {}, "a list of mappings, each of labels and their values")
     return labels
+
+
+def _requests_of(kind: str, config: vgpu.DeviceConfig, shape: Shape) -> tuple[Request, ...] | str:
+    if kind == "VGPU":
+        return vgpu.vgpu_requests(shape.spec, config)
+    return gpushare.indexed_requests(shape.spec, by_number=kind == "GPUNumber") if kind else ()

@@ -348,6 +348,10 @@ class Fittings:
         self.of_ask = cache(partial(Fitting, sharing))
         """The same of an ask, as it was when it was last refreshed."""
 
+    def release(self) -> None:
+        """Let go of who tells what tasks ask for, which has this."""
+        del self.ask_of
+
     def of(self, task: Task) -> Fitting:
         """Where the task's ask fits, as things are."""
         ask = self.ask_of(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.arguments import Argument, format_duration
@@ -121,7 +121,7 @@ class ExtenderPlugin(Plugin):
         """Tell the extender of the session; where it fails and is not ignorable, leave it alone in this session."""
         self._ignorable: bool = self.values["extender.ignorable"]
         self._managed = frozenset(self.values["extender.managedResources"])
-        self._is_managed = cache(self._names_managed)
+        self._is_managed = cache(partial(_names_managed, self._managed))
         self._extender = Extender(
             self.name,
             session.outside,
@@ -152,15 +152,6 @@ class ExtenderPlugin(Plugin):
 
     def _active_verb(self, name: str) -> str:
         return self._verb(name) if self._active else ""
-
-    def _names_managed(self, shape: Shape) -> bool:
-        """Whether the extender is asked about tasks of a shape."""
-        return not self._managed or any(
-            name in self._managed
-            for container in (*shape.spec.containers, *shape.spec.init_containers)
-            for quantities in (container.resources.requests, container.resources.limits)
-            for name in quantities
-        )
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
@@ -297,3 +288,13 @@ class ExtenderPlugin(Plugin):
 
 def _unanswered(error: str) -> Reason:
     return UNANSWERED({"error": error})
+
+
+def _names_managed(managed: frozenset[str], shape: Shape) -> bool:
+    """Whether an extender of some resources is asked about tasks of a shape; one of none is asked about all."""
+    return not managed or any(
+        name in managed
+        for container in (*shape.spec.containers, *shape.spec.init_containers)
+        for quantities in (container.resources.requests, container.resources.limits)
+        for name in quantities
+    )
