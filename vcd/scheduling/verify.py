@@ -45,7 +45,7 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
     check = _Head(head, base)
     stale = []
     dropped: set[str] = set()
-    broken = _broken(plan.statements, head, base)
+    broken = check.broken(plan.statements)
     for index, (statement, doubtful) in enumerate(zip(plan.statements, check.doubtful(plan.statements), strict=True)):
         reason = "an earlier statement of its group was dropped" if statement.group in dropped else ""
         if statement.group in broken:
@@ -56,33 +56,6 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
             stale.append((index, reason))
             dropped.add(statement.group)
     return tuple(stale)
-
-
-def _broken(statements: Iterable[Statement], head: Snapshot, base: Snapshot) -> frozenset[str]:
-    """Groups that something is bound for, and that lost more placed pods than they would have had above their minimum.
-
-    Those whose minimum is one of roles or of sub-groups may not lose any.
-    """
-    bound = Counter(
-        statement.group for statement in statements for operation in statement.operations if operation.verb == "bind"
-    )
-    before, now = _ready(base), _ready(head)
-    found = set[str]()
-    for group in sorted(bound.keys() & before.keys() & head.groups.keys()):
-        spec = head.groups[group].group.spec
-        whole = not spec.min_task_member and not spec.sub_group_policy
-        spare = max(0, before[group] + bound[group] - spec.min_member) if whole else 0
-        if before[group] - now[group] > spare:
-            found.add(group)
-    return frozenset(found)
-
-
-def _ready(snapshot: Snapshot) -> Counter[str]:
-    """How many pods of each group count towards its minimum."""
-    tasks = snapshot.tasks
-    ready = np.isin(tasks.status, _READY) & (tasks.job >= 0)
-    counts = np.bincount(tasks.job[ready], minlength=len(snapshot.job_keys)).tolist()
-    return Counter({key: count for key, count in zip(snapshot.job_keys, counts, strict=True) if key and count})
 
 
 def _changed_queues(base: Snapshot, head: Snapshot) -> dict[str, dict[str, int]]:
@@ -174,6 +147,14 @@ def _places(snapshot: Snapshot, queues: Sequence[str], statuses: tuple[int, ...]
     return numbers, np.where(numbers >= 0, tasks.node, _NOWHERE).astype(np.int64)
 
 
+def _ready(snapshot: Snapshot) -> Ints:
+    """How many pods of each job count towards its minimum."""
+    tasks = snapshot.tasks
+    ready = np.isin(tasks.status, _READY) & (tasks.job >= 0)
+    counts: Ints = np.bincount(tasks.job[ready], minlength=len(snapshot.job_keys))
+    return counts
+
+
 def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
     """What each queue has allocated, by resource, pods included whose group is gone."""
     names = list(snapshot.queues)
@@ -196,12 +177,33 @@ class _Head:
     """The head state's pods and rooms, less what accepted statements take."""
 
     def __init__(self, head: Snapshot, base: Snapshot) -> None:
-        self._head = head
+        self._head, self._base = head, base
         self._left = _changed_queues(base, head)
         self._uncounted = _Uncounted(base, head)
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
         self._requests = head.shape_columns.requests
         self._idle = head.usage[: len(head.resources)].T.copy()
+
+    def broken(self, statements: Sequence[Statement]) -> frozenset[str]:
+        """Groups that something is bound for, and that lost more placed pods than they would have had above their
+        minimum. Those whose minimum is one of roles or of sub-groups may not lose any."""
+        jobs, bound, found = dict[str, int](), Counter[str](), set[str]()
+        for statement in statements:
+            for operation in statement.operations:
+                if operation.verb == "bind" and (row := self._row_of.get(operation.key)) is not None:
+                    bound[statement.group] += 1
+                    jobs[statement.group] = int(self._head.tasks.job[row])
+        before, now = _ready(self._base), _ready(self._head)
+        for group, job in jobs.items():
+            record = self._head.groups.get(group)
+            if record is None or not 0 <= job < len(before) or self._base.job_keys[job] != group:
+                continue
+            spec = record.group.spec
+            whole = not spec.min_task_member and not spec.sub_group_policy
+            spare = max(0, before[job] + bound[group] - spec.min_member) if whole else 0
+            if before[job] - now[job] > spare:
+                found.add(group)
+        return frozenset(found)
 
     def doubtful(self, statements: Sequence[Statement]) -> list[bool]:
         """Which statements have to be looked at operation by operation, in order; all others hold.
