@@ -186,6 +186,8 @@ class Search:
         self._gangs = "gang" in self.session.points.get("jobReady", {})
         self._told = world.state.waiting
         self._jobs = [job for _, job in sorted(self.session.cluster.jobs.items())]
+        self._keeping = [job.key for job in self._jobs if self._keeps(job)]
+        """Jobs that keep what room they find though they are not complete, as sla has it: others go without."""
 
     # --- what could be done -----------------------------------------------------------------------------------------
 
@@ -201,6 +203,13 @@ class Search:
 
     def _is_valid(self, job: Job) -> bool:
         return self.session.why_invalid(job) is None and not (self._gangs and Parts(job).too_few())
+
+    def _keeps(self, job: Job) -> bool:
+        waits = not job.is_pending and bool(job.having("Pending"))
+        return waits and self.session.job_pipelined(job) and not self.session.job_ready(job)
+
+    def _goes_without(self, job: Job) -> bool:
+        return any(key != job.key for key in self._keeping)
 
     def _is_open(self, job: Job) -> bool:
         return self.session.cluster.queues[job.queue].open
@@ -219,6 +228,8 @@ class Search:
             yield from self._binding_of(job, task)
 
     def _binding_of(self, job: Job, task: Task) -> Iterator[str]:
+        if self._goes_without(job):
+            return
         for node in self._places(job, task):
             self.session.place(task, node, "Allocated")
             ready = self._is_ready_with(job, task)
@@ -303,12 +314,16 @@ class Search:
             return self.session.overused(queue)
         if told.reason.startswith("queue is "):
             return not queue.open
-        return _beside_others(job) or not any(self.session.allocatable(queue, task) for task in tasks)
+        if _beside_others(job) or self._goes_without(job):
+            return True
+        return not any(self.session.allocatable(queue, task) for task in tasks)
 
     def _nodes_say_no(self, job: Job, told: Told, tasks: list[Task]) -> bool:
         if "larger than any node" in told.reason:
             return job.too_large
-        return _beside_others(job) or not any(self._places(job, task) for task in tasks)
+        if _beside_others(job) or self._goes_without(job):
+            return True
+        return not any(self._places(job, task) for task in tasks)
 
 
 def _beside_others(job: Job) -> bool:
