@@ -65,11 +65,17 @@ class Rest:
         return task
 
     async def comes(self) -> None:
-        """Let time pass until nothing happens any more, as long as that may take."""
+        """Let time pass until nothing happens any more, as long as that may take, and somebody leads who may."""
         for _ in range(LOOKS):
-            if self._recent().total() <= MOST_CALLS:
+            if self._recent().total() <= MOST_CALLS and not self._all_rest():
                 return
             await asyncio.sleep(LOOKED_AT)
+
+    def _all_rest(self) -> bool:
+        """Whether nobody leads, since who gave the Lease back for want of lists stands again after a pause."""
+        services = [each.service for each in self._sim.replicas if each.service is not None]
+        rests = [each.terms.elector.rests_until > self._sim.loop.time() for each in services]
+        return any(rests) and not any(each.terms.elector.is_leader() for each in services)
 
     def at_rest(self) -> set[str]:
         """All of it; the plugins that are on by the leader's configuration."""
