@@ -11,7 +11,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -468,14 +468,14 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    stands_at = 0.0
+    how = _Again()
     probes = Probes()
     try:
         async with probes_answered(options, probes):
             await begin_from_archive(options, probes, stop)
             policy = PolicyFile(options.scheduler_conf, options.settings())
-            while (again := await _served(options, beside, probes, stop, stands_at, policy)) is not None:
-                stands_at = again
+            while (again := await _served(options, beside, probes, stop, how, policy)) is not None:
+                how = again
                 _log.info("begins anew, by the log that is followed")
     except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
         _log.error("stopped", reason=str(error))
@@ -483,19 +483,29 @@ async def run(
     return OK
 
 
+class _Again(NamedTuple):
+    """How a replica begins anew: from when on it may stand for election, by the monotonic clock, and whether it lacks
+    some of the log that it begins by."""
+
+    stands_at: float = 0.0
+    lacks: bool = False
+
+
 async def _served(
     options: Options,
     beside: Callable[[SchedulerService], contextlib.AbstractAsyncContextManager[object]],
     probes: Probes,
     stop: asyncio.Event,
-    stands_at: float,
+    how: _Again,
     policy: PolicyFile,
-) -> float | None:
-    """Run a replica until ``stop`` (None), or until its state has to be another log's: then from when on it may stand
-    for election, by the monotonic clock. It does not before ``stands_at``."""
+) -> _Again | None:
+    """Run a replica until ``stop`` (None), or until its state has to be another log's: then how it begins anew."""
+    stands_at, lacks = how
     try:
         async with assembled(options, SteadyClock(), policy=policy) as service:
             service.terms.elector.rest_until(stands_at)
+            if service.replica is not None:
+                service.replica.lacks = lacks
             _log.info(
                 "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
             )
@@ -504,11 +514,13 @@ async def _served(
                     await service.run(stop)
         return None
     except Unseated as unseated:
-        stands_at = unseated.rests_until
+        stands_at, lacks = unseated.rests_until, False
         _log.warning("no longer as it was", reason=str(unseated))
     except BegunAnew:
+        lacks = True
         _log.info("the log begins with a checkpoint of the leader's")
     except Parted as parted:
+        lacks = True
         aside = await asyncio.to_thread(go_back, options.event_log, parted.to)
         _log.warning("the log goes back to what the leader has", reason=str(parted), kept=str(aside or ""))
-    return None if stop.is_set() else stands_at
+    return None if stop.is_set() else _Again(stands_at, lacks)

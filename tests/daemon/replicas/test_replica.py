@@ -90,3 +90,11 @@ async def test_one_that_has_a_log_of_its_own_stands_though_nobody_can_be_followe
         assert one.elector.may_stand()
         one.replica.follower.began = True  # but not while it takes another's over
         assert not one.elector.may_stand()
+
+
+async def test_one_that_gave_up_a_part_of_its_log_lets_others_lead_first_until_it_has_the_rest(tmp_path: Path) -> None:
+    async with made(tmp_path / "log", events=3) as one:
+        one.replica.lacks = True
+        assert not one.elector.may_stand()
+        one.replica.follower.caught_up.set()
+        assert one.elector.may_stand()

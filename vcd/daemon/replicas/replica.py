@@ -77,6 +77,8 @@ class Replica:
         self.follower = self._made_follower()
         self._led_by: dict[str, wire.Peer] = {}
         """Who was followed last."""
+        self.lacks = False
+        """Whether this replica began anew by another's log, of which not all was here then."""
 
     def _made_follower(self) -> LogFollower:
         return LogFollower(self._elector.identity, self._keeper.log, self._keeper.take, self._note_checkpoint)
@@ -128,8 +130,8 @@ class Replica:
 
     def _may_stand(self) -> bool:
         """Not while nothing of another's log is here, or not yet all: one that has more may come back."""
-        begun = self._keeper.log.head and not (self.follower.began and not self.follower.caught_up.is_set())
-        return bool(begun) or self._followed() is None
+        lacks = (self.lacks or self.follower.began) and not self.follower.caught_up.is_set()
+        return bool(self._keeper.log.head and not lacks) or self._followed() is None
 
     async def take_the_lead(self) -> None:
         """Follow nobody any more: this replica writes the log from now on, after all that another one has of it. Raises
