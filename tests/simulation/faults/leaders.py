@@ -177,21 +177,28 @@ def term_amid_calls(sim: Simulation, more: float, what: str) -> None:
 
 
 def delete_lease(sim: Simulation, replica: int) -> None:
-    """Somebody deletes the Lease as a replica asks for it that has seen its last transition: one that has not cannot
-    know of that. Nor can one of a Lease that is there for a moment."""
+    """Somebody deletes the Lease as a replica asks for it, and all have seen its last transition: one that has not
+    cannot know of that (docs/reliability.md). Nor can one of a Lease that is there for a moment."""
 
     def act(each: Replica, way: Way) -> None:
         now, last, lease = sim.loop.time(), _DELETED.get(sim, -_APART), sim.store.find(LEASES, *_named(sim))
-        if each.service is None or lease is None or now - last < _APART:
+        if lease is None or now - last < _APART:
             return
-        elector = each.service.terms.elector
-        if elector.looked_at and elector.last_epoch >= int(lease["spec"].get("leaseTransitions") or 0):
+        transitions = int(lease["spec"].get("leaseTransitions") or 0)
+        if all(_has_seen(replica, transitions) for replica in sim.replicas):
             _DELETED[sim] = now
             with refusable():
                 sim.store.delete(LEASES, *_named(sim))
 
     for each in chosen(sim, replica)[:1]:
         at_request(each, 1, "lease", "delete_lease", partial(act, each))
+
+
+def _has_seen(replica: Replica, transitions: int) -> bool:
+    if replica.service is None:
+        return False
+    elector = replica.service.terms.elector
+    return bool(elector.looked_at) and elector.last_epoch >= transitions
 
 
 def take_lease(sim: Simulation, wait: float, seconds: float, count: int) -> None:
