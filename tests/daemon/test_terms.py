@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -20,6 +21,7 @@ from vcd.daemon.options import Options
 from vcd.daemon.terms import Terms
 from vcd.daemon.watches import Watches
 from vcd.kube.lease import LeaderElector
+from vcd.model.events import LeadershipChanged
 from vcd.model.kinds import KINDS
 from vcd.state.cluster import ClusterState
 
@@ -35,6 +37,7 @@ class Fixture:
         self.server = server
         self.elector = elector
         self.lines: Sequence[MutableMapping[str, Any]] = ()
+        self.terms: Terms
         self._clocks = clocks
         self._began = clocks[0].now
 
@@ -79,7 +82,7 @@ async def replica(pods: Answer, *, takes_over: float = 0.0) -> AsyncIterator[Fix
         options = Options(list_deadline=DEADLINE, stale_deadline=STALE)
         keeper = Keeper(FakeLog().as_log(), ClusterState())
         terms = Terms(options, client, keeper, watches, Metrics(), lambda: None, clocks[1], lambda: 0.5)
-        terms.elector = elector
+        terms.elector, it.terms = elector, terms
         for part in (elector.run(), terms.make_room()):
             await stack.enter_async_context(running(part))
         await until(elector.is_leader)
@@ -191,3 +194,26 @@ async def test_where_nobody_can_do_better_it_stands_again_after_pauses_that_grow
         assert pauses[0] >= DEADLINE
         assert all(later > 1.7 * earlier for earlier, later in itertools.pairwise(pauses))
         assert len(it.server.calls("GET", "/pods")) < it.passed / 10
+
+
+async def test_what_was_missed_before_a_term_is_not_held_against_it() -> None:
+    """As where no server was there for long: who wins the Lease first may have watches that pause for longer."""
+    async with losing(REFUSED) as it:
+        while it.passed < 0.9 * STALE:
+            await it.pass_time()
+        again, elector = LeadershipChanged(2, "a", leading=True), it.terms.elector
+        it.terms.elector = cast(LeaderElector, SimpleNamespace(changes=lambda: _once(again), wait_safe=_never))
+        await it.terms._follow()
+        it.terms.elector = elector
+        while it.passed < 1.8 * STALE:
+            await it.pass_time()
+            assert it.elector.is_leader()
+        await it.pass_time_until_it_leads(False, 2 * STALE)
+
+
+async def _once(change: LeadershipChanged) -> AsyncIterator[LeadershipChanged]:
+    yield change
+
+
+async def _never() -> bool:
+    return False

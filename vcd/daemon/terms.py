@@ -129,6 +129,7 @@ class Terms:
             self._epoch = None
             self.metrics.observe_leadership(change.leading, change.epoch)
             if change.leading:
+                self.watches.count_anew()  # what was missed before, as while no server was there, comes now
                 await self._lead(change)
             elif self.replica is not None:
                 raise Unseated(f"no longer leading under epoch {change.epoch}", self.elector.rests_until)

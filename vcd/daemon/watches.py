@@ -54,6 +54,11 @@ class Watches:
             if s.stale(now) >= (later if s.synced else first)
         }
 
+    def count_anew(self) -> None:
+        """Let the deadlines of ``stuck`` count from now on."""
+        for watcher in self._watchers.values():
+            watcher.status.got_on = self.clock.monotonic()
+
     def synced(self) -> bool:
         """Whether the first list of every kind is complete."""
         return all(watcher.status.synced for watcher in self._watchers.values())
