@@ -38,6 +38,7 @@ class Outcomes:
 
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
         replica = machine.name.partition("-")[0]
+        self._keep_pending(replica, service)
 
         def folded(event: ev.Event) -> None:
             if isinstance(event, ev.SessionDecided):
@@ -46,6 +47,19 @@ class Outcomes:
                 self._outcome(replica, machine.name, event)
 
         service.keeper.observers.append(folded)
+
+    def _keep_pending(self, replica: str, service: SchedulerService) -> None:
+        """A program begins: of what its replica intended before, that counts which its log still waits for. Sessions of
+        a log that it gave up may have the numbers of others."""
+        pending = {
+            (replica, each.session, each.statement, each.operation): (key, each.uid)
+            for key, each in service.keeper.state.intents.items()
+        }
+        self._intended = {
+            place: known
+            for place, known in self._intended.items()
+            if place[0] != replica or pending.get(place) == known[0][1:3]
+        }
 
     def _decided(self, replica: str, event: ev.SessionDecided) -> None:
         now = self._sim.loop.time()
