@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from tests.kube.scripted import running
-from vcd.daemon.followup import SLICE, FollowUp
+from vcd.daemon.followup import MOST, SLICE, FollowUp
 
 
 async def test_it_computes_in_another_thread_and_tells_on_the_loop() -> None:
@@ -43,6 +43,19 @@ async def test_items_are_told_in_order() -> None:
         assert not followup.idle.is_set()
         await followup.idle.wait()
     assert told == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+async def test_who_gives_much_waits_until_most_of_it_is_done() -> None:
+    followup = FollowUp()
+    for _ in range(MOST):
+        followup.add(lambda: None, lambda _: iter(()))
+    await asyncio.wait_for(followup.room(), 0.1)
+    followup.add(lambda: None, lambda _: iter(()))
+    waits = asyncio.ensure_future(followup.room())
+    await asyncio.sleep(0)
+    assert not waits.done()
+    async with running(followup.run()):
+        await waits
 
 
 async def test_the_loop_turns_while_much_is_told() -> None:

@@ -44,6 +44,10 @@ async def gather_briefly(fruitless: int) -> None:
     await asyncio.sleep(min(_GATHERING * (1 + fruitless), _LONGEST_GATHERING))
 
 
+async def _at_once() -> None:
+    """There is room."""
+
+
 def _says_something(plan: ev.Plan) -> bool:
     return plan != ev.Plan()
 
@@ -57,7 +61,8 @@ class Cycle:
     leaves out plugins that are not ours and take too long; ``check`` decides some sessions once more.
     A decision that is no ``news``, since nothing changes in it or the one before said the same, is not logged:
     replaying the one before explains it as well. Where it ``is_done`` what sessions decide, one that left work over is
-    followed by the next at once.
+    followed by the next at once. ``room`` is waited for before each session: what is made of those before it must not
+    fall behind without end.
     """
 
     keeper: Keeper
@@ -68,6 +73,7 @@ class Cycle:
     seed: int = 0
     period: float = 1.0
     gather: Gather = gather_briefly
+    room: Callable[[], Awaitable[None]] = _at_once
     clock: Callable[[], int] = time.time_ns
     outside: Outside = NOBODY
     watchdog: InitVar[Watchdog | None] = None
@@ -102,6 +108,7 @@ class Cycle:
                 await self._wait_for_change()
             self.idle.clear()
             await self.gather(self._fruitless)
+            await self.room()
             changed.clear()
             epoch = self.may_decide()
             if epoch is None:

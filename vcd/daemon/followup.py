@@ -14,6 +14,10 @@ SLICE = 0.02
 """Seconds of telling after which the event loop gets a turn."""
 
 
+MOST = 64
+"""Items that may wait before who gives them should wait, too: each may have a session with it."""
+
+
 class FollowUp:
     """Does what it is given, in order, while ``run`` runs."""
 
@@ -23,6 +27,12 @@ class FollowUp:
         self.idle = asyncio.Event()
         """Set while all that was given is done."""
         self.idle.set()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def room(self) -> None:
+        """Wait while more than ``MOST`` items wait."""
+        await self._room.wait()
 
     def add(self, compute: Callable[[], T], tell: Callable[[T], Iterator[None]]) -> None:
         """Call ``compute`` in a thread, then go through ``tell`` of its result on the event loop.
@@ -31,6 +41,8 @@ class FollowUp:
         """
         self._items.append((compute, tell))
         self.idle.clear()
+        if len(self._items) > MOST:
+            self._room.clear()
         self._wake.set()
 
     async def run(self) -> None:
@@ -38,6 +50,8 @@ class FollowUp:
         while True:
             while self._items:
                 compute, tell = self._items.popleft()
+                if len(self._items) <= MOST:
+                    self._room.set()
                 await in_slices(tell(await asyncio.to_thread(compute)))
             self.idle.set()
             self._wake.clear()

@@ -192,6 +192,7 @@ class SchedulerService:
             seed=self.options.seed,
             period=self.options.schedule_period,
             gather=gather,
+            room=self.telling.followup.room,
             clock=self.clock.wall,
             outside=self.asking,
             watchdog=self.watchdog,
