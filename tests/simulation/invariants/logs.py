@@ -25,6 +25,10 @@ ROTTEN = ("flip_bits", "lose_syncs")
 """What makes of a disk one that keeps nothing for sure: nothing can be asked of it."""
 
 
+LOSES = (*ROTTEN, "lose_disk", "damage_event")
+"""What makes of a replica one that begins without its log, or may."""
+
+
 class Logs:
     """Looks at the files once all has come to rest."""
 
@@ -75,7 +79,7 @@ class Logs:
                     Folding(self._sim, log).holds(replica.machine if runs else None)
                     if _has_sessions(log) and is_last:
                         merged.append(log)
-        if len(merged) > 1 and not one_log:
+        if len(merged) > 1 and not one_log and not self._epochs_are_forgotten():
             self._merge(merged)
 
     def _lineages(self, machines: Sequence[Machine]) -> list[list[Machine]]:
@@ -105,6 +109,12 @@ class Logs:
         for name, (operation, session) in done:
             if operation not in intended and session >= first:  # what is older, retention took away
                 self._sim.violated("logged for good", f"{name}: {operation} is not in {log.parent.name}")
+
+    def _epochs_are_forgotten(self) -> bool:
+        """Whether neither a Lease that was restored nor a log that was lost tell of the epochs that were: another term
+        may have had the number of one."""
+        restored = any(act.what == "restore" for act in self._sim.script.acts)
+        return restored and any(each.road.affected[act] for each in self._sim.replicas for act in LOSES)
 
     def _merge(self, logs: Sequence[Path]) -> None:
         """Every session of every replica is in the merged log, and is decided again there."""
