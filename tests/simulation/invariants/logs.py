@@ -11,7 +11,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.invariants.acknowledged import Acknowledged
 from tests.simulation.invariants.folding import Folding
 from tests.simulation.invariants.logfiles import differences, operations_in, problem_of
-from tests.simulation.invariants.onelog import is_one_log
+from tests.simulation.invariants.onelog import LOSES, is_one_log
 from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine, Replica
 from vcd.daemon.service import SchedulerService
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 ROTTEN = ("flip_bits", "lose_syncs")
 """What makes of a disk one that keeps nothing for sure: nothing can be asked of it."""
-
-
-LOSES = (*ROTTEN, "lose_disk", "damage_event")
-"""What makes of a replica one that begins without its log, or may."""
 
 
 class Logs:
