@@ -134,6 +134,28 @@ async def test_of_a_log_without_its_beginning_the_copy_begins_with_its_checkpoin
     assert content(out) == content(path)
 
 
+async def test_so_does_one_of_a_log_that_an_older_vcd_kept_and_goes_on_from_there(tmp_path: Path) -> None:
+    """Neither that checkpoint nor its events have links: the copy is known by the checkpoint's state."""
+    path, out, clock = tmp_path / "log", tmp_path / "copy", Clock()
+    await write_history(path, 6, checkpoints=(2, 4), clock=clock)
+    async with EventLog.open(path, clock=clock) as log:
+        await log.retain(max_age=0)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE event SET chain = NULL")
+        db.execute("UPDATE checkpoint SET chain = NULL")
+        db.execute("DELETE FROM seal")
+    with LogSource(path) as source:
+        begin, kept = source.from_the_beginning()
+        async with EventLog.open(out) as log:
+            for piece in (begin, kept):
+                await write_copy(log, sent(piece))
+        with LogReader(out) as reader:
+            assert source.shared(positions(reader)) == reader.head()
+    await write_history(path, 1, clock=clock)
+    await agree(path, out)
+    assert content(out) == content(path)
+
+
 async def test_a_copy_goes_on_where_it_was(tmp_path: Path) -> None:
     path, out = tmp_path / "log", tmp_path / "copy"
     clock = Clock()

@@ -31,7 +31,8 @@ _BYTES = 4 << 20
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """An event, or the checkpoint that a log's history begins with, and its link."""
+    """An event, or the checkpoint that a log's history begins with, and its link; of such a checkpoint that an older
+    vcd kept, which has none, the digest of its state."""
 
     sequence: int
     link: bytes
@@ -82,7 +83,7 @@ Piece = Begin | Events | Kept
 def positions(reader: LogReader) -> list[Position]:
     """Where a log is, and was: its end, and each time twice as far back, down to its beginning; the latest first.
 
-    None of a log without a chain: one that an older vcd wrote, and nobody since.
+    Of a log without a chain, one that an older vcd wrote and nobody since, the checkpoint that it begins with at most.
     """
     head, oldest, back, found = reader.head(), max(reader.oldest(), 1), 1, []
     places = [head] if head else []
@@ -90,10 +91,18 @@ def positions(reader: LogReader) -> list[Position]:
         places.append(max(head - back, oldest))
         back *= 2
     for place in places:
-        link = reader.link(place)
-        if link is not None:
-            found.append(Position(place, link))
+        mark = _mark(reader, place)
+        if mark is not None:
+            found.append(Position(place, mark))
     return found
+
+
+def _mark(reader: LogReader, place: int) -> bytes | None:
+    """What a place is known by (``Position``); None where a log of an older vcd has nothing."""
+    link = reader.link(place)
+    if link is not None or place != reader.oldest():
+        return link
+    return next((digest for sequence, *_, digest in reader.rows("checkpoints") if sequence == place), None)
 
 
 class LogSource:
@@ -118,7 +127,7 @@ class LogSource:
         """The last of some positions of another log that this one has, too; None where it has none."""
         oldest, head = self._reader.oldest(), self._reader.head()
         inside = (one for one in known if oldest <= one.sequence <= head)
-        return max((one.sequence for one in inside if self._reader.link(one.sequence) == one.link), default=None)
+        return max((one.sequence for one in inside if _mark(self._reader, one.sequence) == one.link), default=None)
 
     def positions(self) -> list[Position]:
         """``positions`` of it."""
@@ -126,7 +135,9 @@ class LogSource:
 
     def head(self) -> Position | None:
         """Where the log ends; None where it is empty, or has no chain."""
-        return next(iter(positions(self._reader)), None)
+        head = self._reader.head()
+        link = self._reader.link(head) if head else None
+        return None if link is None else Position(head, link)
 
     def has(self, position: Position) -> bool:
         """Whether a position of another log is one of this one, too."""
