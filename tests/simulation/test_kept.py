@@ -11,6 +11,7 @@ from tests.simulation.test_seeds import ran
 KEPT = {
     "no-room-at-the-start": "opening-unexplained",
     "whole-again": "opposite-not-counted",
+    "one-denied-for-ever": "release-counts-anew",
 }
 """Each script of ``kept/``, and the mutant that is the bug which it found."""
 
