@@ -67,9 +67,14 @@ class Rest:
     async def comes(self) -> None:
         """Let time pass until nothing happens any more, as long as that may take, and somebody leads who may."""
         for _ in range(LOOKS):
-            if self._recent().total() <= MOST_CALLS and not self._all_rest():
+            if self._recent().total() <= MOST_CALLS and not self._all_rest() and not self._waits_in_vain():
                 return
             await asyncio.sleep(LOOKED_AT)
+
+    def _waits_in_vain(self) -> bool:
+        """Whether somebody has a watch whose end was not heard: it is begun anew after a while."""
+        machines = [each.machine for each in self._sim.replicas if each.service is not None]
+        return any(line.closed for machine in machines if machine is not None for line in machine.link.lines)
 
     def _all_rest(self) -> bool:
         """Whether nobody leads, since who gave the Lease back for want of lists stands again after a pause."""
