@@ -209,7 +209,7 @@ async def test_a_store_that_never_answers_is_given_up_and_nothing_in_it_is_writt
         bucket.answers.clear()
         asked = bucket.asked
         again = await cluster.start("b", *flags, E2E_HOUSEKEEPING="0.1", E2E_ARCHIVE="3")
-        await until(lambda: bucket.asked > asked, limit=20, what="it asks the store")
+        await until(lambda: bucket.asked > asked, limit=60, what="it asks the store")
         assert await again.health("healthz") == 200
         assert await again.health("readyz") == 503
         await cluster.until_leading(again, 40)
