@@ -314,16 +314,16 @@ class Search:
             return self.session.overused(queue)
         if told.reason.startswith("queue is "):
             return not queue.open
-        if _beside_others(job) or self._goes_without(job):
-            return True
-        return not any(self.session.allocatable(queue, task) for task in tasks)
+        return self._had_less(job) or not any(self.session.allocatable(queue, task) for task in tasks)
 
     def _nodes_say_no(self, job: Job, told: Told, tasks: list[Task]) -> bool:
         if "larger than any node" in told.reason:
             return job.too_large
-        if _beside_others(job) or self._goes_without(job):
-            return True
-        return not any(self._places(job, task) for task in tasks)
+        return self._had_less(job) or not any(self._places(job, task) for task in tasks)
+
+    def _had_less(self, job: Job) -> bool:
+        """Whether what was free as it was tried may have been less than is free now."""
+        return _beside_others(job) or self._goes_without(job)
 
 
 def _beside_others(job: Job) -> bool:

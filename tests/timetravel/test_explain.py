@@ -16,7 +16,7 @@ from tests.timetravel.histories import (
     write_busy_history,
     write_history_that_begins_amid_a_session,
     write_takeover,
-)  # fmt: skip
+)
 from vcd.api import explain
 from vcd.eventlog import LogError
 from vcd.model import events as ev

@@ -20,7 +20,7 @@ from tests.timetravel.histories import (
     scheduler,
     write_busy_history,
     write_history_that_begins_amid_a_session,
-)  # fmt: skip
+)
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel import logfile

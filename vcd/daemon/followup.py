@@ -28,6 +28,7 @@ class FollowUp:
         """Set while all that was given is done."""
         self.idle.set()
         self._room = asyncio.Event()
+        """Set while no more than ``MOST`` items wait."""
         self._room.set()
 
     async def room(self) -> None:

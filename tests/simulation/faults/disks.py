@@ -163,7 +163,7 @@ def damage_event(sim: Simulation, replica: int, seconds: float) -> None:
             each.drive.damaged |= _damage(disk)
             each.kill(disk)
             each.road.affected["damage_event"] += 1
-            later(sim, seconds, partial(_move_away, each))
+            later(sim, seconds, partial(_move_damaged_away, each))
 
 
 def _damage(disk: Disk) -> bool:
@@ -186,13 +186,15 @@ def mend(replica: Replica) -> None:
     replica.drive.mend()
     rotten = replica.road.affected["flip_bits"] or replica.road.affected["lose_syncs"]
     if rotten and replica.machine is not None and replica.machine.service is None:
-        replica.drive.damaged = True
+        _move_away(replica)
+
+
+def _move_damaged_away(replica: Replica) -> None:
+    if replica.drive.damaged:
         _move_away(replica)
 
 
 def _move_away(replica: Replica) -> None:
-    if not replica.drive.damaged:
-        return
     _lose(replica, FIRST_PAUSE)
     for file in replica.next_disk().glob(f"{LOG}*"):  # what the program that is about to start would find
         file.unlink()

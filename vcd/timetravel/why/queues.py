@@ -321,7 +321,7 @@ def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[
     reader, last = history.reader, infos[-1]
     following = next(reader.sessions(last.number + 1, None, 1), None)
     head, time = (reader.head(), reader.last_time()) if following is None else (following.head, following.time)
-    begin = reader.oldest() if reader.sessions_with_state()[0] == infos[0] else infos[0].head
+    begin = infos[0].head if reader.sessions_with_state(last=infos[0].number - 1) else reader.oldest()
     course = QueueCourse(name, reader, history.state(begin, jump=True) if begin else ClusterState())
     course.follow(infos, begin, head, lambda sequence: history.state(sequence, jump=True))
     course.finish(max(time, last.time))

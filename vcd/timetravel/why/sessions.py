@@ -419,7 +419,8 @@ def explain_session(history: History, number: int | str = 0, seen: Seen | None =
     """
     infos = list(history.reader.sessions())
     index = _index_of(history.reader, infos, number)
-    before = infos[index - 1] if index and infos[index - 1].head >= history.reader.oldest() else None
+    last = infos[index - 1].number if index else 0
+    before = next(iter(history.reader.sessions_with_state(last, last)), None)
     after = infos[index + 1] if index + 1 < len(infos) else None
     return _explained(history, before, infos[index], after, seen)
 

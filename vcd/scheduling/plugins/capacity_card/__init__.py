@@ -284,7 +284,7 @@ class CapacityCardPlugin(KeepsAccounts):
         yield from self._service_gauges()
 
     def _service_gauges(self) -> Iterator[Gauge]:
-        services = _Services(self._session, self._accounts.pod_of())
+        service_of = cache(partial(_service_of, self._session.jobs.records, self._accounts.pod_of()))
         nothing = {(card, service): 0 for card in self._cards.names for service in (ONLINE, OFFLINE)}
         began = [(held.who, held.card, held.amount) for held in self._accounts.held]
         moved = [(job, card, amount) for (job, card), amount in self._moved.items()]
@@ -292,7 +292,7 @@ class CapacityCardPlugin(KeepsAccounts):
         for name, parts in (("vcd_cards_allocated", began + moved), ("vcd_cards_requested", began + asked)):
             sums = dict(nothing)
             for who, card, amount in parts:
-                key = (card, services.of(who))
+                key = (card, service_of(who))
                 sums[key] = sums.get(key, 0) + amount
             for (card, service), amount in sums.items():
                 yield Gauge(name, (("card", card), ("service", service)), amount / MILLI)
@@ -327,21 +327,14 @@ def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
         yield Gauge("vcd_queue_card_elastic", labels, account.elastic.get(card, 0) / MILLI)
 
 
-class _Services:
-    """Whether pods are online or offline, by ``Held.who``."""
-
-    def __init__(self, session: Session, pods: Mapping[int, Pod]) -> None:
-        self.of = cache(partial(self._tell, session.jobs.records, pods))
-
-    @staticmethod
-    def _tell(records: Sequence[GroupRecord], pods: Mapping[int, Pod], who: int) -> str:
-        """What a job, or a pod whose group is gone, is: by the label of its group, else of its pods, else by whether a
-        Job owns them."""
-        pod = pods.get(who)
-        objects: list[Object] = [*([records[who].group] if who >= 0 else []), *([] if pod is None else [pod])]
-        for obj in objects:
-            for marks in (obj.metadata.labels, obj.metadata.annotations):
-                if marks.get(SERVICE) in (ONLINE, OFFLINE):
-                    return marks[SERVICE]
-        is_job = any(owner.kind == "Job" for obj in objects for owner in obj.metadata.owner_references)
-        return OFFLINE if is_job else ONLINE
+def _service_of(records: Sequence[GroupRecord], pods: Mapping[int, Pod], who: int) -> str:
+    """Whether a job, or a pod whose group is gone (``Held.who``), is online or offline: by the label of its group, else
+    of its pods, else by whether a Job owns them."""
+    pod = pods.get(who)
+    objects: list[Object] = [*([records[who].group] if who >= 0 else []), *([] if pod is None else [pod])]
+    for obj in objects:
+        for marks in (obj.metadata.labels, obj.metadata.annotations):
+            if marks.get(SERVICE) in (ONLINE, OFFLINE):
+                return marks[SERVICE]
+    is_job = any(owner.kind == "Job" for obj in objects for owner in obj.metadata.owner_references)
+    return OFFLINE if is_job else ONLINE
