@@ -330,6 +330,35 @@ async def test_a_released_lease_is_taken_at_once_and_is_safe_at_once(f: Fixture)
     assert await b.wait_safe()
 
 
+async def test_a_lease_that_was_written_meanwhile_is_given_back_all_the_same(f: Fixture) -> None:
+    """As by a renewal whose answer nobody waited for."""
+    a = await f.replica("a")
+    await f.settle()
+    await f.kill(a)
+    f.lease.write(f.lease.spec)
+    await a.release()
+    assert f.lease.spec["holderIdentity"] == ""
+
+
+async def test_a_lease_that_another_took_meanwhile_is_left_alone(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    await f.kill(a)
+    f.lease.write({**f.lease.spec, "holderIdentity": "thief", "leaseTransitions": 1})
+    await a.release()
+    assert f.lease.spec["holderIdentity"] == "thief"
+
+
+async def test_a_lease_that_is_always_written_meanwhile_runs_out(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    await f.kill(a)
+    f.server.on("PUT", "/leases", failure(409, "Conflict", "the object has been modified"))
+    before = len(f.server.calls("PUT"))
+    await a.release()
+    assert len(f.server.calls("PUT")) == before + 3
+
+
 async def test_a_follower_releases_nothing(f: Fixture) -> None:
     await f.replica("a")
     await f.settle()
@@ -405,6 +434,36 @@ async def test_who_stepped_down_stands_again_after_its_pause(f: Fixture) -> None
     await f.pass_time(REQUEST + 2 * RETRY)
     assert a.is_leader()
     assert a.epoch == 1
+
+
+async def test_who_rests_sees_who_leads(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.pass_time(RETRY, sleepers=2)
+    a.step_down("cannot list Pod", 600.0)
+    await f.pass_time(REQUEST + 3 * RETRY, sleepers=2)
+    assert (b.is_leader(), a.holder) == (True, "b")
+
+
+async def test_a_look_that_is_asked_for_is_made_at_once(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.settle(2)
+    await f.kill(a)
+    await a.release()
+    b.look()
+    await until(b.is_leader)
+
+
+async def test_who_lets_others_go_first_looks_each_retry_period(f: Fixture) -> None:
+    f.lease.write({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 4})
+    a = await f.replica("a", may_stand=lambda: False)
+    await f.pass_time(3 * RETRY)
+    assert len(f.server.calls("GET")) == 4
+    await f.pass_time(DURATION)
+    assert a.is_leader()
 
 
 async def test_a_lease_that_cannot_be_given_back_runs_out(f: Fixture) -> None:

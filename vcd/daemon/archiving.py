@@ -12,13 +12,13 @@ import structlog
 from vcd.daemon.http import Probes
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
-from vcd.daemon.replicas.followers import first_of
 from vcd.eventlog.archive.restoring import Empty, Restore, Restored, remove_unfinished
 from vcd.eventlog.archive.shipping import Ship, Shipped
 from vcd.eventlog.archive.worker import done
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
+from vcd.kube.waits import first_of
 
 _log = structlog.get_logger(__name__)
 

@@ -409,6 +409,7 @@ class SchedulerService:
             await self._keep()
             await self.replica.have_all()  # who leads next has it then
             await self.terms.release(cut_off=cut_off)
+            self.replica.followers.dismissed.set()  # they look at once who leads next
         else:
             await self.terms.elector.give_back_held()
         await self.archiver.finish(led)

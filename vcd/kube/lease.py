@@ -20,6 +20,7 @@ import structlog
 from vcd.kube.client import KubeClient, Urgency
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import ApiError, KubeError, Malformed, Unanswered, decoded
+from vcd.kube.waits import first_of
 from vcd.model.events import LeadershipChanged
 from vcd.model.words import rfc3339
 
@@ -35,6 +36,8 @@ GAVE_WAY = "vcd.volcano.sh/gave-way"
 other way to tell each other."""
 RELEASED_SECONDS = 1
 """leaseDurationSeconds of a lease that its holder gave back (client-go writes the same)."""
+_ATTEMPTS = 3
+"""To give a lease back that was written meanwhile, as by a renewal whose answer nobody waited for."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -104,6 +107,8 @@ class LeaderElector:
         """What is to be written of this replica's giving way."""
         self._held = False
         """Whether the lease is still to be given back after stepping down."""
+        self._to_look = asyncio.Event()
+        """Set where the lease is to be looked at before the next attempt is due."""
         self._changes: asyncio.Queue[LeadershipChanged] = asyncio.Queue()
 
     def is_leader(self) -> bool:
@@ -131,10 +136,13 @@ class LeaderElector:
         while True:
             if self._leading:
                 await self._renew_round()
-            elif self.clock.monotonic() < self._rests_until:
-                await self._rest_round()
             else:
+                await self.give_back_held()
                 await self._acquire_round()
+
+    def look(self) -> None:
+        """Look at the lease now: who holds it has perhaps changed. A leader knows, and does not."""
+        self._to_look.set()
 
     def step_down(self, why: str, pause: float, gave_way: str = "") -> None:
         """Stop leading now, and do not stand for election for ``pause`` seconds.
@@ -177,48 +185,51 @@ class LeaderElector:
 
     async def _give_back(self) -> None:
         lease = self._lease
-        if lease is None:
-            return
-        spec = _Spec("", RELEASED_SECONDS, self._now(), self._now(), lease.spec.lease_transitions)
-        metadata = lease.metadata
-        if self._gave_way:
-            metadata = {**metadata, "annotations": {**_annotations(metadata), GAVE_WAY: self._gave_way}}
-            self._gave_way = ""
         try:
-            self._observe(await self._put(_Lease(metadata, spec)))
+            for left in reversed(range(_ATTEMPTS)):
+                if lease is None or lease.spec.holder_identity != self.identity:
+                    return
+                try:
+                    self._observe(await self._put(self._given_back(lease)))
+                    self._gave_way = ""
+                    return
+                except ApiError as error:
+                    if error.status != 409 or not left:
+                        raise
+                lease = await self._get()
         except KubeError as error:
             log.warning("lease_not_released", error=str(error))
 
-    async def _rest_round(self) -> None:
-        """Give back what is held, and let the pause pass."""
-        await self.give_back_held()
-        await self.clock.sleep(max(0.0, self._rests_until - self.clock.monotonic()))
+    def _given_back(self, lease: _Lease) -> _Lease:
+        spec = _Spec("", RELEASED_SECONDS, self._now(), self._now(), lease.spec.lease_transitions)
+        if not self._gave_way:
+            return _Lease(lease.metadata, spec)
+        annotations = {**_annotations(lease.metadata), GAVE_WAY: self._gave_way}
+        return _Lease({**lease.metadata, "annotations": annotations}, spec)
 
     async def _acquire_round(self) -> None:
+        self._to_look.clear()
         pause = self.retry_period
         try:
-            if not await self._try_acquire() and not self.gives_way():
-                # not later than the moment it runs out: takeover within lease duration plus retry period
-                pause = min(pause, max(0.0, self._free_at() - self.clock.monotonic()))
+            if not await self._try_acquire():
+                # not later than the moment it may be taken: takeover within lease duration plus retry period
+                pause = min(pause, max(0.0, self._takes_at() - self.clock.monotonic()))
         except KubeError as error:
             log.warning("lease_not_reached", error=str(error))
-        await self.clock.sleep(max(pause, 0.05))
+        await first_of(self.clock.sleep(max(pause, 0.05)), self._to_look.wait())
 
     async def _try_acquire(self) -> bool:
         sent = self.clock.monotonic()
         lease = await self._get()
         if lease is not None:
             self._observe(lease)
-        if self.gives_way():
+        if self.clock.monotonic() < self._stands_at():
             return False
         if lease is None:
             fresh = self._seen is None
             self._won(await self._create(), sent, wait=not fresh)
             return True
-        own = lease.spec.holder_identity == self.identity
-        if self.clock.monotonic() < self._free_at() and not own:
-            return False
-        if not own and not self.may_stand() and self.clock.monotonic() < self._free_at() + self.lease_duration:
+        if self.clock.monotonic() < self._takes_at() and lease.spec.holder_identity != self.identity:
             return False
         released = not lease.spec.holder_identity and lease.spec.lease_duration_seconds == RELEASED_SECONDS
         epoch = max(lease.spec.lease_transitions or 0, self.last_epoch) + 1
@@ -312,8 +323,17 @@ class LeaderElector:
     def _free_at(self) -> float:
         """When the lease last seen may be taken."""
         if self._seen is None or not self._seen.holder_identity:
-            return 0.0
+            return self._seen_at
         return self._seen_at + (self._seen.lease_duration_seconds or self.lease_duration)
+
+    def _stands_at(self) -> float:
+        """When this replica stands for election again; infinity for not while it gives way."""
+        return math.inf if self.gives_way() else self._rests_until
+
+    def _takes_at(self) -> float:
+        """When this replica takes the lease last seen, where nobody renews it."""
+        lets_go_first = 0.0 if self.may_stand() else self.lease_duration
+        return max(self._free_at() + lets_go_first, self._stands_at())
 
     def _now(self) -> str:
         return rfc3339(self.clock.wall(), 6)

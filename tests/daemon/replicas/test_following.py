@@ -17,7 +17,7 @@ from tests.eventlog.samples import SECOND, Clock, put, session, write_history
 from tests.eventlog.test_copying import content
 from tests.kube.scripted import until
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.followers import FORGOTTEN, SHORTEST, Follower, Followers
+from vcd.daemon.replicas.followers import FORGOTTEN, PATIENCE, SHORTEST, Follower, Followers
 from vcd.daemon.replicas.following import BegunAnew, Behind, LogFollower, Parted
 from vcd.daemon.replicas.serving import LogServer
 from vcd.eventlog import EventLog, LogError, Logged, verify
@@ -193,6 +193,27 @@ async def test_who_is_late_is_waited_for_no_more_until_it_has_caught_up(tmp_path
             assert await followers.have(second)
 
 
+async def test_the_first_decision_of_a_term_waits_for_who_is_about_to_follow(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead:
+        lead.followers.expect()
+        waiting = asyncio.ensure_future(lead.followers.have(await lead.log.append([put(1)])))
+        async with following(lead, tmp_path / "b"):
+            assert await waiting
+
+
+async def test_where_nobody_comes_only_the_first_decision_of_a_term_waits() -> None:
+    clock = DrivenClock()
+    followers = Followers(clock)
+    followers.expect()
+    waiting = asyncio.ensure_future(followers.have(1))
+    await clock.asked.wait()
+    clock.now += PATIENCE
+    clock.slept.set()
+    assert not await waiting
+    assert not await followers.have(2)  # at once
+    assert followers.late == 0
+
+
 def test_who_is_late_again_and_again_is_waited_for_ever_more_seldom() -> None:
     follower, now, pauses = Follower("slow", "https://slow"), 0.0, []
     for _ in range(8):
@@ -251,6 +272,16 @@ async def test_a_follower_that_goes_ends_the_wait_for_it(tmp_path: Path) -> None
             waiting = asyncio.ensure_future(lead.followers.have(99))
         assert not await waiting
         assert lead.followers.connected == [] and follower.keeps_up
+
+
+async def test_who_leads_no_more_lets_those_go_who_follow(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead, EventLog.open(tmp_path / "b") as log, lead.connection() as socket:
+        follower = Copy(log).follower
+        task = asyncio.ensure_future(follower.follow(socket, "leader", "https://127.0.0.1/vcd/log"))
+        await follower.caught_up.wait()
+        lead.followers.dismissed.set()
+        await task
+        assert follower.leader == ""
 
 
 OTHERWISE: dict[str, bytes | str] = {

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 from typing import cast
 
 from tests.eventlog.samples import put
+from tests.kube.scripted import until
 from vcd.daemon.keeper import Keeper
-from vcd.daemon.replicas.replica import GRACE, Replica
+from vcd.daemon.replicas.replica import GRACE, LOOK, Replica
 from vcd.eventlog import EventLog
 from vcd.kube.lease import LeaderElector
 from vcd.state.cluster import ClusterState
@@ -39,23 +40,27 @@ class Clock:
 class Made:
     """A replica beside another that holds the Lease and cannot be reached."""
 
-    def __init__(self, log: EventLog) -> None:
-        self.clock = Clock()
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self.clock = clock
         lease = {"holder": "a", "holder_address": NOWHERE, "lease_duration": 15.0}
-        self.elector = cast(LeaderElector, SimpleNamespace(identity="b", may_stand=None, **lease))
+        self.looks = 0
+        self.elector = cast(LeaderElector, SimpleNamespace(identity="b", may_stand=None, look=self._look, **lease))
 
         async def admit(_: object) -> bool:
             raise AssertionError("nobody comes")
 
         self.replica = Replica(Keeper(log, ClusterState()), self.elector, admit, dict, self.clock)
 
+    def _look(self) -> None:
+        self.looks += 1
+
 
 @asynccontextmanager
-async def made(path: Path, events: int = 0) -> AsyncIterator[Made]:
+async def made(path: Path, events: int = 0, clock: Clock | None = None) -> AsyncIterator[Made]:
     async with EventLog.open(path) as log:
         if events:
             await log.append([put(number) for number in range(events)])
-        one = Made(log)
+        one = Made(log, clock or Clock())
         task = asyncio.ensure_future(one.replica.run())
         yield one
         task.cancel()
@@ -75,6 +80,22 @@ async def test_one_that_had_the_log_is_ready_for_as_long_as_a_change_of_leaders_
         assert one.replica.behind() is None
         await passed(one, 15 + GRACE)
         assert one.replica.behind() == "the log of a is taken over: it is not followed"
+
+
+class NoPauses(Clock):
+    """No pause between attempts ever ends by itself."""
+
+    async def sleep(self, seconds: float) -> None:
+        await (super().sleep(seconds) if seconds == LOOK else asyncio.Event().wait())
+
+
+async def test_where_the_leader_is_not_reached_the_lease_is_looked_at_and_who_leads_next_followed(
+    tmp_path: Path,
+) -> None:
+    async with made(tmp_path / "log", events=1, clock=NoPauses()) as one:
+        for looks, holder in enumerate(("c", "d", "e"), start=1):
+            await until(lambda looks=looks: one.looks == looks)
+            one.elector.holder = holder
 
 
 async def test_one_that_has_nothing_lets_others_lead_first(tmp_path: Path) -> None:

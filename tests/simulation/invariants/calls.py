@@ -64,7 +64,7 @@ class Calls:
         self._tokens: dict[str, tuple[float, float]] = {}
         """The writes that a machine may make at once, and when that was so."""
         self._refused: dict[tuple[str, str], str] = {}
-        """The version that a write to an object was refused with, by machine and path, until the object is read."""
+        """The version that a write to an object was refused with, by machine and path, until it is read or listed."""
         self._failed: dict[tuple[str, str], _Failed] = {}
         """Conditions of pods that came to nothing, by machine and path."""
         self._told: set[tuple[str, str]] = set()
@@ -105,6 +105,14 @@ class Calls:
         self._came_to(machine, asked)
         if asked.status == 409 and asked.method == "PATCH" and (version := _version_in(asked.body)):
             self._refused[machine.name, asked.place] = version
+        elif asked.status == 200 and asked.method == "GET" and "limit=" in asked.path:
+            self._forget_refused(machine, asked.place.rpartition("/")[2])
+
+    def _forget_refused(self, machine: Machine, plural: str) -> None:
+        """What was listed since is known as it is."""
+        for name, place in list(self._refused):
+            if name == machine.name and place.removesuffix("/status").split("/")[-2] == plural:
+                del self._refused[name, place]
 
     def _count(self, machine: Machine, what: str, most: int) -> None:
         times, now = self._times[machine.name, what], self._sim.loop.time()

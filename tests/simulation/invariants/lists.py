@@ -12,6 +12,7 @@ from vcd.daemon.service import SchedulerService
 from vcd.embedded.errors import StatusError
 from vcd.model import events as ev
 from vcd.model.kinds import Kind
+from vcd.scheduling.framework.registry import kinds_read
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -49,9 +50,9 @@ class Lists:
 
     def _decided(self, machine: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:
         since = self._since.get((machine.name, event.epoch), 0.0) if service.options.leader_elect else 0.0
-        for watcher in service.watches._watchers.values():
-            if self._is_served(watcher.kind) and self._at[machine.name].get(watcher.kind.plural, -1.0) < since:
-                what = f"{machine.name}: session {event.session}, with no list of {watcher.kind.name} in its term"
+        for kind in kinds_read(service.policy.named(event.policy)):  # not what a newer one adds at this moment
+            if self._is_served(kind) and self._at[machine.name].get(kind.plural, -1.0) < since:
+                what = f"{machine.name}: session {event.session}, with no list of {kind.name} in its term"
                 self._sim.violated("listed first", what)
                 return
 

@@ -45,6 +45,8 @@ class OneLog:
         self._sim, self._done = sim, done
         self._apart: dict[Path, tuple[set[Operation], int]] = {}
         """What is in logs that were kept beside, and the first session that retention left in them."""
+        self._left: dict[str, int] = defaultdict(int)
+        """The first session that retention had left in a log that went back, by replica."""
         Copies(sim, witness)
         Takeovers(sim, witness)
         self._patience = Patience(sim, witness)
@@ -129,7 +131,9 @@ class OneLog:
         """Let a log go back; what its replica did is in it afterwards, or in one beside it."""
         name = path.parent.name.partition("-")[0]
         names = [machine.name for machine in self._sim.machines if machine.replica == name]
-        done = {operation for each in names for operation, _ in self._done.get(each, ())} & operations_in(path)[0]
+        held, first = operations_in(path)
+        done = {operation for each in names for operation, _ in self._done.get(each, ())} & held
+        self._left[name] = max(self._left[name], first)
         aside = go_back(path, to)
         for log in (path, aside):
             if log is not None and log.exists():
@@ -151,7 +155,7 @@ class OneLog:
     def _holds_what_was_done(self, log: Path) -> None:
         known, first = operations_in(log)
         apart: dict[str, set[Operation]] = defaultdict(set)
-        oldest: dict[str, int] = defaultdict(int)
+        oldest = self._left.copy()
         for file, (operations, begins) in self._apart.items():
             name = file.parent.name.partition("-")[0]
             apart[name] |= operations

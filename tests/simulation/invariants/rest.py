@@ -39,6 +39,8 @@ MOST_CALLS = 12
 LOOKS = 15
 """How often that time may pass until it is so: pods end by and by, what is paced comes later, and a watch whose end was
 not heard is begun anew after a while (``watcher.IDLE_TIMEOUT``)."""
+HEARD = 1.0
+"""Seconds in which replicas hear of a change at the latest, where nothing goes wrong any more."""
 MOST_TASKS = 120
 """Tasks of one replica at rest."""
 _SERIES = re.compile(r'\b(queue|queue_name|victim_queue|job_name|job_id)="([^"]*)"')
@@ -67,9 +69,19 @@ class Rest:
     async def comes(self) -> None:
         """Let time pass until nothing happens any more, as long as that may take, and somebody leads who may."""
         for _ in range(LOOKS):
-            if self._recent().total() <= MOST_CALLS and not self._all_rest() and not self._waits_in_vain():
+            quiet = self._recent().total() <= MOST_CALLS and not self._all_rest() and not self._waits_in_vain()
+            if quiet and await self._nothing_ends():
                 return
             await asyncio.sleep(LOOKED_AT)
+
+    async def _nothing_ends(self) -> bool:
+        """Whether no pod is changed for a while, so that what happened at this very moment was heard of."""
+        before = self._versions()
+        await asyncio.sleep(HEARD)
+        return self._versions() == before
+
+    def _versions(self) -> list[str]:
+        return [pod["metadata"]["resourceVersion"] for pod in self._sim.store.list("pods")]
 
     def _waits_in_vain(self) -> bool:
         """Whether somebody has a watch whose end was not heard: it is begun anew after a while."""

@@ -17,7 +17,6 @@ from vcd.daemon.options import parse_options
 from vcd.daemon.reader.cache import Busy, Cache, State, mendable
 from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
 from vcd.daemon.reader.reaching import reached
-from vcd.daemon.replicas.followers import ended, first_of
 from vcd.daemon.replicas.following import BegunAnew, Behind, LogFollower, Parted
 from vcd.daemon.replicas.network import Socket
 from vcd.eventlog import LogError, LogReader
@@ -27,6 +26,7 @@ from vcd.eventlog.rows import Logged
 from vcd.eventlog.standing import WriterStanding, say_standing
 from vcd.kube.client import KubeClient
 from vcd.kube.errors import KubeError
+from vcd.kube.waits import ended, first_of
 
 PATIENCE = 30.0
 """Seconds in which a leader has to be reached, or another one to be found: a change of leaders takes no longer."""

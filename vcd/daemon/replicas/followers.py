@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
 
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-
-T = TypeVar("T")
+from vcd.kube.waits import first_of
 
 PATIENCE = 1.0
 """Seconds that a decision waits for a follower to have it; one that takes longer is waited for no more for a while."""
@@ -17,34 +15,6 @@ SHORTEST, LONGEST = 2.0, 64.0
 """Seconds for which one that was late is not waited for: at first, and at most, twice as long each time."""
 FORGOTTEN = 600.0
 """Seconds after which it does not count any more that one was late."""
-
-
-async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when the first of some waits has ended, and the others, which are cancelled; raises what it raised."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in tasks:  # one that was cancelled may have failed at its last piece of work
-        if not task.cancelled():
-            task.result()
-
-
-async def ended(work: Coroutine[Any, Any, T]) -> T:
-    """What some work gives or raises; it is done to its end, though who waits for it is cancelled."""
-    task, cancelled = asyncio.ensure_future(work), False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            cancelled = True
-    result = task.result()
-    if cancelled:
-        raise asyncio.CancelledError
-    return result
 
 
 class Follower:
@@ -87,6 +57,14 @@ class Followers:
         """Bytes that were sent to them."""
         self.late = 0
         """How often a decision was not waited for any longer."""
+        self.dismissed = asyncio.Event()
+        """Set once this replica leads no more and has nothing more to send."""
+        self._expected = False
+        """Whether those who followed the leader before may be about to follow this one."""
+
+    def expect(self) -> None:
+        """Let the next decision wait for who follows from now on: this replica takes the lead."""
+        self._expected = True
 
     def replicas(self) -> list[Follower]:
         """Those of them that are replicas."""
@@ -109,18 +87,21 @@ class Followers:
         self._tell()
 
     async def have(self, sequence: int) -> bool:
-        """Wait until a follower that keeps up has an event; False where none does, or none has it in time."""
+        """Wait until a follower that keeps up has an event; False where none does, nor is expected to, or none has it
+        in time."""
         until = self._clock.monotonic() + PATIENCE
         while True:
             keeping_up = [one for one in self.connected if one.keeps_up]
             if any(one.has >= sequence for one in keeping_up):
+                self._expected = False
                 return True
-            if not keeping_up:
+            if not keeping_up and not self._expected:
                 return False
             now = self._clock.monotonic()
             left = until - now
             if left <= 0:
-                self.late += 1
+                self._expected = False
+                self.late += bool(keeping_up)
                 for one in keeping_up:
                     one.was_late(now)
                 return False

@@ -9,12 +9,12 @@ import structlog
 from aiohttp import ClientError, WSMsgType
 
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.followers import ended
 from vcd.daemon.replicas.network import SILENCE, Socket
 from vcd.eventlog.copying import Kept, LogSource, Piece, write_copy
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
+from vcd.kube.waits import ended
 
 _log = structlog.get_logger(__name__)
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from vcd.daemon.addresses import AddressError
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.identity import Address, certificate
+from vcd.eventlog.errors import LogError
 
 SILENCE = 10.0
 """Seconds without a word of the other side, or a ping answered, after which a connection counts as lost."""
@@ -103,13 +104,17 @@ def reached(where: Address, headers: Mapping[str, str]) -> contextlib.AbstractAs
 async def connected(url: str, headers: Mapping[str, str], connector: aiohttp.BaseConnector) -> AsyncIterator[Socket]:
     """A connection to where a log is followed, which is closed with the context; ``headers`` are what is shown there.
 
-    Raises what aiohttp does, TimeoutError, and ValueError for headers that are none.
+    Raises what aiohttp does, TimeoutError, LogError where somebody else answers, and ValueError for headers that are
+    none.
     """
     async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as client:
-        async with asyncio.timeout(SILENCE):
-            socket = await client.ws_connect(
-                url, headers=headers, max_msg_size=wire.LARGEST, heartbeat=SILENCE, timeout=_CLOSING
-            )
+        try:
+            async with asyncio.timeout(SILENCE):
+                socket = await client.ws_connect(
+                    url, headers=headers, max_msg_size=wire.LARGEST, heartbeat=SILENCE, timeout=_CLOSING
+                )
+        except aiohttp.ServerFingerprintMismatch as error:
+            raise LogError(f"{url} shows another certificate: it began anew, or is somebody else") from error
         try:
             yield socket
         finally:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.replicas import network, wire
-from vcd.daemon.replicas.followers import Followers, first_of
+from vcd.daemon.replicas.followers import Followers
 from vcd.daemon.replicas.following import BegunAnew, LogFollower
 from vcd.daemon.replicas.identity import Address
 from vcd.daemon.replicas.network import Socket
@@ -21,6 +21,7 @@ from vcd.daemon.replicas.takeover import take_over
 from vcd.eventlog.errors import LogError
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
 from vcd.kube.lease import LeaderElector
+from vcd.kube.waits import first_of
 
 _log = structlog.get_logger(__name__)
 
@@ -100,6 +101,8 @@ class Replica:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_replica = await self._admit(request)
+        if is_replica:
+            self._elector.look()  # it takes the lead, or takes this replica for its leader
         readers = sum(not one.address for one in self.followers.connected)
         if not is_replica and readers >= READERS:
             raise web.HTTPServiceUnavailable(text=f"{readers} read the log already; try again later, or at a replica")
@@ -137,6 +140,7 @@ class Replica:
         """Follow nobody any more: this replica writes the log from now on, after all that another one has of it. Raises
         BegunAnew where the state is not that of the log."""
         self._leads.set()
+        self.followers.expect()
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -168,7 +172,10 @@ class Replica:
                     raise
                 _log.warning("the leader's log is not followed", leader=other[0], reason=str(error) or repr(error))
             if not self._leads.is_set():
-                await self._clock.sleep(pauses.next())
+                self._elector.look()
+                await first_of(self._clock.sleep(pauses.next()), self._replaced(other[0]))
+                if self._elector.holder != other[0]:
+                    pauses.reset()
         await asyncio.Event().wait()
 
     def _followed(self) -> tuple[str, str] | None:

@@ -11,12 +11,13 @@ import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from vcd.daemon.replicas import network, wire
-from vcd.daemon.replicas.followers import Follower, Followers, ended, first_of
+from vcd.daemon.replicas.followers import Follower, Followers
 from vcd.daemon.replicas.network import SILENCE, Socket
 from vcd.eventlog.copying import LogSource, Piece
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.waits import ended, first_of
 
 _log = structlog.get_logger(__name__)
 
@@ -48,7 +49,9 @@ class LogServer:
                 address = hello.address if is_replica else ""
                 follower = stack.enter_context(self._followers.joined(hello.name, address))
                 _log.info("followed" if address else "read", by=hello.name, ignored=hello.address[len(address) :])
-                await first_of(self._send(socket, source, pieces, follower), self._listen(socket, follower))
+                sent, heard = self._send(socket, source, pieces, follower), self._listen(socket, follower)
+                await first_of(sent, heard, self._followers.dismissed.wait())
+                await socket.close()
         except LogError as error:
             _log.warning("no longer followed", reason=str(error))
             await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120])

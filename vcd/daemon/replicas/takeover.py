@@ -14,10 +14,10 @@ import aiohttp
 import structlog
 
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.followers import first_of
 from vcd.daemon.replicas.following import Behind, LogFollower, Parted
 from vcd.daemon.replicas.network import Socket
 from vcd.eventlog.errors import LogError
+from vcd.kube.waits import first_of
 
 _log = structlog.get_logger(__name__)
 
