@@ -30,6 +30,8 @@ class Machine(Process):
     peers: Peers = field(kw_only=True)
     service: SchedulerService | None = None
     told_to_end: bool = False
+    code: int | None = None
+    """What the program ended with by itself."""
     crash: Exception | None = None
     """What ended the program without a word of its own."""
 
@@ -116,7 +118,7 @@ class Replica:
             crash, code = error, 1
         if not machine.alive or self.loop.is_closed():
             return  # the garbage collector's doing, long after
-        machine.alive, machine.crash = False, crash
+        machine.alive, machine.code, machine.crash = False, code, crash
         machine.link.closed()
         self.peers.closed(machine)
         if not machine.told_to_end:

@@ -19,7 +19,7 @@ def calm(sim: Simulation) -> None:
     for replica in sim.replicas:
         replica.set_wall_ahead(0.0)
         replica.set_busy(0.0)
-        disks.mend(replica)
+        disks.mend(sim, replica)
         replica.access.renew()
         replica.road.draws.clear()
         replica.road.late = 0.0

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.simulation.replica import Machine, Replica
     from tests.simulation.simulation import Simulation
 
+_LOOK = 10.0
+"""Seconds between looks at whether a program starts on its disk."""
 _WHEN = ("before", "after")
 
 
@@ -181,12 +183,18 @@ def _damage(disk: Disk) -> bool:
     return changed > 0
 
 
-def mend(replica: Replica) -> None:
-    """Nothing goes wrong any more; somebody moves a log away that no program could open since a disk changed it."""
+def mend(sim: Simulation, replica: Replica) -> None:
+    """Nothing goes wrong any more; somebody moves a log away that no program can open since a disk changed it."""
     replica.drive.mend()
-    rotten = replica.road.affected["flip_bits"] or replica.road.affected["lose_syncs"]
-    if rotten and replica.machine is not None and replica.machine.service is None:
+    if replica.road.affected["flip_bits"] or replica.road.affected["lose_syncs"]:
+        _look_after(sim, replica)
+
+
+def _look_after(sim: Simulation, replica: Replica) -> None:
+    if replica.machine is not None and replica.machine.code:
+        replica.drive.damaged = True
         _move_away(replica)
+    later(sim, _LOOK, partial(_look_after, sim, replica))
 
 
 def _move_damaged_away(replica: Replica) -> None:
