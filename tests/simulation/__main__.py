@@ -1,4 +1,5 @@
-"""``python -m tests.simulation [SEEDS]``: run seeds, and tell of what did not hold. SEEDS is N (the first N) or A:B.
+"""``python -m tests.simulation [SEEDS]``: run seeds, and tell of what did not hold. SEEDS is N (the first N), A:B,
+or A,B,C.
 
 Beside that, commands: see ``python -m tests.simulation --help``.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ import msgspec
 from tests.simulation import machine
 from tests.simulation.hunting import hunt_all, show_all
 from tests.simulation.mutants import mutants, plant
+from tests.simulation.reaching import mark
 from tests.simulation.script import Script
 from tests.simulation.shrinking import Shrinker
 
@@ -24,17 +26,19 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Outcome
 
 
-class _Seeds(click.ParamType[range]):
-    """``N``: the first N; ``A:B``: from one to before another."""
+class _Seeds(click.ParamType[Sequence[int]]):
+    """``N``: the first N; ``A:B``: from one to before another; ``A,B,C``: these."""
 
     name = "seeds"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> range:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[int]:
         if isinstance(value, range):
             return value
+        if "," in value and all(each.isdigit() for each in value.removesuffix(",").split(",")):
+            return [int(each) for each in value.removesuffix(",").split(",")]
         first, _, last = value.rpartition(":")
         if not (last.isdigit() and (not first or first.isdigit())):
-            self.fail(f"{value} is neither N nor A:B", param, ctx)
+            self.fail(f"{value} is neither N nor A:B nor A,B,C", param, ctx)
         return range(int(first or 0), int(last))
 
 
@@ -86,7 +90,7 @@ def _end(code: int) -> None:
     "--against", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Such a file, to be held against."
 )
 @_mutant
-def seeds_(seeds: range, workers: int, digests: Path | None, against: Path | None, mutant: str | None) -> int:
+def seeds_(seeds: Sequence[int], workers: int, digests: Path | None, against: Path | None, mutant: str | None) -> int:
     """Run seeds, and tell of what did not hold."""
     _simulated(mutant)
     from tests.simulation.night import run_seeds
@@ -96,16 +100,21 @@ def seeds_(seeds: range, workers: int, digests: Path | None, against: Path | Non
 
 @main.command("outcomes", hidden=True)
 @click.argument("seeds", type=_Seeds())
+@click.option("--reached", is_flag=True, help="Tell to which planted bugs' code each run comes, too.")
+@click.option("--workers", type=click.IntRange(1), default=1)
 @_mutant
-def outcomes(seeds: range, mutant: str | None) -> int:
+def outcomes(seeds: Sequence[int], mutant: str | None, reached: bool, workers: int) -> int:
     """Run seeds, and print a line of JSON for each: the seed, and the invariants that it violates, in order."""
+    if reached:
+        mark()
     _simulated(mutant)
-    from tests.simulation.night import children, run_seed
+    from tests.simulation.night import children, run_noting
 
-    with children() as pool:
-        for outcome in pool.imap(run_seed, seeds):
+    with children(workers) as pool:
+        for outcome, came_to in pool.imap(run_noting, seeds):
             violated = [violation.invariant for violation in outcome.violations]
-            click.echo(msgspec.json.encode({"seed": outcome.seed, "violated": list(dict.fromkeys(violated))}))
+            told = {"seed": outcome.seed, "violated": list(dict.fromkeys(violated)), "reached": sorted(came_to)}
+            click.echo(msgspec.json.encode(told))
             sys.stdout.flush()
     return 0
 
@@ -113,9 +122,12 @@ def outcomes(seeds: range, mutant: str | None) -> int:
 @main.command("mutants")
 @click.argument("names", nargs=-1)
 @click.option("--seeds", type=click.IntRange(1), default=2000, show_default=True, help="Tried for each, at most.")
-def mutants_(names: tuple[str, ...], seeds: int) -> int:
+@click.option(
+    "--kept", type=click.Path(dir_okay=False, path_type=Path), help="A file to keep what is found in, and to go on by."
+)
+def mutants_(names: tuple[str, ...], seeds: int, kept: Path | None) -> int:
     """Hunt planted bugs, all or those that are named, and print in how many seeds each is found."""
-    return hunt_all(names, seeds)
+    return hunt_all(names, seeds, kept)
 
 
 @main.command("shown")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -12,13 +11,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+import msgspec
 
-from tests.simulation.mutants import ROOT, SCRIPTS, Mutant, mutants
+from tests.simulation.mutants import ROOT, SCRIPTS, mutants
 
 BESIDE = 2
 """Mutants that are hunted at once."""
@@ -29,51 +28,78 @@ _PATIENCE = 300.0
 _NEVER_ENDS = "comes to an end"
 
 
-@dataclass(frozen=True)
-class Hunt:
+class Hunt(msgspec.Struct, frozen=True):
     """What came of the search for a mutant: the seed that found it, None where none of the ``tried`` did, the first
-    invariant that it violates, and how many real seconds that took."""
+    invariant that it violates, in how many seeds of these its code was come to, and how many real seconds that took."""
 
     name: str
-    mutant: Mutant
     tried: int
+    reached: int
     seconds: float
     seed: int | None = None
     invariant: str = ""
 
 
-class _Sound:
-    """What the code without a bug violates: that says nothing of a mutant."""
+class Told(msgspec.Struct, frozen=True):
+    """What a program tells of a seed that it ran."""
 
-    def __init__(self) -> None:
-        self._known: dict[int, frozenset[str]] = {}
+    seed: int
+    violated: list[str] = []
+    reached: list[str] = []
+
+
+class _Known(NamedTuple):
+    """Of a seed, by the code without a bug: what it violates, and to which mutants' code it comes."""
+
+    violated: frozenset[str]
+    reached: frozenset[str]
+
+
+class _Sound:
+    """What seeds do without a bug. One that violates something by itself says nothing of a mutant, nor does one that
+    never comes to its code."""
+
+    def __init__(self, seeds: int) -> None:
+        self._seeds = seeds
+        self._known: dict[int, _Known] = {}
         self._asking = threading.Lock()
 
-    def __call__(self, seed: int) -> frozenset[str]:
+    def block(self, first: int) -> dict[int, _Known]:
+        """Some seeds, from the first of a block on."""
+        seeds = range(first, min(first + _BLOCK, self._seeds))
         with self._asking:
-            if seed not in self._known:
-                ((_, violated),) = _outcomes(range(seed, seed + 1), None)
-                self._known[seed] = frozenset(violated)
-            return self._known[seed]
+            if first not in self._known:
+                for each in _outcomes(seeds, "--reached", "--workers", str(BESIDE)):
+                    self._known[each.seed] = _Known(frozenset(each.violated), frozenset(each.reached))
+            return {seed: self._known[seed] for seed in seeds}
 
 
-def hunt_all(names: Sequence[str], seeds: int) -> int:
+def hunt_all(names: Sequence[str], seeds: int, kept: Path | None = None) -> int:
     """Hunt the mutants of some names, or all, and print the table; 1 where one was not found. ``seeds`` is how many are
-    tried for each at most. Raises click.UsageError for a name that is none."""
-    known, sound = mutants(), _Sound()
+    tried for each at most; what ``kept`` has, from a hunt in the same code, is not hunted again. Raises
+    click.UsageError for a name that is none."""
+    known, sound = mutants(), _Sound(seeds)
     if strange := [name for name in names if name not in known]:
         raise click.UsageError(f"no mutant is called {strange[0]}; tests/simulation/mutants has them")
-    chosen = {name: mutant for name, mutant in known.items() if not names or name in names}
+    chosen = [name for name in known if not names or name in names]
+    found = {} if kept is None or not kept.exists() else {one.name: one for one in _read(kept)}
 
-    def told(named: tuple[str, Mutant]) -> Hunt:
-        found = _hunted(*named, seeds, sound)
-        click.echo(f"{found.name}: {_place(found)}{found.invariant and ', '}{found.invariant}", err=True)
-        return found
+    def told(name: str) -> Hunt:
+        hunt = found.get(name) or _hunted(name, seeds, sound)
+        click.echo(f"{name}: {_place(hunt)}{hunt.invariant and ', '}{hunt.invariant}", err=True)
+        if kept is not None and name not in found:
+            with kept.open("ab") as file:
+                file.write(msgspec.json.encode(hunt) + b"\n")
+        return hunt
 
     with ThreadPoolExecutor(BESIDE) as pool:
-        hunts = list(pool.map(told, chosen.items()))
+        hunts = list(pool.map(told, chosen))
     click.echo(table(hunts))
-    return int(any(found.seed is None for found in hunts))
+    return int(any(hunt.seed is None for hunt in hunts))
+
+
+def _read(kept: Path) -> list[Hunt]:
+    return [msgspec.json.decode(line, type=Hunt) for line in kept.read_bytes().splitlines()]
 
 
 def show_all(names: Sequence[str]) -> int:
@@ -96,21 +122,27 @@ def _ran(script: Path, name: str | None) -> int:
     return subprocess.run(**_program("run", str(script), name), stdout=subprocess.DEVNULL).returncode
 
 
-def _program(command: str, given: str, name: str | None) -> dict[str, Any]:
+def _program(command: str, given: str, name: str | None, *options: str) -> dict[str, Any]:
     """A command of the simulation as subprocess takes it, with a planted bug if one is named."""
     planted = [] if name is None else ["--mutant", name]
-    words = [sys.executable, "-m", "tests.simulation", command, given, *planted]
+    words = [sys.executable, "-m", "tests.simulation", command, given, *planted, *options]
     return {"args": words, "cwd": ROOT, "env": {**os.environ, "PYTHONHASHSEED": "0"}}
 
 
 def table(hunts: Sequence[Hunt]) -> str:
     """The hunts as a table of Markdown, with a line on all of them."""
-    lines = ["| mutant | what it would do | found after | by the invariant | seconds |", "|---|---|---:|---|---:|"]
+    known = mutants()
+    lines = [
+        "| mutant | what it would do | found after | of these came to its code | by the invariant |",
+        "|---|---|---:|---:|---|",
+    ]
     for one in hunts:
-        where = f"`{one.name}` ({one.mutant.module.removeprefix('vcd.')})"
-        lines.append(f"| {where} | {one.mutant.does} | {_place(one)} | {one.invariant or '–'} | {one.seconds:.0f} |")
+        mutant = known[one.name]
+        where = f"`{one.name}` ({mutant.module.removeprefix('vcd.')})"
+        lines.append(f"| {where} | {mutant.does} | {_place(one)} | {one.reached:,} | {one.invariant or '–'} |")
     found = sum(one.seed is not None for one in hunts)
-    return "\n".join([*lines, "", f"{found} of {len(hunts)} planted bugs are found."])
+    minutes = sum(one.seconds for one in hunts) / 60
+    return "\n".join([*lines, "", f"{found} of {len(hunts)} planted bugs are found, in {minutes:.0f} minutes."])
 
 
 def _place(found: Hunt) -> str:
@@ -119,30 +151,35 @@ def _place(found: Hunt) -> str:
     return f"{found.tried:,} seed{'s' if found.tried > 1 else ''}"
 
 
-def _hunted(name: str, mutant: Mutant, seeds: int, sound: _Sound) -> Hunt:
-    began = time.monotonic()
+def _hunted(name: str, seeds: int, sound: _Sound) -> Hunt:
+    seconds, reached = 0.0, 0
     for first in range(0, seeds, _BLOCK):
-        with contextlib.closing(_outcomes(range(first, min(first + _BLOCK, seeds)), name)) as outcomes:
-            for seed, violated in outcomes:
-                new = [invariant for invariant in violated if invariant not in sound(seed)] if violated else []
-                if new:
-                    return Hunt(name, mutant, seed + 1, time.monotonic() - began, seed, new[0])
-    return Hunt(name, mutant, seeds, time.monotonic() - began)
+        known = {seed: each for seed, each in sound.block(first).items() if name in each.reached}
+        if not known:
+            continue
+        began = time.monotonic()
+        with contextlib.closing(_outcomes(list(known), "--mutant", name)) as outcomes:
+            for told in outcomes:
+                reached += 1
+                if new := [invariant for invariant in told.violated if invariant not in known[told.seed].violated]:
+                    return Hunt(name, told.seed + 1, reached, seconds + time.monotonic() - began, told.seed, new[0])
+        seconds += time.monotonic() - began
+    return Hunt(name, seeds, reached, seconds)
 
 
-def _outcomes(seeds: range, name: str | None) -> Iterator[tuple[int, list[str]]]:
-    """Each seed with the invariants that it violates, run by a program of its own, which ends with the iterator."""
-    asked = _program("outcomes", f"{seeds.start}:{seeds.stop}", name)
+def _outcomes(seeds: Sequence[int], *options: str) -> Iterator[Told]:
+    """What each seed comes to, run by a program of its own, which ends with the iterator."""
+    asked = _program("outcomes", ",".join(map(str, [*seeds, ""])), None, *options)
     with subprocess.Popen(**asked, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
         try:
             for seed in seeds:
                 line = _line_of(program)
                 if line is None:
-                    yield seed, [_NEVER_ENDS]
+                    yield Told(seed, [_NEVER_ENDS])
                     return
-                outcome = json.loads(line)
-                assert outcome["seed"] == seed
-                yield seed, outcome["violated"]
+                told = msgspec.json.decode(line, type=Told)
+                assert told.seed == seed
+                yield told
         finally:
             _end(program)
 

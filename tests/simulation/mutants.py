@@ -5,6 +5,7 @@ Each is an entry of a file in ``mutants/``. It is applied in the simulated proce
 
 from __future__ import annotations
 
+import ast
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -63,13 +64,13 @@ def plant(name: str) -> None:
     mutant = mutants()[name]
     if mutant.module in sys.modules:
         raise RuntimeError(f"{mutant.module} is imported already: a mutant has to come before it")
-    sys.meta_path.insert(0, _Finder(mutant.module, mutant.source()))
+    sys.meta_path.insert(0, Finder(mutant.module, mutant.source()))
 
 
-class _Finder(MetaPathFinder):
+class Finder(MetaPathFinder):
     """Finds one module, with another text than its file has."""
 
-    def __init__(self, module: str, source: str) -> None:
+    def __init__(self, module: str, source: str | ast.Module) -> None:
         self._module = module
         self._source = source
 
@@ -86,7 +87,7 @@ class _Finder(MetaPathFinder):
 class _Loader(SourceFileLoader):
     """Compiles a text in place of the file's, past the cache of compiled files."""
 
-    def __init__(self, fullname: str, path: str, source: str) -> None:
+    def __init__(self, fullname: str, path: str, source: str | ast.Module) -> None:
         super().__init__(fullname, path)
         self._source = source
 
