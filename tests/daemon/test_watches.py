@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -114,6 +115,18 @@ async def test_a_kind_that_is_not_read_any_more_is_neither_watched_nor_waited_fo
         await fixture.watches.read([KINDS["Node"], KINDS["Pod"]])
         await fixture.watches.wait_synced()
         assert fixture.listed == ["Node", "Pod"]
+
+
+@pytest.mark.parametrize("first", ["listing", "reading"])
+async def test_a_kind_that_is_not_read_any_more_stays_away_while_all_are_listed_again(first: str) -> None:
+    """As where the configuration is loaded anew at the moment in which a replica takes the lead."""
+    async with opened(["Pod", "Node"]) as fixture, running(fixture.watches.run()):
+        await fixture.watches.wait_synced()
+        both = [fixture.watches.list_again(), fixture.watches.read([KINDS["Node"]])]
+        await asyncio.gather(*(both if first == "listing" else reversed(both)))
+        assert fixture.watches.statuses().keys() == {"Node"}
+        await fixture.watches.wait_synced()
+        assert fixture.listed.count("Node") == 2
 
 
 async def test_other_objects_of_a_kind_can_be_asked_for() -> None:

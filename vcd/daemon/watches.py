@@ -97,25 +97,26 @@ class Watches:
     async def list_again(self, kinds: Iterable[str] | None = None) -> None:
         """Drop all watches, or those of certain kinds, and list anew."""
         for name in list(self._watchers) if kinds is None else kinds:
-            await self._replace(self._watchers[name].kind)
+            async with self._replacing:
+                if known := self._watchers.get(name):  # what is read may have changed since
+                    await self._replace(known.kind)
 
     async def read(self, kinds: Iterable[Kind]) -> None:
         """From now on watch these kinds, and of each the objects that are read now, and no others."""
         wanted = {kind.name: kind for kind in kinds}
-        for name in self._watchers.keys() - wanted.keys():  # one that is not needed must keep nobody from deciding
-            async with self._replacing:
+        async with self._replacing:
+            for name in sorted(self._watchers.keys() - wanted.keys()):  # what is not needed keeps nobody from deciding
                 await self._end(name)
                 del self._watchers[name]
-        for kind in wanted.values():
-            known = self._watchers.get(kind.name)
-            if known is None or known.kind != kind:
-                await self._replace(kind)
+            for kind in wanted.values():
+                known = self._watchers.get(kind.name)
+                if known is None or known.kind != kind:
+                    await self._replace(kind)
 
     async def _replace(self, kind: Kind) -> None:
-        async with self._replacing:
-            await self._end(kind.name)
-            self._watchers[kind.name] = self._watcher(kind)
-            self._start(kind.name)
+        await self._end(kind.name)
+        self._watchers[kind.name] = self._watcher(kind)
+        self._start(kind.name)
 
     async def _end(self, kind: str) -> None:
         task = self._tasks.pop(kind, None)
