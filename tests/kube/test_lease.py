@@ -424,6 +424,19 @@ async def test_who_steps_down_leads_no_more_and_gives_the_lease_back_once_its_re
     assert [change.leading for change in taken(a)] == [True, False]
 
 
+async def test_who_ends_while_its_requests_end_gives_the_lease_back(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    a.step_down("cannot list Pod", 60.0)
+    await f.pass_time(2 * RETRY)
+    await f.kill(a)
+    ending = asyncio.ensure_future(a.give_back_held())
+    await f.settle()
+    f.clock.advance(REQUEST)
+    await ending
+    assert f.lease.spec["holderIdentity"] == ""
+
+
 async def test_who_stepped_down_stands_again_after_its_pause(f: Fixture) -> None:
     a = await f.replica("a")
     await f.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -38,6 +39,8 @@ ADMIN: Final = "system:admin"
 JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _BODY_LIMIT: Final = 3 * 1024 * 1024
+_TURNS: Final = 3
+"""Turns of the event loop until what was accepted last is a connection, which is closed with the others."""
 _WATCH_SECONDS: Final = 2700.0
 _BOOKMARK_SECONDS: Final = 60.0
 HEALTH: Final = ("/healthz", "/readyz", "/livez")
@@ -77,6 +80,10 @@ class ApiServer:
     async def stop(self) -> None:
         """End all watches and stop listening."""
         if self._runner is not None:
+            for site in tuple(self._runner.sites):
+                await site.stop()
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
             await self._runner.cleanup()
             self._runner = None
 

@@ -168,9 +168,9 @@ class LeaderElector:
     async def give_back_held(self) -> None:
         """Give back what is still held after stepping down; for who ends before ``run`` does so."""
         if self._held:
-            self._held = False
             await self.clock.sleep(self.client.request_timeout)
             await self._give_back()
+            self._held = False
 
     async def release(self) -> None:
         """Stop leading, and give the lease back so that another may take it at once.
