@@ -123,7 +123,9 @@ def outcomes(seeds: Sequence[int], mutant: str | None, reached: bool, workers: i
 @click.argument("names", nargs=-1)
 @click.option("--seeds", type=click.IntRange(1), default=2000, show_default=True, help="Tried for each, at most.")
 @click.option(
-    "--kept", type=click.Path(dir_okay=False, path_type=Path), help="A file to keep what is found in, and to go on by."
+    "--kept",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder with what was found, to go on by.",
 )
 def mutants_(names: tuple[str, ...], seeds: int, kept: Path | None) -> int:
     """Hunt planted bugs, all or those that are named, and print in how many seeds each is found."""

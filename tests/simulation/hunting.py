@@ -12,12 +12,14 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from tests.simulation.mutants import ROOT, SCRIPTS, mutants
+
+_T = TypeVar("_T")
 
 BESIDE = 2
 """Mutants that are hunted at once."""
@@ -48,58 +50,73 @@ class Told(msgspec.Struct, frozen=True):
     reached: list[str] = []
 
 
-class _Known(NamedTuple):
-    """Of a seed, by the code without a bug: what it violates, and to which mutants' code it comes."""
+class _Kept:
+    """What was found by an earlier hunt in the same code, and what is found, in a folder; or, without one, nowhere."""
 
-    violated: frozenset[str]
-    reached: frozenset[str]
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def read(self, type_: type[_T]) -> list[_T]:
+        """All of a type."""
+        file = self._file(type_)
+        if file is None or not file.exists():
+            return []
+        return [msgspec.json.decode(line, type=type_) for line in file.read_bytes().splitlines()]
+
+    def add(self, one: msgspec.Struct) -> None:
+        """Keep one more."""
+        if (file := self._file(type(one))) is not None:
+            with file.open("ab") as lines:
+                lines.write(msgspec.json.encode(one) + b"\n")
+
+    def _file(self, type_: type) -> Path | None:
+        return None if self._folder is None else self._folder / f"{type_.__name__.lower()}.jsonl"
 
 
 class _Sound:
     """What seeds do without a bug. One that violates something by itself says nothing of a mutant, nor does one that
     never comes to its code."""
 
-    def __init__(self, seeds: int) -> None:
+    def __init__(self, seeds: int, kept: _Kept) -> None:
         self._seeds = seeds
-        self._known: dict[int, _Known] = {}
+        self._kept = kept
+        self._known = {each.seed: each for each in kept.read(Told)}
         self._asking = threading.Lock()
 
-    def block(self, first: int) -> dict[int, _Known]:
+    def block(self, first: int) -> list[Told]:
         """Some seeds, from the first of a block on."""
         seeds = range(first, min(first + _BLOCK, self._seeds))
         with self._asking:
-            if first not in self._known:
-                for each in _outcomes(seeds, "--reached", "--workers", str(BESIDE)):
-                    self._known[each.seed] = _Known(frozenset(each.violated), frozenset(each.reached))
-            return {seed: self._known[seed] for seed in seeds}
+            missing = [seed for seed in seeds if seed not in self._known]
+            for told in _outcomes(missing, "--reached", "--workers", str(BESIDE)) if missing else ():
+                self._known[told.seed] = told
+                self._kept.add(told)
+            return [self._known[seed] for seed in seeds]
 
 
-def hunt_all(names: Sequence[str], seeds: int, kept: Path | None = None) -> int:
+def hunt_all(names: Sequence[str], seeds: int, folder: Path | None = None) -> int:
     """Hunt the mutants of some names, or all, and print the table; 1 where one was not found. ``seeds`` is how many are
-    tried for each at most; what ``kept`` has, from a hunt in the same code, is not hunted again. Raises
+    tried for each at most; what ``folder`` has, from a hunt in the same code, is not hunted again. Raises
     click.UsageError for a name that is none."""
-    known, sound = mutants(), _Sound(seeds)
+    known, kept = mutants(), _Kept(folder)
     if strange := [name for name in names if name not in known]:
         raise click.UsageError(f"no mutant is called {strange[0]}; tests/simulation/mutants has them")
     chosen = [name for name in known if not names or name in names]
-    found = {} if kept is None or not kept.exists() else {one.name: one for one in _read(kept)}
+    sound, before = _Sound(seeds, kept), {one.name: one for one in kept.read(Hunt)}
 
     def told(name: str) -> Hunt:
-        hunt = found.get(name) or _hunted(name, seeds, sound)
+        hunt = before.get(name) or _hunted(name, seeds, sound)
         click.echo(f"{name}: {_place(hunt)}{hunt.invariant and ', '}{hunt.invariant}", err=True)
-        if kept is not None and name not in found:
-            with kept.open("ab") as file:
-                file.write(msgspec.json.encode(hunt) + b"\n")
+        if name not in before:
+            kept.add(hunt)
         return hunt
 
     with ThreadPoolExecutor(BESIDE) as pool:
         hunts = list(pool.map(told, chosen))
     click.echo(table(hunts))
     return int(any(hunt.seed is None for hunt in hunts))
-
-
-def _read(kept: Path) -> list[Hunt]:
-    return [msgspec.json.decode(line, type=Hunt) for line in kept.read_bytes().splitlines()]
 
 
 def show_all(names: Sequence[str]) -> int:
@@ -154,14 +171,14 @@ def _place(found: Hunt) -> str:
 def _hunted(name: str, seeds: int, sound: _Sound) -> Hunt:
     seconds, reached = 0.0, 0
     for first in range(0, seeds, _BLOCK):
-        known = {seed: each for seed, each in sound.block(first).items() if name in each.reached}
+        known = {each.seed: each.violated for each in sound.block(first) if name in each.reached}
         if not known:
             continue
         began = time.monotonic()
         with contextlib.closing(_outcomes(list(known), "--mutant", name)) as outcomes:
             for told in outcomes:
                 reached += 1
-                if new := [invariant for invariant in told.violated if invariant not in known[told.seed].violated]:
+                if new := [invariant for invariant in told.violated if invariant not in known[told.seed]]:
                     return Hunt(name, told.seed + 1, reached, seconds + time.monotonic() - began, told.seed, new[0])
         seconds += time.monotonic() - began
     return Hunt(name, seeds, reached, seconds)

@@ -145,9 +145,7 @@ class Calls:
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
         def folded(event: ev.Event) -> None:
             if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.KindListed)) and event.resource_version.isdigit():
-                listed, version = isinstance(event, ev.KindListed), int(event.resource_version)
-                before = 0 if listed else self._known.get((machine.name, event.kind), 0)
-                self._known[machine.name, event.kind] = max(before, version)
+                self._known[machine.name, event.kind] = int(event.resource_version)  # a server may tell again
 
         service.keeper.observers.append(folded)
 
