@@ -1,5 +1,4 @@
-"""``python -m tests.simulation [SEEDS]``: run seeds, and tell of what did not hold. SEEDS is N (the first N), A:B,
-or A,B,C.
+"""``python -m tests.simulation [SEEDS]``: run seeds, and tell of what did not hold. SEEDS is N (the first N) or A:B.
 
 Beside that, commands: see ``python -m tests.simulation --help``.
 """
@@ -8,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ import msgspec
 from tests.simulation import machine
 from tests.simulation.hunting import hunt_all, show_all
 from tests.simulation.mutants import mutants, plant
-from tests.simulation.reaching import mark
 from tests.simulation.script import Script
 from tests.simulation.shrinking import Shrinker
 
@@ -26,33 +24,30 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Outcome
 
 
-class _Seeds(click.ParamType[Sequence[int]]):
-    """``N``: the first N; ``A:B``: from one to before another; ``A,B,C``: these."""
+class _Seeds(click.ParamType[range]):
+    """``N``: the first N; ``A:B``: from one to before another."""
 
     name = "seeds"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[int]:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> range:
         if isinstance(value, range):
             return value
-        if "," in value and all(each.isdigit() for each in value.removesuffix(",").split(",")):
-            return [int(each) for each in value.removesuffix(",").split(",")]
         first, _, last = value.rpartition(":")
         if not (last.isdigit() and (not first or first.isdigit())):
-            self.fail(f"{value} is neither N nor A:B nor A,B,C", param, ctx)
+            self.fail(f"{value} is neither N nor A:B", param, ctx)
         return range(int(first or 0), int(last))
 
 
 _mutant = click.option("--mutant", type=click.Choice(list(mutants())), help="Run with this planted bug.")
 
 
-def _simulated(mutant: str | None) -> None:
-    """Make this a process in which simulations run, and have a planted bug in it."""
+def _simulated(*planted: str | None) -> None:
+    """Make this a process in which simulations run, and have planted bugs in it."""
     if os.environ.get("PYTHONHASHSEED") != "0":
         arguments = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         sys.stdout.flush()
         os.execve(sys.executable, arguments, {**os.environ, "PYTHONHASHSEED": "0"})
-    if mutant is not None:
-        plant(mutant)
+    plant(*(name for name in planted if name is not None))
     machine.install()  # which imports some of vcd
     from tests.simulation.night import silence
 
@@ -90,7 +85,7 @@ def _end(code: int) -> None:
     "--against", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Such a file, to be held against."
 )
 @_mutant
-def seeds_(seeds: Sequence[int], workers: int, digests: Path | None, against: Path | None, mutant: str | None) -> int:
+def seeds_(seeds: range, workers: int, digests: Path | None, against: Path | None, mutant: str | None) -> int:
     """Run seeds, and tell of what did not hold."""
     _simulated(mutant)
     from tests.simulation.night import run_seeds
@@ -100,21 +95,17 @@ def seeds_(seeds: Sequence[int], workers: int, digests: Path | None, against: Pa
 
 @main.command("outcomes", hidden=True)
 @click.argument("seeds", type=_Seeds())
-@click.option("--reached", is_flag=True, help="Tell to which planted bugs' code each run comes, too.")
 @click.option("--workers", type=click.IntRange(1), default=1)
-@_mutant
-def outcomes(seeds: Sequence[int], mutant: str | None, reached: bool, workers: int) -> int:
+@click.option("--mutant", "planted", type=click.Choice(list(mutants())), multiple=True)
+def outcomes(seeds: range, workers: int, planted: tuple[str, ...]) -> int:
     """Run seeds, and print a line of JSON for each: the seed, and the invariants that it violates, in order."""
-    if reached:
-        mark()
-    _simulated(mutant)
-    from tests.simulation.night import children, run_noting
+    _simulated(*planted)
+    from tests.simulation.night import children, run_seed
 
     with children(workers) as pool:
-        for outcome, came_to in pool.imap(run_noting, seeds):
+        for outcome in pool.imap(run_seed, seeds):
             violated = [violation.invariant for violation in outcome.violations]
-            told = {"seed": outcome.seed, "violated": list(dict.fromkeys(violated)), "reached": sorted(came_to)}
-            click.echo(msgspec.json.encode(told))
+            click.echo(msgspec.json.encode({"seed": outcome.seed, "violated": list(dict.fromkeys(violated))}))
             sys.stdout.flush()
     return 0
 

@@ -1,8 +1,14 @@
-"""In how many seeds each planted bug is found: runs the seeds with it, in programs of their own, until one tells."""
+"""In how many seeds each planted bug is found: runs the seeds with them, in programs of their own, until one tells.
+
+All that are not found yet are planted at once. Where a seed then violates what it does not violate without them, halves
+of them are, and so on, until it is known which of them does so by itself. One that another one hides in a seed is found in
+a later one: in no fewer seeds than it needs.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,111 +18,149 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
-from tests.simulation.mutants import ROOT, SCRIPTS, mutants
-
-_T = TypeVar("_T")
+from tests.simulation.mutants import ROOT, SCRIPTS, mutants, planted
 
 BESIDE = 2
-"""Mutants that are hunted at once."""
-_BLOCK = 100
+"""Seeds that run beside each other."""
+_BLOCK = 50
 """Seeds that one program runs: what they leave behind cannot fill the machine."""
-_PATIENCE = 300.0
+_PATIENCE = 120.0
 """Seconds after which a seed that does not end is taken for one that never would."""
 _NEVER_ENDS = "comes to an end"
 
 
 class Hunt(msgspec.Struct, frozen=True):
-    """What came of the search for a mutant: the seed that found it, None where none of the ``tried`` did, the first
-    invariant that it violates, in how many seeds of these its code was come to, and how many real seconds that took."""
+    """What came of the search for a mutant: the seed that found it, None where none of the ``tried`` did, and the first
+    invariant that it violates."""
 
     name: str
     tried: int
-    reached: int
-    seconds: float
     seed: int | None = None
     invariant: str = ""
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What a program tells of a seed that it ran."""
+class State(msgspec.Struct):
+    """How far a hunt got: those of ``left`` are planted together, and ``seed`` is the next to be tried with them; those
+    of ``aside`` are hunted after them, from the first seed on. ``seconds`` is how long it took."""
 
-    seed: int
-    violated: list[str] = []
-    reached: list[str] = []
-
-
-class _Kept:
-    """What was found by an earlier hunt in the same code, and what is found, in a folder; or, without one, nowhere."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def read(self, type_: type[_T]) -> list[_T]:
-        """All of a type."""
-        file = self._file(type_)
-        if file is None or not file.exists():
-            return []
-        return [msgspec.json.decode(line, type=type_) for line in file.read_bytes().splitlines()]
-
-    def add(self, one: msgspec.Struct) -> None:
-        """Keep one more."""
-        if (file := self._file(type(one))) is not None:
-            with file.open("ab") as lines:
-                lines.write(msgspec.json.encode(one) + b"\n")
-
-    def _file(self, type_: type) -> Path | None:
-        return None if self._folder is None else self._folder / f"{type_.__name__.lower()}.jsonl"
+    left: list[str]
+    aside: list[str] = []
+    seed: int = 0
+    hunts: list[Hunt] = []
+    seconds: float = 0.0
 
 
-class _Sound:
-    """What seeds do without a bug. One that violates something by itself says nothing of a mutant, nor does one that
-    never comes to its code."""
+class _Culprits(NamedTuple):
+    """Which of some mutants violate an invariant in a seed, each by itself, and which; and those that do so with others
+    alone."""
 
-    def __init__(self, seeds: int, kept: _Kept) -> None:
-        self._seeds = seeds
-        self._kept = kept
-        self._known = {each.seed: each for each in kept.read(Told)}
-        self._asking = threading.Lock()
-
-    def block(self, first: int) -> list[Told]:
-        """Some seeds, from the first of a block on."""
-        seeds = range(first, min(first + _BLOCK, self._seeds))
-        with self._asking:
-            missing = [seed for seed in seeds if seed not in self._known]
-            for told in _outcomes(missing, "--reached", "--workers", str(BESIDE)) if missing else ():
-                self._known[told.seed] = told
-                self._kept.add(told)
-            return [self._known[seed] for seed in seeds]
+    alone: list[tuple[str, str]]
+    with_others: list[str]
 
 
-def hunt_all(names: Sequence[str], seeds: int, folder: Path | None = None) -> int:
+def hunt_all(names: Sequence[str], seeds: int, kept: Path | None = None) -> int:
     """Hunt the mutants of some names, or all, and print the table; 1 where one was not found. ``seeds`` is how many are
-    tried for each at most; what ``folder`` has, from a hunt in the same code, is not hunted again. Raises
-    click.UsageError for a name that is none."""
-    known, kept = mutants(), _Kept(folder)
+    tried for each at most; a hunt goes on where ``kept``, of the same code, says that it was. Raises click.UsageError
+    for a name that is none."""
+    known = mutants()
     if strange := [name for name in names if name not in known]:
         raise click.UsageError(f"no mutant is called {strange[0]}; tests/simulation/mutants has them")
     chosen = [name for name in known if not names or name in names]
-    sound, before = _Sound(seeds, kept), {one.name: one for one in kept.read(Hunt)}
-
-    def told(name: str) -> Hunt:
-        hunt = before.get(name) or _hunted(name, seeds, sound)
-        click.echo(f"{name}: {_place(hunt)}{hunt.invariant and ', '}{hunt.invariant}", err=True)
-        if name not in before:
-            kept.add(hunt)
-        return hunt
-
-    with ThreadPoolExecutor(BESIDE) as pool:
-        hunts = list(pool.map(told, chosen))
-    click.echo(table(hunts))
+    state = State(chosen)
+    if kept is not None and kept.exists():
+        state = msgspec.json.decode(kept.read_bytes(), type=State)
+    hunting = _Hunting(state, seeds, kept)
+    while state.left or state.aside:
+        hunting.on()
+    of = {hunt.name: hunt for hunt in state.hunts}
+    hunts = [of[name] for name in chosen if name in of]
+    click.echo(table(hunts, state.seconds))
     return int(any(hunt.seed is None for hunt in hunts))
+
+
+class _Hunting:
+    """A hunt that goes on by ``state``, which is kept."""
+
+    def __init__(self, state: State, seeds: int, kept: Path | None) -> None:
+        self._state = state
+        self._seeds = seeds
+        self._kept = kept
+        self._sound: dict[int, frozenset[str]] = {}
+        self._began = time.monotonic()
+        self._running = threading.Semaphore(BESIDE)
+
+    def on(self) -> None:
+        """Run some seeds, until one violates something or a block of them is through."""
+        state = self._state
+        if not state.left or state.seed >= self._seeds:
+            state.hunts += [Hunt(name, self._seeds) for name in state.left]
+            state.left, state.aside, state.seed = state.aside, [], 0
+        state.left, apart = _compatible(state.left)
+        state.aside += apart
+        block = range(state.seed, min(state.seed + _BLOCK, self._seeds))
+        violated = next(
+            (seed for seed, broken in _outcomes(block, state.left, BESIDE) if self._new(seed, broken)), None
+        )
+        state.seed = block.stop if violated is None else violated
+        if violated is not None:
+            self._note(violated, self._culprits(violated, state.left))
+        click.echo(f"seed {state.seed}: {len(state.left) + len(state.aside)} are not found yet", err=True)
+        self._keep()
+
+    def _note(self, seed: int, culprits: _Culprits) -> None:
+        state, found = self._state, dict(culprits.alone)
+        for name, invariant in found.items():
+            state.hunts.append(Hunt(name, seed + 1, seed, invariant))
+            click.echo(f"{name}: {_place(state.hunts[-1])}, {invariant}", err=True)
+        aside = culprits.with_others or (
+            [] if found else state.left[:1]
+        )  # what showed in a group must not show for ever
+        state.aside += aside
+        state.left = [name for name in state.left if name not in found and name not in aside]
+
+    def _culprits(self, seed: int, names: Sequence[str]) -> _Culprits:
+        """Those of some mutants that violate something in a seed."""
+        with self._running:
+            broken = [new for _, each in _outcomes(range(seed, seed + 1), names, 1) for new in self._new(seed, each)]
+        if not broken:
+            return _Culprits([], [])
+        if len(names) == 1:
+            return _Culprits([(names[0], broken[0])], [])
+        middle = len(names) // 2
+        with ThreadPoolExecutor(2) as pool:
+            one, other = pool.map(lambda some: self._culprits(seed, some), (names[:middle], names[middle:]))
+        found = _Culprits([*one.alone, *other.alone], [*one.with_others, *other.with_others])
+        return found if found.alone or found.with_others else _Culprits([], list(names[:middle]))
+
+    def _new(self, seed: int, violated: Sequence[str]) -> list[str]:
+        """What the code without a bug does not violate in a seed."""
+        if violated and seed not in self._sound:
+            ((_, without),) = _outcomes(range(seed, seed + 1), (), 1)
+            self._sound[seed] = frozenset(without)
+        return [invariant for invariant in violated if invariant not in self._sound[seed]]
+
+    def _keep(self) -> None:
+        now = time.monotonic()
+        self._state.seconds += now - self._began
+        self._began = now
+        if self._kept is not None:
+            self._kept.with_suffix(".new").write_bytes(msgspec.json.encode(self._state))
+            self._kept.with_suffix(".new").replace(self._kept)
+
+
+def _compatible(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those that can be in one program, and the others."""
+    together: list[str] = []
+    for name in names:
+        with contextlib.suppress(ValueError, SyntaxError):
+            planted([*together, name])
+            together.append(name)
+    return together, [name for name in names if name not in together]
 
 
 def show_all(names: Sequence[str]) -> int:
@@ -127,39 +171,35 @@ def show_all(names: Sequence[str]) -> int:
         raise click.UsageError(f"no script shows {strange[0]}; {SCRIPTS.relative_to(ROOT)} has them")
     chosen = [name for name in scripts if not names or name in names]
     with ThreadPoolExecutor(BESIDE) as pool:
-        codes = list(pool.map(lambda name: (_ran(scripts[name], name), _ran(scripts[name], None)), chosen))
+        codes = list(pool.map(lambda name: (_ran(scripts[name], name), _ran(scripts[name])), chosen))
     bad = {name: found for name, found in zip(chosen, codes, strict=True) if found != (1, 0)}
-    for name, (planted, sound) in bad.items():
-        click.echo(f"{name}: " + ("the code without it violates something, too" if sound else f"ends with {planted}"))
+    for name, (with_it, without) in bad.items():
+        click.echo(f"{name}: " + ("the code without it violates something, too" if without else f"ends with {with_it}"))
     click.echo(f"{len(chosen) - len(bad)} of {len(chosen)} scripts show the bug that they were written for.")
     return int(bool(bad))
 
 
-def _ran(script: Path, name: str | None) -> int:
-    return subprocess.run(**_program("run", str(script), name), stdout=subprocess.DEVNULL).returncode
+def _ran(script: Path, *names: str) -> int:
+    return subprocess.run(**_program("run", str(script), names), stdout=subprocess.DEVNULL).returncode
 
 
-def _program(command: str, given: str, name: str | None, *options: str) -> dict[str, Any]:
-    """A command of the simulation as subprocess takes it, with a planted bug if one is named."""
-    planted = [] if name is None else ["--mutant", name]
-    words = [sys.executable, "-m", "tests.simulation", command, given, *planted, *options]
+def _program(command: str, given: str, names: Sequence[str], *options: str) -> dict[str, Any]:
+    """A command of the simulation as subprocess takes it, with planted bugs."""
+    bugs = [word for name in names for word in ("--mutant", name)]
+    words = [sys.executable, "-m", "tests.simulation", command, given, *bugs, *options]
     return {"args": words, "cwd": ROOT, "env": {**os.environ, "PYTHONHASHSEED": "0"}}
 
 
-def table(hunts: Sequence[Hunt]) -> str:
+def table(hunts: Sequence[Hunt], seconds: float) -> str:
     """The hunts as a table of Markdown, with a line on all of them."""
     known = mutants()
-    lines = [
-        "| mutant | what it would do | found after | of these came to its code | by the invariant |",
-        "|---|---|---:|---:|---|",
-    ]
+    lines = ["| mutant | what it would do | found after | by the invariant |", "|---|---|---:|---|"]
     for one in hunts:
         mutant = known[one.name]
         where = f"`{one.name}` ({mutant.module.removeprefix('vcd.')})"
-        lines.append(f"| {where} | {mutant.does} | {_place(one)} | {one.reached:,} | {one.invariant or '–'} |")
+        lines.append(f"| {where} | {mutant.does} | {_place(one)} | {one.invariant or '–'} |")
     found = sum(one.seed is not None for one in hunts)
-    minutes = sum(one.seconds for one in hunts) / 60
-    return "\n".join([*lines, "", f"{found} of {len(hunts)} planted bugs are found, in {minutes:.0f} minutes."])
+    return "\n".join([*lines, "", f"{found} of {len(hunts)} planted bugs are found, in {seconds / 60:.0f} minutes."])
 
 
 def _place(found: Hunt) -> str:
@@ -168,35 +208,19 @@ def _place(found: Hunt) -> str:
     return f"{found.tried:,} seed{'s' if found.tried > 1 else ''}"
 
 
-def _hunted(name: str, seeds: int, sound: _Sound) -> Hunt:
-    seconds, reached = 0.0, 0
-    for first in range(0, seeds, _BLOCK):
-        known = {each.seed: each.violated for each in sound.block(first) if name in each.reached}
-        if not known:
-            continue
-        began = time.monotonic()
-        with contextlib.closing(_outcomes(list(known), "--mutant", name)) as outcomes:
-            for told in outcomes:
-                reached += 1
-                if new := [invariant for invariant in told.violated if invariant not in known[told.seed]]:
-                    return Hunt(name, told.seed + 1, reached, seconds + time.monotonic() - began, told.seed, new[0])
-        seconds += time.monotonic() - began
-    return Hunt(name, seeds, reached, seconds)
-
-
-def _outcomes(seeds: Sequence[int], *options: str) -> Iterator[Told]:
-    """What each seed comes to, run by a program of its own, which ends with the iterator."""
-    asked = _program("outcomes", ",".join(map(str, [*seeds, ""])), None, *options)
+def _outcomes(seeds: range, names: Sequence[str], workers: int) -> Iterator[tuple[int, list[str]]]:
+    """Each seed with the invariants that it violates where some mutants are planted, run by a program of its own."""
+    asked = _program("outcomes", f"{seeds.start}:{seeds.stop}", names, "--workers", str(workers))
     with subprocess.Popen(**asked, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
         try:
             for seed in seeds:
                 line = _line_of(program)
                 if line is None:
-                    yield Told(seed, [_NEVER_ENDS])
+                    yield seed, [_NEVER_ENDS]
                     return
-                told = msgspec.json.decode(line, type=Told)
-                assert told.seed == seed
-                yield told
+                outcome = json.loads(line)
+                assert outcome["seed"] == seed
+                yield seed, outcome["violated"]
         finally:
             _end(program)
 

@@ -5,7 +5,6 @@ Each is an entry of a file in ``mutants/``. It is applied in the simulated proce
 
 from __future__ import annotations
 
-import ast
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -38,9 +37,10 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         path = ROOT.joinpath(*self.module.split("."))
         return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
-    def source(self) -> str:
-        """The module's text with the bug in it. Raises ValueError where the old text is not there just once."""
-        text = self.path.read_text()
+    def source(self, text: str | None = None) -> str:
+        """The module's text with the bug in it, or another text of it. Raises ValueError where the old text is not
+        there just once."""
+        text = self.path.read_text() if text is None else text
         count = text.count(self.old)
         if count != 1:
             where = f"{self.path.relative_to(ROOT)} has {count} times what a mutant replaces, instead of once"
@@ -59,18 +59,30 @@ def mutants() -> dict[str, Mutant]:
     return found
 
 
-def plant(name: str) -> None:
-    """Have the bug in this process, which has not imported vcd yet. Raises KeyError, ValueError."""
-    mutant = mutants()[name]
-    if mutant.module in sys.modules:
-        raise RuntimeError(f"{mutant.module} is imported already: a mutant has to come before it")
-    sys.meta_path.insert(0, Finder(mutant.module, mutant.source()))
+def planted(names: Sequence[str]) -> dict[str, str]:
+    """The texts of modules that have some bugs in them, by the modules' names. Raises KeyError, and ValueError or
+    SyntaxError where two of them cannot be in one module."""
+    known, texts = mutants(), dict[str, str]()
+    for name in names:
+        mutant = known[name]
+        texts[mutant.module] = mutant.source(texts.get(mutant.module))
+    for text in texts.values():
+        compile(text, "planted", "exec", dont_inherit=True)
+    return texts
 
 
-class Finder(MetaPathFinder):
+def plant(*names: str) -> None:
+    """Have bugs in this process, which has not imported vcd yet. Raises what ``planted`` does."""
+    for module, text in planted(names).items():
+        if module in sys.modules:
+            raise RuntimeError(f"{module} is imported already: a mutant has to come before it")
+        sys.meta_path.insert(0, _Finder(module, text))
+
+
+class _Finder(MetaPathFinder):
     """Finds one module, with another text than its file has."""
 
-    def __init__(self, module: str, source: str | ast.Module) -> None:
+    def __init__(self, module: str, source: str) -> None:
         self._module = module
         self._source = source
 
@@ -87,7 +99,7 @@ class Finder(MetaPathFinder):
 class _Loader(SourceFileLoader):
     """Compiles a text in place of the file's, past the cache of compiled files."""
 
-    def __init__(self, fullname: str, path: str, source: str | ast.Module) -> None:
+    def __init__(self, fullname: str, path: str, source: str) -> None:
         super().__init__(fullname, path)
         self._source = source
 

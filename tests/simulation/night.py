@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import traceback
-from collections.abc import Sequence
 from multiprocessing.pool import Pool
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from tests.simulation import record
 from tests.simulation.acts import ACTS
 from tests.simulation.invariants import Invariants
 from tests.simulation.machine import REAL_SECONDS
-from tests.simulation.reaching import REACHED
 from tests.simulation.script import Script
 from tests.simulation.simulation import Outcome, Violation, simulate
 from tests.simulation.swarm import drawn
@@ -42,11 +40,6 @@ def run_seed(seed: int) -> Outcome:
     return run_script(drawn(seed))
 
 
-def run_noting(seed: int) -> tuple[Outcome, set[str]]:
-    """Run what a seed draws; also the planted bugs to whose code it came, where this process is marked for that."""
-    return run_seed(seed), REACHED
-
-
 def run_script(script: Script, keep: Path | None = None) -> Outcome:
     """Run a script; ``keep`` is where its logs are left. What the simulation itself raises is told as a violation, with
     where it came from."""
@@ -57,7 +50,7 @@ def run_script(script: Script, keep: Path | None = None) -> Outcome:
         return Outcome(script.seed, [Violation("the simulation works", 0.0, last)])
 
 
-def run_seeds(seeds: Sequence[int], workers: int = 1, digests: Path | None = None, against: Path | None = None) -> int:
+def run_seeds(seeds: range, workers: int = 1, digests: Path | None = None, against: Path | None = None) -> int:
     """Run seeds and tell of each that violates an invariant, or goes another way than ``against`` has it; 1 where there
     was one. ``digests`` is where their digests are kept."""
     began, failed, found = REAL_SECONDS(), 0, dict[int, str]()

@@ -12,7 +12,6 @@ import pytest
 from tests.simulation.hunting import Hunt, table
 from tests.simulation.mutants import ROOT, SCRIPTS, Mutant, mutants
 from tests.simulation.names import NAMES
-from tests.simulation.reaching import marked
 from tests.simulation.script import Script
 
 _MUTANTS = mutants()
@@ -61,66 +60,10 @@ def test_the_module_as_it_is_stays_in_the_cache() -> None:
 
 
 def test_the_table_tells_what_was_found_and_what_was_not() -> None:
-    found = Hunt("bind-unfenced", 3, 2, 20.4, seed=2, invariant="written by who leads")
-    assert table([found, Hunt("epoch-reused", 2000, 1500, 900.0)]).splitlines()[2:] == [
-        f"| `bind-unfenced` (kube.committer) | {_MUTANTS['bind-unfenced'].does} | 3 seeds | 2 | written by who leads |",
-        f"| `epoch-reused` (kube.lease) | {_MUTANTS['epoch-reused'].does} | not in 2,000 | 1,500 | – |",
+    found = Hunt("bind-unfenced", 3, seed=2, invariant="written by who leads")
+    assert table([found, Hunt("epoch-reused", 2000)], 920.0).splitlines()[2:] == [
+        f"| `bind-unfenced` (kube.committer) | {_MUTANTS['bind-unfenced'].does} | 3 seeds | written by who leads |",
+        f"| `epoch-reused` (kube.lease) | {_MUTANTS['epoch-reused'].does} | not in 2,000 | – |",
         "",
         "1 of 2 planted bugs are found, in 15 minutes.",
     ]
-
-
-BLOCKS = """
-LIMIT = 3
-def looked(many, rest):
-    "Looks."
-    for one in many:
-        if one > LIMIT:
-            rest.append(one)
-        elif one:
-            try:
-                rest.pop()
-            except IndexError as error:
-                raise ValueError from error
-            finally:
-                one = 0
-        match one:
-            case 0:
-                continue
-            case _:
-                pass
-    return rest
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "behind"),
-    [
-        ("LIMIT = 3", "LIMIT = 4", "LIMIT = 3"),
-        ("one > LIMIT", "one < LIMIT", "if one > LIMIT:"),
-        ("rest.append(one)", "rest.clear()", "rest.append(one)"),
-        ("rest.pop()", "rest.clear()", "rest.pop()"),
-        ("except IndexError", "except KeyError", "try:"),
-        ("raise ValueError", "raise KeyError", "raise ValueError from error"),
-        ("one = 0", "one = 1", "one = 0"),
-        ("case 0:", "case 1:", "match one:"),
-        ("continue", "pass", "continue"),
-        ("return rest", "", "return rest"),
-        ("    return rest", "    rest.clear()\n    return rest", "return rest"),
-        ("many, rest", "many, rest=()", "def looked(many, rest):"),
-    ],
-)
-def test_a_mark_is_in_the_block_that_a_mutant_changes_and_before_it(old: str, new: str, behind: str) -> None:
-    text = ast.unparse(marked(BLOCKS, {"it": BLOCKS.replace(old, new)}))
-    lines = [line for line in text.splitlines() if line]
-    (at,) = [number for number, line in enumerate(lines) if line.strip() == "__reached__('it')"]
-    assert lines[at + 1].strip() == behind
-
-
-def test_each_mutant_has_a_mark_and_what_is_marked_compiles() -> None:
-    for module in sorted({mutant.module for mutant in _MUTANTS.values()}):
-        named = {name: mutant for name, mutant in _MUTANTS.items() if mutant.module == module}
-        path = next(iter(named.values())).path
-        tree = marked(path.read_text(), {name: mutant.source() for name, mutant in named.items()})
-        compile(tree, str(path), "exec", dont_inherit=True)
-        assert {name for name in named if f"__reached__({name!r})" in ast.unparse(tree)} == named.keys()
