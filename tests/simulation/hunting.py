@@ -1,8 +1,8 @@
 """In how many seeds each planted bug is found: runs the seeds with them, in programs of their own, until one tells.
 
-All that are not found yet are planted at once. Where a seed then violates what it does not violate without them, halves
-of them are, and so on, until it is known which of them does so by itself. One that another one hides in a seed is found in
-a later one: in no fewer seeds than it needs.
+All that are not found yet are planted at once. Where a seed then violates what it does not violate without them,
+halves of them are, and so on, until it is known which of them does so by itself. One that another one hides in a seed
+is found in a later one: in no fewer seeds than it needs.
 """
 
 from __future__ import annotations
