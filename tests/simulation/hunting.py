@@ -45,11 +45,14 @@ class Hunt(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct):
-    """How far a hunt got: those of ``left`` are planted together, and ``seed`` is the next to be tried with them; those
-    of ``aside`` are hunted after them, from the first seed on. ``seconds`` is how long it took."""
+    """How far a hunt got. Of the block of seeds that begins with ``first``, ``seed`` is the next to be tried, with
+    those of ``left`` planted together; after them those of ``aside``, from the first on; those of ``through`` have been
+    tried in all of the block. ``seconds`` is how long it took."""
 
     left: list[str]
     aside: list[str] = []
+    through: list[str] = []
+    first: int = 0
     seed: int = 0
     hunts: list[Hunt] = []
     seconds: float = 0.0
@@ -75,7 +78,7 @@ def hunt_all(names: Sequence[str], seeds: int, kept: Path | None = None) -> int:
     if kept is not None and kept.exists():
         state = msgspec.json.decode(kept.read_bytes(), type=State)
     hunting = _Hunting(state, seeds, kept)
-    while state.left or state.aside:
+    while state.left:
         hunting.on()
     of = {hunt.name: hunt for hunt in state.hunts}
     hunts = [of[name] for name in chosen if name in of]
@@ -97,29 +100,37 @@ class _Hunting:
     def on(self) -> None:
         """Run some seeds, until one violates something or a block of them is through."""
         state = self._state
-        if not state.left or state.seed >= self._seeds:
-            state.hunts += [Hunt(name, self._seeds) for name in state.left]
-            state.left, state.aside, state.seed = state.aside, [], 0
         state.left, apart = _compatible(state.left)
         state.aside += apart
-        block = range(state.seed, min(state.seed + _BLOCK, self._seeds))
-        violated = next(
-            (seed for seed, broken in _outcomes(block, state.left, BESIDE) if self._new(seed, broken)), None
-        )
-        state.seed = block.stop if violated is None else violated
+        block = range(state.seed, min(state.first + _BLOCK, self._seeds))
+        with contextlib.closing(_outcomes(block, state.left, BESIDE)) as outcomes:
+            violated = next((seed for seed, broken in outcomes if self._new(seed, broken)), None)
         if violated is not None:
+            state.seed = violated
             self._note(violated, self._culprits(violated, state.left))
-        click.echo(f"seed {state.seed}: {len(state.left) + len(state.aside)} are not found yet", err=True)
+        if violated is None or not state.left:
+            self._go_on(block.stop)
+        click.echo(f"seed {state.seed}: {len(state.left + state.aside + state.through)} are not found yet", err=True)
         self._keep()
+
+    def _go_on(self, stop: int) -> None:
+        """Those that are planted now are through with a block that ends there: try others in it, or all in the next."""
+        state = self._state
+        state.through += state.left
+        state.left, state.aside = state.aside, []
+        if not state.left:
+            state.left, state.through, state.first = state.through, [], stop
+        state.seed = state.first
+        if state.first >= self._seeds:
+            state.hunts += [Hunt(name, self._seeds) for name in state.left]
+            state.left = []
 
     def _note(self, seed: int, culprits: _Culprits) -> None:
         state, found = self._state, dict(culprits.alone)
         for name, invariant in found.items():
             state.hunts.append(Hunt(name, seed + 1, seed, invariant))
             click.echo(f"{name}: {_place(state.hunts[-1])}, {invariant}", err=True)
-        aside = culprits.with_others or (
-            [] if found else state.left[:1]
-        )  # what showed in a group must not show for ever
+        aside = culprits.with_others or ([] if found else state.left[:1])  # what shows in a group shows again
         state.aside += aside
         state.left = [name for name in state.left if name not in found and name not in aside]
 
