@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -303,6 +303,21 @@ async def test_a_deleted_lease_ends_the_epoch_for_good(f: Fixture) -> None:
     assert [(change.epoch, change.leading) for change in taken(a)] == [(0, True), (0, False), (1, True)]
 
 
+async def test_a_deleted_lease_is_not_made_again_while_who_held_it_may_not_know(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.settle(2)
+    f.lease.cut.add("a")
+    f.lease.object = None
+    b.look()
+    await until(lambda: len(f.server.calls("GET")) >= 3)
+    await f.pass_time(DEADLINE, sleepers=2)
+    assert not a.is_leader() and not b.is_leader()
+    await f.pass_time(DURATION - DEADLINE + RETRY, sleepers=2)
+    assert b.is_leader()
+
+
 async def test_an_epoch_known_from_the_log_is_never_used_again(f: Fixture) -> None:
     a = await f.replica("a", last_epoch=41)
     await f.settle()
@@ -347,6 +362,26 @@ async def test_a_lease_that_another_took_meanwhile_is_left_alone(f: Fixture) -> 
     f.lease.write({**f.lease.spec, "holderIdentity": "thief", "leaseTransitions": 1})
     await a.release()
     assert f.lease.spec["holderIdentity"] == "thief"
+
+
+async def test_a_lease_that_another_process_of_the_same_name_took_is_left_alone(f: Fixture) -> None:
+    a = await f.replica("same")
+    await f.settle()
+    await f.kill(a)
+    b = await f.replica("same")
+    await until(b.is_leader)
+    await a.release()
+    assert (f.lease.spec["holderIdentity"], f.lease.spec["leaseTransitions"]) == ("same", 1)
+
+
+async def test_who_took_too_long_to_end_gives_the_lease_back_while_nobody_took_it(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    await f.kill(a)
+    f.clock.advance(DEADLINE + 1)
+    assert not a.is_leader()
+    await a.release()
+    assert f.lease.spec["holderIdentity"] == ""
 
 
 async def test_a_lease_that_is_always_written_meanwhile_runs_out(f: Fixture) -> None:
@@ -424,13 +459,16 @@ async def test_who_steps_down_leads_no_more_and_gives_the_lease_back_once_its_re
     assert [change.leading for change in taken(a)] == [True, False]
 
 
-async def test_who_ends_while_its_requests_end_gives_the_lease_back(f: Fixture) -> None:
+@pytest.mark.parametrize("end", [LeaderElector.give_back_held, LeaderElector.release])
+async def test_who_ends_while_its_requests_end_gives_the_lease_back(
+    f: Fixture, end: Callable[[LeaderElector], Coroutine[Any, Any, None]]
+) -> None:
     a = await f.replica("a")
     await f.settle()
     a.step_down("cannot list Pod", 60.0)
     await f.pass_time(2 * RETRY)
     await f.kill(a)
-    ending = asyncio.ensure_future(a.give_back_held())
+    ending = asyncio.ensure_future(end(a))
     await f.settle()
     f.clock.advance(REQUEST)
     await ending
@@ -535,6 +573,21 @@ async def test_who_is_not_followed_takes_the_address_of_another_away(f: Fixture)
     assert b.is_leader()
     assert f.lease.object is not None
     assert ADDRESS not in f.lease.object["metadata"].get("annotations", {})
+
+
+async def test_a_lease_that_was_given_back_says_that_there_is_a_log(f: Fixture) -> None:
+    a = await f.replica("a", address="https://a:1/vcd/log")
+    await f.settle()
+    b = await f.replica("b", may_stand=lambda: not b.has_log)
+    await f.settle(2)
+    await f.kill(a)
+    await a.release()
+    b.look()
+    await f.pass_time(DURATION - RETRY)
+    assert (b.holder, b.has_log, b.is_leader()) == ("", True, False)
+    f.lease.write({**f.lease.spec, "holderIdentity": "vc-scheduler"})
+    await f.pass_time(RETRY)
+    assert not b.has_log
 
 
 async def test_an_address_that_another_holder_left_there_is_not_followed(f: Fixture) -> None:

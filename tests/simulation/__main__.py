@@ -115,8 +115,8 @@ def outcomes(seeds: range, workers: int, planted: tuple[str, ...]) -> int:
 @click.option("--seeds", type=click.IntRange(1), default=2000, show_default=True, help="Tried for each, at most.")
 @click.option(
     "--kept",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="A folder with what was found, to go on by.",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file with what was found, to go on by.",
 )
 def mutants_(names: tuple[str, ...], seeds: int, kept: Path | None) -> int:
     """Hunt planted bugs, all or those that are named, and print in how many seeds each is found."""

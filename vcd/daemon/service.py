@@ -402,20 +402,22 @@ class SchedulerService:
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
-        if self.replica is None:
+        if self.replica is None or not self.terms.elector.is_leader():
             await self.terms.release(cut_off=cut_off)
-            await self._keep()
-        elif self.terms.elector.is_leader():
-            await self._keep()
-            await self.replica.have_all()  # who leads next has it then
-            await self.terms.release(cut_off=cut_off)
-            self.replica.followers.dismissed.set()  # they look at once who leads next
         else:
-            await self.terms.elector.give_back_held()
+            try:
+                await self._keep()
+                await self.replica.have_all()  # who leads next has it then
+            finally:
+                await self.terms.release(cut_off=cut_off)
+                self.replica.followers.dismissed.set()  # they look at once who leads next
+        if self.replica is None:
+            await self._keep()
         await self.archiver.finish(led)
 
     async def _keep(self) -> None:
-        if self.keeper.log.failure is None:
+        """Keep the state where it is that of the log: not of one that was just begun anew by another's."""
+        if self.keeper.log.failure is None and 0 < self.keeper.state.sequence == self.keeper.log.head:
             await self.keeper.checkpoint()
 
 

@@ -90,6 +90,8 @@ class LeaderElector:
         self.holder = ""
         self.holder_address = ""
         """Where the log of the holder that was last seen is followed; empty where it is not."""
+        self.has_log = False
+        """Whether who holds the Lease, or gave it back last, has a log that others have followed."""
         self.gave_way = ""
         """When a holder last gave way, as the Lease says; empty for never."""
         self.looked_at = 0.0
@@ -178,16 +180,18 @@ class LeaderElector:
         Call it after ``run`` was cancelled and all calls made under the lease have ended. A failure is only logged:
         the lease then runs out by itself.
         """
-        led = self.is_leader()
+        led = self._leading  # be it for longer than it renewed: it is given back only while it is still its own
         self._lose("released")
         if led:
             await self._give_back()
+        else:
+            await self.give_back_held()
 
     async def _give_back(self) -> None:
         lease = self._lease
         try:
             for left in reversed(range(_ATTEMPTS)):
-                if lease is None or lease.spec.holder_identity != self.identity:
+                if lease is None or not self._is_own(lease):
                     return
                 try:
                     self._observe(await self._put(self._given_back(lease)))
@@ -199,6 +203,10 @@ class LeaderElector:
                 lease = await self._get()
         except KubeError as error:
             log.warning("lease_not_released", error=str(error))
+
+    def _is_own(self, lease: _Lease) -> bool:
+        """Whether a lease is that of this replica's term; its name alone may be another process's, too."""
+        return lease.spec.holder_identity == self.identity and lease.spec.lease_transitions == self.epoch
 
     def _given_back(self, lease: _Lease) -> _Lease:
         spec = _Spec("", RELEASED_SECONDS, self._now(), self._now(), lease.spec.lease_transitions)
@@ -223,14 +231,13 @@ class LeaderElector:
         lease = await self._get()
         if lease is not None:
             self._observe(lease)
-        if self.clock.monotonic() < self._stands_at():
-            return False
+        own = self._seen is not None and self._seen.holder_identity == self.identity
+        if self.clock.monotonic() < (self._stands_at() if own else self._takes_at()):
+            return False  # also where somebody deleted it: who held it may not have noticed
         if lease is None:
             fresh = self._seen is None
             self._won(await self._create(), sent, wait=not fresh)
             return True
-        if self.clock.monotonic() < self._takes_at() and lease.spec.holder_identity != self.identity:
-            return False
         released = not lease.spec.holder_identity and lease.spec.lease_duration_seconds == RELEASED_SECONDS
         epoch = max(lease.spec.lease_transitions or 0, self.last_epoch) + 1
         sent = self.clock.monotonic()
@@ -317,6 +324,7 @@ class LeaderElector:
         self.gave_way = str(_annotations(lease.metadata).get(GAVE_WAY) or "")
         whose, _, address = str(_annotations(lease.metadata).get(ADDRESS) or "").rpartition(" ")
         self.holder_address = address if whose == self.holder else ""
+        self.has_log = bool(address) and self.holder in ("", whose)
         if lease.spec != self._seen:
             self._seen, self._seen_at = lease.spec, self.clock.monotonic()
 

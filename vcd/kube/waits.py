@@ -35,3 +35,9 @@ async def ended(work: Coroutine[Any, Any, T]) -> T:
     if cancelled:
         raise asyncio.CancelledError
     return result
+
+
+def is_cancelled() -> bool:
+    """Whether the task that asks was told to end, and is not only waiting for one that was."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

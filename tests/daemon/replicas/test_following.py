@@ -284,6 +284,17 @@ async def test_who_leads_no_more_lets_those_go_who_follow(tmp_path: Path) -> Non
         assert follower.leader == ""
 
 
+async def test_who_is_let_go_of_has_all_that_was_there(tmp_path: Path) -> None:
+    async with leader(tmp_path / "a") as lead, EventLog.open(tmp_path / "b") as log, lead.connection() as socket:
+        for _ in range(20):
+            await lead.log.append([put(number) for number in range(500)])
+        task = asyncio.ensure_future(Copy(log).follower.follow(socket, "leader", "https://127.0.0.1/vcd/log"))
+        await until(lambda: log.head)
+        lead.followers.dismissed.set()
+        await task
+        assert log.head == lead.log.head
+
+
 OTHERWISE: dict[str, bytes | str] = {
     "nothing": b"",
     "nonsense": b"nonsense",

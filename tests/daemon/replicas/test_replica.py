@@ -42,7 +42,7 @@ class Made:
 
     def __init__(self, log: EventLog, clock: Clock) -> None:
         self.clock = clock
-        lease = {"holder": "a", "holder_address": NOWHERE, "lease_duration": 15.0}
+        lease = {"holder": "a", "holder_address": NOWHERE, "has_log": True, "lease_duration": 15.0}
         self.looks = 0
         self.elector = cast(LeaderElector, SimpleNamespace(identity="b", may_stand=None, look=self._look, **lease))
 
@@ -101,7 +101,9 @@ async def test_where_the_leader_is_not_reached_the_lease_is_looked_at_and_who_le
 async def test_one_that_has_nothing_lets_others_lead_first(tmp_path: Path) -> None:
     async with made(tmp_path / "empty") as one:
         assert not one.elector.may_stand()
-        one.elector.holder_address = ""  # an older vcd leads: there is nothing to be had
+        one.elector.holder, one.elector.holder_address = "", ""  # who has it gave the Lease back
+        assert not one.elector.may_stand()
+        one.elector.has_log = False  # an older vcd leads: there is nothing to be had
         assert one.elector.may_stand()
         assert one.replica.behind() is None
 

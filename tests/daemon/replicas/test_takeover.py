@@ -118,3 +118,12 @@ async def test_a_log_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch:
         monkeypatch.setattr("vcd.daemon.replicas.following.write_copy", fails)
         with pytest.raises(LogError, match="the disk is full"):
             await taken_over(Copy(log, "b"), "a", a=lead)
+
+
+async def test_one_that_ends_and_lets_go_hands_all_over(tmp_path: Path) -> None:
+    """Its next leader may ask while it ships the rest of its log to the archive."""
+    async with leader(tmp_path / "a") as a, EventLog.open(tmp_path / "b") as log:
+        await a.log.append([put(number) for number in range(5)])
+        a.followers.dismissed.set()
+        await taken_over(Copy(log, "b"), "a", a=a)
+        assert log.head == a.log.head

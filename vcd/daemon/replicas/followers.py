@@ -58,7 +58,7 @@ class Followers:
         self.late = 0
         """How often a decision was not waited for any longer."""
         self.dismissed = asyncio.Event()
-        """Set once this replica leads no more and has nothing more to send."""
+        """Set once this replica leads no more: each is let go of when it has all."""
         self._expected = False
         """Whether those who followed the leader before may be about to follow this one."""
 

@@ -21,7 +21,7 @@ from vcd.daemon.replicas.takeover import take_over
 from vcd.eventlog.errors import LogError
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
 from vcd.kube.lease import LeaderElector
-from vcd.kube.waits import first_of
+from vcd.kube.waits import first_of, is_cancelled
 
 _log = structlog.get_logger(__name__)
 
@@ -134,7 +134,7 @@ class Replica:
     def _may_stand(self) -> bool:
         """Not while nothing of another's log is here, or not yet all: one that has more may come back."""
         lacks = (self.lacks or self.follower.began) and not self.follower.caught_up.is_set()
-        return bool(self._keeper.log.head and not lacks) or self._followed() is None
+        return bool(self._keeper.log.head and not lacks) or not self._elector.has_log
 
     async def take_the_lead(self) -> None:
         """Follow nobody any more: this replica writes the log from now on, after all that another one has of it. Raises
@@ -163,7 +163,7 @@ class Replica:
                 await asyncio.shield(self._following)
                 pauses.reset()
             except asyncio.CancelledError:
-                if not self._leads.is_set():
+                if not self._leads.is_set() or is_cancelled():
                     self._following.cancel()
                     await asyncio.gather(self._following, return_exceptions=True)
                     raise

@@ -25,6 +25,8 @@ HEARTBEAT = 1.0
 """Seconds after which a follower hears again where the log ends, though nothing came."""
 READ_EACH = 0.5
 """Seconds between what one is sent that only reads: nobody waits for it, and each time costs the leader a while."""
+_HEARD = 0.1
+"""Seconds between looks at whether one that is let go of has all."""
 _PIECES = 4
 """Pieces that are read at a time."""
 
@@ -49,8 +51,7 @@ class LogServer:
                 address = hello.address if is_replica else ""
                 follower = stack.enter_context(self._followers.joined(hello.name, address))
                 _log.info("followed" if address else "read", by=hello.name, ignored=hello.address[len(address) :])
-                sent, heard = self._send(socket, source, pieces, follower), self._listen(socket, follower)
-                await first_of(sent, heard, self._followers.dismissed.wait())
+                await first_of(self._send(socket, source, pieces, follower), self._listen(socket, follower))
                 await socket.close()
         except LogError as error:
             _log.warning("no longer followed", reason=str(error))
@@ -93,9 +94,14 @@ class LogServer:
             await socket.send_bytes(wire.packed(wire.LogEnd(head, peers)))
             if self._log.failure is not None:
                 raise LogError(str(self._log.failure))
-            if not follower.address:
+            dismissed = self._followers.dismissed
+            if dismissed.is_set():
+                if follower.has >= head:
+                    return
+                await self._clock.sleep(_HEARD)
+            elif not follower.address:
                 await self._clock.sleep(READ_EACH)
-            await first_of(growth.wait(), self._clock.sleep(HEARTBEAT))
+            await first_of(growth.wait(), dismissed.wait(), self._clock.sleep(HEARTBEAT))
 
     async def _listen(self, socket: Socket, follower: Follower) -> None:
         async for message in socket:

@@ -1,0 +1,118 @@
+"""A replica that ends gives the Lease back and lets go of who follows it, whatever became of its log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import aiohttp
+import pytest
+
+from tests.daemon.replicas.test_following import leader
+from tests.eventlog.samples import SECOND, Clock, put, write_history
+from tests.kube.scripted import client_of, running, scripted, until
+from tests.kube.test_lease import LeaseServer
+from vcd.daemon.keeper import Keeper
+from vcd.daemon.replicas import following, network, wire
+from vcd.daemon.replicas.following import BegunAnew
+from vcd.daemon.replicas.replica import Replica
+from vcd.daemon.service import SchedulerService
+from vcd.daemon.terms import Terms
+from vcd.eventlog import EventLog
+from vcd.kube.lease import LeaderElector
+from vcd.state.cluster import ClusterState
+
+
+async def admit(_: object) -> bool:
+    return True
+
+
+def replica_of(log: EventLog, elector: LeaderElector, server: Any) -> Replica:
+    """A replica to which a server is each other replica."""
+    replica = Replica(Keeper(log, ClusterState()), elector, admit, dict)
+
+    @contextlib.asynccontextmanager
+    async def connection(*_: str) -> AsyncIterator[network.Socket]:
+        async with network.connected(str(server.make_url(wire.PATH)), {}, aiohttp.TCPConnector()) as socket:
+            yield socket
+
+    replica._connection = connection  # type: ignore[method-assign]
+    return replica
+
+
+def ending(replica: Replica, elector: LeaderElector, error: Exception | None) -> SchedulerService:
+    """Of a service, what its end needs."""
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    idle = asyncio.Event()
+    idle.set()
+    terms: Any = SimpleNamespace(elector=elector, end=lambda: None, _elected=True, _request_timeout=0.0)
+    terms.release = lambda **given: Terms.release(terms, **given)
+    service: Any = SimpleNamespace(
+        client=SimpleNamespace(request_timeout=0.2, is_writing=False), commits=set(), terms=terms, replica=replica,
+        telling=SimpleNamespace(followup=SimpleNamespace(idle=idle), statuses=SimpleNamespace(idle=nothing)),
+        asking=SimpleNamespace(close=nothing), archiver=SimpleNamespace(finish=nothing), keeper=replica._keeper,
+        _failure=error, _leads_under=lambda: None,
+    )  # fmt: skip
+    service._keep = lambda: SchedulerService._keep(service)
+    return cast(SchedulerService, service)
+
+
+@pytest.mark.parametrize("begins_anew", [False, True])
+async def test_one_whose_log_has_no_state_of_its_own_gives_the_lease_back(tmp_path: Path, *, begins_anew: bool) -> None:
+    """It was told to end before it logged anything, or took over a log that begins with a checkpoint."""
+    clock = Clock()
+    await write_history(tmp_path / "a", 6, checkpoints=(4,), clock=clock)
+    async with EventLog.open(tmp_path / "a", clock=clock) as log:
+        await log.retain(max_age=60 * SECOND)
+    async with (
+        leader(tmp_path / "a") as lead, EventLog.open(tmp_path / "b") as log, scripted() as server,
+        client_of(server) as client,
+    ):  # fmt: skip
+        lease, elector, error = LeaseServer(server), LeaderElector(client, identity="b"), None
+        replica = replica_of(log, elector, lead.server)
+        async with running(elector.run()) as elected:
+            await until(elector.is_leader)
+            if begins_anew:
+                replica._led_by = {"leader": wire.Peer("leader", "")}
+                with pytest.raises(BegunAnew) as raised:
+                    await replica.take_the_lead()
+                error = raised.value
+            await SchedulerService._shut_down(ending(replica, elector, error), [elected])
+        assert lease.spec["holderIdentity"] == ""
+        assert replica.followers.dismissed.is_set()
+
+
+async def test_one_that_is_told_to_end_while_it_takes_the_lead_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes what it had followed just now, and a disk is slow."""
+    writing, written, write = asyncio.Event(), asyncio.Event(), following.write_copy
+
+    async def slow(*given: Any) -> Any:
+        writing.set()
+        await written.wait()
+        return await write(*given)
+
+    monkeypatch.setattr(following, "write_copy", slow)
+    elector = SimpleNamespace(
+        identity="b", may_stand=None, look=lambda: None, holder="leader", holder_address="there", address="",
+        has_log=True, lease_duration=15.0,
+    )  # fmt: skip
+    async with leader(tmp_path / "a") as lead, EventLog.open(tmp_path / "b") as log:
+        await lead.log.append([put(1)])
+        replica = replica_of(log, cast(LeaderElector, elector), lead.server)
+        tasks = [asyncio.ensure_future(replica.run())]
+        await writing.wait()
+        tasks.append(asyncio.ensure_future(replica.take_the_lead()))
+        await until(lambda: replica._leads.is_set())
+        for task in tasks:
+            task.cancel()
+        written.set()
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
