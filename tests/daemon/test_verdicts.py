@@ -183,6 +183,18 @@ async def test_a_group_that_is_gone_is_not_asked_about(replica: Replica) -> None
     assert len(replica.shown) == 1
 
 
+async def test_a_group_that_goes_while_others_decide_is_not_asked_about(replica: Replica) -> None:
+    replica.verdicts.deciding = deciding = asyncio.Lock()
+    async with deciding:
+        await replica.happen(gang("g", 1, cpu=2))
+        await replica.cycle.once(1)
+        await until(lambda: bool(deciding._waiters))
+        await replica.keeper.put([ev.ObjectGone("Pod", "default/g-0"), ev.ObjectGone("PodGroup", "default/g")])
+    await replica.verdicts.idle.wait()
+    assert replica.shown == []
+    assert "default/g" not in replica.verdicts._known
+
+
 async def test_who_fails_at_being_asked_again_is_told_of(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("no such luck")

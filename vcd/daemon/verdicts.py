@@ -172,11 +172,11 @@ class Verdicts:
         for _ in range(MOST):
             while self._items:
                 await self._take(self._items.popleft())
-            group = self._next()
-            if group is None:
+            if self._next() is None:
                 break
             async with self.deciding:
-                if (cause := await self._ask(group)) is not None:
+                group = self._next()  # a group may have gone while that was waited for
+                if group is not None and (cause := await self._ask(group)) is not None:
                     causes[group] = cause
             if self.clock.monotonic() > until:
                 break

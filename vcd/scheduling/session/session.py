@@ -207,10 +207,11 @@ class Session:
         """The task of a row of the snapshot's columns; it must belong to a job."""
         return self.views.task(row)
 
-    def pending_rows_of(self, keys: Container[str]) -> Iterator[int]:
-        """Rows of those of the jobs' pending tasks that have one of the keys."""
+    def pending_rows_of(self, keys: Container[str]) -> list[int]:
+        """Rows of those of the jobs' pending tasks that have one of the keys, in order of key."""
         names = self.snapshot.tasks.keys
-        return (row for row in self.views.pending.rows.tolist() if names[row] in keys)
+        found = ((name, row) for row in self.views.pending.rows.tolist() if (name := names[row]) in keys)
+        return [row for _, row in sorted(found)]
 
     def releasing_on_nodes(self) -> Counts:
         """Per job, tasks that are being deleted and still sit on a node, be it one that is gone; those that
