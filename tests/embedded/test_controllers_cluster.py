@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from random import Random
+from unittest.mock import Mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,7 +13,7 @@ from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.controllers.base import DEPLOYMENTS, EVENTS, JOBS, NODES, Controller, Key, Manager, key_of
 from vcd.embedded.controllers.pods import node_of, phase_of
-from vcd.embedded.errors import forbidden
+from vcd.embedded.errors import StatusError, forbidden
 from vcd.embedded.store import Store
 from vcd.embedded.workload import Arrival, Feeder, Mix, generate, install, parse_nodes
 
@@ -249,6 +250,15 @@ def test_an_event_that_repeats_is_counted() -> None:
         sim.cluster.manager.events.record("test", node, "Normal", "Seen", "again")
     events = sim.store.list(EVENTS)
     assert [(each["reason"], each["count"]) for each in events] == [("Seen", 3)]
+
+
+def test_an_event_that_is_refused_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a webhook that denies what is created."""
+    sim = Simulated()
+    node = sim.get(NODES, "n0", "")
+    monkeypatch.setattr(sim.store, "create", Mock(side_effect=StatusError(403, "Forbidden", "denied")))
+    sim.cluster.manager.events.record("test", node, "Normal", "Seen", "refused")
+    assert sim.store.list(EVENTS) == []
 
 
 def test_controllers_see_what_was_there_before_them() -> None:

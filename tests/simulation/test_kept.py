@@ -12,6 +12,7 @@ KEPT = {
     "no-room-at-the-start": "opening-unexplained",
     "whole-again": "opposite-not-counted",
     "one-denied-for-ever": "release-counts-anew",
+    "nominated-by-arrival": "nominated-by-arrival",
 }
 """Each script of ``kept/``, and the mutant that is the bug which it found."""
 

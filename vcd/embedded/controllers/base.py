@@ -198,7 +198,7 @@ class EventWriter:
         try:
             self._write(component, obj, kind, reason, message)
         except StatusError as error:
-            log.info("event not written", component=component, reason=reason, event=message, error=error.message)
+            log.info("event not written", component=component, reason=reason, message=message, error=error.message)
 
     def _write(self, component: str, obj: Obj, kind: str, reason: str, message: str) -> None:
         namespace, name = key_of(obj)
