@@ -75,6 +75,10 @@ def _restore(sim: Simulation, version: int, backup: dict[str, dict[Any, Any]]) -
         shelf.changes.clear()
         shelf.floor = version
     store.version = version
+    for controller in sim.cluster.manager.controllers:  # whoever restores a server starts them anew
+        for resource in controller.resources:
+            for obj in store.list(resource):
+                controller.observe(ADDED, resource, obj)
     ending = [each for each in store.list("namespaces") if is_deleting(each)]
     store._ending = {each["metadata"]["name"] for each in ending}
 
