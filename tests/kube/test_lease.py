@@ -92,6 +92,13 @@ class Fixture:
         task.cancel()
         await asyncio.wait([task])
 
+    async def ending(self, name: str = "a") -> LeaderElector:
+        """A replica that leads, and whose election was ended so that it can give the lease back."""
+        elector = await self.replica(name)
+        await self.settle()
+        await self.kill(elector)
+        return elector
+
     async def settle(self, sleepers: int = 1) -> None:
         """Wait until every replica is asleep."""
         await until(lambda: self.clock.sleeping >= sleepers)
@@ -347,27 +354,21 @@ async def test_a_released_lease_is_taken_at_once_and_is_safe_at_once(f: Fixture)
 
 async def test_a_lease_that_was_written_meanwhile_is_given_back_all_the_same(f: Fixture) -> None:
     """As by a renewal whose answer nobody waited for."""
-    a = await f.replica("a")
-    await f.settle()
-    await f.kill(a)
+    a = await f.ending()
     f.lease.write(f.lease.spec)
     await a.release()
     assert f.lease.spec["holderIdentity"] == ""
 
 
 async def test_a_lease_that_another_took_meanwhile_is_left_alone(f: Fixture) -> None:
-    a = await f.replica("a")
-    await f.settle()
-    await f.kill(a)
+    a = await f.ending()
     f.lease.write({**f.lease.spec, "holderIdentity": "thief", "leaseTransitions": 1})
     await a.release()
     assert f.lease.spec["holderIdentity"] == "thief"
 
 
 async def test_a_lease_that_another_process_of_the_same_name_took_is_left_alone(f: Fixture) -> None:
-    a = await f.replica("same")
-    await f.settle()
-    await f.kill(a)
+    a = await f.ending("same")
     b = await f.replica("same")
     await until(b.is_leader)
     await a.release()
@@ -375,9 +376,7 @@ async def test_a_lease_that_another_process_of_the_same_name_took_is_left_alone(
 
 
 async def test_who_took_too_long_to_end_gives_the_lease_back_while_nobody_took_it(f: Fixture) -> None:
-    a = await f.replica("a")
-    await f.settle()
-    await f.kill(a)
+    a = await f.ending()
     f.clock.advance(DEADLINE + 1)
     assert not a.is_leader()
     await a.release()
@@ -385,9 +384,7 @@ async def test_who_took_too_long_to_end_gives_the_lease_back_while_nobody_took_i
 
 
 async def test_a_lease_that_is_always_written_meanwhile_runs_out(f: Fixture) -> None:
-    a = await f.replica("a")
-    await f.settle()
-    await f.kill(a)
+    a = await f.ending()
     f.server.on("PUT", "/leases", failure(409, "Conflict", "the object has been modified"))
     before = len(f.server.calls("PUT"))
     await a.release()

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
-from tests.simulation.mutants import ROOT, SCRIPTS, mutants, planted
+from tests.simulation.mutants import ROOT, SCRIPTS, mutants
 
 BESIDE = 2
 """Seeds that run beside each other."""
@@ -166,10 +166,10 @@ class _Hunting:
 
 def _compatible(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Those that can be in one program, and the others."""
-    together: list[str] = []
+    known, texts, together = mutants(), dict[str, str](), list[str]()
     for name in names:
         with contextlib.suppress(ValueError, SyntaxError):
-            planted([*together, name])
+            known[name].plant_in(texts)
             together.append(name)
     return together, [name for name in names if name not in together]
 

@@ -47,6 +47,13 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"{where}; bring tests/simulation/mutants up to date with it:\n{self.old}")
         return text.replace(self.old, self.new)
 
+    def plant_in(self, texts: dict[str, str]) -> None:
+        """Have the bug in the texts of modules, by their names, beside others that are there already. Raises ValueError
+        or SyntaxError where it cannot be beside them, and leaves the texts as they are."""
+        text = self.source(texts.get(self.module))
+        compile(text, str(self.path), "exec", dont_inherit=True)
+        texts[self.module] = text
+
 
 def mutants() -> dict[str, Mutant]:
     """All of them, by name. Raises msgspec.ValidationError where a file is not as it should be."""
@@ -59,21 +66,12 @@ def mutants() -> dict[str, Mutant]:
     return found
 
 
-def planted(names: Sequence[str]) -> dict[str, str]:
-    """The texts of modules that have some bugs in them, by the modules' names. Raises KeyError, and ValueError or
-    SyntaxError where two of them cannot be in one module."""
+def plant(*names: str) -> None:
+    """Have bugs in this process, which has not imported vcd yet. Raises KeyError, and what ``Mutant.plant_in`` does."""
     known, texts = mutants(), dict[str, str]()
     for name in names:
-        mutant = known[name]
-        texts[mutant.module] = mutant.source(texts.get(mutant.module))
-    for text in texts.values():
-        compile(text, "planted", "exec", dont_inherit=True)
-    return texts
-
-
-def plant(*names: str) -> None:
-    """Have bugs in this process, which has not imported vcd yet. Raises what ``planted`` does."""
-    for module, text in planted(names).items():
+        known[name].plant_in(texts)
+    for module, text in texts.items():
         if module in sys.modules:
             raise RuntimeError(f"{module} is imported already: a mutant has to come before it")
         sys.meta_path.insert(0, _Finder(module, text))

@@ -402,7 +402,10 @@ class SchedulerService:
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
-        if self.replica is None or not self.terms.elector.is_leader():
+        if self.replica is None:
+            await self.terms.release(cut_off=cut_off)
+            await self._keep()
+        elif not self.terms.elector.is_leader():
             await self.terms.release(cut_off=cut_off)
         else:
             try:
@@ -411,8 +414,6 @@ class SchedulerService:
             finally:
                 await self.terms.release(cut_off=cut_off)
                 self.replica.followers.dismissed.set()  # they look at once who leads next
-        if self.replica is None:
-            await self._keep()
         await self.archiver.finish(led)
 
     async def _keep(self) -> None:

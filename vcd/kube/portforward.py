@@ -16,6 +16,7 @@ import aiohttp
 
 from vcd.kube.client import KubeClient
 from vcd.kube.errors import KubeError, Malformed, Unanswered
+from vcd.kube.waits import first_of
 
 PROTOCOL = "v4.channel.k8s.io"
 _DATA, _ERROR = 0, 1
@@ -75,15 +76,9 @@ async def forwarded(client: KubeClient, namespace: str, pod: str, port: int) -> 
 
 async def _pumped(stream: aiohttp.ClientWebSocketResponse, far: socket.socket, frames: Frames) -> None:
     """Carry bytes in both directions until one of them ends; then the socket ends."""
-    both = [asyncio.ensure_future(_sent(stream, far)), asyncio.ensure_future(_received(stream, far, frames))]
     try:
-        done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+        await first_of(_sent(stream, far), _received(stream, far, frames))
     finally:
-        for task in both:
-            task.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
         far.close()
 
 

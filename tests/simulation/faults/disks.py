@@ -192,7 +192,6 @@ def mend(sim: Simulation, replica: Replica) -> None:
 
 def _look_after(sim: Simulation, replica: Replica) -> None:
     if replica.machine is not None and replica.machine.code:
-        replica.drive.damaged = True
         _move_away(replica)
     later(sim, _LOOK, partial(_look_after, sim, replica))
 
