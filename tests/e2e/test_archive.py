@@ -178,17 +178,16 @@ async def test_history_that_is_not_shipped_goes_only_for_the_size_of_the_log(tmp
     archive.mkdir()
     flags = (f"--archive={archive}", *OFTEN, "--log-retention-age=1ms", "--log-retention-size=300Ki")
     async with Shrinking(tmp_path) as cluster:
-        cluster.add_nodes(40)
+        cluster.add_nodes(40, cpu=80)
         daemon = await cluster.start("a", *flags, log=await begun(cluster, tmp_path), E2E_HOUSEKEEPING="0.05")
         await cluster.until_leading(daemon)
         await until(lambda: daemon.lines("shipped"), what="the archive is there")
         archive.rename(tmp_path / "unmounted")
         number = 0
         while not daemon.lines("history was removed that is not in the archive, since the log may not grow any more"):
-            assert number < 30
+            assert number < 300, "the log grows without end"
             number += 1
             await cluster.until_bound(cluster.submit(f"gang-{number}", 8))
-            await asyncio.sleep(0)
         assert (await daemon.metrics())["vcd_log_archive_missed_events_total"] > 0
 
 
