@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 APART = "events-apart-*.sqlite"
 LOSES = ("lose_disk", "flip_bits", "lose_syncs", "damage_event")
 """What takes a replica's log away."""
+PARTS = (*LOSES, "age_log")
+"""What makes it another than that of the others: what an older vcd wrote has no chain, and can be no copy."""
 _LOOKS, _LATE = 20, 70.0
 """Seconds in which replicas have to agree that nothing disturbed for long, and after which none is passed over that was
 late once (``followers.LONGEST``)."""
@@ -160,7 +162,8 @@ class OneLog:
             name = file.parent.name.partition("-")[0]
             apart[name] |= operations
             oldest[name] = max(oldest[name], begins)
-        lost = {each.name for each in self._sim.replicas if any(each.road.affected[act] for act in LOSES)}
+        lost = self._affected_by(LOSES)
+        is_another = bool(self._affected_by(PARTS))
         everybody = {each.name for each in self._sim.replicas}
         for machine in self._sim.machines:
             for operation, session in self._done.get(machine.name, ()):
@@ -168,7 +171,11 @@ class OneLog:
                     continue  # what is older, retention took away
                 elsewhere = self._patience.elsewhere.get((machine.name, operation), set())
                 has = f"{machine.name}: {operation} of session {session}"
-                if not lost and elsewhere | {machine.replica} == everybody:
+                if not is_another and elsewhere | {machine.replica} == everybody:
                     self._sim.violated("known to who leads next", f"{has} is not in the log that all have")
                 elif machine.replica not in lost and operation not in apart[machine.replica]:
                     self._sim.violated("nothing decided is lost", f"{has} is in no log of its replica")
+
+    def _affected_by(self, acts: Sequence[str]) -> set[str]:
+        """The replicas to which one of these faults happened."""
+        return {each.name for each in self._sim.replicas if any(each.road.affected[act] for act in acts)}
