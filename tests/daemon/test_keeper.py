@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from tests.dsl import Manifest, gang, group, node
 from tests.kube.scripted import running, until
 from vcd.daemon.keeper import Keeper, restore
 from vcd.eventlog import EventLog
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.errors import DamagedLog, LogError
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import defaulted
@@ -250,3 +252,29 @@ async def test_a_checkpoint_of_another_vcd_that_cannot_be_read_is_told_with_its_
         await log.checkpoint(1, b"\x81\xa4pods\x01")
     with pytest.raises(LogError, match="log: checkpoint 1 was written by another vcd, which this one cannot read"):
         restore(tmp_path / "log")
+
+
+@pytest.mark.parametrize(("changed", "stops"), [(1, False), (3, True)])
+async def test_nothing_is_folded_that_was_changed_since_it_was_logged(
+    tmp_path: Path, changed: int, stops: bool
+) -> None:
+    async with EventLog.open(tmp_path / "log") as log:
+        await log.append([put("a"), put("b")])
+        await log.checkpoint(2, folded([put("a"), put("b")]).dump())
+        await log.append([put("c"), put("d")])
+    with closing(sqlite3.connect(tmp_path / "log")) as connection:
+        exchange = "UPDATE event SET payload = (SELECT payload FROM event WHERE sequence = 4) WHERE sequence = ?"
+        connection.execute(exchange, (changed,))
+        connection.commit()
+    if stops:
+        with pytest.raises(DamagedLog, match="log: event 3 is not the one that was logged; restore a copy, or move"):
+            restore(tmp_path / "log")
+    else:  # the checkpoint is what is gone on from
+        assert restore(tmp_path / "log").nodes.keys() == {"a", "b", "c", "d"}
+
+
+def folded(events: list[ev.ObjectPut]) -> ClusterState:
+    state = ClusterState()
+    for sequence, event in enumerate(events, 1):
+        state.apply(sequence, event)
+    return state

@@ -11,6 +11,7 @@ import msgspec
 
 from vcd.daemon.followup import in_slices
 from vcd.eventlog.errors import LogError
+from vcd.eventlog.linked import as_logged
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged
@@ -32,12 +33,13 @@ _QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate)
 
 
 def restore(path: Path) -> ClusterState:
-    """The state that a log's newest checkpoint and the events after it give. Raises LogError."""
+    """The state that a log's newest checkpoint and the events after it give. Raises LogError, also where one of them is
+    not as it was logged."""
     if not path.exists():
         return ClusterState()
     with LogReader(path) as reader, uncollected():
         state = _restored(reader)
-        for logged in reader.read(after=state.sequence):
+        for logged in as_logged(reader, state.sequence):
             state.apply(logged.sequence, logged.event)
     return state
 

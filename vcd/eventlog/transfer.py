@@ -13,10 +13,11 @@ import msgspec
 import zstandard
 
 from vcd.eventlog import chain
-from vcd.eventlog.chain import Chain, Content
+from vcd.eventlog.chain import Chain
 from vcd.eventlog.errors import LogError
+from vcd.eventlog.linked import Links, as_logged, not_as_logged
 from vcd.eventlog.reader import LogReader, Segment, SessionInfo, is_decision
-from vcd.eventlog.rows import Link, Logged, Row, content_of, digest_of, inserts
+from vcd.eventlog.rows import Link, Logged, Row, digest_of, inserts
 from vcd.eventlog.statements import statements
 from vcd.eventlog.store import (
     PART,
@@ -81,7 +82,7 @@ def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = No
         kept = _checkpoints(reader, begin, end)
         target.checkpoints(reader, kept, link=reader.link(begin) if kept and kept[0][0] == begin else None)
         target.seals(row for row in reader.rows("seals", after=begin) if row[0] <= end)
-        target.events(reader.read(begin, end), _Links(reader, begin), lambda sequence: is_decision(segments, sequence))
+        target.events(reader.read(begin, end), Links(reader, begin), lambda sequence: is_decision(segments, sequence))
         return Written(begin + 1, end, target.sessions)
 
 
@@ -210,46 +211,14 @@ class _Target:
                     self.sessions += indexed and sum(isinstance(one.event, SessionDecided) for one in events)
 
 
-class _Links:
-    """The links of a file's events, one after the other, each held against what its event says."""
-
-    def __init__(self, reader: LogReader, begin: int) -> None:
-        """``begin``: the event, or checkpoint, before the first."""
-        self._reader = reader
-        self._chain = reader.chain(begin)
-        self._links = reader.cursor("links", after=begin)
-
-    def __call__(self, content: Content) -> bytes | None:
-        """The next event's link. Raises LogError when it is not that of ``content``."""
-        link: bytes | None
-        (link,) = next(self._links)
-        if not self._chain.follow(content, link):
-            raise _not_as_logged(self._reader, f"event {content[0]}")
-        return link
-
-
-def _as_logged(reader: LogReader, after: int, until: int) -> Iterator[Logged]:
-    """Events of a file, each held against its link. Raises LogError."""
-    links = _Links(reader, after)
-    for logged in reader.read(after, until):
-        links(content_of(logged))
-        yield logged
-
-
 def _checkpoints(reader: LogReader, first: int, last: int) -> list[Row]:
     """The rows of the checkpoints from ``first`` to ``last``. Raises LogError for one that is not as its seal says."""
     seals = reader.seals()
     rows = [row for row in reader.rows("checkpoints") if first <= row[0] <= last]
     for sequence, time, _, _, digest in rows:
         if seals.get(sequence, (time, digest)) != (time, digest):
-            raise _not_as_logged(reader, f"checkpoint {sequence}")
+            raise not_as_logged(reader, f"checkpoint {sequence}")
     return rows
-
-
-def _not_as_logged(reader: LogReader, what: str) -> LogError:
-    return LogError(
-        f"event log {reader.path}: {what} is not the one that was logged; `vcd log verify` tells all that was changed"
-    )
 
 
 class _Reign(msgspec.Struct, frozen=True):
@@ -319,8 +288,7 @@ class _Merge:
         self.target.policies(reader.rows("policies"))
         for sequence, time, *_ in _checkpoints(reader, base, end if is_last else end - 1):
             self._checkpoint(reader, sequence, time, shift)
-        as_logged = _as_logged(reader, base, end)
-        renumbered = (self._renumbered(reader, logged, shift) for logged in as_logged)
+        renumbered = (self._renumbered(reader, logged, shift) for logged in as_logged(reader, base, end))
         self.target.events(renumbered, self.target.chain.extend, lambda sequence: sequence > live + shift)
         self.end = end + shift
 

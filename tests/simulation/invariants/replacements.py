@@ -23,7 +23,7 @@ Facts = tuple[Any, ...]
 
 @dataclass
 class _Lost:
-    """What a group lost, and had before (UIDs), and the facts then."""
+    """What a group lost, and had before (UIDs), and the facts then; ``spec`` is the group's, with its UID."""
 
     facts: Facts
     spec: object
@@ -76,7 +76,8 @@ class Replacements:
             group = accounts.group_of(key)
             if group not in state.groups:
                 continue
-            spec, uid = state.groups[group].group.spec, accounts.pods[key].metadata.uid
+            shown, uid = state.groups[group].group, accounts.pods[key].metadata.uid
+            spec = shown.metadata.uid, shown.spec
             members = [pod for other, pod in accounts.pods.items() if accounts.group_of(other) == group]
             known = lost.get(group)
             if known is None or (known.facts, known.spec) != (facts, spec):
