@@ -9,11 +9,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.daemon.fakes import FakeLog
 from tests.dsl import node
 from tests.kube.scripted import Answer, ScriptedServer, client_of, failure, running, scripted, until
+from vcd.daemon.keeper import Keeper
 from vcd.daemon.watches import Watches
 from vcd.model import codec
-from vcd.model.events import Event, KindListed
+from vcd.model.events import Event, KindListed, ObjectPut
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
 from vcd.state.cluster import ClusterState
@@ -83,6 +85,30 @@ async def test_listing_again_lists_every_kind_and_finds_what_vanished() -> None:
         await fixture.watches.wait_synced()
         assert sorted(fixture.listed) == ["Node", "Node", "Pod", "Pod"]
         assert list(fixture.state.nodes) == ["b"]
+
+
+async def test_what_a_watch_told_is_in_the_state_before_another_list_is_compared_with_it() -> None:
+    was, then = node("a"), node("a", cpu=4)
+    then["metadata"]["resourceVersion"] = "6"
+    async with scripted() as server, client_of(server) as client:
+        serve(server, "/api/v1/nodes", "Node", was)
+        server.on("GET", "/api/v1/nodes\\?.*watch", Answer(lines=[{"type": "MODIFIED", "object": then}], stay=True))
+        log, state = FakeLog(), ClusterState()
+        keeper = Keeper(log.as_log(), state)
+
+        async def sink(events: Sequence[Event]) -> None:
+            log.held = isinstance(events[0], ObjectPut) and events[0].resource_version == "6"
+            await keeper.put(events)
+
+        watches = Watches(client, state, sink, [KINDS["Node"]])
+        async with running(watches.run()):
+            await until(lambda: log.waiting)
+            serve(server, "/api/v1/nodes", "Node", was)
+            asyncio.get_running_loop().call_later(0.05, log.waiting.pop().set_result, None)
+            await watches.list_again()
+            await watches.wait_synced()
+            await until(lambda: state.sequence == len(log.appended))
+            assert state.nodes["a"].node == codec.from_manifest(was)[1]
 
 
 async def test_it_is_not_synced_while_it_lists_again() -> None:

@@ -180,6 +180,8 @@ def _every_name(session: Session, accounts: dict[str, _Account]) -> set[str]:
         found.update(node.allocatable.scalars or {})
     for task in session.cluster.tasks.values():
         found.update(task.request.scalars or {})
+    for job in session.cluster.jobs.values():
+        found.update(_amounts(job.min_request))
     for account in accounts.values():
         found.update(account.guarantee, account.deserved, account.capability)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
             task.result()
 
 
-async def ended(work: Coroutine[Any, Any, T]) -> T:
+async def ended(work: Awaitable[T]) -> T:
     """What some work gives or raises; it is done to its end, though who waits for it is cancelled."""
     task, cancelled = asyncio.ensure_future(work), False
     while not task.done():

@@ -16,6 +16,7 @@ import structlog
 from vcd.kube.client import KubeClient, pause_after, with_query
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.errors import ApiError, KubeError, Malformed, Silent, Unanswered, decoded, status_error
+from vcd.kube.waits import ended
 from vcd.model import codec, jsontext
 from vcd.model.events import Event, KindListed, ObjectBad, ObjectGone, ObjectPut
 from vcd.model.kinds import Kind
@@ -297,7 +298,7 @@ class Watcher:
     async def _emit(self, batch: Sequence[Event]) -> None:
         if batch:
             try:
-                await self.sink(batch)
+                await ended(self.sink(batch))  # a watcher that takes the place of this one begins by the state
             except Exception as error:
                 self._sink_failure = error
                 raise

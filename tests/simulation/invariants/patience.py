@@ -62,6 +62,7 @@ class Patience:
         self._decided: dict[tuple[str, Operation], _Decided] = {}
         self._late: dict[str, float] = {}
         """When a decision of a machine was not waited for any longer, while the same follow it."""
+        self._welcomed: dict[str, int] = defaultdict(int)
         self.elsewhere: dict[tuple[str, Operation], set[str]] = {}
         sim.peers.sent.append(self._said)
         sim.peers.read.append(self._heard)
@@ -78,6 +79,7 @@ class Patience:
             self._copies[end].told = said.sequence
         elif isinstance(said, wire.Welcome):
             self._late.pop(end.machine.name, None)
+            self._welcomed[end.machine.name] += 1
 
     def _heard(self, end: End, data: bytes) -> None:
         if end.dialled:
@@ -146,7 +148,7 @@ class Patience:
     def _watched(self, machine: Machine, have_all: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
         async def watched() -> bool:
             began, name = self._sim.loop.time(), machine.name
-            since = self._late.get(name)
+            since, welcomed = self._late.get(name), self._welcomed[name]
             followed = sum(end.machine is machine and end.lives for end in self._copies)
             is_passed_over = since is not None and began - since < PAUSE - _A_LITTLE and followed == 1
             ended: list[bool] = []
@@ -155,7 +157,8 @@ class Patience:
                 had = await have_all()
             finally:
                 ended.append(True)
-            if not had and self._sim.loop.time() - began >= PATIENCE - _A_LITTLE and not machine.stopped:
+            waited = self._sim.loop.time() - began
+            if not had and waited >= PATIENCE - _A_LITTLE and not machine.stopped and welcomed == self._welcomed[name]:
                 self._late[name] = self._sim.loop.time()
             return had
 
