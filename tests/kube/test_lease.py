@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.kube.recorded import exchange
 from tests.kube.scripted import Answer, FakeClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
@@ -389,6 +390,22 @@ async def test_a_lease_that_is_always_written_meanwhile_runs_out(f: Fixture) -> 
     before = len(f.server.calls("PUT"))
     await a.release()
     assert len(f.server.calls("PUT")) == before + 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (failure(409, "AlreadyExists", "leases already exists"), ("lease_taken_by_another", "info")),
+        (failure(403, "Forbidden", "leases is forbidden"), ("lease_not_reached", "warning")),
+    ],
+)
+async def test_who_loses_a_race_for_the_lease_does_not_warn(f: Fixture, answer: Answer, told: tuple[str, str]) -> None:
+    f.server.on("POST", "/leases", answer)
+    with capture_logs() as logs:
+        a = await f.replica("a")
+        await f.settle()
+    assert not a.is_leader()
+    assert [(each["event"], each["log_level"]) for each in logs] == [told]
 
 
 async def test_a_follower_releases_nothing(f: Fixture) -> None:

@@ -223,7 +223,10 @@ class LeaderElector:
                 # not later than the moment it may be taken: takeover within lease duration plus retry period
                 pause = min(pause, max(0.0, self._takes_at() - self.clock.monotonic()))
         except KubeError as error:
-            log.warning("lease_not_reached", error=str(error))
+            if isinstance(error, ApiError) and error.status == 409:
+                log.info("lease_taken_by_another")
+            else:
+                log.warning("lease_not_reached", error=str(error))
         await first_of(self.clock.sleep(max(pause, 0.05)), self._to_look.wait())
 
     async def _try_acquire(self) -> bool:
