@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +22,7 @@ from tests.kube.scripted import FakeClock, until
 from vcd.daemon.archiving import Archiver
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
-from vcd.eventlog import EventLog, LogError, LogReader, verify
+from vcd.eventlog import EventLog, LogError, LogReader, retention, verify
 from vcd.eventlog.archive import restoring, shipping
 from vcd.eventlog.archive.checking import check
 from vcd.eventlog.archive.lines import ListedSegments
@@ -27,7 +30,7 @@ from vcd.eventlog.archive.names import ArchiveSegment
 from vcd.eventlog.archive.restoring import Restore, Restored, restore
 from vcd.eventlog.archive.segments import pieces
 from vcd.eventlog.archive.shipping import Ship, Shipped, ship
-from vcd.eventlog.archive.stores import ArchiveError
+from vcd.eventlog.archive.stores import ArchiveError, store_of
 from vcd.eventlog.copying import Piece
 
 
@@ -363,3 +366,78 @@ def shown(metrics: Metrics, name: str) -> float | None:
     """A series' value on the page."""
     pages = (page for page in metrics.series.pages())
     return next((each.value for page in pages for each in page.samples if each.name == name), None)
+
+
+class Ended(Exception):
+    """The process is gone, or somebody looks meanwhile."""
+
+
+async def begin_retention(path: Path, clock: Clock, cut: int) -> None:
+    """Its first step: the checkpoints before ``cut`` are gone, the events go next, a thousand at a time."""
+    async with EventLog.open(path, clock=clock) as log:
+        steps = 0
+
+        async def transact(work: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            if steps > 1:
+                raise Ended
+            return await log.transact(work)
+
+        with suppress(Ended):
+            await retention._remove(transact, cut)
+
+
+class Slow:
+    """A store, while whose first write something else happens."""
+
+    def __init__(self, where: str, meanwhile: Callable[[], None]) -> None:
+        self._store, self._meanwhile = store_of(where), meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, name: str, data: bytes) -> None:
+        self._store.put(name, data)
+        meanwhile, self._meanwhile = self._meanwhile, lambda: None
+        meanwhile()
+
+
+async def test_a_checkpoint_that_goes_while_the_log_is_shipped(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out, clock = tmp_path / "log.sqlite", tmp_path / "out.sqlite", Clock()
+    await write_history(path, 6, checkpoints=(2, 4), clock=clock)
+    retained = lambda: asyncio.run(begin_retention(path, clock, 24))  # noqa: E731
+    monkeypatch.setattr(shipping, "store_of", lambda where: Slow(where, retained))
+    with suppress(LogError):
+        await asyncio.to_thread(ship, Ship(str(path), str(archive), "test", 1), lambda _: None)
+    await asyncio.to_thread(ship, Ship(str(path), str(archive), "test", 1), lambda _: None)  # the next run
+    first, *_ = listed(archive)
+    (archive / first.name).unlink()  # as --archive-keep does, since the next begins with a state
+    assert not [one for one in check(str(archive)).problems if "are missing" not in one]
+    await restore(Restore(str(archive), str(out)))
+    assert verify(out, fold).problems == []
+    with LogReader(out) as reader:
+        reader.base(reader.head())
+
+
+def flip(path: Path, checkpoint: int) -> None:
+    """Change one bit of a checkpoint's state."""
+    with closing(sqlite3.connect(path)) as db, db:
+        ((data,),) = db.execute("SELECT data FROM checkpoint_part WHERE sequence = ?", (checkpoint,)).fetchall()
+        changed = data[:-1] + bytes([data[-1] ^ 1])
+        db.execute("UPDATE checkpoint_part SET data = ? WHERE sequence = ?", (changed, checkpoint))
+
+
+async def test_a_state_that_was_damaged_before_it_was_shipped(tmp_path: Path, archive: Path) -> None:
+    path, out, clock = tmp_path / "log.sqlite", tmp_path / "out.sqlite", Clock()
+    await write_history(path, 6, checkpoints=(2, 5), clock=clock)
+    flip(path, 12)
+    shipped(path, archive)
+    assert [one.after for one in listed(archive)] == [0, 12, 30]
+    assert any("checkpoint 12" in problem for problem in check(str(archive)).problems)
+    found = await restore(Restore(str(archive), str(out)))
+    assert (found.first, found.last) == (31, 36)
+    assert any("checkpoint 12" in gap for gap in found.gaps)
+    assert verify(out, fold).problems == []

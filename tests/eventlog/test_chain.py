@@ -177,11 +177,13 @@ async def test_what_was_changed_is_neither_exported_nor_imported(tmp_path: Path)
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 3, checkpoints=(1,))
     execute(path, EXCHANGED)
-    for make in (lambda: export(path, out, fold), lambda: import_logs([path], out, as_is)):
+    for make in (
+        lambda: export(path, out, fold),
+        lambda: export(path, out, fold, 3),  # it would be in the state that this begins with
+        lambda: import_logs([path], out, as_is),
+    ):
         with pytest.raises(LogError, match="event 8 is not the one that was logged"):
             make()
-    export(path, out, fold, 3)
-    assert verify(out, fold).problems == []
 
 
 async def test_a_checkpoint_that_was_changed_is_neither_exported_nor_imported(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import zstandard
 
 from tests.eventlog.samples import SECOND, Clock, as_is, fold, leads, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogError, LogReader, import_logs, verify
@@ -324,3 +326,20 @@ async def test_an_import_is_not_copied_event_by_event(tmp_path: Path) -> None:
         list(source.from_the_beginning())
     with pytest.raises(LogError, match="an import does not go back"):
         rewind(tmp_path / "both", 2)
+
+
+async def test_a_piece_without_events_is_nothing(tmp_path: Path) -> None:
+    async with EventLog.open(tmp_path / "copy") as log:
+        assert await write_copy(log, Events([])) == []
+
+
+def test_a_checkpoint_is_unpacked_as_far_as_its_parts_are_large() -> None:
+    bomb = zstandard.compress(bytes(1 << 28), 1)
+    assert len(bomb) < 10_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(LogError):
+            Kept(None, 3, 0, 5, b"x", [bomb] * 4).check()
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()

@@ -155,7 +155,8 @@ async def begin_from_archive(options: Options, probes: Probes, stop: asyncio.Eve
 
 
 def _is_missing(log: Path) -> bool:
-    if log.exists() and not log.stat().st_size:
+    log = log.resolve()  # which may be on another volume
+    if log.is_file() and not log.stat().st_size:
         log.unlink()  # made, and nothing written before its process ended
     return not log.exists()
 
@@ -169,7 +170,7 @@ async def _begun(options: Options) -> None:
     except TimeoutError:
         why = f"it was not restored within {LONGEST:.0f} s"
     finally:
-        await asyncio.to_thread(remove_unfinished, options.event_log)
+        await asyncio.to_thread(remove_unfinished, options.event_log.resolve())
     _log.error(
         "the event log begins without its history; `vcd log restore` gives it from the archive",
         archive=options.archive,
@@ -179,7 +180,7 @@ async def _begun(options: Options) -> None:
 
 async def _restored(options: Options) -> bool:
     """Whether there is a log to begin with, or none to restore."""
-    job = Restore(options.archive, str(options.event_log.absolute()), age=options.retention_age)
+    job = Restore(options.archive, str(options.event_log.resolve()), age=options.retention_age)
     pauses = Backoff(SHORTEST, 10.0, SYSTEM_RANDOM)
     for attempt in range(ATTEMPTS):
         try:

@@ -46,9 +46,11 @@ def restore(path: Path) -> ClusterState:
 
 def _restored(reader: LogReader) -> ClusterState:
     """The state of the newest checkpoint, whose bytes are let go before: they are as large as much of the state."""
-    checkpoint = reader.latest_checkpoint()
-    if checkpoint is None:
-        return ClusterState()
+    checkpoint = reader.base(reader.head())
+    if not checkpoint.state:  # the log's beginning, or that of another replica's history in an import
+        state = ClusterState()
+        state.sequence = checkpoint.sequence
+        return state
     try:
         dump = decoded(checkpoint.state)
     except msgspec.MsgspecError as error:

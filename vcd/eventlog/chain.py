@@ -43,6 +43,17 @@ class Chain:
         """Note what was written after an event, and is part of the next one's link; in any order."""
         self._marks.setdefault(after, []).append(mark)
 
+    def ahead(self) -> Chain:
+        """Another chain that is where this one is."""
+        other = Chain(self.link)
+        other._marks = {after: list(marks) for after, marks in self._marks.items()}
+        return other
+
+    def go_to(self, sequence: int, link: bytes | None) -> None:
+        """Be where an event has a link that is known to be its own."""
+        self._marks.pop(sequence - 1, None)
+        self.link = link
+
     def extend(self, content: Content) -> bytes:
         """Go on to the next event; returns its link."""
         marks = sorted(self._marks.pop(content[0] - 1, ())) if self._marks else ()

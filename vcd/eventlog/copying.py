@@ -23,6 +23,7 @@ from vcd.eventlog.log import EventLog, begin_checkpoint
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, digest_of
 from vcd.eventlog.statements import statements
+from vcd.eventlog.store import PART
 
 _EVENTS = 500
 """Events of one piece at most."""
@@ -68,7 +69,11 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="checkpoint"):
 
     def check(self) -> None:
         """Raises LogError unless the parts are the state that the digest is of."""
+        if self.after is None and not self.parts:
+            raise LogError(f"checkpoint {self.sequence} of another log, with which it begins, is without its state")
         try:
+            if any(zstandard.frame_content_size(part) not in range(PART + 1) for part in self.parts):
+                raise LogError(f"checkpoint {self.sequence} of another log has a part that is too large")
             state = b"".join(map(zstandard.decompress, self.parts))
         except zstandard.ZstdError as error:
             raise LogError(f"checkpoint {self.sequence} of another log cannot be read: {error}") from error
@@ -113,7 +118,7 @@ class LogSource:
 
     def __init__(self, path: str | Path) -> None:
         self._reader = LogReader(path)
-        self._at = 0
+        self._at = self._oldest = 0
         self._sealed: set[int] = set()
         """Of which checkpoints the copy has the seal after the event where it is."""
 
@@ -157,7 +162,7 @@ class LogSource:
 
     def go_on(self, after: int, sealed: Sequence[int]) -> None:
         """Send next what follows an event, to a copy that has these checkpoints' seals after it."""
-        self._at, self._sealed = after, set(sealed)
+        self._at, self._sealed, self._oldest = after, set(sealed), self._reader.oldest()
 
     def from_the_beginning(self) -> Iterator[Piece]:
         """What a copy begins with that has nothing. Raises LogError for an import, whose parts are several logs'."""
@@ -221,7 +226,8 @@ class LogSource:
         reader = self._reader
         row = next((row for row in reader.rows("checkpoints") if row[0] == sequence), None)
         if row is None:
-            if sequence not in (seals := reader.seals()):
+            is_going = self._oldest <= sequence < reader.oldest()  # and the events after it, which the copy lacks, too
+            if after is None or is_going or sequence not in (seals := reader.seals()):
                 raise LogError(f"event log {reader.path}: checkpoint {sequence} is not there any more")
             time, digest = seals[sequence]
             return Kept(after, sequence, time, 0, digest, [])

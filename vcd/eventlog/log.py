@@ -133,16 +133,19 @@ class EventLog:
     async def copy(self, rows: Sequence[tuple[Content, bytes | None]]) -> list[Logged]:
         """Write the next events of a log that this one is a copy of, with their numbers, times and links.
 
-        Raises LogError as ``append``, for events that do not follow the last one, and for what this version cannot
-        read. A link that is not the one of its event and of all before it ends the log's writing.
+        Raises LogError as ``append``, for events that do not follow the last one, for what this version cannot read,
+        and for a link that is not the one of its event and of all before it. Nothing else may be appended meanwhile.
         """
         self._refuse_after_failure()
+        if not rows:
+            return []
         try:
             logged = [logged_of(content) for content, _ in rows]
         except msgspec.MsgspecError as error:
             raise LogError(f"event log {self.path}: this version cannot read an event to be copied: {error}") from error
         if [one.sequence for one in logged] != list(range(self._assigned + 1, self._assigned + 1 + len(rows))):
             raise LogError(f"event log {self.path}: what is to be copied does not follow event {self._assigned}")
+        await asyncio.to_thread(self._check_links, rows)
         sessions = [one.event.session for one in logged if isinstance(one.event, SessionDecided)]
         self._assigned += len(rows)
         self._time, self.last_session = logged[-1].time, max([self.last_session, *sessions])
@@ -320,10 +323,15 @@ class EventLog:
         await connection.write(written)
         return None
 
+    def _check_links(self, rows: Sequence[tuple[Content, bytes | None]]) -> None:
+        ahead = self._chain.ahead()
+        for content, link in rows:
+            if not ahead.follow(content, link):
+                raise LogError(f"event {content[0]} to be copied is not the one that its link is of")
+
     def _follow(self, links: Iterator[bytes | None], content: Content) -> bytes | None:
         link = next(links)
-        if not self._chain.follow(content, link):
-            raise LogError(f"event {content[0]} to be copied is not the one that its link is of")
+        self._chain.go_to(content[0], link)
         return link
 
 

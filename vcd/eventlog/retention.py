@@ -55,8 +55,7 @@ async def retain(
 
 async def _remove(transact: Transact, cut: int) -> int:
     """Remove what lies at or before the checkpoint at ``cut``; returns the number of events."""
-    removed = 0
-    await transact(lambda db: _remove_bases(db, cut))
+    removed: int = await transact(lambda db: _remove_bases(db, cut))
     while count := await transact(lambda db: _remove_events(db, cut)):
         removed += count
     ((session,),) = await transact(lambda db: db.execute_fetchall(_SQL["last_session"], {"cut": cut}))
@@ -72,11 +71,13 @@ async def _remove(transact: Transact, cut: int) -> int:
     return removed
 
 
-async def _remove_bases(connection: aiosqlite.Connection, cut: int) -> None:
-    """First the checkpoints that are to go: from then on nobody begins before ``cut``, and the chain begins there."""
+async def _remove_bases(connection: aiosqlite.Connection, cut: int) -> int:
+    """First the checkpoints that are to go, and the log's very first event: from then on nobody begins before ``cut``,
+    and the chain begins there. Returns the number of events."""
     await connection.execute(_SQL["link"], {"cut": cut})
     await connection.execute(_SQL["checkpoint_before"], {"cut": cut})
     await connection.execute(_SQL["segment_before"], {"cut": cut})
+    return await _deleted(connection, _SQL["events"], {"upto": 1})
 
 
 async def _remove_events(connection: aiosqlite.Connection, cut: int) -> int:

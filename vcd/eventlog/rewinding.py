@@ -40,4 +40,5 @@ def rewind(path: str | Path, to: int) -> None:
         connection.executemany(
             sql["policy"], [{"digest": digest, "sequence": sequence} for digest, sequence in loaded.items()]
         )
-        connection.execute(sql["policy_of_none"], {"to": to})
+        for name in ("policy_of_none", "policy_of_before"):  # before the base any of them may have been loaded
+            connection.execute(sql[name], {"to": to, "base": base})

@@ -74,14 +74,16 @@ def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = No
                 whole = segment.chained and segment.sequence >= begin
                 target.segment(Segment(max(segment.sequence, begin), segment.live, segment.source, whole))
         if begin > base.sequence:
-            state = fold(base.state, reader.read(base.sequence, begin))
+            state = fold(base.state, as_logged(reader, base.sequence, begin))
             (latest,) = reader.read(begin - 1, begin)
             target.checkpoint(begin, latest.time, state, reader.link(begin))
         named = {session.policy for session in sessions}
         target.policies(row for row in reader.rows("policies") if row[0] in named)
-        kept = _checkpoints(reader, begin, end)
+        # one of where another replica takes over is of that one's state
+        upto = end - any(segment.sequence == end for segment in segments)
+        kept = _checkpoints(reader, begin, upto)
         target.checkpoints(reader, kept, link=reader.link(begin) if kept and kept[0][0] == begin else None)
-        target.seals(row for row in reader.rows("seals", after=begin) if row[0] <= end)
+        target.seals(row for row in reader.rows("seals", after=begin) if row[0] <= upto)
         target.events(reader.read(begin, end), Links(reader, begin), lambda sequence: is_decision(segments, sequence))
         return Written(begin + 1, end, target.sessions)
 
@@ -275,7 +277,9 @@ class _Merge:
         live, end = _span(reign)
         if is_first:
             base = reader.oldest()
-            self.begin = self.end = live = base
+            self.begin = self.end = base
+            # sessions that retention left without their state only rebuild it
+            live = max((each.sequence for each in reader.sessions(last=reign.first.number - 1)), default=base)
         else:
             base = reader.base(min(live, reign.first.head)).sequence
         end = reader.head() if is_last else end
@@ -283,7 +287,7 @@ class _Merge:
         sessions = range(reign.first.number, reign.last.number + 1)
         self._more.setdefault(reader.path, []).append((sessions, self._last + 1 - reign.first.number))
         self._last += len(sessions)
-        if not is_first:
+        if not is_first or live > base:
             self.target.segment(Segment(self.end, live + shift, reader.path.name))
         self.target.policies(reader.rows("policies"))
         for sequence, time, *_ in _checkpoints(reader, base, end if is_last else end - 1):

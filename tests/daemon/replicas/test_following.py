@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -423,3 +424,18 @@ async def test_a_follower_goes_on_only_where_both_are_the_same(tmp_path: Path) -
             aiohttp.WSMsgType.CLOSE,
             "a follower must go on after event None, or from the beginning",
         )
+
+
+async def test_a_follower_of_it_does_not_end(tmp_path: Path) -> None:
+    path, own = tmp_path / "leader", tmp_path / "follower"
+    await write_history(path, 4)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE event SET resource_version = '77' WHERE sequence = 8")
+    async with leader(path) as lead, EventLog.open(own) as log:
+        copy = Copy(log)
+        for _ in range(2):
+            async with lead.connection() as socket:
+                with pytest.raises(LogError, match="event 8 to be copied is not the one"):
+                    await copy.follower.follow(socket, "leader")
+        assert log.failure is None  # else the process ends, and again as often as it is restarted
+        await log.append([put(1)])  # where that leader is lost, this replica can lead

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import datetime
 import shutil
+import sqlite3
 import ssl
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests import dsl
+from tests.eventlog.samples import write_history
 from tests.timetravel.histories import SCORED, scheduler, write_busy_history
 from vcd.daemon.replicas.identity import Address, certificate
 from vcd.daemon.replicas.parting import MOST, go_back
@@ -125,3 +129,36 @@ def test_an_address_is_read_as_it_was_written(host: str) -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"address of a log|fingerprint|non-hexadecimal"):
         Address.read(text)
+
+
+async def test_a_session_that_retention_left_without_its_state_is_kept_beside(tmp_path: Path) -> None:
+    """The log may grow no more, a checkpoint was kept while a session was decided, and the leader has not that one."""
+    path = tmp_path / "events.sqlite"
+    async with scheduler(path) as made:
+        await made.show(dsl.node("n1", cpu=8), dsl.queue("root"), dsl.queue("default"))
+        record = await made.cycle()
+        head = made.state.sequence
+        await made.show(dsl.node("n2", cpu=8))
+        await made.checkpoint()  # while the next session is decided
+        kept = made.state.sequence
+        await made.tell(msgspec.structs.replace(record, session=2, head=head))
+        await made.log.retain(max_bytes=1)
+    assert not verify(path).problems
+    aside = go_back(path, kept)
+    assert aside is not None
+    with LogReader(aside) as reader:
+        assert [info.number for info in reader.sessions()] == [2]
+    assert not path.exists() or not verify(path).problems
+
+
+@pytest.mark.parametrize("changed", [20, 27])
+async def test_a_log_that_the_disk_changed_is_kept_beside_as_it_is(tmp_path: Path, changed: int) -> None:
+    """Before the newest checkpoint, where a start does not look: so this replica ran, led, and has to go back now."""
+    path = tmp_path / "events.sqlite"
+    await write_history(path, 6, checkpoints=(6,))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE event SET resource_version = '77' WHERE sequence = ?", (changed,))
+    before = path.read_bytes()
+    aside = go_back(path, 16)
+    assert aside is not None and aside.read_bytes() == before
+    assert not path.exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vcd.diagnosis.folding import fold
 from vcd.eventlog import LogReader, export
+from vcd.eventlog.errors import DamagedLog
 from vcd.eventlog.rewinding import rewind
 
 MOST, MOST_BYTES = 100, 1 << 30
@@ -19,26 +20,34 @@ _BESIDE = ("-wal", "-shm")
 def go_back(path: Path, to: int | None) -> Path | None:
     """Take a log, which nobody writes, back to an event, or away as a whole (None).
 
-    What goes and holds sessions is a log of its own from then on, whose path is returned; None where none is lost.
+    What goes and holds sessions is a log of its own from then on, whose path is returned; None where none is lost. The
+    whole log goes where that cannot be made of it: retention took the state before, or the disk changed an event.
     Raises LogError and OSError.
     """
+    path = path.resolve()  # a link to it stays
     with LogReader(path) as reader:
-        lost = next((info.number for info in reader.sessions() if to is None or info.sequence > to), None)
-    if to is None and lost is None:
+        gone = next((info for info in reader.sessions() if to is None or info.sequence > to), None)
+        lost = None if gone is None else gone.number
+        if gone is not None and gone.head < reader.oldest():
+            to = None
+    if to is not None and lost is not None:
+        try:
+            export(path, aside := _beside(path), fold, lost)
+        except DamagedLog:
+            to = None
+    if to is not None:
+        rewind(path, to)
+        return None if lost is None else aside
+    if lost is None:
         for each in (path, *(path.with_name(path.name + suffix) for suffix in _BESIDE)):
             each.unlink(missing_ok=True)
         return None
-    if to is None:
-        aside = _beside(path)
-        path.rename(aside)
-        for suffix in _BESIDE:
-            with suppress(FileNotFoundError):
-                path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
-        return aside
-    if lost is not None:
-        export(path, aside := _beside(path), fold, lost)
-    rewind(path, to)
-    return None if lost is None else aside
+    aside = _beside(path)
+    path.rename(aside)
+    for suffix in _BESIDE:
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    return aside
 
 
 def _beside(path: Path) -> Path:

@@ -134,7 +134,10 @@ def _linked(segment: ArchiveSegment, told: Iterator[Piece]) -> Iterator[Piece]:
         elif isinstance(piece, Kept):
             if piece.after not in (None, at) or states.setdefault(piece.sequence, piece.digest) != piece.digest:
                 raise ValueError(f"checkpoint {piece.sequence} is not the one that was kept")
-            piece.check()
+            try:
+                piece.check()
+            except LogError as error:
+                raise ValueError(str(error)) from error
             if piece.after is not None:
                 links.mark(at, chain.seal(piece.sequence, piece.time, piece.digest))
         yield piece

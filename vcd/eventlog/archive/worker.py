@@ -37,10 +37,13 @@ async def done(job: Ship | Restore, silence: float) -> AsyncGenerator[Shipped | 
 
     Raises ArchiveError where it could not be done, Empty where there is nothing to restore.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "vcd.eventlog.archive",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE,
-    )  # fmt: skip
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "vcd.eventlog.archive",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE,
+        )  # fmt: skip
+    except OSError as error:  # no room for one more process
+        raise ArchiveError(f"archive {job.where}: no process can be begun to work with it: {error}") from error
     try:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(msgspec.json.encode(job) + b"\n")
