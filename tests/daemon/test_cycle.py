@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.daemon.fakes import FakeLog
-from tests.dsl import BARE, NOW_NS, flat, gang, node
+from tests.dsl import BARE, NOW_NS, flat, gang, group, node
 from tests.kube.scripted import running, until
 from vcd.api import read_policy
 from vcd.daemon.cycle import Cycle
@@ -283,3 +283,24 @@ async def test_changes_that_call_for_nothing_are_gathered_for_longer(replica: Re
         await until(lambda: replica.log.sessions)
         await replica.settled()
     assert fruitless[4:] == [0] * len(fruitless[4:])
+
+
+async def test_what_was_decided_about_a_group_is_not_the_next_ones(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await replica.happen(gang("g", 1, cpu=1))
+    key = "default/g"
+    first = group("g", phase="Pending")
+    first["metadata"]["uid"] = "first"
+    await replica.happen(first)
+
+    async def remade() -> None:
+        other: Any = group("g", phase="Pending", minimum={"cpu": 999})
+        other["metadata"]["uid"] = "another"
+        await replica.keeper.put([ev.ObjectGone("PodGroup", key), *puts(other)])
+
+    meanwhile(replica, monkeypatch, remade)
+    await replica.cycle.once(1)
+    assert replica.log.sessions == []  # it decides anew
+    shown = replica.keeper.state.groups[key].group
+    assert (shown.metadata.uid, shown.status.phase) == ("another", "Pending")

@@ -32,7 +32,7 @@ class Told:
         options = parse_options({})
         self.telling = Telling(options, cast(KubeClient, None), self.state, Metrics(), lambda: leads, self.clock)
         self.written: list[ev.GroupStatus] = []
-        self.telling.statuses.submit_groups = lambda groups, *_: self.written.extend(groups)  # type: ignore[method-assign]
+        self.telling.statuses.submit_groups = lambda groups, *_, **__: self.written.extend(groups)  # type: ignore[method-assign]
         self._maker = SnapshotMaker(self.state)
         if state is None:
             self.happen(*puts(*default_queues([]), *objects))

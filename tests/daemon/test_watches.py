@@ -6,18 +6,23 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.daemon.fakes import FakeLog
 from tests.dsl import node
 from tests.kube.scripted import Answer, ScriptedServer, client_of, failure, running, scripted, until
+from vcd.api import read_policy
 from vcd.daemon.keeper import Keeper
+from vcd.daemon.service import SchedulerService
 from vcd.daemon.watches import Watches
 from vcd.model import codec
-from vcd.model.events import Event, KindListed, ObjectPut
+from vcd.model.events import Event, KindListed, ObjectPut, PolicyLoaded
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
+from vcd.scheduling.framework.registry import kinds_read
 from vcd.state.cluster import ClusterState
 
 STAY = Answer(lines=[], stay=True)
@@ -134,7 +139,7 @@ async def test_a_kind_that_is_not_read_any_more_is_neither_watched_nor_waited_fo
         fixture.server.on("GET", "/api/v1/pods\\?(?!.*watch)", failure(403, "Forbidden", "no"))
         await until(lambda: fixture.watches.statuses()["Node"].synced and fixture.server.calls("GET", "/api/v1/pods"))
         assert not fixture.watches.synced()
-        await fixture.watches.read([KINDS["Node"]])
+        await fixture.watches.read_only([KINDS["Node"]])
         assert fixture.watches.synced()
         assert fixture.watches.statuses().keys() == {"Node"}
         serve(fixture.server, "/api/v1/pods", "Pod")
@@ -148,7 +153,7 @@ async def test_a_kind_that_is_not_read_any_more_stays_away_while_all_are_listed_
     """As where the configuration is loaded anew at the moment in which a replica takes the lead."""
     async with opened(["Pod", "Node"]) as fixture, running(fixture.watches.run()):
         await fixture.watches.wait_synced()
-        both = [fixture.watches.list_again(), fixture.watches.read([KINDS["Node"]])]
+        both = [fixture.watches.list_again(), fixture.watches.read_only([KINDS["Node"]])]
         await asyncio.gather(*(both if first == "listing" else reversed(both)))
         assert fixture.watches.statuses().keys() == {"Node"}
         await fixture.watches.wait_synced()
@@ -193,3 +198,37 @@ async def test_a_watcher_whose_events_cannot_be_logged_ends_all() -> None:
     async with opened(["Node", "Pod"], error=OSError("disk full")) as fixture:
         with pytest.raises(OSError, match="disk full"):
             await fixture.watches.run()
+
+
+OLD = 'actions: "enqueue, allocate, reclaim"\ntiers:\n- plugins:\n  - name: gang\n  - name: nodeorder\n'
+NEW = 'actions: "enqueue, allocate, reclaim"\ntiers:\n- plugins:\n  - name: gang\n  - name: pdb\n'
+
+
+async def test_nothing_is_decided_under_a_configuration_before_what_it_reads_is_listed() -> None:
+    log, state = FakeLog(), ClusterState()
+    keeper = Keeper(log.as_log(), state)
+    old, new = read_policy(OLD), read_policy(NEW)
+    loaded, early = PolicyLoaded(new.digest, NEW), list[bool]()
+
+    def folded(event: Event) -> None:
+        if event == loaded:
+            early.append(watches.synced() and "PodDisruptionBudget" not in state.listed)
+
+    keeper.observers.append(folded)
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", ".*", listing("Object"))
+        server.on("GET", "watch=1", STAY)
+        watches = Watches(client, state, keeper.put, kinds_read(old))
+        part = SimpleNamespace(
+            keeper=keeper,
+            watches=watches,
+            policy=SimpleNamespace(policy=new),
+            metrics=SimpleNamespace(series=SimpleNamespace(show=lambda *_: None)),
+            usage=SimpleNamespace(reloaded=asyncio.Event()),
+        )
+        async with running(watches.run()):
+            await until(watches.synced)
+            await SchedulerService._policy_changed(cast(Any, part), loaded)
+            await until(watches.synced)
+    assert early == [False]
+    assert "Service" not in watches.statuses()

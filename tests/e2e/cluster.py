@@ -65,6 +65,20 @@ async def until(condition: Callable[[], object], limit: float = 15.0, what: str 
         await asyncio.sleep(0.005)
 
 
+async def until_quiet(daemon: Daemon) -> None:
+    """Wait until a daemon's log has grown no more for a while."""
+    seen = [0, 0]
+
+    def quiet() -> bool:
+        with LogReader(daemon.log) as reader:
+            head = reader.head()
+        seen[1] = seen[1] + 1 if head == seen[0] else 0
+        seen[0] = head
+        return seen[1] > 100
+
+    await until(quiet, what="nothing is logged any more")
+
+
 @functools.cache
 def granted() -> set[Grant]:
     """What the deployed daemon's ServiceAccount may do."""

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from tests.deploy.rbac import Grant
-from tests.e2e.cluster import LEASES, NAMESPACE, Daemon, until
+from tests.e2e.cluster import LEASES, NAMESPACE, Daemon, until, until_quiet
 from tests.e2e.reading import JANE, Asked, events_new, kubeconfig, rows
 from tests.e2e.test_page import asked as asked_page
 from vcd.api import explain
@@ -54,26 +54,17 @@ def all_run(daemon: Daemon, job: str) -> bool:
     return re.search(r" with \d+ Running$", explain(daemon.log, "job", job).now) is not None
 
 
-async def until_quiet(daemon: Daemon, *others: str) -> None:
-    """Wait until the gang's pods run, and those of others, and a daemon's log has grown no more for a while."""
+async def until_all_run(daemon: Daemon, *others: str) -> None:
+    """Wait until the gang's pods run, and those of others, and nothing more happens."""
     for job in ("gang", *others):
         await until(lambda job=job: all_run(daemon, job), what="all run")
-    seen = [0, 0]
-
-    def quiet() -> bool:
-        with LogReader(daemon.log) as reader:
-            head = reader.head()
-        seen[1] = seen[1] + 1 if head == seen[0] else 0
-        seen[0] = head
-        return seen[1] > 100
-
-    await until(quiet, what="nothing is logged any more")
+    await until_quiet(daemon)
 
 
 async def test_a_job_is_explained_as_from_the_leaders_own_file(tmp_path: Path) -> None:
     async with Asked(tmp_path) as cluster:
         leader = await with_gang(cluster)
-        await until_quiet(leader)
+        await until_all_run(leader)
         asked = await cluster.vcd(*JOB, "--from-cluster", "-o", "json")
         own = await cluster.vcd(*JOB, "--event-log", leader.log, "-o", "json")
         assert (asked.returncode, own.returncode) == (0, 0), asked.stderr + own.stderr
@@ -89,12 +80,12 @@ async def test_a_job_is_explained_as_from_the_leaders_own_file(tmp_path: Path) -
 async def test_a_second_question_takes_over_only_what_is_new(tmp_path: Path) -> None:
     async with Asked(tmp_path) as cluster:
         leader = await with_gang(cluster, "gang", "another")
-        await until_quiet(leader)
+        await until_all_run(leader)
         first = events_new(await cluster.vcd(*JOB, "--from-cluster"))
         assert first == rows(leader.log) == rows(cluster.kept())
         assert events_new(await cluster.vcd(*JOB, "--from-cluster")) == 0
         await cluster.until_bound(cluster.submit("third", 2))
-        await until_quiet(leader, "third")
+        await until_all_run(leader, "third")
         later = events_new(await cluster.vcd(*JOB, "--from-cluster"))
         assert 0 < later == rows(cluster.kept()) - first < first
         assert (await cluster.told("explain", "job", "third", "--from-cluster"))["now"].endswith("2 Running")
@@ -133,7 +124,7 @@ async def test_after_a_change_of_leaders_the_next_ones_log_is_read(tmp_path: Pat
         second = await cluster.vcd("explain", "job", "second", "--from-cluster")
         (holder,) = follower.identities()
         assert f"log of {holder} in prod" in second.stderr
-        await until_quiet(follower, "second")
+        await until_all_run(follower, "second")
         assert await cluster.told(*JOB, "--from-cluster") == await cluster.told(*JOB, "--event-log", follower.log)
 
 
@@ -156,7 +147,7 @@ def end_of(log: Path) -> tuple[int, bytes | None]:
 async def with_another_log(cluster: Asked) -> tuple[Daemon, Path]:
     """A leader that has placed a gang and then another one, ``lost``; and its log as it was before that one."""
     leader = await with_gang(cluster)
-    await until_quiet(leader)
+    await until_all_run(leader)
     leader.signal(signal.SIGTERM)
     await leader.ended()
     before = cluster.folder / "before.sqlite"
@@ -177,7 +168,7 @@ async def test_what_the_next_leader_has_not_is_taken_back(tmp_path: Path) -> Non
         await again.kill()
         other = await cluster.started("c", log=before)
         await cluster.until_bound(cluster.submit("third", 2))
-        await until_quiet(other)
+        await until_all_run(other)
         asked = await cluster.vcd("explain", "job", "third", "--from-cluster")
         assert asked.returncode == 0, asked.stderr
         await until(lambda: end_of(cluster.kept()) == end_of(other.log), what="all is taken over, and nothing else")
@@ -262,10 +253,10 @@ async def test_a_full_disk_is_told_with_how_to_mend_it_and_what_was_kept_stays(
 ) -> None:
     async with Asked(tmp_path) as cluster:
         leader = await with_gang(cluster)
-        await until_quiet(leader)
+        await until_all_run(leader)
         assert (await cluster.vcd(*JOB, "--from-cluster")).returncode == 0
         await cluster.until_bound(cluster.submit("more", 4))
-        await until_quiet(leader)
+        await until_all_run(leader)
         kept, count = cluster.kept(), rows(cluster.kept())
         monkeypatch.setenv("E2E_FILE_LIMIT", "4096")
         asked = await cluster.vcd(*JOB, "--from-cluster", program="tests.e2e.command")
@@ -308,7 +299,7 @@ async def test_a_disk_that_is_full_while_history_is_taken_back_does_not_end_who_
 async def test_a_file_that_is_damaged_is_told_of_and_taken_over_anew(tmp_path: Path) -> None:
     async with Asked(tmp_path) as cluster:
         leader = await with_gang(cluster)
-        await until_quiet(leader)
+        await until_all_run(leader)
         assert (await cluster.vcd(*JOB, "--from-cluster")).returncode == 0
         own = await cluster.told(*JOB, "--event-log", leader.log)
         for begin in (0, 4096):
@@ -326,7 +317,7 @@ async def test_a_file_that_is_damaged_is_told_of_and_taken_over_anew(tmp_path: P
 async def test_what_only_a_question_finds_damaged_is_taken_over_anew_by_the_next(tmp_path: Path) -> None:
     async with Asked(tmp_path) as cluster:
         leader = await with_gang(cluster)
-        await until_quiet(leader)
+        await until_all_run(leader)
         assert (await cluster.vcd(*JOB, "--from-cluster")).returncode == 0
         kept = cluster.kept()
         with sqlite3.connect(kept) as connection:
@@ -398,7 +389,7 @@ def first_event(log: Path) -> int:
 async def test_commands_at_once_share_one_file(tmp_path: Path) -> None:
     async with Asked(tmp_path) as cluster:
         leader = await with_gang(cluster)
-        await until_quiet(leader)
+        await until_all_run(leader)
         asked = await asyncio.gather(*(cluster.vcd(*JOB, "--from-cluster", "-o", "json") for _ in range(4)))
         assert [one.returncode for one in asked] == [0] * 4, [one.stderr for one in asked]
         assert len({one.stdout for one in asked}) == 1
@@ -516,7 +507,7 @@ async def test_another_certificate_than_the_leases_is_shown_no_token(tmp_path: P
 async def test_kubectls_plugin_means_the_cluster_and_the_contexts_namespace(tmp_path: Path) -> None:
     async with Asked(tmp_path) as cluster:
         leader = await with_gang(cluster)
-        await until_quiet(leader)
+        await until_all_run(leader)
         plugin = {"program": "vcd.cli.kubectl"}
         own = await cluster.told(*JOB, "--event-log", leader.log)
         assert await cluster.told("explain", "job", "default/gang", **plugin) == own
@@ -577,7 +568,7 @@ def without_standing(text: str) -> str:
 async def test_each_command_that_reads_a_log_reads_the_clusters(tmp_path: Path) -> None:
     async with Asked(tmp_path) as cluster:
         leader = await with_gang(cluster)
-        await until_quiet(leader)
+        await until_all_run(leader)
         for words in READING:
             asked, own = await asyncio.gather(
                 cluster.vcd(*words, "--from-cluster", "-o", "json"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
-from tests.e2e.cluster import NAMESPACE, Cluster, Daemon, until
+from tests.e2e.cluster import GROUPS, NAMESPACE, Cluster, Daemon, until, until_quiet
 from vcd.model.events import PolicyLoaded
 
 GOOD = """
@@ -134,3 +136,27 @@ async def test_a_bad_configuration_at_the_start_ends_the_program(tmp_path: Path,
         daemon = await cluster.start("a", f"--scheduler-conf={file}")
         assert await daemon.ended() == 2
         assert reason in daemon.lines("stopped")[0]["reason"]
+
+
+STILL = GOOD.replace("enqueue, allocate, backfill", "enqueue, backfill")
+
+
+@pytest.mark.parametrize("slow", [0.0, 0.3])
+async def test_who_waited_for_another_configuration_is_served_once_its_kinds_are_listed(
+    tmp_path: Path, slow: float
+) -> None:
+    async def slowly(request: web.Request) -> None:
+        if request.path.endswith("/resourcequotas") and "watch" not in request.query:
+            await asyncio.sleep(slow)
+
+    async with Cluster(tmp_path) as cluster:
+        daemon, file = await configured(cluster, tmp_path)
+        cluster.server.faults = slowly
+        file.write_text(STILL)
+        await until(lambda: daemon.lines("configuration reloaded"))
+        names = cluster.submit("gang", 2)
+        await until(lambda: cluster.store.list(GROUPS)[0].get("status", {}).get("phase") == "Inqueue")
+        await until_quiet(daemon)
+        file.write_text(GOOD + "  - name: resourcequota\n")
+        await until(lambda: len(daemon.lines("configuration reloaded")) == 2)
+        await cluster.until_bound(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from tests.kube.recorded import answer
-from tests.kube.scripted import Answer, FakeClock, scripted
+from tests.kube.scripted import Answer, FakeClock, Seen, scripted
 from vcd.kube import connection
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import ConfigurationError, connect
@@ -269,3 +270,21 @@ AQH/MAoGCCqGSM49BAMCA0gAMEUCIQD0zvD2cvqQsL01b7rwDZV+lKd8lKgvayoe
 +i+5fi6S0gIgS2VvPD78VWnf1YH+vEZHFUyry+BFAGl/uNpFbiRL38E=
 -----END CERTIFICATE-----
 """
+
+
+async def test_all_that_were_refused_with_an_old_token_are_asked_again(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+
+    def answered(seen: Seen) -> Answer:
+        return Answer(200, {}) if seen.headers["Authorization"] == "Bearer two" else answer("no token")
+
+    async with scripted() as server:
+        server.on("POST", "/binding", answered)
+        async with KubeClient(
+            await connect(kubeconfig(tmp_path / "k", {"tokenFile": str(token)}, server.url))
+        ) as client:
+            token.write_text("two")  # as the kubelet does
+            binds = [client.request("POST", f"/pods/{i}/binding", b"{}") for i in range(8)]
+            found = await asyncio.gather(*binds, return_exceptions=True)
+        assert [one for one in found if isinstance(one, Exception)] == []

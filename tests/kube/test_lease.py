@@ -616,3 +616,24 @@ async def test_an_address_that_another_holder_left_there_is_not_followed(f: Fixt
     await f.pass_time(2 * RETRY, 2)
     assert ADDRESS in f.lease.object["metadata"]["annotations"]
     assert (b.holder, b.holder_address) == ("vc-scheduler", "")
+
+
+async def test_who_did_not_lead_for_a_moment_begins_another_term(f: Fixture) -> None:
+    elector, led = await f.replica("a"), list[bool]()
+    await f.settle()
+    assert elector.is_leader()
+    epoch = elector.epoch
+
+    def late(seen: Seen) -> Answer:
+        answer = f.lease.answer(seen)
+        f.clock.now += DEADLINE - RETRY + 0.5  # the process is stopped, or the answer is as late
+        led.append(elector.holds(epoch))  # what is asked meanwhile: writers forget what they were to write
+        f.server.on("PUT", "/leases", f.lease.answer)
+        return answer
+
+    f.server.on("PUT", "/leases", late)
+    await f.pass_time(RETRY)
+    await until(lambda: led)
+    await f.settle()
+    assert led == [False]
+    assert not elector.holds(epoch)

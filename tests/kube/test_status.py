@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -130,7 +131,7 @@ async def test_a_group_is_read_only_once(f: Fixture) -> None:
 
 async def test_a_group_that_the_watch_told_of_is_not_read() -> None:
     """Fifty thousand statuses are fifty thousand requests, not twice as many."""
-    async with writing(known_group={"ns/g": ("10", PodGroupStatus(phase="Inqueue"))}.get) as f:
+    async with writing(known_group={"ns/g": ("10", PodGroupStatus(phase="Inqueue"), "")}.get) as f:
         f.group(phase="Inqueue")
         await f.groups(GroupStatus("ns/g", "Running", running=2))
         assert f.server.calls("GET") == []
@@ -138,7 +139,7 @@ async def test_a_group_that_the_watch_told_of_is_not_read() -> None:
 
 
 async def test_a_group_that_changed_since_the_watch_told_of_it_is_read() -> None:
-    async with writing(known_group={"ns/g": ("9", PodGroupStatus(phase="Pending", running=7))}.get) as f:
+    async with writing(known_group={"ns/g": ("9", PodGroupStatus(phase="Pending", running=7), "")}.get) as f:
         store = f.group(phase="Inqueue", running=1)
         await f.groups(GroupStatus("ns/g", "Running", running=2))
         assert len(f.server.calls("GET")) == 1
@@ -358,9 +359,9 @@ async def test_a_group_that_waits_for_its_turn_is_written_as_it_is_then(
     """Its gang was placed while the writes of others went first: it is not called unschedulable any more."""
     shown, looked = {"type": "Scheduled", "status": "True", "message": "shown"}, list[str]()
 
-    def known(key: str) -> tuple[str, PodGroupStatus]:
+    def known(key: str) -> tuple[str, PodGroupStatus, str]:
         looked.append(key)
-        return "10", PodGroupStatus(phase="Inqueue", conditions=(Condition("Scheduled", "True", "", "shown"),))
+        return "10", PodGroupStatus(phase="Inqueue", conditions=(Condition("Scheduled", "True", "", "shown"),)), ""
 
     async def in_the_way(seen: Seen) -> Answer:
         f.writer.submit_groups([GroupStatus("ns/g", "Inqueue", UNSCHEDULABLE)])
@@ -489,3 +490,79 @@ async def test_writes_under_way_are_bounded() -> None:
             f.writer.submit_pod_condition(f"ns/p{index}", "u", Condition("PodScheduled", "False", "U", "m"))
         await f.writer.idle()
         assert most == 3
+
+
+def group_of(f: Fixture, uid: str) -> Store:
+    store = f.group(phase="Pending")
+    store.object["metadata"]["uid"] = uid
+    return store
+
+
+async def test_an_answer_that_comes_after_the_group_went_says_nothing_about_the_next_one(f: Fixture) -> None:
+    """PATCH was carried out, its answer is late; the watch tells first that the group is gone."""
+    store, answered = group_of(f, "u-1"), asyncio.Event()
+
+    async def late(seen: Seen) -> Answer:
+        answer = store._patch(seen)
+        await answered.wait()
+        return answer
+
+    f.server.on("PATCH", "/namespaces/ns/podgroups/g", late)
+    f.writer.submit_groups([GroupStatus("ns/g", "Inqueue")], uid="u-1")
+    await until(lambda: f.server.calls("PATCH"))
+    f.writer.forget("PodGroup", "ns/g")
+    answered.set()
+    await f.writer.idle()
+    again = group_of(f, "u-2")  # the next one of that name
+    f.writer.submit_groups([GroupStatus("ns/g", "Inqueue")], uid="u-2")
+    await f.writer.idle()
+    assert again.object["status"]["phase"] == "Inqueue"
+
+
+async def test_a_status_of_a_group_that_went_is_not_written_to_the_next_one(f: Fixture) -> None:
+    """what was decided on a group is tried again while it is deleted and made anew."""
+    store = group_of(f, "u-1")
+    f.server.on("PATCH", "/namespaces/ns/podgroups/g", failure(503, "ServiceUnavailable"), store._patch)
+    again: list[Store] = []
+    sleep = f.clock.sleep
+
+    async def remade(seconds: float) -> None:
+        f.writer.forget("PodGroup", "ns/g")
+        again.append(group_of(f, "u-2"))
+        await sleep(seconds)
+
+    f.clock.sleep = remade  # type: ignore[method-assign]
+    f.writer.submit_groups([GroupStatus("ns/g", "Inqueue")], uid="u-1")
+    await f.writer.idle()
+    assert again
+    assert again[0].object["status"]["phase"] == "Pending"
+
+
+async def test_conditions_that_were_refused_in_one_term_are_not_written_in_the_next(f: Fixture) -> None:
+    """a webhook refuses; the Lease goes to another replica, which writes something newer, and comes back."""
+    f.server.on("PATCH", "/pods/p", failure(403, "Forbidden", "a webhook says no"))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "old: by the first term"))
+    shown = Store(f.server, "/pods/p", {"status": {"conditions": ["new: by another leader"]}})
+    for kind in ("Pod", "Node", "PodGroup"):
+        f.writer.forget_all(kind)  # a new leader lists
+    f.writer.begin()  # as Telling does
+    f.clock.now += 60
+    await f.again()
+    assert shown.object["status"]["conditions"] == ["new: by another leader"]
+
+
+async def test_a_status_that_somebody_took_away_is_written_again() -> None:
+    """PodGroup has no status subresource: who replaces the whole object by its manifest takes the status away."""
+    shown: dict[str, tuple[str, PodGroupStatus, str]] = {}
+    async with writing(known_group=shown.get) as f:
+        store = f.group(phase="Pending")
+        shown["ns/g"] = "10", PodGroupStatus(phase="Pending"), ""
+        await f.groups(GroupStatus("ns/g", "Inqueue"))
+        assert store.object["status"]["phase"] == "Inqueue"
+        shown["ns/g"] = "11", PodGroupStatus(phase="Inqueue"), ""
+        # kubectl replace -f podgroup.yaml
+        store.object = {"metadata": {"resourceVersion": "12"}, "spec": {"minMember": 2}, "status": {}}
+        store.version = 12
+        shown["ns/g"] = "12", PodGroupStatus(), ""
+        await f.groups(GroupStatus("ns/g", "Inqueue"))  # the next session admits it again
+        assert store.object["status"].get("phase") == "Inqueue"

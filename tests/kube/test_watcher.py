@@ -20,6 +20,7 @@ from tests.kube.scripted import (
     HastyClock,
     Log,
     ScriptedServer,
+    Seen,
     client_of,
     failure,
     running,
@@ -601,3 +602,26 @@ async def test_objects_changed_at_random_in_lines_and_lists_cost_nobody_else_any
         assert any(event.key == "ns/sound" for event in f.log.of(ObjectPut))
         assert f.lists() == [""]
         assert (f.watcher.status.crashes, f.watcher.status.errors) == (0, 0)
+
+
+# staging/src/k8s.io/apiserver/pkg/storage/etcd3/store.go
+REFUSAL = "specifying resource version is not allowed when using continue"
+
+
+async def test_a_comparison_of_several_pages_names_its_version_only_at_the_first() -> None:
+    lists = 0
+
+    def listed(seen: Seen) -> Answer:
+        nonlocal lists
+        if seen.query.get("continue"):
+            if seen.query.get("resourceVersion", "0") != "0":
+                return failure(400, "BadRequest", REFUSAL)
+            return listing(6, pod("b", 4))
+        lists += 1
+        return listing(6, pod("a", 3, x="y" if lists > 1 else "x"), token="t")
+
+    async with watching([], [Answer(lines=[bookmark(6)]), STAY], relist_period=0) as f:
+        f.server.on("GET", r"/api/v1/pods\?(?!.*watch=1)", listed)
+        await until(lambda: f.watcher.status.lists >= 2)
+        assert f.watcher.status.errors == 0, f.watcher.status.last_error
+        assert f.watcher.status.drift == 1

@@ -145,6 +145,9 @@ class Cycle:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
             session.release()
             return False
+        if self._is_about_others(plan, snapshot):
+            session.release()
+            return True
         self._fruitless = 0 if plan.statements else self._fruitless + 1
         news = self.is_news(plan)
         self._held_back = news and self._repeats(plan, now)
@@ -177,6 +180,15 @@ class Cycle:
         durations["total"] = stopwatch.total()
         self.handover(record, plan, session, durations)
         return self.is_done and (plan.more or bool(stale))
+
+    def _is_about_others(self, plan: ev.Plan, snapshot: Snapshot) -> bool:
+        """Whether a group that a plan says something of was made anew meanwhile: it is another one of that name."""
+        there, decided = self.keeper.state.groups, snapshot.groups
+        return self.keeper.state.sequence != snapshot.sequence and any(
+            there[key].group.metadata.uid != decided[key].group.metadata.uid
+            for key in (*(status.key for status in plan.groups), *(waiting.group for waiting in plan.waiting))
+            if key in there and key in decided
+        )
 
     def _repeats(self, plan: ev.Plan, now: int) -> bool:
         """Whether a plan only says of queues what another said within the period: it is still being written."""

@@ -103,7 +103,7 @@ class SchedulerService:
         self.shadow = Shadow(self.metrics, clock) if options.shadow else None
         refused = partial(self.metrics.series.add, "vcd_certificate_reload_errors_total")
         self.security = Security(options, client, refused)
-        self.watches = Watches(client, state, keeper.put, kinds_read(policy.policy))
+        self.watches = Watches(client, state, keeper.put, kinds_read(policy.policy), all_in=keeper.changed.set)
         terms = ShadowTerms if options.shadow else Terms
         self.terms = terms(options, client, keeper, self.watches, self.metrics, self._begin_to_lead)
         leads = self.terms.leads
@@ -276,9 +276,11 @@ class SchedulerService:
             self.telling.stuck(event, stuck)
 
     async def _policy_changed(self, event: ev.PolicyLoaded) -> None:
+        kinds = kinds_read(self.policy.policy)
+        await self.watches.read(kinds)  # nothing is decided under it before these are listed
         await self.keeper.put([event])
+        await self.watches.read_only(kinds)
         self.metrics.series.show("vcd_policy_info", {(event.digest,): 1})
-        await self.watches.read(kinds_read(self.policy.policy))
         self.usage.reloaded.set()
 
     def _policy_refused(self, reason: str) -> None:

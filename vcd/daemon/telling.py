@@ -32,6 +32,7 @@ from vcd.scheduling.framework.reasons import reason_in_words
 from vcd.scheduling.framework.registry import kinds
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
+from vcd.state.records import GroupRecord
 
 _log = structlog.get_logger(__name__)
 
@@ -56,7 +57,7 @@ class Telling:
         """Version and status of groups, as the watch last told them."""
         self.recorder = Recorder(client, self.options.scheduler_names[0], self.leads, clock=clock, kinds=kinds())
         self.statuses = StatusWriter(
-            client, self.leads, clock=clock, known_group=self._shown_groups.get, waits=self._may_wait
+            client, self.leads, clock=clock, known_group=self._known_group, waits=self._may_wait
         )
         self.followup = FollowUp()
         self._fault_news = FaultNews(clock.monotonic)
@@ -71,6 +72,7 @@ class Telling:
 
     def begin(self) -> None:
         """This replica leads: tell what only the log was told."""
+        self.statuses.begin()
         self._latecomers.look()
         self._set_aside.tell_owners()
         self.write_groups_again()
@@ -93,7 +95,8 @@ class Telling:
         yield
         if record is not None:
             yield from self._note_messages(plan, session)
-            yield from self._write_groups(plan.groups, f"session-{record.session}")
+            decided = session.snapshot.groups
+            yield from self._write_groups(plan.groups, decided, f"session-{record.session}")
             self.statuses.submit_queues(plan.queues)
             yield from self._tell_waiting(plan, session)
         yield from self._tell_latecomers(session, frozenset(waiting.group for waiting in plan.waiting))
@@ -109,11 +112,18 @@ class Telling:
     def write_groups_again(self) -> None:
         """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
         if self.leads() and self.state.intended_status:
-            self.followup.add(lambda: list(self.state.intended_status.values()), self._write_groups)
+            self.followup.add(
+                lambda: list(self.state.intended_status.values()),
+                lambda groups: self._write_groups(groups, self.state.groups),
+            )
 
-    def _write_groups(self, groups: Sequence[ev.GroupStatus], transition: str = "") -> Iterator[None]:
+    def _write_groups(
+        self, groups: Sequence[ev.GroupStatus], of: Mapping[str, GroupRecord], transition: str = ""
+    ) -> Iterator[None]:
+        """Write statuses to the groups that they were decided about."""
         for group in groups:
-            self.statuses.submit_groups((self._in_words(group),), transition)
+            if record := of.get(group.key):
+                self.statuses.submit_groups((self._in_words(group),), transition, record.group.metadata.uid)
             yield
 
     # --- why groups have not their minimum --------------------------------------------------------------------------
@@ -157,7 +167,9 @@ class Telling:
         if condition.message != message:
             told, status = (condition.type, condition.status, condition.reason, message), record.group.status
             figures = (status.running, status.succeeded, status.failed)
-            self.statuses.submit_groups((ev.GroupStatus(group, status.phase, told, *figures),))
+            self.statuses.submit_groups(
+                (ev.GroupStatus(group, status.phase, told, *figures),), uid=record.group.metadata.uid
+            )
 
     # --- plugins ----------------------------------------------------------------------------------------------------
 
@@ -284,9 +296,16 @@ class Telling:
                 self._note_group(event)
                 if isinstance(event, ev.ObjectGone):
                     self._messages.pop(event.key, None)
+            elif event.kind == "Queue":
+                self.statuses.saw(event.key, event.resource_version)
             if isinstance(event, ev.ObjectGone):
                 self.statuses.forget(event.kind, event.key)
             self._set_aside.observe(event)
+
+    def _known_group(self, key: str) -> tuple[str, PodGroupStatus, str] | None:
+        """A group's version, status and UID."""
+        shown, record = self._shown_groups.get(key), self.state.groups.get(key)
+        return None if shown is None or record is None else (*shown, record.group.metadata.uid)
 
     def _note_group(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
         """Keep what the watch told of a group's status, so that writing it needs no reading."""

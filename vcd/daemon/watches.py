@@ -25,6 +25,8 @@ class Watches:
     sink: Sink
     kinds: InitVar[Iterable[Kind]]
     clock: Clock = SYSTEM_CLOCK
+    all_in: Callable[[], None] = lambda: None
+    """Called when the last list that was waited for is in: nobody decided on what was told meanwhile."""
 
     def __post_init__(self, kinds: Iterable[Kind]) -> None:
         self._watchers: dict[str, Watcher] = {kind.name: self._watcher(kind) for kind in kinds}
@@ -33,7 +35,11 @@ class Watches:
         self._replacing = asyncio.Lock()
 
     def _watcher(self, kind: Kind) -> Watcher:
-        return Watcher(self.client, kind, self.state, self.sink, clock=self.clock)
+        return Watcher(self.client, kind, self.state, self.sink, clock=self.clock, is_in=self._is_in)
+
+    def _is_in(self) -> None:
+        if self.synced():
+            self.all_in()
 
     @property
     def narrow(self) -> frozenset[str]:
@@ -102,16 +108,21 @@ class Watches:
                     await self._replace(known.kind)
 
     async def read(self, kinds: Iterable[Kind]) -> None:
-        """From now on watch these kinds, and of each the objects that are read now, and no others."""
-        wanted = {kind.name: kind for kind in kinds}
+        """From now on watch these kinds, too, and of each the objects that are read now."""
         async with self._replacing:
-            for name in sorted(self._watchers.keys() - wanted.keys()):  # what is not needed keeps nobody from deciding
-                await self._end(name)
-                del self._watchers[name]
-            for kind in wanted.values():
+            for kind in kinds:
                 known = self._watchers.get(kind.name)
                 if known is None or known.kind != kind:
                     await self._replace(kind)
+
+    async def read_only(self, kinds: Iterable[Kind]) -> None:
+        """Watch no other kinds any more."""
+        wanted = {kind.name for kind in kinds}
+        async with self._replacing:
+            for name in sorted(self._watchers.keys() - wanted):  # what is not needed keeps nobody from deciding
+                await self._end(name)
+                del self._watchers[name]
+        self._is_in()
 
     async def _replace(self, kind: Kind) -> None:
         await self._end(kind.name)

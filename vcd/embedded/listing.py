@@ -104,6 +104,8 @@ def _candidates(
 ) -> tuple[int, Iterator[Entry]]:
     shelf = store.shelf(rtype.storage)
     if query.get("continue"):
+        if query.get("resourceVersion", "0") not in ("", "0"):
+            raise bad_request("specifying resource version is not allowed when using continue")
         version, after = _read_token(query["continue"], namespace, rtype.namespaced)
         if version < 0:
             return store.version, shelf.all(namespace, after)

@@ -237,15 +237,18 @@ class KubeClient:
         finally:
             self._admission.leave()
 
-    async def pages(self, path: str, limit: int = 500, *, timeout: float = _LIST_TIMEOUT) -> AsyncIterator[Page]:
+    async def pages(
+        self, path: str, limit: int = 500, *, at: str = "", timeout: float = _LIST_TIMEOUT
+    ) -> AsyncIterator[Page]:
         """List in pages of ``limit`` items. When a continue token has expired the list starts again in larger pages, a
-        few times.
+        few times. ``at`` is the part of the query that says of which version: the first page alone may name it.
 
         Raises ApiError, Unanswered, Malformed.
         """
         token, first, starts = "", True, 1
         while True:
-            query = f"limit={limit}&continue={quote(token, safe='')}" if token else f"limit={limit}"
+            more = f"continue={quote(token, safe='')}" if token else at
+            query = f"limit={limit}&{more}" if more else f"limit={limit}"
             try:
                 raw = await self.request("GET", with_query(path, query), timeout=timeout)
             except ApiError as error:
@@ -314,10 +317,17 @@ class KubeClient:
             answer = await self._transport.request(HttpRequest(method, path, headers, body, timeout, fence))
             if answer.status < 300:
                 return answer.body
-            refused = answer.status == 401 and not again
-            if not refused or not await self._connection.credentials.refresh(refused=True):
+            if answer.status != 401 or again or not await self._shows_another(headers):
                 break
         raise status_error(answer.body, answer.status, answer.retry_after)
+
+    async def _shows_another(self, headers: dict[str, str]) -> bool:
+        """Whether there are other credentials than were refused: another request may have got them meanwhile."""
+        credentials, used = self._connection.credentials, headers.get("Authorization")
+        if credentials.headers.get("Authorization") != used:
+            return True
+        changed = await credentials.refresh(refused=True)
+        return changed or credentials.headers.get("Authorization") != used
 
     async def _headers_now(self) -> dict[str, str]:
         """Those of every request, with credentials that hold."""

@@ -272,7 +272,7 @@ class LeaderElector:
         try:
             self._lease = await self._put(_Lease(lease.metadata, spec), left=self._until - sent)
             self._observe(self._lease)
-            self._until = sent + self.renew_deadline
+            self._go_on(sent)
             return
         except ApiError as error:
             if error.status not in (404, 409):
@@ -297,7 +297,12 @@ class LeaderElector:
             self._lease = lease
             self._observe(lease)
             if lease.spec == wanted:
-                self._until = sent + self.renew_deadline
+                self._go_on(sent)
+
+    def _go_on(self, sent: float) -> None:
+        """It was renewed; too late where it was said meanwhile that this replica does not lead: a term has ended."""
+        if self.is_leader():
+            self._until = sent + self.renew_deadline
 
     def _won(self, lease: _Lease, sent: float, *, wait: bool) -> None:
         self._lease = lease

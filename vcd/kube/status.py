@@ -36,6 +36,7 @@ _AGAIN, _LONGEST_AGAIN = 10.0, 40.0
 
 class _Meta(msgspec.Struct):
     resource_version: str = msgspec.field(name="resourceVersion", default="")
+    uid: str = ""
 
 
 class _Group(msgspec.Struct):
@@ -44,6 +45,7 @@ class _Group(msgspec.Struct):
 
 
 class _Queue(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
     status: QueueStatus = QueueStatus()
 
 
@@ -51,16 +53,27 @@ _group_decoder = msgspec.json.Decoder(_Group, strict=False)
 _queue_decoder = msgspec.json.Decoder(_Queue, strict=False)
 
 
+def _is_later(version: str, than: str) -> bool:
+    """Whether a resource version, which counts up, is later than another."""
+    return (len(version), version) > (len(than), than)
+
+
 @dataclasses.dataclass(frozen=True)
 class _GroupWork:
     wanted: GroupStatus
     transition: str
+    uid: str = ""
 
     def after(self, before: _Work | None) -> _GroupWork:
         """This, with the condition that was to be written ``before`` where it says nothing of conditions."""
-        if not isinstance(before, _GroupWork) or self.wanted.condition is not None:
+        if not isinstance(before, _GroupWork) or self.wanted.condition is not None or before.uid != self.uid:
             return self
-        return _GroupWork(msgspec.structs.replace(self.wanted, condition=before.wanted.condition), before.transition)
+        wanted = msgspec.structs.replace(self.wanted, condition=before.wanted.condition)
+        return _GroupWork(wanted, before.transition, self.uid)
+
+    def is_about(self, group: _Group) -> bool:
+        """Whether it was decided about this group, not about one before it of that name."""
+        return self.uid in ("", group.metadata.uid)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +89,9 @@ _Work = _GroupWork | QueueUsage | _PodWork
 class StatusWriter(Writer[tuple[str, str], _Work]):
     """Writes statuses and conditions in the background, as long as ``fence`` says that this replica leads.
 
-    ``known_group`` gives a group's version and status as the watch last told them, which saves reading it first; where
-    that is old, the server refuses it by its version. ``waits`` tells of a pod, by its key, whether it may have no node
-    yet: of others nothing is written. ``concurrency`` bounds the writes under way.
+    ``known_group`` gives a group's version, status and UID as the watch last told them, which saves reading it first;
+    where that is old, the server refuses it by its version. ``waits`` tells of a pod, by its key, whether it may have
+    no node yet: of others nothing is written. ``concurrency`` bounds the writes under way.
     """
 
     def __init__(
@@ -86,7 +99,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         client: KubeClient,
         fence: Callable[[], bool],
         *,
-        known_group: Callable[[str], tuple[str, PodGroupStatus] | None] = lambda _: None,
+        known_group: Callable[[str], tuple[str, PodGroupStatus, str] | None] = lambda _: None,
         waits: Callable[[str], bool] = lambda _: True,
         concurrency: int = 32,
         clock: Clock = SYSTEM_CLOCK,
@@ -96,7 +109,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         self._known_group = known_group
         self._waits = waits
         self._groups: Recent[str, _Group] = Recent(_CAPACITY)
-        self._queues: Recent[str, QueueStatus] = Recent(_CAPACITY)
+        self._queues: Recent[str, _Queue] = Recent(_CAPACITY)
         self._conditions: Recent[str, _PodWork] = Recent(_CAPACITY)
         self._remembered: dict[str, Recent[str, Any]] = {
             "PodGroup": self._groups,
@@ -109,11 +122,12 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         self._again_at = 0.0
         """When they may be written again, on the monotonic clock."""
 
-    def submit_groups(self, groups: Iterable[GroupStatus], transition: str = "") -> None:
-        """Write these PodGroup statuses; ``transition`` becomes the transitionID of conditions that change."""
+    def submit_groups(self, groups: Iterable[GroupStatus], transition: str = "", uid: str = "") -> None:
+        """Write these PodGroup statuses; ``transition`` becomes the transitionID of conditions that change. Nothing is
+        written to a group of another ``uid`` than was decided about."""
         for group in groups:
             name = ("PodGroup", group.key)
-            self._work.put(name, _GroupWork(group, transition).after(self._work.pending(name)))
+            self._work.put(name, _GroupWork(group, transition, uid).after(self._work.pending(name)))
 
     def submit_queues(self, queues: Iterable[QueueUsage]) -> None:
         """Write these queues' ``status.allocated``."""
@@ -144,6 +158,12 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
             self._remembered[kind].drop(key)
         if kind == "Pod":
             self._unwritten.pop(key, None)
+
+    def saw(self, queue: str, version: str) -> None:
+        """The watch told of a queue: what is remembered of an older version holds no more."""
+        known = self._queues.get(queue)
+        if known is not None and _is_later(version, known.metadata.resource_version):
+            self._queues.drop(queue)
 
     def forget_all(self, kind: str) -> None:
         """All objects of a kind were listed: after a restore they may be as they were before they were written to."""
@@ -193,18 +213,21 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
     async def _put_group(self, key: str, work: _GroupWork, again: bool) -> None:
         """Merge into the newest copy. PodGroup has no status subresource, so its version guards the write."""
         path = _PODGROUP.object_path(key)
-        group = self._groups.get(key)
-        if group is None and not again and (known := self._known_group(key)) is not None:
-            group = _Group(_Meta(known[0]), known[1])
-        if group is None:
+        group, known = self._groups.get(key), None if again else self._known_group(key)
+        if known is not None and (group is None or _is_later(known[0], group.metadata.resource_version)):
+            group = _Group(_Meta(known[0], known[2]), known[1])
+        if group is None or not work.is_about(group):
             group = decoded(_group_decoder, await self._client.request("GET", path, fence=self._fence), path)
             self._groups.set(key, group)
-        if not self._group_patch(group.status, work):
+        if not work.is_about(group) or not self._group_patch(group.status, work):
             return
 
         def newest() -> bytes | None:
             pending = self._work.pending(("PodGroup", key))
-            status = self._group_patch(group.status, pending.after(work) if isinstance(pending, _GroupWork) else work)
+            if isinstance(pending, _GroupWork) and pending.is_about(group):
+                status = self._group_patch(group.status, pending.after(work))
+            else:
+                status = self._group_patch(group.status, work)
             meta = {"resourceVersion": group.metadata.resource_version}
             return _encode({"metadata": meta, "status": status}) if status else None
 
@@ -232,14 +255,16 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         path = _QUEUE.object_path(key)
         old = self._queues.get(key)
         if old is None:
-            old = decoded(_queue_decoder, await self._client.request("GET", path, fence=self._fence), path).status
+            old = decoded(_queue_decoder, await self._client.request("GET", path, fence=self._fence), path)
             self._queues.set(key, old)
-        patch: dict[str, str | None] = {k: v for k, v in usage.allocated.items() if old.allocated.get(k) != v}
-        patch.update(dict.fromkeys(old.allocated.keys() - usage.allocated.keys()))  # null removes a key
+        shown = old.status.allocated
+        patch: dict[str, str | None] = {k: v for k, v in usage.allocated.items() if shown.get(k) != v}
+        patch.update(dict.fromkeys(shown.keys() - usage.allocated.keys()))  # null removes a key
         if not patch:
             return
         raw = await self._patch(f"{path}/status", _encode({"status": {"allocated": patch}}))
-        self._queues.set(key, decoded(_queue_decoder, raw, path).status)
+        if self._queues.get(key) is old:  # else it is another one by now
+            self._queues.set(key, decoded(_queue_decoder, raw, path))
 
     async def _put_condition(self, key: str, work: _PodWork) -> None:
         condition = work.condition

@@ -115,6 +115,8 @@ class Watcher:
     relist_period: float = RELIST_PERIOD
     clock: Clock = SYSTEM_CLOCK
     rand: Random = SYSTEM_RANDOM
+    is_in: Callable[[], None] = lambda: None
+    """Called when the first list is complete (or the kind turns out not to be served)."""
 
     def __post_init__(self) -> None:
         self.status = WatchStatus(got_on=self.clock.monotonic())
@@ -136,7 +138,7 @@ class Watcher:
         while True:
             try:
                 if self._version is None:
-                    await self._list(self._path)
+                    await self._list()
                 elif self.clock.monotonic() >= self._relist_at:
                     await self._compare(self._version)
                 await self._watch()
@@ -145,15 +147,16 @@ class Watcher:
                     raise
                 await self._failed(error)
 
-    async def _list(self, path: str) -> int:
-        """Read all objects; emit those that differ from what is known, those that are gone, and KindListed.
+    async def _list(self, at: str = "") -> int:
+        """Read all objects, as of now or ``at`` a version; emit those that differ from what is known, those that are
+        gone, and KindListed.
 
         Returns how many differed.
         """
         seen: set[str] = set()
         known = set(self.known.keys(self.kind.name))
         version, changed = "", 0
-        async for page in self.client.pages(path):
+        async for page in self.client.pages(self._path, at=at):
             if page.first:
                 seen.clear()
             version = page.resource_version
@@ -167,18 +170,24 @@ class Watcher:
         self._farthest, self.status.got_on = 0, self.clock.monotonic()
         self._relist_at = self.clock.monotonic() + self.relist_period * (0.75 + 0.5 * self.rand())
         self.status.lists += 1
-        self.status.synced, self.status.missing, self._missing_since = True, False, None
+        self.status.missing, self._missing_since = False, None
+        self._note_synced()
         return changed + len(gone)
+
+    def _note_synced(self) -> None:
+        was, self.status.synced = self.status.synced, True
+        if not was:
+            self.is_in()
 
     async def _compare(self, version: str) -> None:
         """A list as of the version that the watch has reached: what differs, no watch has told and none would."""
         query = urlencode({"resourceVersion": version, "resourceVersionMatch": "Exact"})
         try:
-            changed = await self._list(with_query(self._path, query))
+            changed = await self._list(query)
         except ApiError as error:
             if error.status != 410:
                 raise
-            await self._list(self._path)  # compacted; what differs may also have happened since
+            await self._list()  # compacted; what differs may also have happened since
             return
         if changed and self._version == version:
             self.status.drift += changed
@@ -366,7 +375,8 @@ class Watcher:
             self._log.warning("kind_not_served", path=self.kind.path, objects_dropped=len(keys))
             gone: list[Event] = [ObjectGone(self.kind.name, key) for key in keys]
             await self._emit([*gone, KindListed(self.kind.name, "")])
-        self.status.missing = self.status.synced = True
+        self.status.missing = True
+        self._note_synced()
         self.status.got_on = self.clock.monotonic()
         await self.clock.sleep(MISSING_RETRY * (0.75 + 0.5 * self.rand()))
 

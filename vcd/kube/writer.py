@@ -28,6 +28,12 @@ class Writer(Generic[K, V]):
     _workers: int
     _clock: Clock
     _random: Random
+    _term = 0
+
+    def begin(self) -> None:
+        """A term begins: what was to be written in another one is not written any more."""
+        self._term += 1
+        self._lost_lease()
 
     @property
     def waiting(self) -> int:
@@ -43,7 +49,7 @@ class Writer(Generic[K, V]):
         await self._work.idle.wait()
 
     async def _attend(self, key: K, value: V) -> None:
-        backoff = Backoff(0.2, 5.0, self._random)
+        backoff, term = Backoff(0.2, 5.0, self._random), self._term
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 await self._write(key, value, again=attempt > 1)
@@ -60,6 +66,8 @@ class Writer(Generic[K, V]):
                     self._tell_lost(key, error)
                     return
                 await self._clock.sleep(pause_after(error, backoff))
+                if self._term != term:
+                    return
                 value = self._newest(key, value)
 
     def _newest(self, key: K, value: V) -> V:
