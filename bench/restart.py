@@ -106,8 +106,8 @@ class _Recorded:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def pages(self, path: str) -> AsyncIterator[Page]:
-        """The pages of a kind's list."""
+    async def pages(self, path: str, *, at: str = "") -> AsyncIterator[Page]:
+        """The pages of a kind's list, ``at`` whatever version."""
         kind = next(kind.name for kind in KINDS.values() if kind.path == path)
         file = self._folder / f"{kind}.pages"
         first = True

@@ -218,7 +218,8 @@ class Interlock:
         except TimeoutError:
             _log.warning("giving way though something is still under way")
         self._stepped_down = True
-        self.elector.step_down(why, 0.0, rfc3339(self.clock.wall() - round((self.clock.monotonic() - last.at) * 1e9)))
+        seen = self.clock.wall() - round((self.clock.monotonic() - last.at) * 1e9)
+        self.elector.step_down(why, 0.0, rfc3339(seen, 6))
 
     async def _go_on(self) -> None:
         """Lead beside another scheduler, as it is told."""
