@@ -1,4 +1,4 @@
-"""The archive at work: where a log has its name from a link, is no file, or no process can be begun."""
+"""Beginning from an archive where the log has its name from a link or is no file, and where no process can be begun."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from vcd.daemon.archiving import Archiver, begin_from_archive
 from vcd.daemon.http import Probes
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
-from vcd.daemon.replicas.parting import go_back
 from vcd.eventlog import EventLog
 from vcd.eventlog.archive.shipping import Ship, ship
 
@@ -51,19 +50,7 @@ async def test_a_replica_begins_without_its_history(tmp_path: Path, monkeypatch:
     await begin_from_archive(options, Probes(), asyncio.Event())
 
 
-async def test_one_that_is_begun_anew_by_the_leaders(tmp_path: Path) -> None:
-    large, path = tmp_path / "large", tmp_path / "events.sqlite"
-    large.mkdir()
-    path.symlink_to(large / "events.sqlite")
-    await write_history(path, 2)
-    aside = go_back(path, None)
-    async with EventLog.open(path):
-        pass
-    assert aside is not None and aside.resolve().parent == large
-    assert (large / "events.sqlite").is_file() and path.is_symlink()
-
-
-async def test_one_that_is_restored(tmp_path: Path) -> None:
+async def test_a_log_is_restored_to_where_its_link_leads(tmp_path: Path) -> None:
     large, path, archive = tmp_path / "large", tmp_path / "events.sqlite", tmp_path / "archive"
     large.mkdir()
     archive.mkdir()

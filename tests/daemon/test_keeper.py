@@ -284,7 +284,7 @@ def folded(events: list[ev.ObjectPut]) -> ClusterState:
     return state
 
 
-async def test_one(tmp_path: Path) -> None:
+async def test_the_state_of_a_merged_log_is_that_of_its_end(tmp_path: Path) -> None:
     one, other, merged = (tmp_path / n for n in ("a", "b", "m"))
     async with scheduler(one, epoch=1) as made:
         await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("gone", cpu=8), dsl.node("n1", cpu=8))

@@ -18,11 +18,12 @@ import zstandard
 
 from tests.eventlog.samples import SECOND, Clock, fold, leads, noise, put, write_history
 from tests.eventlog.test_copying import content
+from tests.eventlog.test_retention import begin_retention
 from tests.kube.scripted import FakeClock, until
 from vcd.daemon.archiving import Archiver
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
-from vcd.eventlog import EventLog, LogError, LogReader, retention, verify
+from vcd.eventlog import EventLog, LogError, LogReader, verify
 from vcd.eventlog.archive import restoring, shipping
 from vcd.eventlog.archive.checking import check
 from vcd.eventlog.archive.lines import ListedSegments
@@ -368,26 +369,6 @@ def shown(metrics: Metrics, name: str) -> float | None:
     return next((each.value for page in pages for each in page.samples if each.name == name), None)
 
 
-class Ended(Exception):
-    """The process is gone, or somebody looks meanwhile."""
-
-
-async def begin_retention(path: Path, clock: Clock, cut: int) -> None:
-    """Its first step: the checkpoints before ``cut`` are gone, the events go next, a thousand at a time."""
-    async with EventLog.open(path, clock=clock) as log:
-        steps = 0
-
-        async def transact(work: Any) -> Any:
-            nonlocal steps
-            steps += 1
-            if steps > 1:
-                raise Ended
-            return await log.transact(work)
-
-        with suppress(Ended):
-            await retention._remove(transact, cut)
-
-
 class Slow:
     """A store, while whose first write something else happens."""
 
@@ -408,7 +389,7 @@ async def test_a_checkpoint_that_goes_while_the_log_is_shipped(
 ) -> None:
     path, out, clock = tmp_path / "log.sqlite", tmp_path / "out.sqlite", Clock()
     await write_history(path, 6, checkpoints=(2, 4), clock=clock)
-    retained = lambda: asyncio.run(begin_retention(path, clock, 24))  # noqa: E731
+    retained = lambda: asyncio.run(begin_retention(path, clock, 1))  # noqa: E731
     monkeypatch.setattr(shipping, "store_of", lambda where: Slow(where, retained))
     with suppress(LogError):
         await asyncio.to_thread(ship, Ship(str(path), str(archive), "test", 1), lambda _: None)

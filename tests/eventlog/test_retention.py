@@ -61,7 +61,9 @@ async def test_a_copy_that_goes_back_is_sound(tmp_path: Path, steps: int) -> Non
 
 @pytest.mark.parametrize("sent", [1, 2, 3, 4])
 @pytest.mark.parametrize("steps", range(4))
-async def test_it_lacks_no_checkpoint(tmp_path: Path, steps: int, sent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_copy_that_is_made_beside_it_lacks_no_checkpoint(
+    tmp_path: Path, steps: int, sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("vcd.eventlog.copying._EVENTS", 10)
     path, out, clock = tmp_path / "log", tmp_path / "out", Clock()
     await write_history(path, 8, checkpoints=(2, 4, 6, 8), clock=clock)

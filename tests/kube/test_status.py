@@ -520,7 +520,7 @@ async def test_an_answer_that_comes_after_the_group_went_says_nothing_about_the_
 
 
 async def test_a_status_of_a_group_that_went_is_not_written_to_the_next_one(f: Fixture) -> None:
-    """what was decided on a group is tried again while it is deleted and made anew."""
+    """What was decided on a group is tried again while it is deleted and made anew."""
     store = group_of(f, "u-1")
     f.server.on("PATCH", "/namespaces/ns/podgroups/g", failure(503, "ServiceUnavailable"), store._patch)
     again: list[Store] = []
@@ -539,7 +539,7 @@ async def test_a_status_of_a_group_that_went_is_not_written_to_the_next_one(f: F
 
 
 async def test_conditions_that_were_refused_in_one_term_are_not_written_in_the_next(f: Fixture) -> None:
-    """a webhook refuses; the Lease goes to another replica, which writes something newer, and comes back."""
+    """A webhook refuses; the Lease goes to another replica, which writes something newer, and comes back."""
     f.server.on("PATCH", "/pods/p", failure(403, "Forbidden", "a webhook says no"))
     await f.condition(Condition("PodScheduled", "False", "Unschedulable", "old: by the first term"))
     shown = Store(f.server, "/pods/p", {"status": {"conditions": ["new: by another leader"]}})

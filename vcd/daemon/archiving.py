@@ -148,29 +148,29 @@ async def begin_from_archive(options: Options, probes: Probes, stop: asyncio.Eve
     Where that cannot be done, or not in time, it is told, and the replica begins without: scheduling does not wait for
     a store.
     """
-    if not options.archive or not await asyncio.to_thread(_is_missing, options.event_log):
+    log = options.event_log.resolve()  # a link may lead to another volume
+    if not options.archive or not await asyncio.to_thread(_is_missing, log):
         return
     with probes.of(lambda: None, lambda: f"the event log is restored from {options.archive}"):
-        await first_of(_begun(options), stop.wait())
+        await first_of(_begun(options, log), stop.wait())
 
 
 def _is_missing(log: Path) -> bool:
-    log = log.resolve()  # which may be on another volume
     if log.is_file() and not log.stat().st_size:
         log.unlink()  # made, and nothing written before its process ended
     return not log.exists()
 
 
-async def _begun(options: Options) -> None:
+async def _begun(options: Options, log: Path) -> None:
     why = f"{ATTEMPTS} attempts failed"
     try:
         async with asyncio.timeout(LONGEST):
-            if await _restored(options):
+            if await _restored(options, log):
                 return
     except TimeoutError:
         why = f"it was not restored within {LONGEST:.0f} s"
     finally:
-        await asyncio.to_thread(remove_unfinished, options.event_log.resolve())
+        await asyncio.to_thread(remove_unfinished, log)
     _log.error(
         "the event log begins without its history; `vcd log restore` gives it from the archive",
         archive=options.archive,
@@ -178,9 +178,9 @@ async def _begun(options: Options) -> None:
     )
 
 
-async def _restored(options: Options) -> bool:
+async def _restored(options: Options, log: Path) -> bool:
     """Whether there is a log to begin with, or none to restore."""
-    job = Restore(options.archive, str(options.event_log.resolve()), age=options.retention_age)
+    job = Restore(options.archive, str(log), age=options.retention_age)
     pauses = Backoff(SHORTEST, 10.0, SYSTEM_RANDOM)
     for attempt in range(ATTEMPTS):
         try:
@@ -190,7 +190,7 @@ async def _restored(options: Options) -> bool:
             return True
         except LogError as error:
             _log.warning("the event log is not restored", reason=str(error), attempt=attempt + 1)
-        if not await asyncio.to_thread(_is_missing, options.event_log):
+        if not await asyncio.to_thread(_is_missing, log):
             return True
         if attempt < ATTEMPTS - 1:
             await SYSTEM_CLOCK.sleep(pauses.next())

@@ -103,7 +103,7 @@ class SchedulerService:
         self.shadow = Shadow(self.metrics, clock) if options.shadow else None
         refused = partial(self.metrics.series.add, "vcd_certificate_reload_errors_total")
         self.security = Security(options, client, refused)
-        self.watches = Watches(client, state, keeper.put, kinds_read(policy.policy), all_in=keeper.changed.set)
+        self.watches = Watches(client, state, keeper.put, kinds_read(policy.policy), when_synced=keeper.changed.set)
         terms = ShadowTerms if options.shadow else Terms
         self.terms = terms(options, client, keeper, self.watches, self.metrics, self._begin_to_lead)
         leads = self.terms.leads

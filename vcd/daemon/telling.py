@@ -53,11 +53,11 @@ class Telling:
     clock: InitVar[Clock]
 
     def __post_init__(self, client: KubeClient, clock: Clock) -> None:
-        self._shown_groups: dict[str, tuple[str, PodGroupStatus]] = {}
-        """Version and status of groups, as the watch last told them."""
+        self._shown_groups: dict[str, tuple[str, PodGroupStatus, str]] = {}
+        """Version, status and UID of groups, as the watch last told them."""
         self.recorder = Recorder(client, self.options.scheduler_names[0], self.leads, clock=clock, kinds=kinds())
         self.statuses = StatusWriter(
-            client, self.leads, clock=clock, known_group=self._known_group, waits=self._may_wait
+            client, self.leads, clock=clock, known_group=self._shown_groups.get, waits=self._may_wait
         )
         self.followup = FollowUp()
         self._fault_news = FaultNews(clock.monotonic)
@@ -302,18 +302,13 @@ class Telling:
                 self.statuses.forget(event.kind, event.key)
             self._set_aside.observe(event)
 
-    def _known_group(self, key: str) -> tuple[str, PodGroupStatus, str] | None:
-        """A group's version, status and UID."""
-        shown, record = self._shown_groups.get(key), self.state.groups.get(key)
-        return None if shown is None or record is None else (*shown, record.group.metadata.uid)
-
     def _note_group(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
         """Keep what the watch told of a group's status, so that writing it needs no reading."""
-        known = self._shown_groups.pop(event.key, None)
-        if not isinstance(event, ev.ObjectPut):
+        known, record = self._shown_groups.pop(event.key, None), self.state.groups.get(event.key)
+        if not isinstance(event, ev.ObjectPut) or record is None:
             return
         status = known[1] if known is not None else None
         if event.payload is not None:
             status = group_status(event.payload)
         if status is not None and event.resource_version:
-            self._shown_groups[event.key] = (event.resource_version, status)
+            self._shown_groups[event.key] = (event.resource_version, status, record.group.metadata.uid)

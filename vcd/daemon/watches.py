@@ -25,7 +25,7 @@ class Watches:
     sink: Sink
     kinds: InitVar[Iterable[Kind]]
     clock: Clock = SYSTEM_CLOCK
-    all_in: Callable[[], None] = lambda: None
+    when_synced: Callable[[], None] = lambda: None
     """Called when the last list that was waited for is in: nobody decided on what was told meanwhile."""
 
     def __post_init__(self, kinds: Iterable[Kind]) -> None:
@@ -35,11 +35,11 @@ class Watches:
         self._replacing = asyncio.Lock()
 
     def _watcher(self, kind: Kind) -> Watcher:
-        return Watcher(self.client, kind, self.state, self.sink, clock=self.clock, is_in=self._is_in)
+        return Watcher(self.client, kind, self.state, self.sink, clock=self.clock, when_synced=self._one_synced)
 
-    def _is_in(self) -> None:
+    def _one_synced(self) -> None:
         if self.synced():
-            self.all_in()
+            self.when_synced()
 
     @property
     def narrow(self) -> frozenset[str]:
@@ -122,7 +122,7 @@ class Watches:
             for name in sorted(self._watchers.keys() - wanted):  # what is not needed keeps nobody from deciding
                 await self._end(name)
                 del self._watchers[name]
-        self._is_in()
+        self._one_synced()
 
     async def _replace(self, kind: Kind) -> None:
         await self._end(kind.name)

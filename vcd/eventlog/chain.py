@@ -43,7 +43,7 @@ class Chain:
         """Note what was written after an event, and is part of the next one's link; in any order."""
         self._marks.setdefault(after, []).append(mark)
 
-    def ahead(self) -> Chain:
+    def copy(self) -> Chain:
         """Another chain that is where this one is."""
         other = Chain(self.link)
         other._marks = {after: list(marks) for after, marks in self._marks.items()}

@@ -324,9 +324,9 @@ class EventLog:
         return None
 
     def _check_links(self, rows: Sequence[tuple[Content, bytes | None]]) -> None:
-        ahead = self._chain.ahead()
+        chain = self._chain.copy()
         for content, link in rows:
-            if not ahead.follow(content, link):
+            if not chain.follow(content, link):
                 raise LogError(f"event {content[0]} to be copied is not the one that its link is of")
 
     def _follow(self, links: Iterator[bytes | None], content: Content) -> bytes | None:

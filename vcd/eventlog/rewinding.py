@@ -40,5 +40,5 @@ def rewind(path: str | Path, to: int) -> None:
         connection.executemany(
             sql["policy"], [{"digest": digest, "sequence": sequence} for digest, sequence in loaded.items()]
         )
-        for name in ("policy_of_none", "policy_of_before"):  # before the base any of them may have been loaded
-            connection.execute(sql[name], {"to": to, "base": base})
+        # where the log has its beginning no more, any of them may have been loaded before
+        connection.execute(sql["policy_of_before" if base else "policy_of_none"], {"to": to, "base": base})

@@ -80,7 +80,7 @@ def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = No
         named = {session.policy for session in sessions}
         target.policies(row for row in reader.rows("policies") if row[0] in named)
         # one of where another replica takes over is of that one's state
-        upto = end - any(segment.sequence == end for segment in segments)
+        upto = end - 1 if any(segment.sequence == end for segment in segments) else end
         kept = _checkpoints(reader, begin, upto)
         target.checkpoints(reader, kept, link=reader.link(begin) if kept and kept[0][0] == begin else None)
         target.seals(row for row in reader.rows("seals", after=begin) if row[0] <= upto)

@@ -224,10 +224,10 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
 
         def newest() -> bytes | None:
             pending = self._work.pending(("PodGroup", key))
+            latest = work
             if isinstance(pending, _GroupWork) and pending.is_about(group):
-                status = self._group_patch(group.status, pending.after(work))
-            else:
-                status = self._group_patch(group.status, work)
+                latest = pending.after(work)
+            status = self._group_patch(group.status, latest)
             meta = {"resourceVersion": group.metadata.resource_version}
             return _encode({"metadata": meta, "status": status}) if status else None
 

@@ -115,7 +115,7 @@ class Watcher:
     relist_period: float = RELIST_PERIOD
     clock: Clock = SYSTEM_CLOCK
     rand: Random = SYSTEM_RANDOM
-    is_in: Callable[[], None] = lambda: None
+    when_synced: Callable[[], None] = lambda: None
     """Called when the first list is complete (or the kind turns out not to be served)."""
 
     def __post_init__(self) -> None:
@@ -177,7 +177,7 @@ class Watcher:
     def _note_synced(self) -> None:
         was, self.status.synced = self.status.synced, True
         if not was:
-            self.is_in()
+            self.when_synced()
 
     async def _compare(self, version: str) -> None:
         """A list as of the version that the watch has reached: what differs, no watch has told and none would."""

@@ -426,7 +426,7 @@ async def test_a_follower_goes_on_only_where_both_are_the_same(tmp_path: Path) -
         )
 
 
-async def test_a_follower_of_it_does_not_end(tmp_path: Path) -> None:
+async def test_a_follower_outlives_what_the_leaders_disk_changed(tmp_path: Path) -> None:
     path, own = tmp_path / "leader", tmp_path / "follower"
     await write_history(path, 4)
     with closing(sqlite3.connect(path)) as db, db:

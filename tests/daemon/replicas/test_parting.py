@@ -17,7 +17,7 @@ from tests.eventlog.samples import write_history
 from tests.timetravel.histories import SCORED, scheduler, write_busy_history
 from vcd.daemon.replicas.identity import Address, certificate
 from vcd.daemon.replicas.parting import MOST, go_back
-from vcd.eventlog import LogError, LogReader
+from vcd.eventlog import EventLog, LogError, LogReader
 from vcd.timetravel.logfile import verify
 from vcd.timetravel.replay import replay
 
@@ -162,3 +162,15 @@ async def test_a_log_that_the_disk_changed_is_kept_beside_as_it_is(tmp_path: Pat
     aside = go_back(path, 16)
     assert aside is not None and aside.read_bytes() == before
     assert not path.exists()
+
+
+async def test_a_log_that_has_its_name_from_a_link_goes_aside_where_that_leads(tmp_path: Path) -> None:
+    large, path = tmp_path / "large", tmp_path / "events.sqlite"
+    large.mkdir()
+    path.symlink_to(large / "events.sqlite")
+    await write_history(path, 2)
+    aside = go_back(path, None)
+    async with EventLog.open(path):
+        pass
+    assert aside is not None and aside.resolve().parent == large
+    assert (large / "events.sqlite").is_file() and path.is_symlink()

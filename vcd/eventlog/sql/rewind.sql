@@ -40,7 +40,7 @@ UPDATE sqlite_sequence SET seq = :number WHERE name = 'session'
 UPDATE policy SET sequence = :sequence WHERE digest = :digest
 
 -- name: policy_of_none
-DELETE FROM policy WHERE sequence > :to AND :base = 0 AND digest NOT IN (SELECT policy FROM session)
+DELETE FROM policy WHERE sequence > :to AND digest NOT IN (SELECT policy FROM session)
 
 -- name: policy_of_before
 UPDATE policy SET sequence = :base WHERE sequence > :to
