@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.deploy.rbac import Grant, allows
-from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, failed, request_of, until
+from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Obj, failed, request_of, until
 from tests.e2e.standalone import (
     FLAG,
     REPLICASETS,
@@ -24,6 +25,7 @@ from tests.e2e.standalone import (
 )
 from tests.e2e.test_leadership import two
 from vcd.api import explain
+from vcd.model import events as ev
 
 MINIMUM = "scheduling.volcano.sh/group-min-member"
 
@@ -35,6 +37,13 @@ def groups(cluster: Cluster) -> dict[str, Obj]:
 def made(cluster: Cluster) -> int:
     """How many PodGroups were asked for, whatever the server said."""
     return sum(call.call.verb == "create" and call.call.resource == GROUPS for call in cluster.made)
+
+
+def gone(daemon: Daemon) -> list[str]:
+    """The PodGroups whose end is in a replica's log."""
+    return [
+        event.key for event in daemon.events("gone") if isinstance(event, ev.ObjectGone) and event.kind == "PodGroup"
+    ]
 
 
 SOON = 7.0
@@ -271,6 +280,29 @@ async def test_a_group_that_is_deleted_as_it_is_made_is_there_for_the_next_pod(t
         cluster.store.delete(GROUPS, "default", group_named(cluster, "default/web-0"))
         cluster.store.create("pods", bare("web-1", owner=owner))
         await cluster.until_bound(["default/web-0", "default/web-1"], limit=SOON)
+
+
+async def test_a_group_that_is_gone_before_its_answer_is_here_is_there_for_the_next_pod(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        shown = asyncio.Event()
+
+        async def late(request: web.Request) -> web.StreamResponse | None:
+            if request.method != "POST" or not request.path.endswith("/podgroups") or groups(cluster) or shown.is_set():
+                return None
+            answer = await cluster.carry_out(request)
+            cluster.store.delete(GROUPS, "default", *groups(cluster))
+            await shown.wait()
+            return answer
+
+        with cluster.faults(late):
+            daemon = await cluster.started("a", FLAG)
+            owner = pod_set(cluster, REPLICASETS, "web", 2, **{MINIMUM: "2"})
+            cluster.store.create("pods", bare("web-0", owner=owner))
+            await until(lambda: gone(daemon), what="the watch tells its end")
+            shown.set()
+            await until(lambda: group_named(cluster, "default/web-0"), what="it is in its group")
+            cluster.store.create("pods", bare("web-1", owner=owner))
+            await cluster.until_bound(["default/web-0", "default/web-1"], limit=SOON)
 
 
 async def test_a_minimum_beyond_all_measure_is_told_and_harms_nobody(tmp_path: Path) -> None:

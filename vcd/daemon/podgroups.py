@@ -84,7 +84,7 @@ class PodGroups:
         self._named: Recent[str, float] = Recent(_CAPACITY)
         """When pods were named their group, by UID: one that comes again under its name is another."""
         self._made: Recent[str, float] = Recent(_CAPACITY)
-        """When groups were made that the watch has not shown yet."""
+        """When groups were asked for that the watch has not shown yet."""
         self._unneeded: set[str] = set()
         """Groups without pods, as of the last sweep."""
 
@@ -203,13 +203,14 @@ class PodGroups:
     async def _create(self, group: str, wanted: Manifest) -> None:
         body = {"apiVersion": _GROUP.api_version, "kind": "PodGroup", **wanted}
         path = _GROUP.object_path(group).rpartition("/")[0]
+        self._made.set(group, self.clock.monotonic())  # first: the watch may show the group before the answer is here
         try:
             await self._write("POST", path, body)
-        except ApiError as error:
-            if error.reason != "AlreadyExists":
+        except KubeError as error:
+            self._made.drop(group)
+            if not isinstance(error, ApiError) or error.reason != "AlreadyExists":
                 raise
         else:
-            self._made.set(group, self.clock.monotonic())
             log.info("podgroup made", group=group, minimum=wanted["spec"]["minMember"])
 
     async def _name(self, group: str, pods: list[Pod]) -> None:
