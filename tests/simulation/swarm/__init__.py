@@ -9,24 +9,26 @@ from tests.simulation.script import Script
 from tests.simulation.swarm.cluster import cluster
 from tests.simulation.swarm.configurations import configuration
 from tests.simulation.swarm.draw import Draw
-from tests.simulation.swarm.flags import flags
+from tests.simulation.swarm.flags import calm_after, flags
 from tests.simulation.swarm.onelog import one_log
+from tests.simulation.swarm.plain import plain
 from tests.simulation.swarm.scenes import scenes
 from tests.simulation.swarm.tables import CHANGES, FAMILIES, ILLEGAL_FAMILY, happenings, of_family
 from tests.simulation.swarm.work import work
 
-CALM = 75.0
-"""Seconds in which all has to come to rest."""
-RELEASED = 100.0
-"""Seconds in which gangs are released that are placed in part, and in which that is seen."""
+PLAIN = 0.4
+"""The part of the seeds in which little is on."""
 UNHEALED, HALF_AN_HOUR = 5.0, 2300.0
 """Seconds for which what watches told wrongly stays as it is, and for which all programs then stand still, and the last
 lists are old when they go on: half an hour and a quarter more."""
 
 
 def drawn(seed: int) -> Script:
-    """The script of a seed. A fifth of the seeds have no faults, a tenth illegal ones beside the others."""
+    """The script of a seed. Of those in which all may be on a fifth have no faults, a tenth illegal ones beside the
+    others."""
     rng = Random(seed)
+    if rng.random() < PLAIN:
+        return plain(rng, seed)
     replicas = rng.choice((1, 1, 2, 2, 2, 2, 2, 3))
     conf = configuration(rng)
     draw = Draw(rng, rng.choice((10.0, 15.0, 20.0, 30.0, 45.0)), replicas, conf.traits)
@@ -41,7 +43,7 @@ def drawn(seed: int) -> Script:
     shared, between = one_log(draw, faulty=lot >= 0.2)
     given, more = {**given, **shared}, [*more, *between]
     acts = sorted([*more, *acts], key=lambda act: act.at)
-    calm = RELEASED if any(act.what == "refuse_binds" for act in acts) else CALM
+    calm = calm_after(acts)
     if any(act.what in illegal.ACTS for act in acts):  # healed by the next list, for which it would cost to wait
         acts.append(draw.act(draw.storm + UNHEALED, "pause", -1, HALF_AN_HOUR))
         acts.append(draw.act(draw.storm + UNHEALED, "no_bookmarks", HALF_AN_HOUR))

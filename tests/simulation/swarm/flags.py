@@ -1,10 +1,14 @@
-"""Flags of vcd run, drawn, and what of the cluster goes with them."""
+"""Flags of vcd run, drawn, what of the cluster goes with them, and how long all takes to come to rest."""
 
 from __future__ import annotations
 
 from tests.simulation.script import Act
 from tests.simulation.swarm.draw import Draw
 
+CALM = 75.0
+"""Seconds in which all has to come to rest."""
+RELEASED = 100.0
+"""Seconds in which gangs are released that are placed in part, and in which that is seen."""
 TIMES: tuple[dict[str, str], ...] = (
     {},
     {},
@@ -45,8 +49,7 @@ CONTROLLERS = {"podgroup": "pg-controller", "queue": "queue-controller"}
 
 def flags(draw: Draw, acts: list[Act]) -> tuple[dict[str, list[str]], list[Act]]:
     """The flags of all replicas, and acts that make the cluster one for which they are meant."""
-    terms_end = draw.storm < _LONG and any(act.what in _TERMS for act in acts)
-    given = {name: [text] for name, text in draw.pick(TIMES[2:4] if terms_end else TIMES).items()}
+    given = times(draw, acts)
     for name, texts in SINGLE.items():
         if draw.often(0.04 if name in RARE else 0.4 if name in OFTEN else 0.15):
             given[name] = [draw.pick(texts)]
@@ -63,7 +66,22 @@ def flags(draw: Draw, acts: list[Act]) -> tuple[dict[str, list[str]], list[Act]]
         if chosen:
             given["controllers"] = [",".join(chosen)]
         more = [draw.act(0.0, "retire", CONTROLLERS[name]) for name in chosen]
-    if any(act.what in _FOREIGN for act in acts):
-        # else nobody would lead for five minutes
-        given |= {"lead-beside-others": ["true"]} if draw.often(0.5) else {"others-quiet-period": ["20s"]}
-    return given, more
+    return given | beside_others(draw, acts), more
+
+
+def times(draw: Draw, acts: list[Act]) -> dict[str, list[str]]:
+    """Those of the election and of requests: short ones where terms are to end within the storm."""
+    terms_end = draw.storm < _LONG and any(act.what in _TERMS for act in acts)
+    return {name: [text] for name, text in draw.pick(TIMES[2:4] if terms_end else TIMES).items()}
+
+
+def beside_others(draw: Draw, acts: list[Act]) -> dict[str, list[str]]:
+    """Where another scheduler is at work: without them nobody would lead for five minutes."""
+    if not any(act.what in _FOREIGN for act in acts):
+        return {}
+    return {"lead-beside-others": ["true"]} if draw.often(0.5) else {"others-quiet-period": ["20s"]}
+
+
+def calm_after(acts: list[Act]) -> float:
+    """The seconds in which all has to come to rest after some acts."""
+    return RELEASED if any(act.what == "refuse_binds" for act in acts) else CALM

@@ -16,10 +16,15 @@ Scene = Callable[[Draw], Iterator[Act]]
 def scenes(draw: Draw) -> Iterator[Act]:
     """One of them, or none."""
     if draw.often(0.7):
-        affinity = {"nodeGroupAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["one", "two"]}}
-        spec = {"weight": 4, **({"affinity": affinity} if "nodegroups" in draw.traits else {})}
-        yield draw.act(0.0, "add_queue", APART, spec, {})
-        yield from draw.pick(SCENES)(draw)
+        yield from a_scene(draw)
+
+
+def a_scene(draw: Draw) -> Iterator[Act]:
+    """One of them."""
+    affinity = {"nodeGroupAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["one", "two"]}}
+    spec = {"weight": 4, **({"affinity": affinity} if "nodegroups" in draw.traits else {})}
+    yield draw.act(0.0, "add_queue", APART, spec, {})
+    yield from draw.pick(SCENES)(draw)
 
 
 def _half_a_gang(draw: Draw) -> Iterator[Act]:
@@ -157,7 +162,7 @@ def _end_of_a_term(draw: Draw) -> Iterator[Act]:
         yield draw.act(when, "submit", f"late-{number}", 1, 1, 0, {"queue": APART}, {})
 
 
-_PREEMPTS = (
+PREEMPTS = (
     'actions: "enqueue, allocate, preempt, backfill"\n'
     "tiers:\n- plugins:\n  - name: priority\n  - name: gang\n- plugins:\n  - name: predicates\n  - name: proportion\n"
 )
@@ -169,7 +174,7 @@ def _evicted_by_two(draw: Draw) -> Iterator[Act]:
     at = draw.rng.uniform(4.0, 7.0)
     preemptable, ranked = {"annotations": {"volcano.sh/preemptable": "true"}}, {"spec": {"priorityClassName": "urgent"}}
     yield draw.act(0.1, "add_class", "urgent", 10_000, {})
-    yield draw.act(0.5, "configure", _PREEMPTS)
+    yield draw.act(0.5, "configure", PREEMPTS)
     yield draw.act(1.5, "submit", "low", 1, sum(draw.nodes.values()), 1, {"queue": APART}, preemptable)
     if draw.replicas > 1:
         what = draw.pick(("deletes", "marks"))
@@ -178,6 +183,54 @@ def _evicted_by_two(draw: Draw) -> Iterator[Act]:
     yield draw.act(at, "submit", "above", draw.number(1, pods), pods, 1, spec, ranked)
 
 
+def _room_comes(draw: Draw) -> Iterator[Act]:
+    """Gangs wait, and while it is thought about them a node joins."""
+    at, slow = draw.rng.uniform(3.0, 6.0), draw.pick((0.5, 1.0, 3.0))
+    yield draw.act(at - 2.0, "keep_busy", -1, slow, 60.0)
+    for name, cpu in draw.nodes.items():
+        yield draw.act(at, "resize", name, {"cpu": "0"})
+        yield draw.act(at + 14.0, "resize", name, {"cpu": str(cpu)})
+    for number in range(draw.number(2, 6)):
+        yield draw.act(at + 1.0 + number * 0.1, "submit", f"thought-of-{number}", 2, 2, 1, {"queue": APART}, {})
+        if draw.often(0.5):
+            marked = {"metadata": {"labels": {"seen": "yes"}}}
+            yield draw.act(at + 2.0 + slow / 3, "edit", "group", "default", f"thought-of-{number}", marked)
+    yield draw.act(at + 1.0 + draw.rng.uniform(0.5, 1.5) * slow, "add_node", "more", draw.pick((2, 8)), {})
+
+
+def _comes_and_goes(draw: Draw) -> Iterator[Act]:
+    """A queue is made, used, and deleted with all that was in it."""
+    at = draw.rng.uniform(1.0, 3.0)
+    yield draw.act(at, "add_queue", "passing", {"weight": 1}, {})
+    yield draw.act(at + 1.0, "submit", "guest", 1, draw.number(1, 2), 1, {"queue": "passing"}, {})
+    gone = at + draw.rng.uniform(4.0, 12.0)
+    yield draw.act(gone, "delete", "group", "default", "guest")
+    yield draw.act(gone + 0.5, "delete_pods", "guest", 1)
+    yield draw.act(gone + draw.pick((1.0, 6.0)), "delete", "queue", "", "passing")
+    yield draw.act(gone + 8.0, "delete", "queue", "", "passing")
+    for number in range(draw.number(1, 3)):
+        yield draw.act(gone + 4.0 * number, "submit", f"stays-{number}", 1, 1, 1, {"queue": APART}, {})
+
+
+def _configured_anew(draw: Draw) -> Iterator[Act]:
+    """Configurations take turns, while the disk is slow, or another one takes the lead."""
+    at = draw.rng.uniform(3.0, 6.0)
+    texts = (PREEMPTS, PREEMPTS.replace("preempt", "reclaim"), PREEMPTS.replace("proportion", "pdb"),
+             PREEMPTS.replace("predicates", "resourcequota\n  - name: predicates"))  # fmt: skip
+    if draw.often(0.6):
+        yield draw.act(at, "slow_disk", -1, 30.0, draw.pick((0.5, 2.0)))
+    for number in range(draw.number(2, 6)):
+        when = at + 4.0 * number + draw.rng.uniform(0.0, 1.0)
+        yield draw.act(when, "configure", draw.pick(texts))
+        if draw.replicas > 1 and draw.often(0.3):
+            yield draw.act(when + draw.pick((-1.0, 0.0, 0.1)), "kill_leader", draw.seconds(10))
+        if draw.often(0.3):
+            yield draw.act(when + draw.pick((0.0, 0.1, 0.5)), "configure", draw.pick(texts))
+        yield draw.act(when + draw.pick((0.0, 0.5)), "submit", f"under-{number}", 1, draw.number(1, 3), 1,
+                       {"queue": APART}, {})  # fmt: skip
+
+
 SCENES: tuple[Scene, ...] = (
-    _half_a_gang, _contended, _amid_a_decision, _waiting, _kept_away, _end_of_a_term, _evicted_by_two,
+    _half_a_gang, _contended, _amid_a_decision, _waiting, _kept_away, _end_of_a_term, _evicted_by_two, _room_comes,
+    _comes_and_goes, _configured_anew,
 )  # fmt: skip

@@ -31,6 +31,7 @@ CHANGES: Family = {
         "edit",
         lambda d: ("group", *_group(d), {"spec": {"priorityClassName": d.pick([*d.classes, ""])}}),
     ),
+    "group labelled": ("edit", lambda d: ("group", *_group(d), {"metadata": {"labels": {"seen": d.pick("abc")}}})),
     "gates lifted": ("lift_gates", lambda d: (d.gang(), 1)),
     "pods come later": ("add_pods", lambda d: (d.gang(), d.number(2, 8), d.number(1, 3), 1, {})),
     "more pods": ("add_pods", lambda d: (d.gang(), 0, d.number(1, 6), 1, {})),
@@ -86,8 +87,8 @@ _LATE = (
     "disruption-controller", "queue-controller", "pg-controller", "vc-job-controller", "garbage-collector",
     "node-lifecycle-controller", "pod-garbage-collector", "replicaset-controller", "persistentvolume-controller",
 )  # fmt: skip
-CALLS = tuple(WHAT)
-"""Which calls a fault of calls is for."""
+CALLS = (*WHAT, "bindings", "bindings", "status")
+"""Which calls a fault of calls is for: what a scheduler does is tried most."""
 _WRITES = ("bindings", "bindings", "deletes", "status", "events", "writes")
 """Those of what a leader does."""
 _LED = ("bindings", "bindings", "bindings", "status", "status", "writes")
