@@ -49,11 +49,25 @@ def test_a_record_has_the_digest_of_each_seed(tmp_path: Path) -> None:
     assert record.differing(kept, {**digests, 97: "f" * 16, 500: ""}) == [97]
 
 
-def test_each_act_is_drawn() -> None:
-    program = (
-        "from tests.simulation import machine; machine.install()\n"
-        "from tests.simulation.swarm.tables import undrawn; print(undrawn())"
-    )
+def with_the_machine(program: str) -> subprocess.CompletedProcess[str]:
+    """A program in a process whose standard library the simulation replaces."""
+    command = [sys.executable, "-c", "from tests.simulation import machine; machine.install()\n" + program]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, env=environment)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_each_act_is_drawn() -> None:
+    done = with_the_machine("from tests.simulation.swarm.tables import undrawn; print(undrawn())")
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_each_seed_draws_acts_that_there_are_in_their_order() -> None:
+    done = with_the_machine(
+        "from tests.simulation.acts import ACTS; from tests.simulation.swarm import drawn\n"
+        "for seed in range(5000):\n"
+        "    acts = drawn(seed).acts\n"
+        "    assert {act.what for act in acts} <= ACTS.keys(), seed\n"
+        "    assert [act.at for act in acts] == sorted(act.at for act in acts), seed\n"
+        "print(len(acts))"
+    )
+    assert int(done.stdout) > 0, done.stderr

@@ -98,7 +98,7 @@ def _amid_a_decision(draw: Draw) -> Iterator[Act]:
     shrinks = draw.often(0.6)
     for name, cpu in draw.nodes.items() if shrinks else ():
         shrunk = draw.pick(moments) + draw.rng.uniform(0.02, slow)
-        yield draw.act(shrunk, "resize", name, {"cpu": str(draw.number(1, cpu - 1))})
+        yield draw.act(shrunk, "resize", name, {"cpu": str(draw.number(min(1, cpu - 1), cpu - 1))})
         yield draw.act(shrunk + 10.0, "resize", name, {"cpu": str(cpu)})
     for number in range(draw.number(0, 2) if shrinks else draw.number(3, 7)):
         what, given = draw.pick((
