@@ -65,9 +65,10 @@ def test_each_seed_draws_acts_that_there_are_in_their_order() -> None:
     done = with_the_machine(
         "from tests.simulation.acts import ACTS; from tests.simulation.swarm import drawn\n"
         "for seed in range(5000):\n"
-        "    acts = drawn(seed).acts\n"
+        "    script = drawn(seed)\n"
+        "    acts = [act for act in script.acts if act.at <= script.storm]\n"
+        "    assert len(script.acts) - len(acts) in (0, 2), seed\n"  # those of what is healed later
         "    assert {act.what for act in acts} <= ACTS.keys(), seed\n"
         "    assert [act.at for act in acts] == sorted(act.at for act in acts), seed\n"
-        "print(len(acts))"
     )
-    assert int(done.stdout) > 0, done.stderr
+    assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from tests.simulation.script import Script
 from tests.simulation.swarm.cluster import cluster
 from tests.simulation.swarm.configurations import configuration
 from tests.simulation.swarm.draw import Draw
-from tests.simulation.swarm.flags import calm_after, flags
+from tests.simulation.swarm.flags import calm_after, flags, storm_of
 from tests.simulation.swarm.onelog import one_log
 from tests.simulation.swarm.plain import plain
 from tests.simulation.swarm.scenes import scenes
@@ -43,9 +43,9 @@ def drawn(seed: int) -> Script:
     shared, between = one_log(draw, faulty=lot >= 0.2)
     given, more = {**given, **shared}, [*more, *between]
     acts = sorted([*more, *acts], key=lambda act: act.at)
-    calm = calm_after(acts)
+    storm, calm = storm_of(draw, acts), calm_after(acts)
     if any(act.what in illegal.ACTS for act in acts):  # healed by the next list, for which it would cost to wait
-        acts.append(draw.act(draw.storm + UNHEALED, "pause", -1, HALF_AN_HOUR))
-        acts.append(draw.act(draw.storm + UNHEALED, "no_bookmarks", HALF_AN_HOUR))
+        acts.append(draw.act(storm + UNHEALED, "pause", -1, HALF_AN_HOUR))
+        acts.append(draw.act(storm + UNHEALED, "no_bookmarks", HALF_AN_HOUR))
         calm += UNHEALED + HALF_AN_HOUR
-    return Script(seed, draw.replicas, given, conf.text, draw.storm, calm, tuple(acts))
+    return Script(seed, draw.replicas, given, conf.text, storm, calm, tuple(acts))

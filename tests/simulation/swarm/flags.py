@@ -82,6 +82,11 @@ def beside_others(draw: Draw, acts: list[Act]) -> dict[str, list[str]]:
     return {"lead-beside-others": ["true"]} if draw.often(0.5) else {"others-quiet-period": ["20s"]}
 
 
+def storm_of(draw: Draw, acts: list[Act]) -> float:
+    """The seconds in which acts happen: some scenes take longer than what else was drawn."""
+    return max(draw.storm, *(act.at for act in acts))
+
+
 def calm_after(acts: list[Act]) -> float:
     """The seconds in which all has to come to rest after some acts."""
     return RELEASED if any(act.what == "refuse_binds" for act in acts) else CALM

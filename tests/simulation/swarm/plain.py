@@ -12,7 +12,7 @@ from random import Random
 from tests.simulation.script import Act, Script
 from tests.simulation.swarm.cluster import amounts
 from tests.simulation.swarm.draw import Draw
-from tests.simulation.swarm.flags import beside_others, calm_after, times
+from tests.simulation.swarm.flags import beside_others, calm_after, storm_of, times
 from tests.simulation.swarm.scenes import PREEMPTS, a_scene
 from tests.simulation.swarm.tables import CHANGES, FAMILIES, PEERS, Family
 
@@ -62,7 +62,7 @@ def plain(rng: Random, seed: int) -> Script:
     if draw.often(0.4):
         given["schedule-period"] = ["5s"]
     acts.sort(key=lambda act: act.at)
-    return Script(seed, draw.replicas, given, conf, draw.storm, calm_after(acts), tuple(acts))
+    return Script(seed, draw.replicas, given, conf, storm_of(draw, acts), calm_after(acts), tuple(acts))
 
 
 _FAMILIES: tuple[Family, ...] = tuple(family for family in (CHANGES, *FAMILIES.values()) for _ in family)
