@@ -147,6 +147,20 @@ async def test_a_group_that_changed_since_the_watch_told_of_it_is_read() -> None
         assert store.object["status"] == {"phase": "Running", "running": 2}
 
 
+async def test_a_group_that_was_refused_until_given_up_is_read_before_it_is_written_again() -> None:
+    """What the watch knows may be behind what refused it: the next status is not written by that version either."""
+    refused = exchange("renew from a stale copy")["response"]
+    async with writing(known_group={"ns/g": ("9", PodGroupStatus(phase="Inqueue"), "")}.get) as f:
+        f.server.on("GET", "/namespaces/ns/podgroups/g", lambda _: Answer(500, {}))
+        f.server.on("PATCH", "/namespaces/ns/podgroups/g", lambda _: Answer(refused["status"], refused["body"]))
+        await f.groups(GroupStatus("ns/g", "Running", running=1))
+        assert [patch["metadata"]["resourceVersion"] for patch in f.patches()] == ["9"]
+        store = f.group(phase="Inqueue")
+        await f.groups(GroupStatus("ns/g", "Running", running=2))
+        assert [patch["metadata"]["resourceVersion"] for patch in f.patches()] == ["9", "10"]
+        assert store.object["status"] == {"phase": "Running", "running": 2}
+
+
 async def test_counts_go_back_to_zero(f: Fixture) -> None:
     store = f.group(phase="Running", running=2)
     await f.groups(GroupStatus("ns/g", "Pending"))

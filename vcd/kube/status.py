@@ -116,6 +116,8 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
             "Queue": self._queues,
             "Pod": self._conditions,
         }
+        self._doubted: Recent[str, bool] = Recent(_CAPACITY)
+        """Groups whose last write failed: the watch may be behind what refused it, and they are read."""
         self._unwritten: dict[str, _PodWork] = {}
         """Conditions that the server did not take, by pod."""
         self._patience = Backoff(_AGAIN, _LONGEST_AGAIN, rand)
@@ -180,6 +182,8 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         """What is remembered of the object is dropped in any case."""
         kind, key = name
         self._remembered[kind].drop(key)
+        if kind == "PodGroup":
+            self._doubted.set(key, True)
         if not is_final(error):
             return True
         status = error.status if isinstance(error, ApiError) else 0
@@ -199,7 +203,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
     async def _write(self, name: tuple[str, str], work: _Work, *, again: bool) -> None:
         key = name[1]
         if isinstance(work, _GroupWork):
-            await self._put_group(key, work, again)
+            await self._put_group(key, work)
         elif isinstance(work, QueueUsage):
             await self._put_queue(key, work)
         else:
@@ -210,15 +214,16 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
                 self._unwritten[key] = work
                 raise
 
-    async def _put_group(self, key: str, work: _GroupWork, again: bool) -> None:
+    async def _put_group(self, key: str, work: _GroupWork) -> None:
         """Merge into the newest copy. PodGroup has no status subresource, so its version guards the write."""
         path = _PODGROUP.object_path(key)
-        group, known = self._groups.get(key), None if again else self._known_group(key)
+        group, known = self._groups.get(key), None if self._doubted.get(key) else self._known_group(key)
         if known is not None and (group is None or _is_later(known[0], group.metadata.resource_version)):
             group = _Group(_Meta(known[0], known[2]), known[1])
         if group is None or not work.is_about(group):
             group = decoded(_group_decoder, await self._client.request("GET", path, fence=self._fence), path)
             self._groups.set(key, group)
+            self._doubted.drop(key)
         if not work.is_about(group) or not self._group_patch(group.status, work):
             return
 
