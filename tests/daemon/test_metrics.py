@@ -8,14 +8,16 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import structlog
 
 from tests.daemon.pages import CONF, Ticks, kept, observe, observe_session, page_of, recorded, value
+from tests.daemon.test_cycle import Replica, puts
 from tests.dsl import BARE, NOW_NS, gang, group, node, pod, queue, session_after
+from tests.kube.scripted import until
 from vcd.daemon.housekeeping import keep_house
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import PAUSE_WINDOW, REMEMBERED_SESSIONS, Metrics
@@ -34,6 +36,7 @@ from vcd.model.events import (
     Waiting,
     encode_plan,
 )
+from vcd.model.manifests import default_queues
 from vcd.model.reasons import Reason
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
@@ -713,3 +716,55 @@ class TestManyJobs:
         metrics.observe_leadership(False, 1)
         metrics.end_session(summary)
         assert "volcano_queue_weight" not in page_of(metrics)
+
+
+def test_lost_time_of_groups_whose_queue_is_missing_adds_up() -> None:
+    clock = Ticks()
+    metrics = Metrics(clock)
+    lost = []
+    for number in range(1, 5):
+        observe(metrics, DEFAULT, node("n"), gang("a", 2, queue="typo"), number=number)
+        clock.now += 10
+        lost.append(sum(page_of(metrics)["vcd_lost_pod_seconds_total"].values()))
+    assert lost == [20, 40, 60, 80]
+
+
+def test_a_verdict_that_comes_after_the_lease_was_lost_shows_nothing() -> None:
+    clock = Ticks()
+    metrics = Metrics(clock)
+    observe(metrics, DEFAULT, node("n", cpu=1), gang("a", 3, cpu=2))
+    judged = metrics.judge({"default/a": "cluster-full"})
+    metrics.observe_leadership(False, 1)
+    metrics.observe_verdicts(judged())
+    clock.now += 3600
+    page = page_of(metrics)
+    assert page.get("vcd_verdict_pods", {}) == {}
+    assert sum(page.get("vcd_lost_pod_seconds_total", {}).values()) == 0
+
+
+async def test_a_session_that_is_handed_over_after_the_lease_was_lost_shows_nothing() -> None:
+    """The Lease goes while the session is being logged, which may take long: the next leader shows all of that."""
+    replica = Replica()
+    await replica.keeper.put(puts(*default_queues([]), node("n", cpu=4), gang("waits", 3, cpu=9)))
+    clock = Ticks()
+    metrics = Metrics(clock)
+    metrics.observe_leadership(True, 1)
+
+    def handover(record: Any, plan: Plan, session: Any, durations: dict[str, float]) -> None:
+        observe_session(metrics, session, plan, record, durations)
+        replica.handed.append((record, plan))
+
+    replica.cycle.handover = handover
+    replica.log.held = True
+    async with replica.runs():
+        await until(lambda: replica.log.sessions)  # it is under way to the disk
+        replica.epoch = None
+        metrics.observe_leadership(False, 1)
+        for gate in replica.log.waiting:
+            gate.set_result(None)
+        await until(lambda: replica.handed)
+    clock.now += 3600
+    page = page_of(metrics)
+    assert page.get("vcd_waiting_pods", {}) == {}
+    assert page.get("vcd_verdict_pods", {}) == {}
+    assert sum(page.get("vcd_lost_pod_seconds_total", {}).values()) == 0

@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.dsl import BY_QUEUE
-from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, node, pod, until
+from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, group, node, pod, until, until_quiet
+
+ADMITTING = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: overcommit
+  - name: predicates
+"""
+"""A configuration by which a group waits to be let in."""
 
 
 def scheduled(cluster: Cluster, name: str) -> Obj:
@@ -109,3 +121,39 @@ async def test_a_verdict_is_not_written_again_after_a_restart_or_by_a_new_leader
         await other.until_metric(series, 1)
         assert group()["metadata"]["resourceVersion"] == version
         assert [one["message"] for one in group()["status"]["conditions"]] == ["mine", message]
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+async def test_a_pod_whose_gate_is_lifted_while_its_group_waits_is_told(tmp_path: Path, admitted: bool) -> None:
+    """The API server's SchedulingGated stays until somebody says something else: no autoscaler would look at it."""
+    (tmp_path / "conf").write_text(ADMITTING)
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, 4)
+        await cluster.started("a", f"--scheduler-conf={tmp_path / 'conf'}")
+        more = {} if admitted else {"minResources": {"cpu": "40"}}
+        cluster.store.create(GROUPS, group("g", 2, **more))
+        cluster.store.create("pods", pod("plain", "g", 20))
+        cluster.store.create("pods", pod("second", "g", 20))
+        cluster.store.create("pods", pod("gated", "g", 20, schedulingGates=[{"name": "example.com/wait"}]))
+        await until(lambda: scheduled(cluster, "plain").get("reason") == "Unschedulable", what="it waits")
+        assert scheduled(cluster, "gated")["reason"] == "SchedulingGated"
+        cluster.store.patch("pods", "default", "gated", {"spec": {"schedulingGates": []}})
+        await until(lambda: scheduled(cluster, "gated")["reason"] == "Unschedulable", 8, "it is told, too")
+
+
+async def test_since_when_a_pod_waits_stays_though_another_process_tells_why(tmp_path: Path) -> None:
+    """By convention lastTransitionTime is when the status last changed, not the words."""
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, 2)
+        first = await cluster.started("a")
+        cluster.submit("g", 1, cpu=5)
+        await until(lambda: scheduled(cluster, "g-0"), what="it is told")
+        before = {**scheduled(cluster, "g-0"), "lastTransitionTime": "2020-02-02T20:20:20Z"}
+        cluster.store.patch("pods", "default", "g-0", {"status": {"conditions": [before]}}, "status")
+        await until_quiet(first)
+        await first.kill()
+        await cluster.started("a", log=first.log)
+        cluster.store.create("nodes", node("other", 4))
+        await until(lambda: scheduled(cluster, "g-0")["message"] != before["message"], what="another reason")
+        after = scheduled(cluster, "g-0")
+        assert (after["status"], after["lastTransitionTime"]) == (before["status"], before["lastTransitionTime"])

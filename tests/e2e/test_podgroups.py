@@ -383,3 +383,26 @@ async def test_a_changed_workload_reaches_its_group_with_its_next_pod(tmp_path: 
         await until(lambda: groups(cluster)[name]["spec"]["minMember"] == 2, what="the minimum follows")
         group = groups(cluster)[name]
         assert (group["spec"]["minResources"]["cpu"], group["metadata"]["annotations"]) == ("4", {"mine": "1"})
+
+
+async def test_each_pod_that_waits_for_a_group_is_told_why_those_that_come_later_too(tmp_path: Path) -> None:
+    def denied(request: web.Request) -> web.Response | None:
+        wanted = request.method == "POST" and request.path.endswith("/podgroups")
+        return failed(403, "Forbidden", "denied by a webhook") if wanted else None
+
+    def told() -> dict[str, int]:
+        events = cluster.store.list("events", "default")
+        return {e["involvedObject"]["name"]: e["count"] for e in events if e["reason"] == "PodGroupMissing"}
+
+    async with alone(tmp_path) as cluster:
+        with cluster.faults(denied):
+            await cluster.started("a", FLAG)
+            owner = pod_set(cluster, REPLICASETS, "web", 3)
+            cluster.store.create("pods", bare("web-a", owner=owner))
+            await until(lambda: "web-a" in told(), what="the first is told")
+            for name in ("web-b", "web-c"):
+                cluster.store.create("pods", bare(name, owner=owner))
+            await until(lambda: told().keys() == {"web-a", "web-b", "web-c"}, what="all are told")
+            tried = made(cluster)
+            await until(lambda: made(cluster) >= tried + 2, limit=60, what="it is tried again and again")
+            assert set(told().values()) == {1}

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.e2e.cluster import GROUPS, NAMESPACE, Cluster, Daemon, until, until_quiet
+from tests.e2e.test_replicas import Replicas
 from vcd.model.events import PolicyLoaded
 
 GOOD = """
@@ -160,3 +161,50 @@ async def test_who_waited_for_another_configuration_is_served_once_its_kinds_are
         file.write_text(GOOD + "  - name: resourcequota\n")
         await until(lambda: len(daemon.lines("configuration reloaded")) == 2)
         await cluster.until_bound(names)
+
+
+async def test_who_takes_over_decides_by_the_file_as_it_is_then(tmp_path: Path) -> None:
+    """It followed while the file changed: what it read at its own start was in force long ago."""
+    file = tmp_path / "scheduler.conf"
+    file.write_text(GOOD)
+    async with Replicas(tmp_path) as cluster:
+        cluster.add_nodes(1, 16)
+        flag = f"--scheduler-conf={file}"
+        leader = await cluster.started("a", flag)
+        follower = await cluster.start("b", flag)
+        await cluster.until_following(follower)
+        await cluster.until_bound(cluster.submit("first", 1))
+        file.write_text(OTHER)
+        await until(lambda: policies(leader)[-1:] == [OTHER], what="the new one is in force")
+        await cluster.until_bound(cluster.submit("second", 1))
+        await cluster.until_agreed(leader, follower)
+        await leader.kill()
+        before = len(follower.sessions())
+        cluster.submit("third", 1)
+        await cluster.until_leading(follower)
+        await cluster.until_bound(["default/third-0"])
+        digests = {one.digest: one.text for one in follower.events("policy") if isinstance(one, PolicyLoaded)}
+        assert {digests[each.policy] for each in follower.sessions()[before:]} == {OTHER}
+        assert policies(follower) == [GOOD, OTHER]
+
+
+async def test_who_takes_over_keeps_what_was_in_force_where_the_file_is_bad(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.conf"
+    file.write_text(GOOD)
+    async with Replicas(tmp_path) as cluster:
+        cluster.add_nodes(1, 16)
+        flag = f"--scheduler-conf={file}"
+        leader = await cluster.started("a", flag)
+        follower = await cluster.start("b", flag)
+        await cluster.until_following(follower)
+        file.write_text(OTHER)
+        await until(lambda: policies(leader)[-1:] == [OTHER], what="the new one is in force")
+        file.write_text(TYPO)
+        await until(lambda: leader.lines("configuration refused; the one in force stays"))
+        await cluster.until_bound(cluster.submit("second", 1))
+        await cluster.until_agreed(leader, follower)
+        await leader.kill()
+        await cluster.until_leading(follower)
+        assert follower.lines("configuration refused; the one in force stays")
+        await cluster.until_bound(cluster.submit("third", 1))
+        assert policies(follower) == [GOOD, OTHER]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, failed, group, until
+from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, failed, group, until, until_quiet
 from tests.e2e.standalone import FLAG, alone
 from tests.e2e.test_leadership import two
 
@@ -177,3 +177,42 @@ async def test_a_queue_that_does_not_change_is_not_written(tmp_path: Path) -> No
         add_queue(cluster, "q")
         await until(lambda: state(cluster, "q") == "Open", what="a look came by")
         assert writes_of_queues(cluster) == written + 1
+
+
+@pytest.mark.parametrize("code", [500, 429, 403])
+async def test_a_child_is_opened_again_where_its_status_is_refused_for_a_while(tmp_path: Path, code: int) -> None:
+    async with alone(tmp_path) as cluster:
+        for name, parent in (("top", "root"), ("child", "top")):
+            add_queue(cluster, name, parent=parent)
+        daemon = await cluster.started("a", FLAG)
+        await until(lambda: {state(cluster, name) for name in ("top", "child")} == {"Open"}, what="all are open")
+        write_state(cluster, "top", "Closed")
+        await until(lambda: state(cluster, "child") == "Closed", what="both are closed")
+        left = [1]
+
+        async def once(request: web.Request) -> web.Response | None:
+            its_status = request.method == "PATCH" and request.path.endswith("/queues/child/status")
+            if not (its_status and left[0] and b'"state"' in await request.read()):
+                return None
+            left[0] -= 1
+            return failed(code, "Injected")
+
+        with cluster.faults(once):
+            write_state(cluster, "top", "Open")
+            await until(lambda: not left[0], what="it was refused once")
+            await until(lambda: daemon.lines("queue status not written"))
+            await until(lambda: state(cluster, "child") == "Open", 10, "the child is open again")
+        await until(lambda: cluster.store.get(QUEUES, None, "child")["metadata"]["annotations"].get(MARK) == "false")
+
+
+async def test_counts_that_somebody_overwrote_are_written_again(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        daemon = await cluster.started("a", FLAG)
+        await cluster.until_bound(cluster.submit("g", 2))
+        await until(lambda: counts(cluster, "default") == {"running": 1}, what="it is counted")
+        await until_quiet(daemon)
+        cluster.store.patch(QUEUES, None, "default", {"status": {"running": 7, "pending": 3}}, "status")
+        await until(lambda: counts(cluster, "default") == {"running": 1}, 8, "it is counted again")
+        before = writes_of_queues(cluster)
+        await until_quiet(daemon)
+        assert writes_of_queues(cluster) == before

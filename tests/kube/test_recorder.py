@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -192,3 +193,12 @@ async def test_a_replica_that_does_not_lead_writes_no_events(f: Fixture) -> None
     f.leading = False
     await f.record("m")
     assert f.server.seen == []
+
+
+async def test_the_event_of_an_object_with_a_long_name_has_a_name_that_a_server_takes(f: Fixture) -> None:
+    for long in ("a" * 253, "a" * 235 + "-" + "b" * 17, "a" * 234 + "." + "b" * 18):
+        await f.record("m", subject=("Pod", f"default/{long}", f"u-{len(f.posts())}"))
+        name = f.posts()[-1]["metadata"]["name"]
+        assert len(name) <= 253
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", name)
+    assert len(f.posts()) == 3

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from vcd.model import events as ev
 from vcd.model.objects import Pod
-from vcd.model.status import TaskStatus
+from vcd.model.status import TaskStatus, condition_of
 from vcd.state.cluster import ClusterState
+
+_GATED = "SchedulingGated"
 
 Told = tuple[str, Pod, tuple[ev.Waiting, ...]]
 
@@ -56,4 +58,6 @@ class Latecomers:
         pod = None if row is None else self._state.pods[row]
         if row is None or pod is None or self._state.tasks.at(row, "status") != TaskStatus.PENDING:
             return False
-        return all(condition.type != "PodScheduled" for condition in pod.status.conditions)
+        told = condition_of("PodScheduled", pod.status.conditions)
+        # what the API server said of a gate stays when the gate is lifted
+        return told is None or (told.reason == _GATED and not pod.spec.scheduling_gates)

@@ -22,7 +22,7 @@ from prometheus_client import Metric, ProcessCollector, generate_latest
 
 from vcd.daemon import families as fam
 from vcd.daemon.series import LabelValues, SeriesStore
-from vcd.daemon.waiting import WaitingCounts
+from vcd.daemon.waiting import NO_QUEUE, WaitingCounts
 from vcd.kube.clock import SYSTEM_CLOCK
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import OperationDone, Plan, Result, SessionDecided, Statement
@@ -172,6 +172,8 @@ class Metrics:
         self._pauses = [0.0, 0.0]
         """The longest one of the current window and of the last."""
         self._faulty: set[str] = set()
+        self._shows = True
+        """Whether sessions are shown: not while another replica leads, whatever of ours is still being told."""
         self._process = ProcessCollector(registry=None)
         self._forget_sessions()
 
@@ -204,7 +206,8 @@ class Metrics:
         for name, told in session.problems.items():
             if isinstance(told, Exception):
                 self._count_silent(name, "problems", told)
-        self._leader.forget(lambda label, queue: label.endswith("queue") and queue not in session.queues)
+        there = session.queues.keys() | {NO_QUEUE}
+        self._leader.forget(lambda label, queue: label.endswith("queue") and queue not in there)
         if record is not None:
             self.series.show("vcd_session", record.session)
             self._decided[record.session] = _Decided(plan, record.now, self._clock())
@@ -223,7 +226,7 @@ class Metrics:
         self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Assumed").observe_many(ages)
         ages = _ages([*placed.jobs.values()], placed.now)
         self.series.distribution("volcano_e2e_job_scheduling_latency_milliseconds").observe_many(ages)
-        if summary.jobs is self._jobs:
+        if summary.jobs is self._jobs and self._shows:
             for labels_of, count in summary.evicted.items():
                 self._leader.add("vcd_evictions_total", *labels_of, by=count)
             for queue, created in placed.by_queue.items():
@@ -319,6 +322,8 @@ class Metrics:
 
     def observe_verdicts(self, verdicts: Mapping[LabelValues, int]) -> None:
         """Note how many pods wait, by queue and the cause of their group's wait."""
+        if not self._shows:
+            return
         self._count_lost()
         self._verdicts = verdicts
         self._leader.show("vcd_verdict_pods", dict(sorted(verdicts.items())))
@@ -336,12 +341,14 @@ class Metrics:
 
     def observe_misconfigured(self, counts: Mapping[LabelValues, int]) -> None:
         """Note how many problems plugins see in which objects, by kind and key, as of the last session."""
-        self._leader.show("vcd_misconfigured", counts)
+        if self._shows:
+            self._leader.show("vcd_misconfigured", counts)
 
     def observe_leadership(self, leading: bool, epoch: int) -> None:
         """Note a win or a loss. Who does not lead shows nothing of sessions: the leader does."""
         self.series.show("vcd_leader", leading)
         self.series.show("vcd_epoch", epoch)
+        self._shows = leading
         if not leading:
             self._forget_sessions()
 

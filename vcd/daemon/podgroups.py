@@ -48,12 +48,13 @@ _SETS = frozenset({"ReplicaSet", "StatefulSet"})
 
 @dataclass
 class _Rest:
-    """A group that could not be made: when it is due again, how it grows, and what was told last."""
+    """A group that could not be made: when it is due again, how it grows, what was told last, and to which pods."""
 
     pauses: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE, _LONGEST_PAUSE))
     due: float = 0.0
     attempts: int = 0
     told: str = ""
+    told_to: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -251,14 +252,16 @@ class PodGroups:
             self._tell_pods(rest, group, pods, str(error))
 
     def _tell_pods(self, rest: _Rest, group: str, pods: list[Pod], why: str) -> None:
-        """Tell the pods that wait for a group why it cannot be made, once."""
+        """Tell the pods that wait for a group why it cannot be made, each once."""
         words = f"its PodGroup {group.partition('/')[2]} cannot be made: {why}"
-        if words == rest.told:
-            return
-        rest.told = words
-        log.warning("podgroup missing", group=group, pods=len(pods), error=why)
+        if words != rest.told:
+            rest.told, rest.told_to = words, {}
+            log.warning("podgroup missing", group=group, pods=len(pods), error=why)
         for pod in pods:
-            self.refused(pod, words)
+            if rest.told_to.get(pod.key) != pod.metadata.uid:
+                self.refused(pod, words)
+        known = rest.told_to | {pod.key: pod.metadata.uid for pod in pods}
+        rest.told_to = {key: uid for key, uid in known.items() if key in self.state.tasks.row_of}
 
     # --- what nobody needs any more -------------------------------------------------------------------------------
 

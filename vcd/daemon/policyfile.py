@@ -33,19 +33,30 @@ class PolicyFile:
         self.policy: Policy
         """The one in force; there is none before ``load``."""
 
-    def load(self) -> PolicyLoaded:
-        """Read the file when a service begins. Raises PolicyError, or ConfigurationError when it cannot be read, unless
-        an earlier service of this process had a good version: then that stays in force."""
+    def load(self, logged: PolicyLoaded | None = None) -> PolicyLoaded:
+        """Read the file when a service begins, or takes the lead after one by which ``logged`` was in force. Raises
+        PolicyError, or ConfigurationError when it cannot be read, unless this process had a good version before: then
+        what was in force stays."""
         try:
             self._seen = self._read()
             self.policy = read_policy(self._seen)
         except (ConfigurationError, PolicyError) as error:
             if not self._policies:
                 raise
+            if logged is not None:
+                self.policy = self._of_log(logged)
             self._refuse(str(error))
         else:
             self._warn()
         return self._event()
+
+    def _of_log(self, logged: PolicyLoaded) -> Policy:
+        """The one that a log says was in force, without the passwords of one that this process never read."""
+        try:
+            return self._policies.get(logged.digest) or read_policy(logged.text)
+        except PolicyError as error:
+            _log.error("the configuration in force cannot be read from the log", reason=str(error))
+            return self.policy
 
     def _read(self) -> str | None:
         try:

@@ -12,7 +12,8 @@ import structlog
 
 from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
-from vcd.kube.errors import ApiError, Fenced, KubeError
+from vcd.kube.errors import ApiError, Fenced, KubeError, decoded
+from vcd.model import events as ev
 from vcd.model.controllers import CLOSE, CLOSED_BY_PARENT, OPEN, action_of_parent, counts_by_phase, state_after
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Queue
@@ -26,6 +27,17 @@ _LOOK = 1.0
 """Seconds between looks: what changes more often is written once."""
 _LONGEST_PAUSE = 60.0
 """Seconds between two attempts at most: a right that is missing may be granted while the program runs."""
+
+
+class _Meta(msgspec.Struct):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _Answer(msgspec.Struct):
+    metadata: _Meta
+
+
+_decoder = msgspec.json.Decoder(_Answer)
 
 
 @dataclass
@@ -42,12 +54,14 @@ class QueueStates:
     """Writes ``status.state`` and the counts of each queue where they change, while this replica leads (``fence``).
 
     All follows from the state. Who opens or closes a queue writes its ``status.state``; a closed queue closes its
-    children, which is noted in their annotation, and opens them again. ``status.allocated`` is written elsewhere.
+    children, which is noted in their annotation, and opens them again. ``status.allocated`` is written elsewhere;
+    ``answered`` gives the version of a queue as that was answered last.
     """
 
     client: KubeClient
     state: ClusterState
     fence: Callable[[], bool]
+    answered: Callable[[str], str]
     _: KW_ONLY
     clock: Clock = SYSTEM_CLOCK
 
@@ -63,6 +77,21 @@ class QueueStates:
         """Queue and phase of each group."""
         self._counts: dict[str, Counter[str]] = {}
         self._groups_seen = self._queues_seen = -1
+        self._written: dict[str, str] = {}
+        """The versions of queues as they were answered to our last writes."""
+        self._overwritten: set[str] = set()
+        """Queues that somebody else wrote to since."""
+
+    def observe(self, event: ev.Event) -> None:
+        """An event was folded: what was written may show no more, as after a restore."""
+        if isinstance(event, ev.KindListed) and event.kind == "Queue":
+            self._shown.clear()
+            self._queues_seen = -1
+        elif isinstance(event, ev.ObjectPut) and event.kind == "Queue" and event.key in self._shown:
+            ours = self._written.get(event.key), self.answered(event.key)
+            if event.resource_version not in ours:
+                del self._shown[event.key]
+                self._overwritten.add(event.key)
 
     async def run(self) -> NoReturn:
         """Look and write until cancelled."""
@@ -81,10 +110,12 @@ class QueueStates:
         now, queues = self.clock.monotonic(), self.state.queues
         changed = {name for name, rest in self._resting.items() if rest.due <= now}
         touched = self._changed_queues()
-        changed |= touched | self._changed_groups()
+        changed |= touched | self._changed_groups() | self._overwritten
+        self._overwritten.clear()
         changed |= {name for name, record in queues.items() if touched and _parent(record.queue) in touched}
-        for name in self._shown.keys() - queues.keys():
-            del self._shown[name]
+        for known in (self._shown, self._written):
+            for name in known.keys() - queues.keys():
+                del known[name]
         return {name for name in changed if name in queues and self._rests_until(name) <= now}
 
     def _rests_until(self, name: str) -> float:
@@ -139,19 +170,23 @@ class QueueStates:
             return
         queue, counts = record.queue, self._counts.get(name, Counter())
         state, marks = queue.status.state, queue.metadata.annotations
-        action = "" if name == ROOT else action_of_parent(state, self._parent_state(queue), marks)
-        if action:
-            await self._mark(name, "true" if action == CLOSE else "false")
+        parent = self._parent_state(queue)
+        action = "" if name == ROOT else action_of_parent(state, parent, marks)
+        if action == CLOSE:  # the mark comes before the state, and goes after it: with it alone nothing is lost
+            await self._mark(name, "true")
         wanted = state_after(state, action, counts.total())
         told = queue.metadata.uid, counts_by_phase(counts)
         changed: dict[str, Any] = {} if told == self._shown.get(name) else dict(told[1])
         if wanted != state:
             changed["state"] = wanted
         if changed:
-            await self._patch(f"{_QUEUE.object_path(name)}/status", {"status": changed})
-            self._shown[name] = told
+            path = f"{_QUEUE.object_path(name)}/status"
+            raw = await self._patch(path, {"status": changed})
+            self._shown[name], self._written[name] = told, decoded(_decoder, raw, path).metadata.resource_version
         if wanted != state:
             log.info("queue state", queue=name, state=wanted, before=state)
+        if wanted == OPEN == parent and marks.get(CLOSED_BY_PARENT) == "true":
+            await self._mark(name, "false")
 
     async def _mark(self, name: str, value: str) -> None:
         """Say whether a queue's parent closed it, so that it opens with it."""
@@ -161,9 +196,9 @@ class QueueStates:
         parent = self.state.queues.get(_parent(queue))
         return OPEN if parent is None else parent.queue.status.state or OPEN
 
-    async def _patch(self, path: str, body: dict[str, Any]) -> None:
+    async def _patch(self, path: str, body: dict[str, Any]) -> bytes:
         raw = msgspec.json.encode(body)
-        await self.client.request(
+        return await self.client.request(
             "PATCH", path, raw, content_type=MERGE_PATCH, urgency=Urgency.STATUS, fence=self.fence
         )
 

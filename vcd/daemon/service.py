@@ -158,6 +158,9 @@ class SchedulerService:
         keeper.observers += [self.lookups.observe, self.rest.observe]
         if PODGROUP in options.controllers:
             keeper.observers.append(self.podgroups.observe)
+        self.queue_states = QueueStates(client, state, leads, self.telling.statuses.version_of, clock=clock)
+        if QUEUE in options.controllers:
+            keeper.observers.append(self.queue_states.observe)
         self.interlock = None if options.shadow else self._made_interlock()
 
     def _made_replica(self) -> Replica:
@@ -178,7 +181,12 @@ class SchedulerService:
         return self.replica.served(host, port, advertised)
 
     def _policy_to_log(self) -> list[ev.Event]:
-        """The configuration that was read at the start, where the log does not end with it."""
+        """The configuration as the file has it now, where the log does not end with it: it may have changed while
+        another replica's log was followed."""
+        if not self.terms.writes.is_set():  # else the file is followed
+            self.loaded = self.policy.load(self.keeper.state.policy)
+            self.watches.expect(kinds_read(self.policy.policy))
+            self.metrics.series.show("vcd_policy_info", {(self.loaded.digest,): 1})
         return [] if self.keeper.state.policy == self.loaded else [self.loaded]
 
     def _made_cycle(self, gather: Gather) -> Cycle:
@@ -347,7 +355,7 @@ class SchedulerService:
         if PODGROUP in self.options.controllers:
             parts.append(self.podgroups.run())
         if QUEUE in self.options.controllers:
-            parts.append(QueueStates(self.client, self.keeper.state, self.terms.leads, clock=self.clock).run())
+            parts.append(self.queue_states.run())
         if isinstance(self.clock, SteadyClock):
             parts.append(self._when_it_writes(partial(mind_clock, self.clock, keeper, metrics)))
         if self.interlock is not None:

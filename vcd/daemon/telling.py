@@ -57,7 +57,7 @@ class Telling:
         """Version, status and UID of groups, as the watch last told them."""
         self.recorder = Recorder(client, self.options.scheduler_names[0], self.leads, clock=clock, kinds=kinds())
         self.statuses = StatusWriter(
-            client, self.leads, clock=clock, known_group=self._shown_groups.get, waits=self._may_wait
+            client, self.leads, clock=clock, known_group=self._shown_groups.get, waits=self._may_wait, shown=self._shown
         )
         self.followup = FollowUp()
         self._fault_news = FaultNews(clock.monotonic)
@@ -249,6 +249,12 @@ class Telling:
         """Whether a pod has no node yet, as far as is known."""
         row = self.state.tasks.row_of.get(key)
         return row is None or self.state.tasks.at(row, "status") in (TaskStatus.PENDING, TaskStatus.BINDING)
+
+    def _shown(self, key: str, uid: str, type: str) -> str:
+        """The status of a pod's condition; empty where it has none, or is another pod."""
+        pod = self.state.pod(key)
+        found = None if pod is None or pod.metadata.uid != uid else condition_of(type, pod.status.conditions)
+        return "" if found is None else found.status
 
     def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str) -> None:
         key, uid = pod.key, pod.metadata.uid

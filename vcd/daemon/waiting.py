@@ -59,10 +59,12 @@ class WaitingCounts:
         waiting = waits_after(session.snapshot.waiting, plan.waiting)
         records, jobs = session.snapshot.groups, session.jobs
         pending = jobs.counts[:, TaskStatus.PENDING].tolist()
-        known = self._known
+        known, elsewhere = self._known, None
         for key, reasons in waiting.items():
             index = jobs.index(key)
-            count = 0 if index is None else pending[index]
+            if index is None and elsewhere is None:
+                elsewhere = _pending_elsewhere(session)
+            count = pending[index] if index is not None else 0 if elsewhere is None else elsewhere[key]
             record = records.get(key)
             before = known.get(key)
             if before and before.reasons is reasons and before.record is record and before.pending == count:
@@ -123,6 +125,14 @@ class WaitingCounts:
             self.pods[labels] -= pods
             if not self.groups[labels]:
                 del self.groups[labels], self.pods[labels]
+
+
+def _pending_elsewhere(session: Session) -> Counter[str]:
+    """How many pods are pending of groups whose queue does not exist: these are not among the session's jobs."""
+    tasks, names = session.snapshot.tasks, session.snapshot.job_keys
+    found = tasks.job[(session.job_of_row < 0) & (tasks.job >= 0) & (tasks.status == TaskStatus.PENDING)]
+    numbers, counts = np.unique(found, return_counts=True)
+    return Counter({names[job] or "": count for job, count in zip(numbers.tolist(), counts.tolist(), strict=True)})
 
 
 def _first_cause(share: Mapping[Labels, int]) -> str:

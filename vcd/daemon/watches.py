@@ -34,6 +34,10 @@ class Watches:
         self._failed: asyncio.Future[None] | None = None
         self._replacing = asyncio.Lock()
 
+    def expect(self, kinds: Iterable[Kind]) -> None:
+        """Watch these kinds once ``run`` begins, in place of those that were named before."""
+        self._watchers = {kind.name: self._watcher(kind) for kind in kinds}
+
     def _watcher(self, kind: Kind) -> Watcher:
         return Watcher(self.client, kind, self.state, self.sink, clock=self.clock, when_synced=self._one_synced)
 

@@ -29,6 +29,7 @@ SPAM_QPS = 1 / 300.0
 COMBINED = "(combined from similar events): "
 
 MESSAGE_LIMIT = 1024
+_LONGEST_NAME = 253
 
 _CONFIGURATION = "ConfigMap"
 """What Events about the configuration file are about, whether or not a plugin reads such objects."""
@@ -127,7 +128,9 @@ class Recorder(Writer[_Identity, _Series]):
     def _name(self, subject: Subject, now: int) -> str:
         """A name for a new Event, unique in this process, in client-go's form."""
         self._stamp = max(now, self._stamp + 1)
-        return f"{subject.key.rpartition('/')[2]}.{self._stamp:x}"
+        stamp = f"{self._stamp:x}"
+        about = subject.key.rpartition("/")[2][: _LONGEST_NAME - 1 - len(stamp)]
+        return f"{about.rstrip('.-')}.{stamp}"
 
     def _admit(self, subject: Subject, now: float) -> bool:
         bucket = self._buckets.find(subject, lambda: _Bucket(now))

@@ -91,7 +91,8 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
 
     ``known_group`` gives a group's version, status and UID as the watch last told them, which saves reading it first;
     where that is old, the server refuses it by its version. ``waits`` tells of a pod, by its key, whether it may have
-    no node yet: of others nothing is written. ``concurrency`` bounds the writes under way.
+    no node yet: of others nothing is written. ``shown`` gives the status of a pod's condition, by key, UID and type, as
+    the watch last told it. ``concurrency`` bounds the writes under way.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         *,
         known_group: Callable[[str], tuple[str, PodGroupStatus, str] | None] = lambda _: None,
         waits: Callable[[str], bool] = lambda _: True,
+        shown: Callable[[str, str, str], str] = lambda key, uid, type: "",
         concurrency: int = 32,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
@@ -108,6 +110,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         super().__init__(client, fence, WorkQueue(_CAPACITY, ranks=2), concurrency, clock, rand)
         self._known_group = known_group
         self._waits = waits
+        self._shown = shown
         self._groups: Recent[str, _Group] = Recent(_CAPACITY)
         self._queues: Recent[str, _Queue] = Recent(_CAPACITY)
         self._conditions: Recent[str, _PodWork] = Recent(_CAPACITY)
@@ -166,6 +169,11 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         known = self._queues.get(queue)
         if known is not None and _is_later(version, known.metadata.resource_version):
             self._queues.drop(queue)
+
+    def version_of(self, queue: str) -> str:
+        """The version of a queue as it was answered last; empty where nothing is remembered of it."""
+        known = self._queues.get(queue)
+        return "" if known is None else known.metadata.resource_version
 
     def forget_all(self, kind: str) -> None:
         """All objects of a kind were listed: after a restore they may be as they were before they were written to."""
@@ -281,7 +289,8 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
             return
         body: dict[str, Any] = {"type": condition.type, "status": condition.status}
         body.update(reason=condition.reason, message=condition.message)
-        if last is None or last.condition.status != condition.status or condition.last_transition_time:
+        before = self._shown(key, work.uid, condition.type) if last is None else last.condition.status
+        if before != condition.status or condition.last_transition_time:
             body["lastTransitionTime"] = condition.last_transition_time or rfc3339(self._clock.wall())
         # the UID in a patch is a precondition: the server refuses another pod of that name
         status = {"conditions": [body], **({"nominatedNodeName": work.nominated} if work.nominated else {})}
