@@ -57,6 +57,7 @@ NAMES: dict[str, str] = {
     "nobody is waited for too long": "For a second at most, and not soon again for who was late.",
     "what others have is taken over": "Who leads next asks all that it knows, and has what they had.",
     "all have one log": "At rest all follow the leader, keep up, and have the same log and state.",
+    "configurations go on": "Who leads next does not decide by a configuration that was given up before.",
     "known to who leads next": "What all replicas had is in the log that they have.",
     "nothing decided is lost": "A session that was done is in the log that all have, or kept beside it.",
     "no program ends by itself": "No program ends that nobody told to.",

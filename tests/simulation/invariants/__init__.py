@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.invariants.acknowledged import Acknowledged
 from tests.simulation.invariants.calls import Calls
+from tests.simulation.invariants.configurations import Configurations
 from tests.simulation.invariants.decisions import Decisions
 from tests.simulation.invariants.gangs import Gangs
 from tests.simulation.invariants.lists import Lists
@@ -39,6 +40,7 @@ class Invariants:
         self._programs = Programs(sim, witness)
         self._rest = Rest(sim, witness)
         Lists(sim, witness)
+        Configurations(sim, witness)
         self._memory, self._told = Memory(sim), Told(sim, witness)
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)

@@ -1,0 +1,66 @@
+"""Under which configurations replicas of one log decide, one term after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.simulation.invariants.witness import Witness
+from tests.simulation.replica import Machine
+from vcd.daemon.service import SchedulerService
+from vcd.model import events as ev
+from vcd.scheduling.configuration import read_policy
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+LATE = 5.0
+"""Seconds after which nobody who takes the lead has the file from before."""
+
+
+class Configurations:
+    """Looks at the first session of each term. A file that said something bad is a matter of tests of its own."""
+
+    def __init__(self, sim: Simulation, witness: Witness) -> None:
+        self._sim = sim
+        self._file: Path | None = getattr(sim, "conf_path", None)
+        self._said: list[tuple[float, str]] = []
+        """The digests of what the file said, as of each session, and since when, in order."""
+        self._used = 0
+        """Which of them was decided by last."""
+        self._epoch = -1
+        if not any(act.what == "misconfigure" for act in sim.script.acts):
+            witness.services.append(self._watch)
+
+    def _watch(self, machine: Machine, service: SchedulerService) -> None:
+        if service.replica is None or self._file is None or not self._file.exists():
+            return
+        put = service.keeper.put
+
+        async def watched(events: Iterable[ev.Event]) -> None:
+            events = list(events)
+            for event in events:
+                if isinstance(event, ev.SessionDecided):
+                    self._decided(machine, event)
+            await put(events)
+
+        service.keeper.put = watched  # type: ignore[method-assign]
+
+    def _decided(self, machine: Machine, event: ev.SessionDecided) -> None:
+        if event.epoch < self._epoch:
+            return  # it does not know yet that another leads
+        self._look()
+        last = max((at for at, (_, digest) in enumerate(self._said) if digest == event.policy), default=self._used)
+        if event.epoch > self._epoch and last < self._used:
+            since = self._said[last + 1][0]
+            if since < self._sim.loop.time() - LATE:
+                what = f"{machine.name} decides by a configuration that was given up at {since:.3f} s"
+                self._sim.violated("configurations go on", what)
+        self._epoch, self._used = event.epoch, max(self._used, last)
+
+    def _look(self) -> None:
+        assert self._file is not None
+        digest = read_policy(self._file.read_text()).digest
+        if not self._said or self._said[-1][1] != digest:
+            self._said.append((self._sim.loop.time(), digest))
