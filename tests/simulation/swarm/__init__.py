@@ -16,7 +16,7 @@ from tests.simulation.swarm.scenes import scenes
 from tests.simulation.swarm.tables import CHANGES, FAMILIES, ILLEGAL_FAMILY, happenings, of_family
 from tests.simulation.swarm.work import work
 
-PLAIN = 0.4
+PLAIN = 0.5
 """The part of the seeds in which little is on."""
 UNHEALED, HALF_AN_HOUR = 5.0, 2300.0
 """Seconds for which what watches told wrongly stays as it is, and for which all programs then stand still, and the last

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
+from tests.simulation.faults.aim import WHAT
 from tests.simulation.script import Act
 
 T = TypeVar("T")
+CALLS = (*WHAT, "bindings", "bindings", "status")
 
 
 @dataclass
@@ -75,6 +77,10 @@ class Draw:
     def share(self, most: float) -> tuple[int, float, float]:
         """Whom something befalls, for how many seconds, and which share of what it does."""
         return self.anyone(), self.seconds(most), self.part()
+
+    def call(self) -> str:
+        """Which calls a fault of calls is for: what a scheduler does is tried most."""
+        return self.pick(CALLS)
 
     def node(self) -> str:
         """One of the nodes."""

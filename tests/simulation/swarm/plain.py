@@ -13,7 +13,7 @@ from tests.simulation.script import Act, Script
 from tests.simulation.swarm.cluster import amounts
 from tests.simulation.swarm.draw import Draw
 from tests.simulation.swarm.flags import beside_others, calm_after, storm_of, times
-from tests.simulation.swarm.scenes import PREEMPTS, a_scene
+from tests.simulation.swarm.scenes import EVICTING, PREEMPTS, SCENES, a_scene
 from tests.simulation.swarm.tables import CHANGES, FAMILIES, PEERS, Family
 
 _STORMS = (20.0, 40.0)
@@ -41,6 +41,9 @@ class _Draw(Draw):
     def anyone(self) -> int:
         return -1 if self.often(0.5) else self.replica()
 
+    def call(self) -> str:
+        return "bindings" if self.often(0.4) else super().call()
+
     def seconds(self, most: float) -> float:
         return round(most ** self.rng.uniform(0.0, 1.0), 3)
 
@@ -50,11 +53,12 @@ def plain(rng: Random, seed: int) -> Script:
     conf, trait = rng.choice(CONFIGURATIONS)
     draw = _Draw(rng, rng.choice(_STORMS), rng.choice((1, 1, 2, 2, 2, 3)), frozenset({trait} - {""}))
     shared = draw.replicas > 1 and draw.often(0.35)
+    draw.replicas = draw.pick((2, 3)) if shared else draw.replicas
     acts = [*_cluster(draw), *_work(draw)]
     lot = rng.random()
-    if lot < 0.35:
-        acts += a_scene(draw)
-    if lot >= 0.25:
+    if lot < 0.4:
+        acts += a_scene(draw, EVICTING if "preempt" in conf and draw.often(0.6) else SCENES)
+    if lot >= 0.3:
         acts += _one_thing(draw, _of_one_log(draw) if shared and draw.often(0.7) else draw.pick(_FAMILIES))
     given = {**times(draw, acts), **beside_others(draw, acts), **({"replicas-address": [":7443"]} if shared else {})}
     if draw.often(0.4):
@@ -65,8 +69,11 @@ def plain(rng: Random, seed: int) -> Script:
     return Script(seed, draw.replicas, given, conf, storm_of(draw, acts), calm_after(acts), tuple(acts))
 
 
-_FAMILIES: tuple[Family, ...] = tuple(family for family in (CHANGES, *FAMILIES.values()) for _ in family)
-"""Each as often as it has lines."""
+_FAMILIES: tuple[Family, ...] = (
+    *(family for family in (CHANGES, *FAMILIES.values()) for _ in family),
+    *(FAMILIES["requests"] for _ in range(24)),
+)
+"""Each as often as it has lines; that of requests more often, as there are many kinds of them."""
 
 
 def _of_one_log(draw: Draw) -> Family:
@@ -78,7 +85,7 @@ def _one_thing(draw: Draw, family: Family) -> Iterator[Act]:
     names = [draw.pick(sorted(family))]
     if draw.often(0.5):
         names.append(draw.pick(sorted(family)))
-    for _ in range(draw.number(1, 3)):
+    for _ in range(draw.number(2, 4)):
         at = draw.when(2.0)
         for name in names:
             what, givens = family[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tests.simulation.script import Act
@@ -16,15 +16,15 @@ Scene = Callable[[Draw], Iterator[Act]]
 def scenes(draw: Draw) -> Iterator[Act]:
     """One of them, or none."""
     if draw.often(0.7):
-        yield from a_scene(draw)
+        yield from a_scene(draw, SCENES)
 
 
-def a_scene(draw: Draw) -> Iterator[Act]:
+def a_scene(draw: Draw, among: Sequence[Scene]) -> Iterator[Act]:
     """One of them."""
     affinity = {"nodeGroupAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["one", "two"]}}
     spec = {"weight": 4, **({"affinity": affinity} if "nodegroups" in draw.traits else {})}
     yield draw.act(0.0, "add_queue", APART, spec, {})
-    yield from draw.pick(SCENES)(draw)
+    yield from draw.pick(among)(draw)
 
 
 def _half_a_gang(draw: Draw) -> Iterator[Act]:
@@ -36,7 +36,9 @@ def _half_a_gang(draw: Draw) -> Iterator[Act]:
     if minimum > pods:  # one that asks for nothing counts as placed, and no node takes it
         yield draw.act(1.0, "add_pods", "half", pods, 1, 0, {"spec": {"nodeSelector": {"kept": "away"}}})
     late = draw.rng.uniform(0.7, 1.0) * draw.storm
-    if draw.often(0.3):
+    if draw.often(0.4):  # it is tried again and again, until it is released
+        yield draw.act(70.0, "edit", "group", "default", "half", {"metadata": {"labels": {"seen": "yes"}}})
+    elif draw.often(0.3):
         yield draw.act(late, "delete", "pod", "default", "half-0")
     else:
         for number, cpu in enumerate(draw.nodes.values()):
@@ -234,3 +236,5 @@ SCENES: tuple[Scene, ...] = (
     _half_a_gang, _contended, _amid_a_decision, _waiting, _kept_away, _end_of_a_term, _evicted_by_two, _room_comes,
     _comes_and_goes, _configured_anew,
 )  # fmt: skip
+EVICTING: tuple[Scene, ...] = (_contended, _contended, _evicted_by_two)
+"""Those in which somebody has to go."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tests.simulation.acts import ACTS
-from tests.simulation.faults.aim import WHAT
 from tests.simulation.outside import HOW
 from tests.simulation.script import Act
 from tests.simulation.swarm.cluster import GROUP_LABEL, ZONE_LABEL, amounts, node_details, queue_marks, queue_spec
@@ -87,8 +86,6 @@ _LATE = (
     "disruption-controller", "queue-controller", "pg-controller", "vc-job-controller", "garbage-collector",
     "node-lifecycle-controller", "pod-garbage-collector", "replicaset-controller", "persistentvolume-controller",
 )  # fmt: skip
-CALLS = (*WHAT, "bindings", "bindings", "status")
-"""Which calls a fault of calls is for: what a scheduler does is tried most."""
 _WRITES = ("bindings", "bindings", "deletes", "status", "events", "writes")
 """Those of what a leader does."""
 _LED = ("bindings", "bindings", "bindings", "status", "status", "writes")
@@ -100,13 +97,13 @@ FAMILIES: Mapping[str, Family] = {
         "killed": ("kill", lambda d: (d.anyone(), d.seconds(30))),
         "killed at a write": ("kill_at_write", lambda d: (d.anyone(), d.soon(), d.often(0.5), d.seconds(30))),
         "killed at a call": ("kill_at_request", lambda d: (
-            d.anyone(), d.soon(), d.often(0.5), d.seconds(30), d.pick(CALLS))),
+            d.anyone(), d.soon(), d.often(0.5), d.seconds(30), d.call())),
         "ended": ("terminate", lambda d: (d.anyone(), d.seconds(30))),
         "paused": ("pause", lambda d: (d.anyone(), d.seconds(40))),
         "paused at a write": ("pause_at_write", lambda d: (d.anyone(), d.soon(), d.seconds(40))),
-        "paused at a call": ("pause_at_request", lambda d: (d.anyone(), d.soon(), d.seconds(40), d.pick(CALLS))),
+        "paused at a call": ("pause_at_request", lambda d: (d.anyone(), d.soon(), d.seconds(40), d.call())),
         "paused as it connects": ("pause_at_connection", lambda d: (
-            d.anyone(), d.soon(), d.seconds(2), d.seconds(40), d.pick(CALLS))),
+            d.anyone(), d.soon(), d.seconds(2), d.seconds(40), d.call())),
         "clock": ("set_clock", lambda d: (d.anyone(), d.pick((-1, 1)) * d.seconds(4000), d.seconds(60))),
         "clock at a start": ("restart_with_clock", lambda d: (
             d.anyone(), d.pick((-1, 1)) * d.seconds(4000), d.seconds(30), d.seconds(60))),
@@ -151,13 +148,13 @@ FAMILIES: Mapping[str, Family] = {
         "with an older log": ("age_log", lambda d: (d.anyone(), d.seconds(20))),
     },
     "requests": {
-        "refused": ("refuse_connections", lambda d: (*d.share(20), d.pick(CALLS))),
-        "lost": ("lose_requests", lambda d: (*d.share(20), d.pick(CALLS))),
-        "unanswered": ("lose_answers", lambda d: (*d.share(20), d.pick(CALLS))),
-        "cut": ("cut_answers", lambda d: (*d.share(20), d.pick(CALLS))),
-        "slow": ("slow_requests", lambda d: (*d.share(30), d.pick(CALLS), d.seconds(6))),
-        "answered before": ("answer_instead", lambda d: (*d.share(20), d.pick(CALLS), d.pick(_BEFORE))),
-        "answered after": ("answer_afterwards", lambda d: (*d.share(20), d.pick(CALLS), d.pick((500, 502, 504)))),
+        "refused": ("refuse_connections", lambda d: (*d.share(20), d.call())),
+        "lost": ("lose_requests", lambda d: (*d.share(20), d.call())),
+        "unanswered": ("lose_answers", lambda d: (*d.share(20), d.call())),
+        "cut": ("cut_answers", lambda d: (*d.share(20), d.call())),
+        "slow": ("slow_requests", lambda d: (*d.share(30), d.call(), d.seconds(6))),
+        "answered before": ("answer_instead", lambda d: (*d.share(20), d.call(), d.pick(_BEFORE))),
+        "answered after": ("answer_afterwards", lambda d: (*d.share(20), d.call(), d.pick((500, 502, 504)))),
         "answered early": ("answer_early", lambda d: (
             d.anyone(), d.number(1, 4), d.pick(_WRITES), d.pick((502, 504)), d.pick((0.2, 0.5, 1.5)))),
         "with other tokens": ("rotate_tokens", lambda d: (d.anyone(), d.pick((0.0, 1.0, 90.0)), d.seconds(20))),
