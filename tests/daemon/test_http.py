@@ -14,11 +14,12 @@ import aiohttp
 import pytest
 
 from vcd.daemon.addresses import AddressError
-from vcd.daemon.http import CONNECTIONS, Probes, metrics_served, probes_answered
+from vcd.daemon.http import Probes, metrics_served, probes_answered
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, parse_options
 from vcd.daemon.security import Security
 from vcd.kube.client import KubeClient
+from vcd.serving.connections import CONNECTIONS
 
 
 def options(**changes: str) -> Options:

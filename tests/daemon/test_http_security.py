@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import cast
 
@@ -22,6 +23,7 @@ from vcd.daemon.options import parse_options
 from vcd.daemon.security import Security
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import ConfigurationError
+from vcd.serving.connections import CONNECTIONS
 
 NOBODY = cast(KubeClient, None)
 RIGHTS = {"prometheus": ["get on the nonResourceURL /metrics"], "ann": ["get on the nonResourceURL /vcd/page"]}
@@ -192,3 +194,19 @@ def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
     (tmp_path / missing).unlink()
     with pytest.raises(ConfigurationError, match=rf"{missing} cannot be read: No such file or directory$"):
         secured(NOBODY, tls_cert_file=certificate, tls_private_key_file=key)
+
+
+async def test_who_connects_and_begins_no_handshake_keeps_nobody_out_and_the_oldest_go(tmp_path: Path) -> None:
+    """Each holds a file of the process, which needs them to reach the API server."""
+    loop = asyncio.get_running_loop()
+    async with serving(with_pair(tmp_path)) as port, AsyncExitStack() as stack:
+        silent = []
+        for _ in range(3 * CONNECTIONS):
+            connection = stack.enter_context(socket.socket())
+            connection.setblocking(False)
+            await loop.sock_connect(connection, ("127.0.0.1", port))
+            silent.append(connection)
+        async with asyncio.timeout(5):  # sooner than a handshake's time is over
+            for connection in silent[:CONNECTIONS]:
+                assert await loop.sock_recv(connection, 100) == b""
+        assert (await get(port, "https"))[0] == 200

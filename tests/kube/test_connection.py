@@ -128,14 +128,14 @@ async def test_proxy_and_tls_name_are_taken_over(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "k", server="https://one:1", **{"tls-server-name": "api", "proxy-url": "http://p:3"})
     found = await connect(path)
     assert (found.server_hostname, found.proxy) == ("api", "http://p:3")
-    assert found.ssl_context is not None
+    assert found.credentials.ssl_context is not None
 
 
 async def test_verification_can_be_turned_off(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path / "k", server="https://one:1", **{"insecure-skip-tls-verify": True})
     found = await connect(path)
-    assert found.ssl_context is not None
-    assert not found.ssl_context.check_hostname
+    assert found.credentials.ssl_context is not None
+    assert not found.credentials.ssl_context.check_hostname
 
 
 async def test_a_service_account_is_found_inside_a_pod(pod: Path) -> None:
@@ -288,3 +288,129 @@ async def test_all_that_were_refused_with_an_old_token_are_asked_again(tmp_path:
             binds = [client.request("POST", f"/pods/{i}/binding", b"{}") for i in range(8)]
             found = await asyncio.gather(*binds, return_exceptions=True)
         assert [one for one in found if isinstance(one, Exception)] == []
+
+
+# --- several files, and files that change -----------------------------------------------------------------------------
+
+
+def test_of_several_files_the_first_that_names_a_current_context_says_it(tmp_path: Path) -> None:
+    """As kubectl reads $KUBECONFIG: another cluster would be asked, or scheduled."""
+    both = f"{two_contexts(tmp_path / 'a', 'two')}:{kubeconfig(tmp_path / 'b')}"
+    assert connection.contexts_of(both)[1] == "two"
+
+
+@pytest.mark.parametrize(("current", "server"), [("two", "http://two:1"), ("", "http://one:1")])
+async def test_the_server_is_that_of_the_first_current_context(tmp_path: Path, current: str, server: str) -> None:
+    found = await connect(f"{two_contexts(tmp_path / 'a', current)}:{kubeconfig(tmp_path / 'b')}")
+    assert found.base_url == server
+
+
+async def test_another_current_context_gives_no_credentials_to_this_server(tmp_path: Path) -> None:
+    found = await connect(two_contexts(tmp_path / "k", "one"))
+    two_contexts(tmp_path / "k", "two")  # kubectl config use-context two
+    await found.credentials.refresh(refused=True)
+    assert (found.base_url, found.credentials.headers["Authorization"]) == ("http://one:1", "Bearer one")
+
+
+async def test_a_context_of_another_server_by_now_gives_it_none_of_its_credentials(tmp_path: Path) -> None:
+    found = await connect(kubeconfig(tmp_path / "k", {"token": "first"}, "http://one:1"))
+    kubeconfig(tmp_path / "k", {"token": "second"}, "http://two:2")  # a cluster that was made anew
+    await found.credentials.refresh(refused=True)
+    assert found.credentials.headers["Authorization"] == "Bearer first"
+
+
+async def test_a_server_without_a_scheme_is_asked_by_tls_where_its_authority_is_named(
+    pod: Path, tmp_path: Path
+) -> None:
+    cluster = {"certificate-authority": str(tmp_path / "ca.crt")}
+    found = await connect(kubeconfig(tmp_path / "k", {"token": "abc"}, "one:6443", **cluster))
+    assert (found.base_url, found.authority) == ("https://one:6443", str(tmp_path / "ca.crt"))
+
+
+async def test_a_master_without_a_scheme_is_asked_by_tls_where_the_authority_is_named(
+    pod: Path, tmp_path: Path
+) -> None:
+    cluster = {"certificate-authority": str(tmp_path / "ca.crt")}
+    path = kubeconfig(tmp_path / "k", {"token": "abc"}, "https://one:6443", **cluster)
+    assert (await connect(path, "two:6443")).base_url == "https://two:6443"
+
+
+@pytest.mark.parametrize("field", [{"as": "jane"}, {"as-groups": ["viewers"]}])
+async def test_a_user_that_acts_as_another_is_refused_and_does_not_act_as_itself(
+    tmp_path: Path, field: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigurationError, match="act as another"):
+        await connect(kubeconfig(tmp_path / "k", {"token": "admin", **field}))
+
+
+async def test_a_proxy_by_which_no_watch_can_go_is_refused(tmp_path: Path) -> None:
+    """Requests could, and so what only lists may have it."""
+    found = await connect(kubeconfig(tmp_path / "k", **{"proxy-url": "socks5://127.0.0.1:1080"}))
+    with pytest.raises(ConfigurationError, match=r"socks5://127\.0\.0\.1:1080"):
+        found.check_streams()
+
+
+# --- plugins that fail ------------------------------------------------------------------------------------------------
+
+
+def rewritten(path: Path, command: str) -> None:
+    """Another program in the place of a plugin."""
+    path.write_text(f"#!/bin/sh\n{command}\n")
+
+
+def hang(path: Path) -> Path:
+    """Have a plugin run until a file is gone; that file."""
+    gate = path.with_suffix(".gate")
+    gate.touch()
+    rewritten(path, f"echo >> {path}.hung\nwhile [ -e {gate} ]; do sleep 0.02; done")
+    return gate
+
+
+def credential(status: dict[str, Any]) -> str:
+    return json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status})
+
+
+@pytest.mark.parametrize("status", [{}, {"token": None}, {"token": ""}, {"clientCertificateData": "x"}])
+async def test_a_plugin_that_gives_nothing_takes_no_token_away(tmp_path: Path, status: dict[str, Any]) -> None:
+    found = await connect(kubeconfig(tmp_path / "k", plugin(tmp_path / "p", None)))
+    rewritten(tmp_path / "p", f"echo '{credential(status)}'")
+    assert not await found.credentials.refresh(refused=True)
+    assert not await found.credentials.refresh()
+    assert found.credentials.headers["Authorization"] == "Bearer t1"
+
+
+async def test_a_plugin_that_gives_nothing_is_no_way_to_a_server(tmp_path: Path) -> None:
+    user = plugin(tmp_path / "p", None)
+    rewritten(tmp_path / "p", f"echo '{credential({})}'")
+    with pytest.raises(ConfigurationError, match="neither a token nor a certificate"):
+        await connect(kubeconfig(tmp_path / "k", user))
+
+
+async def test_a_plugin_that_hangs_holds_up_no_request_and_runs_once(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with scripted() as server:
+        server.on("GET", "/lease", Answer(200, {}))
+        path = kubeconfig(tmp_path / "k", plugin(tmp_path / "p", "2001-01-01T00:00:00Z"), server.url)
+        found = await connect(path, clock=clock)
+        async with KubeClient(found, request_timeout=0.2) as client:
+            gate = hang(tmp_path / "p")
+            for _ in range(3):
+                clock.now += 61
+                async with asyncio.timeout(5):
+                    await client.request("GET", "/lease")
+            gate.unlink()
+            await found.credentials.refresh()  # the plugin ends
+        assert (tmp_path / "p.hung").read_text() == "\n"
+        assert {seen.headers["Authorization"] for seen in server.seen} == {"Bearer t1"}
+
+
+async def test_a_burst_that_is_refused_runs_a_plugin_once(tmp_path: Path) -> None:
+    def answered(seen: Seen) -> Answer:
+        return answer("no token") if seen.headers["Authorization"] == "Bearer t1" else Answer(200, {})
+
+    async with scripted() as server:
+        server.on("POST", "/binding", answered)
+        path = kubeconfig(tmp_path / "k", plugin(tmp_path / "p", None), server.url)
+        async with KubeClient(await connect(path)) as client:
+            await asyncio.gather(*(client.request("POST", f"/pods/{i}/binding", b"{}") for i in range(16)))
+    assert (tmp_path / "p.runs").read_text().count("\n") == 2

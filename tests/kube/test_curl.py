@@ -355,6 +355,75 @@ async def test_a_certificate_that_is_replaced_in_its_file_is_shown_by_the_next_c
         assert [asked.subject for asked in peer.asked] == ["first", "second"]
 
 
+async def test_a_certificate_that_is_replaced_in_its_file_is_shown_though_the_connection_is_kept(
+    tmp_path: Path,
+) -> None:
+    """A connection that is used each two seconds, as for the Lease, never ends by itself."""
+    ours, clock = authority(tmp_path / "ours"), FakeClock()
+    async with served(polite, serving(ours.issue("server"), ours)) as peer:
+        pair, second = ours.issue("first"), ours.issue("second")
+        async with KubeClient(await connect(_asking(tmp_path, peer.port, ours, pair), clock=clock)) as client:
+            await client.request("GET", "/a")
+            _replace(pair, second)
+            clock.advance(61)
+            await client.request("GET", "/b")
+        assert [asked.subject for asked in peer.asked] == ["first", "second"]
+
+
+@pytest.mark.parametrize("in_its_place", [False, True], ids=["another file", "in its place"])
+async def test_what_was_refused_with_an_old_certificate_is_asked_again_with_the_new_one(
+    tmp_path: Path, in_its_place: bool
+) -> None:
+    ours = authority(tmp_path / "ours")
+
+    async def talk(line: Line) -> None:
+        while True:
+            asked = await line.read()
+            old = asked.subject == "first" and asked.target != "/a"
+            await line.answer(b"{}", "401 Unauthorized" if old else "200 OK")
+
+    async with served(talk, serving(ours.issue("server"), ours)) as peer:
+        pair, second = ours.issue("first"), ours.issue("second")
+        async with KubeClient(await connect(_asking(tmp_path, peer.port, ours, pair))) as client:
+            await client.request("GET", "/a")
+            if in_its_place:
+                _replace(pair, second)
+            else:
+                _asking(tmp_path, peer.port, ours, second)
+            assert await client.request("POST", "/binding", b"{}") == b"{}"
+        assert [asked.subject for asked in peer.asked] == ["first", "first", "second"]
+
+
+async def test_each_watch_shows_the_certificate_that_holds(tmp_path: Path) -> None:
+    ours, clock = authority(tmp_path / "ours"), FakeClock()
+    async with served(polite, serving(ours.issue("server"), ours)) as peer:
+        pair, second = ours.issue("first"), ours.issue("second")
+        async with KubeClient(await connect(_asking(tmp_path, peer.port, ours, pair), clock=clock)) as client:
+            for _ in range(2):
+                async for _ in client.watch("/pods?watch=1", idle_timeout=LIMIT):
+                    pass
+                _replace(pair, second)
+                clock.advance(61)
+        assert [asked.subject for asked in peer.asked] == ["first", "second"]
+
+
+async def test_an_authority_that_is_replaced_in_its_file_is_believed_by_watches_too(tmp_path: Path) -> None:
+    old, new, clock = authority(tmp_path / "old"), authority(tmp_path / "new"), FakeClock()
+    async with served(polite, serving(new.issue("server"))) as peer:
+        cluster = {"certificate-authority": str(old.certificate)}
+        path = configured(tmp_path, f"https://127.0.0.1:{peer.port}", cluster)
+        async with KubeClient(await connect(path, clock=clock)) as client:
+            old.certificate.write_bytes(new.certificate.read_bytes())
+            clock.advance(61)
+            assert await client.request("GET", "/pods") == b"{}"
+            assert [lines async for lines in client.watch("/pods?watch=1", idle_timeout=LIMIT)] == [[], [b"{}"]]
+
+
+def _replace(pair: Pair, by: Pair) -> None:
+    pair.certificate.write_bytes(by.certificate.read_bytes())
+    pair.key.write_bytes(by.key.read_bytes())
+
+
 # --- proxies ----------------------------------------------------------------------------------------------------------
 
 

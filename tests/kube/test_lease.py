@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from structlog.testing import capture_logs
 
 from tests.kube.recorded import exchange
 from tests.kube.scripted import Answer, FakeClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
+from tests.kube.test_connection import hang, kubeconfig, plugin
+from vcd.kube.client import KubeClient
+from vcd.kube.connection import connect
 from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE, LeaderElector
 from vcd.model.events import LeadershipChanged
 
@@ -637,3 +641,27 @@ async def test_who_did_not_lead_for_a_moment_begins_another_term(f: Fixture) -> 
     await f.settle()
     assert led == [False]
     assert not elector.holds(epoch)
+
+
+# --- credentials ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_plugin_for_credentials_that_hangs_ends_no_term(tmp_path: Path) -> None:
+    """The renewal that asks for new credentials goes out with the old ones, which may hold."""
+    clock = FakeClock()  # of the credentials alone
+    async with scripted() as server:
+        lease = LeaseServer(server)
+        path = kubeconfig(tmp_path / "k", plugin(tmp_path / "p", "2001-01-01T00:00:00Z"), server.url)
+        found = await connect(path, clock=clock)
+        async with KubeClient(found, request_timeout=0.2) as client:
+            elector = LeaderElector(client, identity="a", lease_duration=3.0, renew_deadline=1.0, retry_period=0.05)
+            async with running(elector.run()):
+                await until(elector.is_leader)
+                gate = hang(tmp_path / "p")
+                clock.now += 61
+                await until((tmp_path / "p.hung").exists)
+                renewed = lease.version
+                await until(lambda: lease.version > renewed + 5)
+                assert elector.is_leader()
+            gate.unlink()
+            await found.credentials.refresh()  # the plugin ends

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import cast
 
 import aiohttp
 import pytest
@@ -13,6 +16,8 @@ from tests.timetravel.histories import write_busy_history
 from tests.view.cluster import Roles, client_of, guarded
 from tests.view.pages import asking
 from vcd.daemon.security import ApiReviews
+from vcd.kube.client import KubeClient
+from vcd.serving.connections import CONNECTIONS
 from vcd.serving.tls import Certificate
 from vcd.view.server import View
 
@@ -133,3 +138,31 @@ async def test_without_an_audience_tokens_for_the_api_server_are_taken_and_no_ot
 async def test_a_server_that_knows_nothing_of_audiences_lets_nobody_in(busy: Path) -> None:
     async with guarded(busy, RIGHTS, audiences=("vcd",), minds_audiences=False) as (page, _):
         assert (await page.get("api/head", Authorization="Bearer root"))[0] == 401
+
+
+# --- who connects and says nothing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_who_connects_and_says_nothing_keeps_nobody_out_and_the_oldest_go(
+    busy: Path, tmp_path: Path, tls: bool
+) -> None:
+    """The page is in the scheduler's process, which needs files to reach the API server."""
+    loop = asyncio.get_running_loop()
+    context = Certificate(*write_pair(tmp_path, "one")).context if tls else None
+    reviews = ApiReviews(cast(KubeClient, None))
+    async with View(busy, "0.0.0.0", reviews=reviews, tls=context) as view, AsyncExitStack() as stack:
+        silent = []
+        for _ in range(3 * CONNECTIONS):
+            connection = stack.enter_context(socket.socket())
+            connection.setblocking(False)
+            await loop.sock_connect(connection, ("127.0.0.1", view.port))
+            silent.append(connection)
+        async with asyncio.timeout(5):
+            for connection in silent[:CONNECTIONS]:
+                assert await loop.sock_recv(connection, 100) == b""
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting())) as session,
+            session.get(f"http{'s' * tls}://127.0.0.1:{view.port}/") as response,
+        ):
+            assert response.status == 200

@@ -14,6 +14,7 @@ from vcd.daemon.addresses import AddressError
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, split_address
 from vcd.daemon.security import Security
+from vcd.serving.connections import CONNECTIONS, IDLE_SECONDS, Door
 from vcd.serving.tls import HANDSHAKE_SECONDS
 
 _log = structlog.get_logger(__name__)
@@ -23,15 +24,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 SHUTDOWN_SECONDS = 2.0
 """What requests under way get to end in."""
-
-CONNECTIONS = 64
-"""Connections that an address keeps open; with each further one the oldest goes.
-
-Who connects and says nothing shall not use up the files that the process may open.
-"""
-
-IDLE_SECONDS = 75.0
-"""After so long without a whole request a connection is closed."""
 
 Verdict = Callable[[], str | None]
 """Why not; None when all is well."""
@@ -58,18 +50,11 @@ async def _listening(
     serve = runner.server
     assert serve is not None
 
-    def connected() -> asyncio.Protocol:
-        """What serves a new connection; the oldest are closed where there are too many."""
-        open_ = serve.connections
-        for oldest in open_[: max(0, len(open_) + 1 - CONNECTIONS)]:
-            oldest.force_close()
-        return serve()
-
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
         try:
             listener = await asyncio.get_running_loop().create_server(
-                connected,
+                Door(serve),
                 host or None,
                 port,
                 backlog=CONNECTIONS,

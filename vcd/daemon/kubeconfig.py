@@ -26,11 +26,15 @@ class Way:
 
 
 async def way_of(
-    kubeconfig: str | None = None, context: str | None = None, environ: Mapping[str, str] | None = None
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    tunnel: bool = False,
 ) -> Way:
     """The way that kubectl takes: the file that is named, ``$KUBECONFIG``, ``~/.kube/config``, a pod's service account.
 
-    Raises ClusterError.
+    Raises ClusterError, also where it is to be for a ``tunnel``, and none can go by it.
     """
     environ = os.environ if environ is None else environ
     file = kubeconfig or environ.get("KUBECONFIG") or _of_home()
@@ -38,6 +42,8 @@ async def way_of(
         raise ClusterError("no kubeconfig: there is no ~/.kube/config and no $KUBECONFIG; name one with --kubeconfig")
     try:
         connection = await connect(file, context=context, environ=environ)
+        if tunnel:
+            connection.check_streams()
     except ConfigurationError as error:
         raise ClusterError(_misconfigured(error, file, context)) from None
     known, current = ([], "") if file is None else contexts_of(file)

@@ -449,6 +449,7 @@ async def assembled(
     policy = policy or PolicyFile(options.scheduler_conf, options.settings())
     loaded = policy.load()
     connection = await connect(options.kubeconfig, options.master)
+    connection.check_streams()
     async with EventLog.open(options.event_log, clock=clock.wall) as log:
         gc.unfreeze()  # what was restored before, where the process begins anew
         gc.collect()

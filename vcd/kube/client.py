@@ -201,6 +201,7 @@ class KubeClient:
     async def __aexit__(self, *exc: object) -> None:
         """Close all connections."""
         self._admission.close()
+        await self._connection.credentials.close()
         await self._transport.close()
 
     @property
@@ -309,7 +310,8 @@ class KubeClient:
         if method != "GET":
             path = with_query(path, f"timeout={timeout:g}s")
         for again in (False, True):
-            headers = await self._headers_now()
+            headers = await self._headers_now(min(timeout, self.request_timeout))
+            shown = self._connection.credentials.shown()
             if fence is not None and not fence():
                 raise Fenced
             if body is not None:
@@ -317,22 +319,21 @@ class KubeClient:
             answer = await self._transport.request(HttpRequest(method, path, headers, body, timeout, fence))
             if answer.status < 300:
                 return answer.body
-            if answer.status != 401 or again or not await self._shows_another(headers):
+            if answer.status != 401 or again or not await self._shows_another(shown):
                 break
         raise status_error(answer.body, answer.status, answer.retry_after)
 
-    async def _shows_another(self, headers: dict[str, str]) -> bool:
+    async def _shows_another(self, used: tuple[object, ...]) -> bool:
         """Whether there are other credentials than were refused: another request may have got them meanwhile."""
-        credentials, used = self._connection.credentials, headers.get("Authorization")
-        if credentials.headers.get("Authorization") != used:
-            return True
-        changed = await credentials.refresh(refused=True)
-        return changed or credentials.headers.get("Authorization") != used
+        credentials = self._connection.credentials
+        if credentials.shown() == used:
+            await credentials.refresh(refused=True, within=self.request_timeout)
+        return credentials.shown() != used
 
-    async def _headers_now(self) -> dict[str, str]:
-        """Those of every request, with credentials that hold."""
+    async def _headers_now(self, within: float | None = None) -> dict[str, str]:
+        """Those of every request, with credentials that hold, or the old ones where no others are there in time."""
         if self._connection.credentials.due:
-            await self._connection.credentials.refresh()
+            await self._connection.credentials.refresh(within=self.request_timeout if within is None else within)
         return {**self._headers, **self._connection.credentials.headers}
 
 

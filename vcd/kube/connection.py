@@ -6,6 +6,7 @@ a pod, where the scheduler runs for long, the service account's files are all th
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import ssl
@@ -21,6 +22,9 @@ log = structlog.get_logger(__name__)
 
 REFRESH_PERIOD = 60.0
 """Seconds after which tokens are read again, as client-go does."""
+
+LONGEST_READING = 60.0
+"""Seconds after which a source that does not end, as a plugin that hangs, is given up."""
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes mounts a pod's token and the certificate of the API server."""
@@ -55,14 +59,21 @@ Loader = Callable[[bool], Awaitable[_Settings]]
 
 
 class Credentials:
-    """The current credentials, read again each minute and whenever the server refuses them."""
+    """The current credentials, read again each minute and whenever the server refuses them.
+
+    However many ask for it, a source is read once at a time.
+    """
 
     def __init__(self, settings: _Settings, load: Loader | None, context: ssl.SSLContext | None, clock: Clock) -> None:
         self.headers: Mapping[str, str] = settings.headers()
-        self.certificate = (settings.cert_file, settings.key_file)
-        """The files of the client's certificate and of its key; None for none."""
+        self.certificate = _pair(settings)
+        """The client's certificate and its key, in PEM; None for none, or for a key beside its certificate."""
+        self.ssl_context = context
+        """TLS by the files as they are now: also the server's authority may be replaced in its place."""
+        self._authority = _content(settings.ssl_ca_cert)
         self._load = load
-        self._context = context
+        self._readings: dict[bool, asyncio.Task[bool]] = {}
+        """What is being read now, by whether the server refused what was known."""
         self._clock = clock
         self._due = clock.monotonic() + REFRESH_PERIOD if load else float("inf")
 
@@ -71,24 +82,65 @@ class Credentials:
         """Whether it is time to call ``refresh``."""
         return self._clock.monotonic() >= self._due
 
-    async def refresh(self, *, refused: bool = False) -> bool:
+    def shown(self) -> tuple[object, ...]:
+        """All by which a request shows who makes it."""
+        return self.headers.get("Authorization"), self.certificate
+
+    async def refresh(self, *, refused: bool = False, within: float | None = None) -> bool:
         """Read the credentials again; True when they changed.
 
-        A source that cannot be read leaves the old ones in use, and is reported.
+        A source that cannot be read leaves the old ones in use, and is reported. One that takes longer than ``within``
+        seconds does so, too, and goes on being read.
         """
         if self._load is None:
             return False
         self._due = self._clock.monotonic() + REFRESH_PERIOD
+        reading = self._readings.get(refused)
+        if reading is None:
+            reading = self._readings[refused] = asyncio.ensure_future(self._read(self._load, refused))
+            reading.add_done_callback(lambda _: self._readings.pop(refused))
+        done, _ = await asyncio.wait([reading], timeout=within)
+        if not done:
+            log.warning("credentials_not_refreshed", error=f"not read within {within:g} s; the old ones stay so far")
+        return bool(done) and not reading.cancelled() and reading.result()
+
+    async def close(self) -> None:
+        """Give up what is being read."""
+        readings = list(self._readings.values())
+        for reading in readings:
+            reading.cancel()
+        await asyncio.gather(*readings, return_exceptions=True)
+
+    async def _read(self, load: Loader, refused: bool) -> bool:
         try:
-            settings = await self._load(refused)
-            if self._context is not None and settings.cert_file:
-                self._context.load_cert_chain(settings.cert_file, settings.key_file)
+            async with asyncio.timeout(LONGEST_READING):
+                settings = await load(refused)
+            pair, authority = _pair(settings), _content(settings.ssl_ca_cert)
+            if (None, _NO_PAIR) == (settings.headers().get("Authorization"), pair) != self.shown():
+                raise ConfigurationError("there are none any more")
+            if self.ssl_context is not None and (pair, authority) != (self.certificate, self._authority):
+                self.ssl_context, self._authority = _ssl_context(settings), authority
         except Exception as error:  # noqa: BLE001 - any kind of plugin or file error; the old credentials may still hold
-            log.warning("credentials_not_refreshed", error=str(error))
+            log.warning("credentials_not_refreshed", error=str(error) or type(error).__name__)
             return False
-        changed = settings.headers() != self.headers
-        self.headers, self.certificate = settings.headers(), (settings.cert_file, settings.key_file)
-        return changed
+        before = self.shown()
+        self.headers, self.certificate = settings.headers(), pair
+        return self.shown() != before
+
+
+_NO_PAIR = (None, None)
+
+
+def _pair(settings: _Settings) -> tuple[bytes | None, bytes | None]:
+    """What the files of the client's certificate and key hold: they may be replaced in their place."""
+    return _content(settings.cert_file), _content(settings.key_file)
+
+
+def _content(file: str | None) -> bytes | None:
+    try:
+        return Path(file).read_bytes() if file else None
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,16 +148,22 @@ class Connection:
     """An API server: its base URL without a trailing slash, TLS, proxy and credentials.
 
     ``authority`` is the file of the certificates that its own has to be of (None: the system's), unless it is not to be
-    ``verified`` at all; ``ssl_context`` holds the same.
+    ``verified`` at all; the credentials' ``ssl_context`` holds the same.
     """
 
     base_url: str
     credentials: Credentials
-    ssl_context: ssl.SSLContext | None = None
     server_hostname: str | None = None
     proxy: str | None = None
     authority: str | None = None
     verified: bool = True
+
+    def check_streams(self) -> None:
+        """Raises ConfigurationError where requests can go by the proxy, and watches and tunnels cannot."""
+        if self.proxy and not self.proxy.startswith(("http://", "https://")):
+            raise ConfigurationError(
+                f"proxy-url {self.proxy}: watches and tunnels go by a proxy with http:// or https:// only; name one"
+            )
 
 
 async def connect(
@@ -128,14 +186,14 @@ async def connect(
     load = _choose(kubeconfig, master, context, environ)
     settings = await load(False) if load else _Settings()
     base_url = (master or settings.host).rstrip("/")
-    if "://" not in base_url:
-        base_url = f"http://{base_url}"  # as client-go takes an address without a scheme
+    if "://" not in base_url:  # as client-go takes an address without a scheme
+        secure = settings.ssl_ca_cert or settings.cert_file or not settings.verify_ssl
+        base_url = f"http{'s' if secure else ''}://{base_url}"
     tls = _ssl_context(settings) if base_url.startswith("https") else None
     credentials = Credentials(settings, load, tls, clock)
     return Connection(
         base_url,
         credentials,
-        tls,
         settings.tls_server_name,
         settings.proxy,
         authority=settings.ssl_ca_cert,
@@ -159,7 +217,7 @@ def contexts_of(kubeconfig: str) -> tuple[list[Context], str]:
     try:
         merged: Any = KubeConfigMerger(kubeconfig).config
         named = [(str(one["name"]), one.value.get("context") or {}) for one in merged.value["contexts"]]
-        current = str(merged.value.get("current-context") or "")
+        current = _current_of(kubeconfig) or ""
         return [Context(name, str(one.get("namespace") or "")) for name, one in named], current
     except Exception:  # noqa: BLE001 - whatever the file is; what is wrong with it is said where it is used
         return [], ""
@@ -185,6 +243,17 @@ def _choose(
 
 def _files(kubeconfig: str) -> list[Path]:
     return [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
+
+
+def _current_of(kubeconfig: str) -> str | None:
+    """The current context: of several files the first that names one says it, as kubectl reads them."""
+    import yaml
+
+    for path in _files(kubeconfig):
+        config = yaml.safe_load(path.read_text()) if path.exists() else None
+        if isinstance(config, dict) and config.get("current-context"):
+            return str(config["current-context"])
+    return None
 
 
 def _ssl_context(settings: _Settings) -> ssl.SSLContext:
@@ -222,15 +291,34 @@ class _Kubeconfig:
                     self._settings.api_key["BearerToken"] = getattr(self._loader, "token", "")
                 return self._settings
             settings = _Settings()
+            context = self._context or _current_of(self._path)
             # an OIDC token that was renewed is written back for kubectl's sake, where that is allowed
             writable = all(os.access(path, os.W_OK) for path in _files(self._path))
-            self._loader = await load_kube_config(
-                self._path, self._context, client_configuration=settings, persist_config=writable
-            )
+            loader = await load_kube_config(self._path, context, client_configuration=settings, persist_config=writable)
+            _complete(loader, settings)
+            if self._settings.host not in ("", settings.host):
+                raise ValueError(f"context {context} is of {settings.host} now, and was of {self._settings.host}")
+            # whatever becomes the current one: its credentials are another server's
+            self._loader, self._context = loader, context
         except Exception as error:
             raise ConfigurationError(f"kubeconfig {self._path}: {error or type(error).__name__}") from error
         self._settings = settings
         return settings
+
+
+def _complete(loader: Any, settings: _Settings) -> None:
+    """What the library leaves out. Raises ValueError."""
+    cluster, user = loader._cluster, loader._user
+    if any(name in (user or {}) for name in ("as", "as-uid", "as-groups", "as-user-extra")):
+        raise ValueError("the user is to act as another one (as); name a user that need not")
+    without_token = settings.api_key.get("BearerToken", "") in ("", "Bearer ", "Bearer None")
+    if "exec" in (user or {}) and without_token and not settings.cert_file:
+        raise ValueError("the exec plugin gave neither a token nor a certificate with its key")
+    authorities = ("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")
+    if "://" not in settings.host and any(cluster.safe_get(name) for name in authorities):
+        cluster.value["server"] = f"https://{settings.host}"  # as client-go; without it no certificate was read
+        loader._load_cluster_info()
+        loader._set_config(settings)
 
 
 def _in_cluster(environ: Mapping[str, str]) -> Loader:

@@ -169,8 +169,8 @@ class Curl:
         handle = pycurl.Curl()
         for option, value in self._options.items():
             handle.setopt(option, value)
-        for option, file in zip((pycurl.SSLCERT, pycurl.SSLKEY), certificate, strict=True):
-            if file:
+        for option, file in zip((pycurl.SSLCERT_BLOB, pycurl.SSLKEY_BLOB), certificate, strict=True):
+            if file:  # not its name: a connection that showed what the file had before would be taken again
                 handle.setopt(option, file)
         return handle
 

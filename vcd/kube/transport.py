@@ -74,9 +74,9 @@ class HttpTransport:
 
     async def open(self) -> None:
         """Be ready for requests of this loop."""
-        context = self._connection.ssl_context
-        # no limit here: watches hold connections for good, and writes are bounded by admission
-        connector = aiohttp.TCPConnector(limit=0, ssl=True if context is None else context, keepalive_timeout=60)
+        # no limit here: watches hold connections for good, and writes are bounded by admission. None is kept: it would
+        # go on showing the certificate that it began with
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
         self._session = aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=_READ_BUFFER
         )
@@ -100,7 +100,7 @@ class HttpTransport:
         """Ask for what never ends by itself; ``timeout`` is for connecting. Raises Unanswered, and Silent where nothing
         came for ``idle_timeout``."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=idle_timeout)
-        options = {**self._options, "allow_redirects": False}
+        options = {**self._options_now(), "allow_redirects": False}
         agreed = False
         try:
             async with self._opened().get(self._url(path), headers=headers, timeout=limits, **options) as response:
@@ -123,7 +123,7 @@ class HttpTransport:
                     headers=headers,
                     max_msg_size=_SOCKET_MESSAGE,
                     timeout=_SOCKET_TIMEOUT,
-                    **self._options,
+                    **self._options_now(),
                 )
         except aiohttp.WSServerHandshakeError as error:
             raise ApiError(error.status, "", error.message) from error
@@ -133,6 +133,10 @@ class HttpTransport:
             await socket.close()
             raise Malformed(f"{path.partition('?')[0]}: the server speaks {socket.protocol or 'no protocol'}")
         return socket
+
+    def _options_now(self) -> dict[str, Any]:
+        context = self._connection.credentials.ssl_context
+        return self._options if context is None else {**self._options, "ssl": context}
 
     def _url(self, path: str) -> URL:
         return URL(self._connection.base_url + path, encoded=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ssl
 import time
@@ -13,8 +14,10 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from vcd.serving.connections import CONNECTIONS, IDLE_SECONDS, Door
 from vcd.serving.hosts import is_local, not_local, not_named
 from vcd.serving.people import Person, Reviews, Tokens
+from vcd.serving.tls import HANDSHAKE_SECONDS
 from vcd.view import questions
 from vcd.view.sight import PAGE, PartialSight, Unasked
 from vcd.view.worker import Worker
@@ -74,6 +77,7 @@ class View:
         self._tls = None if self._local else tls
         self._worker, self._patient = Worker(), Worker()
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
 
     async def __aenter__(self) -> View:
         """Listen. Raises ViewError."""
@@ -84,11 +88,24 @@ class View:
                 " reach it by a tunnel (kubectl port-forward, ssh -L)"
             )
         self._runner = web.AppRunner(
-            self._application(), access_log=None, handler_cancellation=True, shutdown_timeout=1.0
+            self._application(),
+            access_log=None,
+            handler_cancellation=True,
+            shutdown_timeout=1.0,
+            keepalive_timeout=IDLE_SECONDS,
         )
         await self._runner.setup()
+        serve = self._runner.server
+        assert serve is not None
         try:
-            await web.TCPSite(self._runner, self._host or None, self._port, ssl_context=self._tls).start()
+            self._listener = await asyncio.get_running_loop().create_server(
+                Door(serve),
+                self._host or None,
+                self._port,
+                backlog=CONNECTIONS,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
+            )
         except OSError as error:
             await self._runner.cleanup()
             taken = "; give another port" if error.errno == errno.EADDRINUSE else ""
@@ -97,6 +114,8 @@ class View:
 
     async def __aexit__(self, *_: object) -> None:
         """Stop listening; a question under way is given up."""
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
         await self._worker.stop()
@@ -105,8 +124,8 @@ class View:
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        assert self._runner is not None
-        return int(self._runner.addresses[0][1])
+        assert self._listener is not None
+        return int(self._listener.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:

@@ -31,7 +31,7 @@ class AskedLog:
 
     async def taker(self, say: Say) -> tuple[Way, Taker]:
         """Raises ClusterError."""
-        way = await way_of(self.kubeconfig, self.context)
+        way = await way_of(self.kubeconfig, self.context, tunnel=True)
         return way, Taker(way, self.where, self.token_file, say)
 
 
