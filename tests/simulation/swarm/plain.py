@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.simulation.script import Act, Script
-from tests.simulation.swarm.cluster import amounts
 from tests.simulation.swarm.draw import Draw
 from tests.simulation.swarm.flags import beside_others, calm_after, storm_of, times
 from tests.simulation.swarm.scenes import EVICTING, PREEMPTS, SCENES, a_scene
@@ -102,11 +101,11 @@ def _cluster(draw: Draw) -> Iterator[Act]:
         budget = {"selector": {"matchLabels": {"protected": "yes"}}, "minAvailable": draw.number(0, 6)}
         yield draw.act(0.0, "add_budget", "budget-0", budget)
     if "tree" in draw.traits:
-        parent = "root"
-        for name in ("queue-0", "queue-1", "queue-2"):
-            yield draw.act(0.0, "add_queue", name, {"weight": 1, "parent": parent, "capability": amounts(draw)}, {})
-            parent = "queue-0"
-        draw.queues += ["queue-1", "queue-2"]
+        draw.queues = ["queue-1", "queue-2"]
+        most = draw.number(3, 6)
+        for name, parent, cpu in (("queue-0", "root", most), *((one, "queue-0", most - 1) for one in draw.queues)):
+            spec = {"weight": 1, "parent": parent, "capability": {"cpu": str(cpu)}}
+            yield draw.act(0.0 if cpu == most else 0.1, "add_queue", name, spec, {})
 
 
 def _work(draw: Draw) -> Iterator[Act]:

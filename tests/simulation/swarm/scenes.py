@@ -32,7 +32,11 @@ def _half_a_gang(draw: Draw) -> Iterator[Act]:
     pods = draw.number(2, 4)
     minimum = pods + draw.often(0.4)
     yield draw.act(0.5, "refuse_binds", "default", "half-0", draw.pick((15.0, 900.0, 900.0)))
-    yield draw.act(1.0, "submit", "half", minimum, pods, 1, {"queue": APART}, {})
+    ends = {"annotations": {"vcd.sim/run-seconds": str(draw.number(3, 20))}} if draw.often(0.3) else {}
+    if draw.often(0.4):  # what is there goes while it is decided about the rest
+        yield draw.act(0.7, "keep_busy", -1, draw.pick((1.0, 3.0)), 60.0)
+        yield draw.act(draw.rng.uniform(3.0, 14.0), "delete", "pod", "default", f"half-{draw.number(1, pods - 1)}")
+    yield draw.act(1.0, "submit", "half", minimum, pods, 1, {"queue": APART}, ends)
     if minimum > pods:  # one that asks for nothing counts as placed, and no node takes it
         yield draw.act(1.0, "add_pods", "half", pods, 1, 0, {"spec": {"nodeSelector": {"kept": "away"}}})
     late = draw.rng.uniform(0.7, 1.0) * draw.storm
@@ -164,6 +168,50 @@ def _end_of_a_term(draw: Draw) -> Iterator[Act]:
         yield draw.act(when, "submit", f"late-{number}", 1, 1, 0, {"queue": APART}, {})
 
 
+def _budget_shows_late(draw: Draw) -> Iterator[Act]:
+    """Pods of one budget have all room, and go slowly; gangs with more priority come one after another, and what they
+    cost the budget is shown late."""
+    at, total = draw.rng.uniform(6.0, 9.0), sum(draw.nodes.values())
+    yield draw.act(0.1, "add_class", "urgent", 10_000, {})
+    slowly = {"spec": {"terminationGracePeriodSeconds": draw.number(1, 30)}} if draw.often(0.7) else {}
+    marks = {"labels": {"protected": "yes"}, "annotations": {"volcano.sh/preemptable": "true"}, **slowly}
+    yield draw.act(1.0, "submit", "low", 1, total, 1, {"queue": APART}, marks)
+    for name in draw.budgets:
+        least = {"spec": {"minAvailable": max(0, total - draw.number(1, 3))}}
+        yield draw.act(2.0, "edit", "budget", "default", name, least)
+    yield draw.act(at, "late", "disruption-controller", draw.pick((5.0, 20.0)))
+    spec, ranked = {"queue": APART, "priorityClassName": "urgent"}, {"spec": {"priorityClassName": "urgent"}}
+    for number in range(draw.number(2, 3)):
+        pods, when = draw.number(1, 2), at + number * draw.pick((0.5, 1.5, 4.0))
+        yield draw.act(when, "submit", f"above-{number}", pods, pods, 1, spec, ranked)
+
+
+def _alone(draw: Draw) -> Iterator[Act]:
+    """One gang comes when all else is done, and what it needs fails for a while: nothing else brings it on."""
+    at, seconds, what = (
+        draw.rng.uniform(32.0, 36.0),
+        draw.pick((3.0, 10.0, 25.0)),
+        draw.pick(("bindings", "bindings", "status")),
+    )
+    how, given = draw.pick((
+        ("answer_instead", (draw.pick((409, 429, 500, 503)),)), ("answer_afterwards", (draw.pick((500, 502, 504)),)),
+        ("lose_answers", ()), ("lose_requests", ()), ("refuse_connections", ()),
+    ))  # fmt: skip
+    yield draw.act(at - 1.0, how, -1, seconds, 1.0, what, *given)
+    if draw.often(0.3):
+        yield draw.act(at - 1.0, "answer_early", -1, 1, what, 504, draw.pick((0.2, 0.5, 1.5)))
+    yield draw.act(at, "submit", "alone", 1, draw.number(1, 3), 1, {"queue": APART}, {})
+
+
+def _flapping(draw: Draw) -> Iterator[Act]:
+    """A node comes and goes, again and again, while some wait for it and others have it."""
+    for number in range(draw.number(1, 3)):
+        yield draw.act(
+            draw.rng.uniform(1.0, 6.0), "submit", f"there-{number}", 1, draw.number(1, 3), 1, {"queue": APART}, {}
+        )
+    yield draw.act(draw.rng.uniform(3.0, 8.0), "flap", draw.node(), draw.pick((25.0, 40.0)), draw.pick((0.3, 0.6)))
+
+
 PREEMPTS = (
     'actions: "enqueue, allocate, preempt, backfill"\n'
     "tiers:\n- plugins:\n  - name: priority\n  - name: gang\n- plugins:\n  - name: predicates\n  - name: proportion\n"
@@ -234,7 +282,8 @@ def _configured_anew(draw: Draw) -> Iterator[Act]:
 
 SCENES: tuple[Scene, ...] = (
     _half_a_gang, _contended, _amid_a_decision, _waiting, _kept_away, _end_of_a_term, _evicted_by_two, _room_comes,
-    _comes_and_goes, _configured_anew,
+    _comes_and_goes, _configured_anew, _budget_shows_late, _alone,
+    _flapping,
 )  # fmt: skip
-EVICTING: tuple[Scene, ...] = (_contended, _contended, _evicted_by_two)
+EVICTING: tuple[Scene, ...] = (_contended, _contended, _budget_shows_late, _evicted_by_two)
 """Those in which somebody has to go."""
