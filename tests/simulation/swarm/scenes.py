@@ -234,9 +234,12 @@ def _evicted_by_two(draw: Draw) -> Iterator[Act]:
 
 
 def _room_comes(draw: Draw) -> Iterator[Act]:
-    """Gangs wait, and while it is thought about them a node joins."""
+    """Gangs wait, and while it is thought about them, or while that is logged, a node joins."""
     at, slow = draw.rng.uniform(3.0, 6.0), draw.pick((0.5, 1.0, 3.0))
-    yield draw.act(at - 2.0, "keep_busy", -1, slow, 60.0)
+    if draw.often(0.5):
+        yield draw.act(at - 2.0, "keep_busy", -1, slow, 60.0)
+    if draw.often(0.6):
+        yield draw.act(at - 2.0, "slow_disk", -1, 60.0, slow)
     for name, cpu in draw.nodes.items():
         yield draw.act(at, "resize", name, {"cpu": "0"})
         yield draw.act(at + 14.0, "resize", name, {"cpu": str(cpu)})
@@ -267,7 +270,12 @@ def _configured_anew(draw: Draw) -> Iterator[Act]:
     at = draw.rng.uniform(3.0, 6.0)
     texts = (PREEMPTS, PREEMPTS.replace("preempt", "reclaim"), PREEMPTS.replace("proportion", "pdb"),
              PREEMPTS.replace("predicates", "resourcequota\n  - name: predicates"))  # fmt: skip
-    if draw.often(0.6):
+    if draw.replicas > 1 and draw.often(0.4):  # kinds come and go while all is listed that another one takes over
+        yield draw.act(at, "slow_disk", -1, 40.0, draw.pick((0.3, 1.0)))
+        yield draw.act(at, "kill_leader", 10.0)
+        for number in range(16):
+            yield draw.act(at + 3.0 + number, "configure", texts[3 * (number % 2)])
+    elif draw.often(0.6):
         yield draw.act(at, "slow_disk", -1, 30.0, draw.pick((0.5, 2.0)))
     for number in range(draw.number(2, 6)):
         when = at + 4.0 * number + draw.rng.uniform(0.0, 1.0)
