@@ -222,3 +222,23 @@ def test_pods_of_one_spec_of_which_one_has_unwanted_labels_are_not_all_left() ->
     there = pod("there", on="n", cpu=1, spec=shuns)
     with_predicates = BARE + "  - name: predicates\n"
     assert planned(node("n"), there, group("g"), pods, conf=with_predicates).binds == {"default/b": "n"}
+
+
+def test_a_gang_that_lacks_a_pod_whose_affinity_cannot_be_read_costs_nobody_else_the_predicates() -> None:
+    """An API server of before 1.27 takes such values, and keeps them: the plugin was left out of each session."""
+    term = {
+        "labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["no label!"]}]},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    spec = {
+        "nodeSelector": {"nowhere": "to be found"},
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+    }
+    taint = {"key": "k", "value": "v", "effect": "NoSchedule"}
+    result = planned(
+        *[node("a", taints=[taint]), group("odd", members=2), pod("odd-0", group="odd", cpu=1)],
+        *[pod("odd-1", group="odd", spec=spec), gang("g", 1, cpu=1)],
+        conf=BARE + "  - name: predicates\n",
+    )
+    assert result.faults == []
+    assert result.binds == {}

@@ -10,6 +10,9 @@ import pytest
 from tests.actions.test_preempt import CLASSES, job
 from tests.dsl import Manifest, gang, node, planned, queue
 from vcd.api import PlanResult
+from vcd.scheduling.actions import _gangs
+
+KEEPS = {"volcano.sh/preemptable": "false"}
 
 TIERS = """
 tiers:
@@ -252,3 +255,17 @@ def test_domains_are_accepted(value: int) -> None:
 def test_a_wrong_argument_is_an_error_that_names_it(key: str, value: Any) -> None:
     with pytest.raises(Exception, match=key):
         preempted(small(), conf=with_arguments(**{key: value}))
+
+
+def test_bundles_after_which_some_task_has_no_node_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of jobs on nodes that are never empty each gang that waited took many seconds, every session."""
+    tried = []
+    place_all = _gangs._place_all
+    monkeypatch.setattr(_gangs, "_place_all", lambda *given: tried.append(given) or place_all(*given))
+    nodes = [node(f"n{i}", cpu=4) for i in range(5)]
+    kept = [job(f"kept{i}", "low", on=[f"n{i}"], cpu=1, annotations=KEEPS) for i in range(5)]
+    old = [job(f"old{i}-{j}", "low", on=[f"n{i}"], cpu=1) for i in range(5) for j in range(3)]
+    assert evictions(*nodes, *kept, *old, job("new", "high", 2, members=2, cpu=4)) == []
+    assert tried == []
+    assert len(evictions(*nodes, *old, job("new", "high", 2, members=2, cpu=4))) == 6
+    assert len(tried) < 7

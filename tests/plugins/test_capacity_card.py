@@ -610,6 +610,20 @@ def test_a_pod_of_more_cards_than_its_queue_holds_beyond_its_quota_stays() -> No
     assert world.evicted == []
 
 
+@pytest.mark.parametrize("text", ['{"NVIDIA-H200": "4"}', '{"NVIDIA-H200": 4.0}', '{"NVIDIA-H200": 4', ""])
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+def test_nobody_goes_for_a_quota_that_cannot_be_read(text: str, action: str) -> None:
+    """A slip of the pen in a queue's annotation cost the queue all pods that it had."""
+    world = World(
+        *[carded("n", H200, 4), card_queue("q", text), card_queue("r", {H200: 4})],
+        users("old", 4, H200, on=["n"] * 4),
+        users("new", 2, H200, queue="r", members=2),
+        conf=card_conf("priority", "gang", "predicates", actions=f"enqueue, {action}, allocate"),
+    )
+    world.cycle()
+    assert world.evicted == []
+
+
 def test_reclaim_of_pods_without_cards_is_left_to_the_other_plugins() -> None:
     text = conf("priority", "conformance", "predicates", "capacity-card", actions="allocate, reclaim")
     run = gang("run", 1, queue="be", cpu=64, on=["n"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.actions.test_preempt import CLASSES, job
 from tests.daemon.answering import server
 from tests.daemon.fakes import FakeLog
 from tests.daemon.test_cycle import puts
@@ -661,6 +662,66 @@ def test_nobody_is_evicted_for_a_placement_that_it_refuses(action: str) -> None:
         verbs = [op.verb for statement in session.trial.statements for op in statement.operations()]
         assert ("evict" in verbs) == evicted
         assert told.requests("allocateFunc")
+
+
+@pytest.mark.parametrize("refused", [(2, 3), (3, 5), tuple(range(3, 99))])
+def test_a_wait_that_is_looked_at_anew_is_not_refused_afterwards(refused: tuple[int, ...]) -> None:
+    """allocate sees whether who waits for idle room could be bound: a server that fails then ended each session."""
+    count = itertools.count(1)
+
+    def answer(request: Json) -> Any:
+        return "timed out" if next(count) in refused else {}
+
+    for size in (1, 2):
+        count = itertools.count(1)
+        session, _ = decided(
+            {"allocateFunc": answer}, node("n", cpu=8), gang("g", size, cpu=1), actions="preempt, allocate"
+        )
+        operations = [op for statement in session.trial.statements for op in statement.operations()]
+        assert session.faults == ()
+        assert {op.verb for op in operations} <= {"pipeline", "bind"}
+
+
+def failing_after(name: str, answers: int) -> Callable[[Json], Any]:
+    """Lets pods of such a name in that many times, and is silent then."""
+    count = itertools.count(1)
+    return lambda request: {} if not request["task"]["Name"].startswith(name) or next(count) <= answers else "timed out"
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_no_gang_goes_for_one_that_is_refused_when_others_are_to_stay_after_all(answers: int) -> None:
+    nodes = [node("n1", cpu=4), node("n2", cpu=4), node("n3", cpu=1)]
+    kept = job("kept", "low", on=["n2"], cpu=1, annotations={"volcano.sh/preemptable": "false"})
+    others = [job("x", "low", on=["n1"], cpu=4), kept, job("y", "low", on=["n2"], cpu=1, created=9)]
+    session, _ = decided(
+        {"allocateFunc": failing_after("new", answers), "deallocateFunc": {}},
+        flat([*nodes, CLASSES, *others, job("new", "high", cpu=4)]),
+        before=("priority", "gang", "predicates"),
+        actions="allocate, gangpreempt",
+    )
+    operations = [op for statement in session.trial.statements for op in statement.operations()]
+    assert [(op.verb, op.key) for op in operations] == (
+        [("evict", "default/x-0"), ("pipeline", "default/new-0")] if answers == 2 else []
+    )
+
+
+@pytest.mark.parametrize("answers", [4, 5, 6, 7, 8])
+def test_a_sub_group_is_bound_whole_though_the_extender_fails_meanwhile(answers: int) -> None:
+    """One sub-group has room, the other one waits: the first is placed again to be bound alone."""
+    policy = {"name": "p", "subGroupSize": 2, "minSubGroups": 0, "matchLabelKeys": ["part"]}
+    pods = [
+        pod(f"g-{i}", group="g", cpu=2, labels={"part": part}, spec={"nodeSelector": {"kubernetes.io/hostname": on}})
+        for i, (part, on) in enumerate([("a", "n2"), ("a", "n2"), ("b", "n1"), ("b", "n1")])
+    ]
+    leaving = pod("old", on="n2", cpu=4, deleting=True)
+    session, _ = decided(
+        {"allocateFunc": failing_after("g-", answers), "deallocateFunc": {}},
+        *[node("n1", cpu=4), node("n2", cpu=4), leaving, group("g", members=1, subGroupPolicy=[policy]), pods],
+        before=("priority", "gang", "predicates"),
+        actions="allocate",
+    )
+    bound = [op.key for statement in session.trial.statements for op in statement.operations() if op.verb == "bind"]
+    assert bound == ["default/g-2", "default/g-3"]
 
 
 def test_reclaim_tries_the_next_node_where_a_placement_is_refused() -> None:

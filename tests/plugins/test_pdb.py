@@ -185,6 +185,14 @@ def test_pods_that_began_to_leave_just_now_are_spent(since: int, grace: int | No
     assert victims(opened(budget("web", 1), leaving("a", since, grace), web("b")), "b") == left
 
 
+@pytest.mark.parametrize(("since", "grace", "left"), [(9, 1, []), (10, 1, ["b"]), (9, 600, []), (10, 600, ["b"])])
+def test_who_deletes_a_pod_may_choose_its_grace_period(since: int, grace: int, left: list[str]) -> None:
+    """As ``kubectl delete --grace-period`` does: the API server says which it was."""
+    manifest = leaving("a", since - grace + 30)
+    manifest["metadata"]["deletionGracePeriodSeconds"] = grace
+    assert victims(opened(budget("web", 1), manifest, web("b")), "b") == left
+
+
 def test_a_leaving_pod_that_the_status_has_counted_is_not_spent_twice() -> None:
     assert victims(opened(budget("web", 1, disrupted=("a",)), leaving("a", 1), web("b")), "b") == ["b"]
 

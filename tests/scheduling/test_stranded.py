@@ -113,3 +113,21 @@ def test_where_no_plugin_asks_for_whole_gangs_none_is_released() -> None:
     world.now += 61 * SECOND
     assert evictions(world.cycle()) == []
     assert len(world.placed()) == 2
+
+
+def test_a_pod_that_failed_completes_no_gang() -> None:
+    """A gang of three, of which one failed, and is replaced; of two others that are replaced one is refused."""
+    world = World(node("n", cpu=3), gang("g", 3, on=["n"] * 3, cpu=1), conf=BARE)
+    world.update_pod("default/g-0", phase="Failed")
+    world.put(pod("g-3", group="g", cpu=1))
+    world.cycle()
+    world.remove("Pod", "default/g-1")
+    world.put(pod("g-4", group="g", cpu=1))
+    world.decide()
+    world.happen(ev.OperationDone(world.state.session, 0, 0, "failed", "refused"))
+    world.put(node("n", cpu=2))
+    world.cycle()
+    assert list(world.state.stranded) == ["default/g"]
+    world.now += 61 * SECOND
+    world.cycle()
+    assert sorted(world.evicted) == ["default/g-2", "default/g-3"]

@@ -194,6 +194,54 @@ def test_a_gang_with_minima_of_roles_may_lose_none() -> None:
     assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
 
 
+# --- queues above others ----------------------------------------------------------------------------------------------
+
+TREE = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: gang}, {name: predicates}, {name: capacity, enableHierarchy: true}]
+"""
+
+
+@pytest.mark.parametrize("conf", [TREE, TREE.replace(", enableHierarchy: true", "")])
+@pytest.mark.parametrize(
+    ("happening", "dropped"),
+    [
+        (lambda w: w.put(queue("above", parent="root", capability={"cpu": "2"})), True),
+        (lambda w: w.put(queue("q", parent="narrow")), True),
+        (lambda w: w.put(gang("more", 2, queue="beside", on=["n", "n"], cpu=4)), True),
+        (lambda w: w.put(gang("more", 1, queue="narrow", on=["n"], cpu=1)), False),
+        (lambda w: w.put(node("m")), False),
+    ],
+)
+def test_queues_above_stay_within_their_capability(
+    happening: Callable[[World], None], dropped: bool, conf: str
+) -> None:
+    state = World(
+        *[node("n", cpu=32), queue("root"), queue("above", parent="root", capability={"cpu": "8"})],
+        *[queue("q", parent="above"), queue("beside", parent="above")],
+        queue("narrow", parent="root", capability={"cpu": "2"}),
+        gang("g", 4, queue="q", cpu=2),
+        conf=conf,
+    )
+    base = state.maker.snapshot()
+    plan = decide(base, read_policy(conf), 0, 0)
+    happening(state)
+    stale = dict(stale_statements(plan, state.maker.snapshot(), base))
+    assert list(stale) == ([0] if dropped else [])
+
+
+def test_a_queue_above_that_nobody_holds_to_its_capability_drops_nothing() -> None:
+    conf = TREE.replace(", enableHierarchy: true", "")
+    above = queue("above", parent="root", capability={"cpu": "4"})
+    objects = [node("n", cpu=32), queue("root"), above, queue("q", parent="above"), queue("beside", parent="above")]
+    state = World(*objects, gang("g", 4, queue="q", cpu=2), conf=conf)
+    base = state.maker.snapshot()
+    plan = decide(base, read_policy(conf), 0, 0)
+    state.put(gang("more", 1, queue="beside", on=["n"], cpu=1))
+    assert stale_statements(plan, state.maker.snapshot(), base) == ()
+
+
 # --- queues that a plugin limits --------------------------------------------------------------------------------------
 
 T4 = {"nvidia.com/gpu.product": "T4", "nvidia.com/gpu.memory": "15360"}

@@ -386,3 +386,17 @@ def test_pods_that_come_before_their_group_leave_no_trace_in_a_checkpoint() -> N
     early = folded(put(group("g")), put(pod("a", group="g")))
     assert late.dump() == early.dump()
     assert b"former" not in late.dump()
+
+
+def test_names_of_resources_that_nothing_has_any_more_are_forgotten() -> None:
+    """Each is a column of all sums: who may create pods could make sessions slow until the next restart."""
+    state = folded(*BASE)
+    for number in range(3000):
+        odd = pod("odd", group="g", requests={f"example.com/odd-{number}": "1"})
+        folded(put(odd), ev.ObjectGone("Pod", "default/odd"), state=state)
+    assert len(state.resources) < 1500
+    for number in range(1500):
+        folded(put(pod("plain", group="g", cpu=number)), state=state)
+    snapshot = SnapshotMaker(state).snapshot()
+    assert snapshot.resources == SnapshotMaker(ClusterState.load(state.dump())).snapshot().resources
+    assert snapshot.resources == ("cpu", "memory", "pods")

@@ -429,3 +429,26 @@ def test_a_failure_after_a_checkpoint_takes_back_what_is_in_it() -> None:
 
 def test_an_older_checkpoint_knows_of_no_eviction() -> None:
     assert ClusterState.load(folded(*BASE).dump()).evicted == {}
+
+
+def quota_of(text: str) -> dict[str, Any]:
+    manifest = queue("default")
+    manifest["metadata"]["annotations"] = {"volcano.sh/card.quota": text}
+    return manifest
+
+
+def test_what_a_queue_may_have_by_an_annotation_is_another_queue() -> None:
+    """Who took an evicted pod's place could never be asked to go when the quota was lowered further."""
+    before = put(quota_of('{"A": 3}'))
+    assert folded(*BASE, before, ONE, put(quota_of('{"A": 3}'))).evicted
+    assert not folded(*BASE, before, ONE, put(quota_of('{"A": 0}'))).evicted
+
+
+def test_a_pod_that_comes_again_under_its_name_is_not_nominated() -> None:
+    """A list shows it so, when the watch missed that the first one went."""
+    again = pod("new-0", group="new", cpu=2)
+    again["metadata"]["uid"] = "another"
+    at_once = folded(*BASE, ONE, put(again))
+    in_between = folded(*BASE, ONE, ev.ObjectGone("Pod", "default/new-0"), put(again))
+    assert (at_once.nominated, at_once.nominations()) == ({}, {})
+    assert (at_once.nominated, at_once.nomination_turns) == (in_between.nominated, in_between.nomination_turns)

@@ -63,6 +63,7 @@ class ObjectMeta(Projected, frozen=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
+    deletion_grace_period_seconds: Int64 | None = None
 
 
 class Object(Projected, frozen=True):

@@ -15,6 +15,7 @@ from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, TERMINATED_STAT
 from vcd.scheduling.framework import registry
 from vcd.scheduling.search.predicates.claims import outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
+from vcd.scheduling.session.session import ROOT_QUEUE
 from vcd.state.records import has_queue_gate
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of, sums_by
@@ -42,7 +43,7 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
     only a plugin can count (``Plugin.quotas``): where such a queue holds something that it did not, or its limits or
     the labels of its nodes are others, nothing is bound for it before it was decided on anew.
     """
-    check = _Head(head, base)
+    check = _Head(plan, head, base)
     stale = []
     dropped: set[str] = set()
     broken = check.broken(plan.statements)
@@ -58,14 +59,66 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
     return tuple(stale)
 
 
-def _changed_queues(base: Snapshot, head: Snapshot) -> dict[str, dict[str, int]]:
-    """What is left of the capability of queues that hold more, or may hold something else, than at the base."""
+def _lineage(snapshot: Snapshot, name: str) -> tuple[str, ...]:
+    """A queue and those above it by ``spec.parent``; ends at one that is not there, or that came before."""
+    found: dict[str, None] = {}
+    while name in snapshot.queues and name not in found:
+        found[name] = None
+        name = snapshot.queues[name].queue.spec.parent or ROOT_QUEUE
+    return tuple(found)
+
+
+def _with_children(snapshot: Snapshot, held: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
+    """What queues and those below them have."""
+    total = {name: Counter(own) for name, own in held.items()}
+    for name, own in held.items():
+        for above in _lineage(snapshot, name)[1:]:
+            total[above].update(own)
+    return total
+
+
+def _binds_of(plan: Plan, base: Snapshot) -> dict[str, Counter[str]]:
+    """What a plan binds, by queue."""
+    row_of = {key: row for row, key in enumerate(base.tasks.keys) if key is not None}
+    found = {name: Counter[str]() for name in base.queues}
+    requests = base.shape_columns.requests
+    for statement in plan.statements:
+        queue = queue_name(base, statement.group)
+        rows = [row_of[each.key] for each in statement.operations if each.verb == "bind" and each.key in row_of]
+        if rows and queue in found:
+            sums = sum_of(requests[base.tasks.shape[rows]])
+            found[queue].update(dict(zip(base.resources, sums.tolist(), strict=True)))
+    return found
+
+
+def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dict[str, int]]:
+    """What is left of the capability of queues that hold more, or may hold something else, than at the base.
+
+    A queue above others counts with what these have, where the plan held it to its capability: it may be flat.
+    """
     before, now = _held(base), _held(head)
     left: dict[str, dict[str, int]] = {}
+    parents = {record.queue.spec.parent or ROOT_QUEUE for record in head.queues.values()}
+    if any(head.queues[name].capability for name in parents & head.queues.keys()):
+        had, has, gets = (
+            _with_children(at, of) for at, of in ((base, before), (head, now), (base, _binds_of(plan, base)))
+        )
+        for name in sorted(parents & head.queues.keys()):
+            old = base.queues.get(name)
+            limits = {} if old is None else old.capability
+            if all(had[name][each] + gets[name][each] <= most for each, most in limits.items() if most):
+                before[name], now[name] = had.get(name, Counter()), has[name]
+    moved = {
+        above
+        for name, record in head.queues.items()
+        if name in base.queues and base.queues[name].queue.spec.parent != record.queue.spec.parent
+        for above in _lineage(head, name)[1:]
+    }
     for name, record in head.queues.items():
         old = base.queues.get(name)
         known = {} if old is None else old.capability
-        if record.capability and (old is None or known != record.capability or now[name] - before[name]):
+        other = old is None or known != record.capability or name in moved
+        if record.capability and (other or now[name] - before[name]):
             left[name] = {
                 resource: limit - now[name][resource]
                 for resource, limit in record.capability.items()
@@ -176,9 +229,9 @@ def queue_name(snapshot: Snapshot, group: str) -> str | None:
 class _Head:
     """The head state's pods and rooms, less what accepted statements take."""
 
-    def __init__(self, head: Snapshot, base: Snapshot) -> None:
+    def __init__(self, plan: Plan, head: Snapshot, base: Snapshot) -> None:
         self._head, self._base = head, base
-        self._left = _changed_queues(base, head)
+        self._left = _changed_queues(plan, base, head)
         self._uncounted = _Uncounted(base, head)
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
         self._requests = head.shape_columns.requests
@@ -252,12 +305,14 @@ class _Head:
         names = [self._queue_of_job(job) for job in jobs.tolist()]
         short = set(self._uncounted.queues)
         requests = self._requests[self._head.tasks.shape[rows]]
-        for name in sorted({*names} & self._left.keys()):
-            mine = np.array([each == name for each in names])[of_job]
+        lineages = {name: _lineage(self._head, name) for name in dict.fromkeys(names)}
+        for name in sorted({above for lineage in lineages.values() for above in lineage} & self._left.keys()):
+            mine = np.array([name in lineages[each] for each in names])[of_job]
             asked = dict(zip(self._head.resources, sum_of(requests[mine]).tolist(), strict=True))
             if any(asked.get(resource, 0) > max(0, left) for resource, left in self._left[name].items()):
                 short.add(name)
-        in_short: npt.NDArray[np.bool_] = np.array([name in short for name in names])[of_job]
+        refused = [not short.isdisjoint((name, *lineages[name])) for name in names]
+        in_short: npt.NDArray[np.bool_] = np.array(refused)[of_job]
         return in_short
 
     def accept(self, operations: tuple[Operation, ...]) -> str:
@@ -275,13 +330,14 @@ class _Head:
         """A pod takes room of a node and of its queue, or gives it back."""
         tasks = self._head.tasks
         self._idle[node] -= times * self._requests[tasks.shape[row]]
-        left = self._left_of(row)
-        for name, value in self._asked(row):
-            if name in left:
-                left[name] -= times * value
+        for left in self._left_of(row):
+            for name, value in self._asked(row):
+                if name in left:
+                    left[name] -= times * value
 
-    def _left_of(self, row: int) -> dict[str, int]:
-        return self._left.get(self._queue_of(row), {})
+    def _left_of(self, row: int) -> list[dict[str, int]]:
+        """What is left of the capability of a pod's queue, and of those above it, as far as it has to be looked at."""
+        return [self._left[name] for name in _lineage(self._head, self._queue_of(row)) if name in self._left]
 
     def _queue_of(self, row: int) -> str:
         return self._queue_of_job(int(self._head.tasks.job[row]))
@@ -331,8 +387,7 @@ class _Head:
             reason = outdated(choice, operation.node, self._head.others)
             if reason:
                 return reason
-        left = self._left_of(row)
-        if any(value > left.get(name, value) for name, value in self._asked(row)):
+        if any(value > left.get(name, value) for left in self._left_of(row) for name, value in self._asked(row)):
             return "its queue has no room left within its capability"
         reason = self._uncounted_for(row, operation.node)
         if reason:

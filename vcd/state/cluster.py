@@ -37,6 +37,8 @@ from vcd.state.records import (
 
 _amounts_key = msgspec.msgpack.Encoder(order="deterministic").encode
 _NOWHERE = -1
+_ALWAYS = ("cpu", "memory", "pods")
+_LOOKED_THROUGH_EVERY = 1000
 _VOID = -1
 """The turn of a nomination that no longer holds."""
 
@@ -66,7 +68,10 @@ class ClusterState:
         """Groups that pods name and that are not there: the queue that each was in, None where it was never seen."""
         self.queues: dict[str, QueueRecord] = {}
         self.others: dict[str, dict[str, Object]] = {}
-        self.resources: set[str] = {"cpu", "memory", "pods"}
+        self.resources: set[str] = set(_ALWAYS)
+        """Names of what is asked for and offered, and of some that are no more."""
+        self._changed_since = 0
+        """How many objects came, changed or went since these names were looked through."""
         self.facts_version = 0
         self.others_version: dict[str, int] = {}
         self.changed_rows: Changes[int] = Changes(lambda: len(self.pods))
@@ -201,6 +206,7 @@ class ClusterState:
         self._put_object(kind, key, payload)
 
     def _put_object(self, kind: str, key: str, payload: bytes) -> None:
+        self._forget_resources()
         try:
             obj = decode_payload(kind, payload)
             match obj:
@@ -224,7 +230,7 @@ class ClusterState:
                 case Queue():
                     queue = QueueRecord.of(obj)
                     self.as_intended = key in self.queues and self.queues[key].queue == queue.queue
-                    if key not in self.queues or self.queues[key].queue.spec != obj.spec:
+                    if key not in self.queues or self.queues[key].is_other_than(obj):
                         self.evicted.clear()
                     self.queues[key] = queue
                     self.changed_queues.note(key)
@@ -243,6 +249,25 @@ class ClusterState:
         self.digests.get(kind, {}).pop(key, None)
         self.bad.pop((kind, key), None)
         self._drop(kind, key)
+
+    def _forget_resources(self) -> None:
+        """Forget names that nothing has any more, now and then: each is a column of all that sessions sum up."""
+        self._changed_since += 1
+        count = len(self.nodes) + len(self.groups) + len(self.queues) + len(self.shapes)
+        if self._changed_since <= count + _LOOKED_THROUGH_EVERY:
+            return
+        self._changed_since = 0
+        found = set(_ALWAYS)
+        for node in self.nodes.values():
+            found.update(node.allocatable)
+        for group in self.groups.values():
+            found.update(group.min_resources or ())
+        for queue in self.queues.values():
+            found.update(queue.capability, queue.deserved, queue.guarantee)
+        for shape in self.shapes.values:
+            found.update(() if shape is None else shape.requests)
+        if len(found) < len(self.resources):
+            self.resources = found
 
     def _drop(self, kind: str, key: str) -> None:
         if kind == "Pod":
@@ -326,6 +351,9 @@ class ClusterState:
         else:
             node = tasks.at(row, "node")
             self._release(row)
+            if cast(Pod, self.pods[row]).metadata.uid != meta.uid:  # the room was made for another one
+                self.nominated.pop(key, None)
+                self.nomination_turns.pop(key, None)
         labels = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
         namespace = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
         name = spec.scheduler_name
@@ -643,7 +671,7 @@ class ClusterState:
         tasks = self.tasks
         number_of = {key: number for number, key in enumerate(self.job_keys.values) if key in self.stranded}
         status = tasks.column("status")
-        placed = (tasks.column("node") >= 0) & (status != TaskStatus.RELEASING)
+        placed = (tasks.column("node") >= 0) & ~np.isin(status, (TaskStatus.RELEASING, TaskStatus.FAILED))
         for key in list(self.stranded):
             record = self.groups.get(key)
             have = placed & (tasks.column("job") == number_of.get(key, -2))

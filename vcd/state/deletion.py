@@ -13,13 +13,15 @@ _GRACE = 30
 def asked_since(pod: Pod, now: int) -> int:
     """When a pod that is being deleted was asked to go, in nanoseconds since the epoch.
 
-    The API server writes that time plus the grace period. ``now`` where it shows nothing that can be read: the
-    eviction has been decided, and the pod does not say so yet.
+    The API server writes that time plus the grace period, which who deletes it may choose. ``now`` where it shows
+    nothing that can be read: the eviction has been decided, and the pod does not say so yet.
     """
     until = pod.metadata.deletion_timestamp
     if until is None:
         return now
-    stated = pod.spec.termination_grace_period_seconds
+    stated = pod.metadata.deletion_grace_period_seconds
+    if stated is None:
+        stated = pod.spec.termination_grace_period_seconds
     try:
         return (seconds_of(until) - (_GRACE if stated is None else stated)) * _SECOND
     except ValueError:

@@ -175,6 +175,10 @@ class QueueRecord(msgspec.Struct, frozen=True, eq=False):
     created: int
     passed_over: tuple[str, ...] = ()
 
+    def is_other_than(self, queue: Queue) -> bool:
+        """Whether what a queue may have is another: by its spec, or by annotations (quotas, limits, weights)."""
+        return queue.spec != self.queue.spec or _stated(queue) != _stated(self.queue)
+
     @classmethod
     def of(cls, queue: Queue) -> QueueRecord:
         """Raises BadObject naming the field that cannot be read."""
@@ -195,6 +199,11 @@ class QueueRecord(msgspec.Struct, frozen=True, eq=False):
         except ValueError as error:
             raise BadObject("Queue", queue.key, f"metadata.creationTimestamp: {error}") from error
         return cls(queue, parsed[0], parsed[1], parsed[2], created, wishes("Queue", spec))
+
+
+def _stated(queue: Queue) -> dict[str, str]:
+    """What a queue says to plugins beside its spec."""
+    return {name: text for name, text in queue.metadata.annotations.items() if "volcano.sh/" in name}
 
 
 def task_status(pod: Pod, node_name: str) -> TaskStatus:

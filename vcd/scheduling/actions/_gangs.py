@@ -22,14 +22,14 @@ from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.subjobs import SpareSubJobs
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import is_preemptable
-from vcd.state.sums import sum_of
+from vcd.state.sums import sum_of, sums_by
 
 
 class Bundle(msgspec.Struct, frozen=True, dict=True):
@@ -112,19 +112,27 @@ class GangEvictionAction(Action):
         wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
         context = EvictionContext(self.name, job, tuple(tasks))
+        lacks = _Lacks(session, tasks)
+        if framework.trace is None and not lacks.could_have(self._all_that_may_go(session, job)):
+            return False
         for bundle in itertools.chain((None,), self._allowed(framework, context, need, wanted)):
             if bundle is not None:
                 self._evict(statement, bundle)
                 room += bundle.freed
                 taken.append(bundle)
-            if ((need > 0) & (room < need)).any():
+                lacks.look_at({task.node for task in bundle.tasks})
+            if ((need > 0) & (room < need)).any() or lacks:
                 continue
             save_point = statement.save()
             if _place_all(framework, statement, job, tasks):
-                self._give_back(framework, statement, job, tasks, taken)
-                return True
+                return self._give_back(framework, statement, job, tasks, taken)
             statement.undo(save_point)
         return False
+
+    def _all_that_may_go(self, session: Session, job: Job) -> list[Task]:
+        """All that may be asked about for a job."""
+        others = [other for other in self._placed(session) if self.may_go(other, job)]
+        return [task for other in others for task in self._candidates(session, other)]
 
     def _evict(self, statement: Statement, bundle: Bundle) -> None:
         job = statement.job
@@ -133,23 +141,23 @@ class GangEvictionAction(Action):
 
     def _give_back(
         self, framework: Framework, statement: Statement, job: Job, tasks: list[Task], taken: list[Bundle]
-    ) -> None:
+    ) -> bool:
         """Leave alone whom the tasks do without where they are now, unless a predicate needs him gone; those that would
-        go last first, jobs that go as a whole only as a whole."""
+        go last first, jobs that go as a whole only as a whole. False where a plugin lets the tasks wait no more."""
         session = framework.session
         rest = _needed(session, taken)
         if sum(len(bundle.tasks) for bundle in rest) == sum(len(bundle.tasks) for bundle in taken):
-            return
+            return True
         places = [task.node for task in tasks]
         statement.undo(0)
         for bundle in rest:
             self._evict(statement, bundle)
         if all(_place_at(framework, statement, task, node) for task, node in zip(tasks, places, strict=True)):
-            return
+            return True
         statement.undo(0)
         for bundle in taken:
             self._evict(statement, bundle)
-        _place_all(framework, statement, job, tasks)
+        return _place_all(framework, statement, job, tasks)
 
     def _allowed(self, framework: Framework, context: EvictionContext, need: Ints, wanted: Mask) -> Iterator[Bundle]:
         """What the plugins let go of each bundle, asked when it is its turn: what went before counts then.
@@ -205,6 +213,33 @@ class GangEvictionAction(Action):
         """A job's tasks that may be asked about at all."""
         tasks = session.views.tasks_at(self._placed(session)[job])
         return [task for task in tasks if task.preemptable and self.is_asked(task)]
+
+
+class _Lacks:
+    """For which of a gang's tasks no node has room, as bundles go: as long as there are such, it finds no place."""
+
+    def __init__(self, session: Session, tasks: list[Task]) -> None:
+        self._usage = session.nodes.usage
+        self._count = len(session.nodes)
+        floors = {task.floor.tobytes(): task.floor for task in tasks}.values()
+        self._floors = [floor for floor in floors if not fits(floor, self._usage.future_idle).any()]
+
+    def __bool__(self) -> bool:
+        return bool(self._floors)
+
+    def look_at(self, nodes: set[int]) -> None:
+        """There may be room on some nodes now."""
+        if self._floors:
+            room = self._usage.future_idle[:, sorted(nodes)]
+            self._floors = [floor for floor in self._floors if not fits(floor, room).any()]
+
+    def could_have(self, victims: list[Task]) -> bool:
+        """Whether each task would have room somewhere if all of some tasks went."""
+        if not (self._floors and victims):
+            return True
+        nodes, amounts = np.array([task.node for task in victims]), np.array([task.request for task in victims])
+        most = self._usage.future_idle + sums_by(nodes, amounts, self._count).T
+        return all(fits(floor, most).any() for floor in self._floors)
 
 
 def bundles_of(job: Job, tasks: list[Task], wanted: Mask) -> Iterator[Bundle]:

@@ -242,7 +242,11 @@ class AllocateAction(Action):
         invalid = why_invalid(framework, job)
         if invalid is not None:
             for task in unplaceable(framework, job) if job.is_broken else ():
-                _note_reasons(framework.session, task, framework.candidates(task))
+                refused = framework.pre_predicate(task)
+                if refused is not None:
+                    job.note("predicate", *refused, nodes=len(framework.session.nodes), task=task)
+                else:
+                    _note_reasons(framework.session, task, framework.candidates(task))
             job.note("invalid", *invalid)
         return invalid is None
 
@@ -319,10 +323,7 @@ class AllocateAction(Action):
 
 def _place_again(statement: Statement, places: list[tuple[Task, int, int]]) -> None:
     for task, node, status in places:
-        if status == TaskStatus.ALLOCATED:
-            statement.allocate(task, node)
-        else:
-            statement.pipeline(task, node)
+        statement.place_again(task, node, status)
 
 
 def _place_until_ready(

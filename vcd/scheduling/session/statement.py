@@ -112,7 +112,11 @@ class Statement:
         """Let a pending task wait for room that is being freed on a node; False where a plugin refused it."""
         return self._place("pipeline", task, node, _PIPELINED)
 
-    def _place(self, verb: ev.Verb, task: Task, node: int, status: int) -> bool:
+    def place_again(self, task: Task, node: int, status: int) -> None:
+        """Undo that a task's placement was taken back. Who let it in is told, and not asked once more."""
+        self._place("bind" if status == _ALLOCATED else "pipeline", task, node, status, asks=False)
+
+    def _place(self, verb: ev.Verb, task: Task, node: int, status: int, *, asks: bool = True) -> bool:
         self._done.append(_Done(verb, task, node, task.status, task.node, ""))
         trial = self._trial
         if status == _ALLOCATED:
@@ -124,6 +128,8 @@ class Statement:
         trial.changes += 1
         self._count(1)
         refused = trial.hooks.allocated(task, node)
+        if not asks:
+            return True
         for name, refusal in refused:
             task.job.note("predicate", name, refusal, task=task)
         if refused:
@@ -209,7 +215,7 @@ class Statement:
 
     def pipeline_again(self, task: Task, node: int, position: int) -> None:
         """Undo an ``unpipeline``."""
-        self.pipeline(task, node)
+        self.place_again(task, node, _PIPELINED)
         self._done.insert(position, self._done.pop())
 
     # --- ends -------------------------------------------------------------------------------------------------------

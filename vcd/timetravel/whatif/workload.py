@@ -135,7 +135,7 @@ class Workload(msgspec.Struct):
 
 def bare_pod(pod: Pod) -> Pod:
     """A pod as it was asked for: with no node and no status."""
-    meta = {"deletion_timestamp": None, "resource_version": ""}
+    meta = {"deletion_timestamp": None, "deletion_grace_period_seconds": None, "resource_version": ""}
     return altered(pod, metadata=meta, spec={"node_name": ""}, status=PodStatus())
 
 

@@ -52,6 +52,8 @@ class _BeyondQuota(Allowance):
     def permits(self, task: Task) -> bool:
         index = task.job.queue.index
         account = self._queues[index]
+        if account.problem is not None:
+            return not any(self._used(task))  # a slip of the pen is no lowered quota: nobody goes for it
         return all(
             -account.left(card) - self._gone.get((index, card), 0) >= amount for card, amount in self._used(task)
         )
