@@ -89,7 +89,7 @@ class CapacityCardPlugin(KeepsAccounts):
 
     Quotas may sum up to more than the cluster has, and a cluster may shrink: pods wait then, nobody is evicted. A quota
     being the guarantee, reclaim takes cards only from queues that hold more than theirs, since it was lowered; who asks
-    for no cards is left to the other plugins.
+    for no cards is left to the other plugins. None are taken for a quota that cannot be read.
     Pods of a Job count as offline, all others as online; the label `volcano.sh/service.type` (`online`, `offline`) on
     pod or group overrides it. Gauges of `volcano_*` are in thousandths of a card, those of `vcd_*` in cards.
 
