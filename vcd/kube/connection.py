@@ -116,7 +116,8 @@ class Credentials:
             async with asyncio.timeout(LONGEST_READING):
                 settings = await load(refused)
             pair, authority = _pair(settings), _content(settings.ssl_ca_cert)
-            if (None, _NO_PAIR) == (settings.headers().get("Authorization"), pair) != self.shown():
+            shown = settings.headers().get("Authorization"), pair
+            if shown == _NOTHING and shown != self.shown():
                 raise ConfigurationError("there are none any more")
             if self.ssl_context is not None and (pair, authority) != (self.certificate, self._authority):
                 self.ssl_context, self._authority = _ssl_context(settings), authority
@@ -128,7 +129,8 @@ class Credentials:
         return self.shown() != before
 
 
-_NO_PAIR = (None, None)
+_NOTHING = (None, (None, None))
+"""What ``shown`` is without credentials."""
 
 
 def _pair(settings: _Settings) -> tuple[bytes | None, bytes | None]:
