@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.acts import ILLEGAL
@@ -87,5 +88,15 @@ class Outcomes:
         verb, key, uid, node = operation
         if event.result == "done" and not ((uid, node) in self._bound if verb == "bind" else uid in self._ended):
             self._sim.violated("outcomes are true", f"{name}: {verb} of {key} {uid} is done, and was not")
-        if event.result in _REFUSED and self._carried_out.get((replica, operation), -1.0) >= since:
+        done = self._carried_out.get((replica, operation), -1.0)
+        if event.result in _REFUSED and since <= done < self._decided_anew(replica, operation, event.session):
             self._sim.violated("outcomes are true", f"{name}: {verb} of {key} {uid} {event.result}, and was done")
+
+    def _decided_anew(self, replica: str, operation: Operation, session: int) -> float:
+        """When a later session decided the same: what was done since then was done for that."""
+        anew = (
+            since
+            for (name, number, _, _), (known, since) in self._intended.items()
+            if name == replica and number > session and known == operation
+        )
+        return min(anew, default=math.inf)
