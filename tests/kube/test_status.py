@@ -279,15 +279,21 @@ async def test_a_new_pod_of_that_name_gets_its_condition(f: Fixture) -> None:
     assert [patch["metadata"]["uid"] for patch in f.patches()] == ["u", "v"]
 
 
-@pytest.mark.parametrize("status", [404, 409, 422])
-async def test_a_condition_of_a_pod_that_is_gone_is_dropped(f: Fixture, status: int) -> None:
-    f.server.on("PATCH", "pods/p/status", failure(status, "", ""))
+ANOTHER = "Precondition failed: UID in precondition: u, UID in object meta: v"
+
+
+@pytest.mark.parametrize(("status", "message"), [(404, ""), (409, ANOTHER), (422, "")])
+async def test_a_condition_of_a_pod_that_is_gone_is_dropped(f: Fixture, status: int, message: str) -> None:
+    f.server.on("PATCH", "pods/p/status", failure(status, "", message))
     with capture_logs() as told:
         await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
     assert (len(f.patches()), told) == (1, [])
 
 
-@pytest.mark.parametrize("fault", [Answer(drop=True), failure(503, "ServiceUnavailable", ""), failure(429, "", "")])
+@pytest.mark.parametrize("fault", [
+    Answer(drop=True), failure(503, "ServiceUnavailable", ""), failure(429, "", ""),
+    failure(409, "Conflict", "the object has been modified"),
+])  # fmt: skip
 async def test_trouble_passes(f: Fixture, fault: Answer) -> None:
     f.server.on("PATCH", "pods/p/status", fault, Answer(200, {}))
     with capture_logs() as told:

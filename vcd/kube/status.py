@@ -30,6 +30,8 @@ _PODGROUP, _QUEUE, _POD = KINDS["PodGroup"], KINDS["Queue"], KINDS["Pod"]
 _encode = msgspec.json.Encoder().encode
 _CAPACITY = 200_000
 """Objects that may wait to be written, or that are remembered."""
+_ANOTHER = "Precondition failed: UID"
+"""What an API server says of a write to an object of another UID (apiserver/pkg/storage/interfaces.go)."""
 _AGAIN, _LONGEST_AGAIN = 10.0, 40.0
 """Seconds before conditions that were refused are written again; ever longer, at most."""
 
@@ -192,10 +194,11 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         self._remembered[kind].drop(key)
         if kind == "PodGroup":
             self._doubted.set(key, True)
-        if not is_final(error):
-            return True
         status = error.status if isinstance(error, ApiError) else 0
-        if status not in (404, 409, 422):  # gone, or another pod of that name
+        crowded = status == 409 and _ANOTHER not in str(error)  # many write to it, and the server gave up
+        if not is_final(error) or (crowded and kind != "Queue"):
+            return True
+        if status not in (404, 409, 422):  # gone, or another one of that name
             log.warning("status_refused", kind=kind, key=key, error=str(error))
         elif kind == "Pod":
             self._unwritten.pop(key, None)
