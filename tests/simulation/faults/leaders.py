@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 _LOOK = 0.1
 """Seconds between two looks at who leads."""
+_SOON = 0.02
+"""Seconds within which a program that ended has not begun again."""
 _APART = 20.0
 """Seconds that lie between two deletions of the Lease."""
 _DELETED: WeakKeyDictionary[Simulation, float] = WeakKeyDictionary()
@@ -178,7 +180,8 @@ def term_amid_calls(sim: Simulation, more: float, what: str) -> None:
 
 def delete_lease(sim: Simulation, replica: int) -> None:
     """Somebody deletes the Lease as a replica asks for it, and all have seen its last transition: one that has not
-    cannot know of that (docs/reliability.md). Nor can one of a Lease that is there for a moment."""
+    cannot know of that (docs/reliability.md), nor one of a Lease that is there for a moment. So it is put back where
+    one of them ends before another one has made it."""
 
     def act(each: Replica, way: Way) -> None:
         now, last, lease = sim.loop.time(), _DELETED.get(sim, -_APART), sim.store.find(LEASES, *_named(sim))
@@ -189,9 +192,21 @@ def delete_lease(sim: Simulation, replica: int) -> None:
             _DELETED[sim] = now
             with refusable():
                 sim.store.delete(LEASES, *_named(sim))
+            _put_back(sim, dict(lease["spec"]), [replica.machine for replica in sim.replicas])
 
     for each in chosen(sim, replica)[:1]:
         at_request(each, 1, "lease", "delete_lease", partial(act, each))
+
+
+def _put_back(sim: Simulation, spec: Obj, saw: list[Machine | None]) -> None:
+    namespace, name = _named(sim)
+    if sim.store.find(LEASES, namespace, name) is not None:
+        return
+    if any(machine is None or not machine.alive for machine in saw):
+        with refusable():
+            sim.store.create(LEASES, {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
+        return
+    later(sim, _SOON, partial(_put_back, sim, spec, saw))
 
 
 def _has_seen(replica: Replica, transitions: int) -> bool:
