@@ -9,16 +9,7 @@ import pytest
 from tests.dsl import BY_QUEUE
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, group, node, pod, until, until_quiet
 
-ADMITTING = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-- plugins:
-  - name: overcommit
-  - name: predicates
-"""
+ADMITTING = BY_QUEUE.replace("capacity", "overcommit")
 """A configuration by which a group waits to be let in."""
 
 

@@ -165,13 +165,9 @@ async def test_who_waited_for_another_configuration_is_served_once_its_kinds_are
 
 async def test_who_takes_over_decides_by_the_file_as_it_is_then(tmp_path: Path) -> None:
     """It followed while the file changed: what it read at its own start was in force long ago."""
-    file = tmp_path / "scheduler.conf"
-    file.write_text(GOOD)
     async with Replicas(tmp_path) as cluster:
-        cluster.add_nodes(1, 16)
-        flag = f"--scheduler-conf={file}"
-        leader = await cluster.started("a", flag)
-        follower = await cluster.start("b", flag)
+        leader, file = await configured(cluster, tmp_path)
+        follower = await cluster.start("b", f"--scheduler-conf={file}")
         await cluster.until_following(follower)
         await cluster.until_bound(cluster.submit("first", 1))
         file.write_text(OTHER)
@@ -189,13 +185,9 @@ async def test_who_takes_over_decides_by_the_file_as_it_is_then(tmp_path: Path) 
 
 
 async def test_who_takes_over_keeps_what_was_in_force_where_the_file_is_bad(tmp_path: Path) -> None:
-    file = tmp_path / "scheduler.conf"
-    file.write_text(GOOD)
     async with Replicas(tmp_path) as cluster:
-        cluster.add_nodes(1, 16)
-        flag = f"--scheduler-conf={file}"
-        leader = await cluster.started("a", flag)
-        follower = await cluster.start("b", flag)
+        leader, file = await configured(cluster, tmp_path)
+        follower = await cluster.start("b", f"--scheduler-conf={file}")
         await cluster.until_following(follower)
         file.write_text(OTHER)
         await until(lambda: policies(leader)[-1:] == [OTHER], what="the new one is in force")

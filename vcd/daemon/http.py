@@ -14,8 +14,7 @@ from vcd.daemon.addresses import AddressError
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, split_address
 from vcd.daemon.security import Security
-from vcd.serving.connections import CONNECTIONS, IDLE_SECONDS, Door
-from vcd.serving.tls import HANDSHAKE_SECONDS
+from vcd.serving.connections import IDLE_SECONDS, listen
 
 _log = structlog.get_logger(__name__)
 
@@ -47,20 +46,10 @@ async def _listening(
         application, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS
     )
     await runner.setup()
-    serve = runner.server
-    assert serve is not None
-
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
         try:
-            listener = await asyncio.get_running_loop().create_server(
-                Door(serve),
-                host or None,
-                port,
-                backlog=CONNECTIONS,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
-            )
+            listener = await listen(runner, host, port, tls)
         except OSError as error:
             raise AddressError.of(flag, address, error) from error
         stack.callback(listener.close)

@@ -62,9 +62,11 @@ class WaitingCounts:
         known, elsewhere = self._known, None
         for key, reasons in waiting.items():
             index = jobs.index(key)
-            if index is None and elsewhere is None:
-                elsewhere = _pending_elsewhere(session)
-            count = pending[index] if index is not None else 0 if elsewhere is None else elsewhere[key]
+            if index is None:
+                elsewhere = _pending_elsewhere(session) if elsewhere is None else elsewhere
+                count = elsewhere[key]
+            else:
+                count = pending[index]
             record = records.get(key)
             before = known.get(key)
             if before and before.reasons is reasons and before.record is record and before.pending == count:

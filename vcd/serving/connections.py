@@ -4,8 +4,11 @@ open."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 from aiohttp import web
+
+from vcd.serving.tls import HANDSHAKE_SECONDS
 
 CONNECTIONS = 64
 """Connections that an address keeps open, and TLS handshakes that are under way; with each further one the oldest
@@ -15,7 +18,20 @@ IDLE_SECONDS = 75.0
 """After so long without a whole request a connection is closed."""
 
 
-class Door:
+async def listen(runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
+    """Serve what a runner is set up for; an empty host is all addresses. Raises OSError."""
+    assert runner.server is not None
+    return await asyncio.get_running_loop().create_server(
+        _Acceptor(runner.server),
+        host or None,
+        port,
+        backlog=CONNECTIONS,
+        ssl=tls,
+        ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+    )
+
+
+class _Acceptor:
     """Makes what serves each new connection to a server of aiohttp, and closes the oldest where there are too many."""
 
     def __init__(self, serve: web.Server) -> None:

@@ -14,10 +14,9 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from vcd.serving.connections import CONNECTIONS, IDLE_SECONDS, Door
+from vcd.serving.connections import IDLE_SECONDS, listen
 from vcd.serving.hosts import is_local, not_local, not_named
 from vcd.serving.people import Person, Reviews, Tokens
-from vcd.serving.tls import HANDSHAKE_SECONDS
 from vcd.view import questions
 from vcd.view.sight import PAGE, PartialSight, Unasked
 from vcd.view.worker import Worker
@@ -95,17 +94,8 @@ class View:
             keepalive_timeout=IDLE_SECONDS,
         )
         await self._runner.setup()
-        serve = self._runner.server
-        assert serve is not None
         try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                Door(serve),
-                self._host or None,
-                self._port,
-                backlog=CONNECTIONS,
-                ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
-            )
+            self._listener = await listen(self._runner, self._host, self._port, self._tls)
         except OSError as error:
             await self._runner.cleanup()
             taken = "; give another port" if error.errno == errno.EADDRINUSE else ""

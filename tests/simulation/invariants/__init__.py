@@ -40,7 +40,7 @@ class Invariants:
         self._programs = Programs(sim, witness)
         self._rest = Rest(sim, witness)
         Lists(sim, witness)
-        Configurations(sim, witness)
+        Configurations(sim, decisions)
         self._memory, self._told = Memory(sim), Told(sim, witness)
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)

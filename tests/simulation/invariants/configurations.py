@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.simulation.invariants.witness import Witness
+from tests.simulation.invariants.decisions import Decisions
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
@@ -22,7 +21,7 @@ LATE = 5.0
 class Configurations:
     """Looks at the first session of each term. A file that said something bad is a matter of tests of its own."""
 
-    def __init__(self, sim: Simulation, witness: Witness) -> None:
+    def __init__(self, sim: Simulation, decisions: Decisions) -> None:
         self._sim = sim
         self._file: Path | None = getattr(sim, "conf_path", None)
         self._said: list[tuple[float, str]] = []
@@ -31,26 +30,14 @@ class Configurations:
         """Which of them was decided by last."""
         self._epoch = -1
         if not any(act.what == "misconfigure" for act in sim.script.acts):
-            witness.services.append(self._watch)
+            decisions.looks.append(self._decided)
 
-    def _watch(self, machine: Machine, service: SchedulerService) -> None:
+    def _decided(self, machine: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:
         if service.replica is None or self._file is None or not self._file.exists():
             return
-        put = service.keeper.put
-
-        async def watched(events: Iterable[ev.Event]) -> None:
-            events = list(events)
-            for event in events:
-                if isinstance(event, ev.SessionDecided):
-                    self._decided(machine, event)
-            await put(events)
-
-        service.keeper.put = watched  # type: ignore[method-assign]
-
-    def _decided(self, machine: Machine, event: ev.SessionDecided) -> None:
         if event.epoch < self._epoch:
             return  # it does not know yet that another leads
-        self._look()
+        self._look(self._file)
         last = max((at for at, (_, digest) in enumerate(self._said) if digest == event.policy), default=self._used)
         if event.epoch > self._epoch and last < self._used:
             since = self._said[last + 1][0]
@@ -59,8 +46,7 @@ class Configurations:
                 self._sim.violated("configurations go on", what)
         self._epoch, self._used = event.epoch, max(self._used, last)
 
-    def _look(self) -> None:
-        assert self._file is not None
-        digest = read_policy(self._file.read_text()).digest
+    def _look(self, file: Path) -> None:
+        digest = read_policy(file.read_text()).digest
         if not self._said or self._said[-1][1] != digest:
             self._said.append((self._sim.loop.time(), digest))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,8 @@ class Decisions:
         """By machine the queue of each group that was there at some session: pods that outlive it count for that."""
         self.policies: dict[str, str] = {}
         """The digest of the configuration that a machine decided by last."""
+        self.looks: list[Callable[[Machine, SchedulerService, ev.SessionDecided], None]] = []
+        """Others that look at each session as it is about to be logged."""
         witness.services.append(self._watch)
 
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
@@ -58,6 +60,8 @@ class Decisions:
             for event in events:
                 if isinstance(event, ev.SessionDecided):
                     self._decided(machine, service, event)
+                    for look in self.looks:
+                        look(machine, service, event)
             await put(events)
 
         def folded(event: ev.Event) -> None:
