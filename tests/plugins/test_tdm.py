@@ -259,6 +259,20 @@ def test_a_job_may_wait_when_its_minimum_has_room(placed: int, vote: Vote) -> No
     assert plugin_of(session, TdmPlugin).job_pipelined(job_of(session, "g")) is vote
 
 
+@pytest.mark.parametrize("first", ["tdm", "gang"])
+def test_a_job_whose_roles_have_no_room_holds_none(first: str) -> None:
+    roles = group("g", members=3, minTaskMember={"master": 1, "worker": 2})
+    pods = [
+        pod(f"{role}-{number}", group="g", cpu=1, annotations={"volcano.sh/task-spec": role})
+        for role, count in (("master", 3), ("worker", 2))
+        for number in range(count)
+    ]
+    second = {"tdm": "gang", "gang": "tdm"}[first]
+    text = f'actions: "allocate"\ntiers:\n- plugins:\n  - name: {first}\n- plugins:\n  - name: {second}\n'
+    places = planned(node("n", cpu=3), roles, pods, gang("other", 1, cpu=3, created=5), conf=text)
+    assert (places.binds, places.pipelined) == ({"default/other-0": "n"}, {})
+
+
 # --- preemption -----------------------------------------------------------------------------------------------------
 
 

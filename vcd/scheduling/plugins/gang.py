@@ -24,7 +24,6 @@ _SHORT_OF_SUB_GROUPS = ReasonCode(
 )
 
 _VALID = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
-_WAITING = (*READY_STATUSES, TaskStatus.PIPELINED)
 _SCHEDULED = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _STANDING = Label(
     "gang", "its gang goes first", "its gang goes last", ("broken", "without room", "has its minimum").__getitem__
@@ -92,10 +91,7 @@ class GangPlugin(Plugin):
 
     def job_pipelined(self, job: Job) -> Vote:
         """Whether the minimum has room, or will have when what is being freed is free."""
-        reached = job.is_pipelined() and job.roles_reach(_WAITING, best_effort=True)
-        if reached and job.partition is not None:
-            reached = job.partition.are_pipelined()
-        return Vote.PERMIT if reached else Vote.REJECT
+        return Vote.PERMIT if job.is_pipelined_whole() else Vote.REJECT
 
     def sub_job_pipelined(self, sub_job: SubJob) -> Vote:
         """Whether ``subGroupSize`` of its tasks have room or wait for it."""

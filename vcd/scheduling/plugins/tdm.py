@@ -263,8 +263,8 @@ class TdmPlugin(Plugin):
         return is_preemptable(job.record.group, unsaid=False)
 
     def job_pipelined(self, job: Job) -> Vote:
-        """Whether the minimum has room or waits for it."""
-        return Vote.PERMIT if job.is_pipelined() else Vote.REJECT
+        """Whether the minimum, that of each role too, has room or waits for it."""
+        return Vote.PERMIT if job.is_pipelined_whole() else Vote.REJECT
 
     def job_starving(self, job: Job) -> bool:
         """Whether a job that is not preemptable has pending tasks, its minimum reached or not."""

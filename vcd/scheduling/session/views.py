@@ -260,6 +260,12 @@ class Job:
                 return False
         return True
 
+    def is_pipelined_whole(self) -> bool:
+        """Whether the minimum of tasks, of each role and of sub-groups has room, or will have."""
+        if not (self.is_pipelined() and self.roles_reach((*_READY, _PIPELINED), best_effort=True)):
+            return False
+        return self.partition is None or self.partition.are_pipelined()
+
     def misses(self, role: str) -> bool:
         """Whether a role has fewer than its minimum of tasks that have room."""
         minimum = self.role_minima.get(role, 0) if self.minds_roles else 0
