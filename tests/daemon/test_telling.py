@@ -172,3 +172,13 @@ async def test_a_session_that_is_told_after_the_gang_was_placed_says_nothing_of_
     await told.tell()
     conditions = [one.condition and one.condition[0] for one in told.written if one.key == "default/g"]
     assert conditions == [None, "Scheduled"]
+
+
+async def test_a_pod_that_holds_room_for_a_gang_that_waits_is_told_as_the_others() -> None:
+    leaves = gang("leaves", 1, on=["n"], cpu=2, deleting=True)
+    told = Told(node("n", cpu=3), leaves, gang("g", 4, members=3, cpu=1))
+    said: list[str] = []
+    told.telling.statuses.submit_pod_condition = lambda key, *_: said.append(key)  # type: ignore[method-assign]
+    plan = await told.session()  # one has room now, two wait for who leaves, and the last has none
+    assert {operation.verb for statement in plan.statements for operation in statement.operations} == {"pipeline"}
+    assert said == ["default/g-0", "default/g-1", "default/g-2", "default/g-3"]

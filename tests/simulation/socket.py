@@ -79,8 +79,8 @@ class End:
 
     @property
     def lives(self) -> bool:
-        """Whether the connection is there, as far as this end knows."""
-        return not self._gone
+        """Whether the connection is there, as far as this end knows, which has not closed it either."""
+        return not (self._gone or self._closed)
 
     # --- on the way ---------------------------------------------------------------------------------------------------
 

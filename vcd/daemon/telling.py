@@ -34,6 +34,9 @@ from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
 
+_HAS_NO_NODE = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
+"""Who is bound by no session: who has room of a gang that waits is held there, and told as the others are."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -231,7 +234,7 @@ class Telling:
             own = {pod: reason_in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
             reason_of = PodReasons(reasons, job.queue.name, self.state.queues)
             for task in job.pending():
-                if task.status == TaskStatus.PENDING:
+                if task.status in _HAS_NO_NODE:
                     self._tell_pod(task.pod, reason_of, own.get(task.key, words))
 
     def _tell_latecomers(self, session: Session, told: frozenset[str]) -> Iterator[None]:

@@ -253,10 +253,12 @@ class Rest:
                 self._sim.violated("nothing is kept of what is gone", what)
 
     def _series(self, machine: Machine, service: SchedulerService) -> None:
-        found = [each["metadata"] for each in self._sim.store.list(GROUPS)]
-        groups = {f"{each['namespace']}/{each['name']}" for each in found}
+        found = self._sim.store.list(GROUPS)
+        groups = {f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in found}
+        # who waits in a queue that is not there is counted under its name
+        asked_for = {each["spec"].get("queue", "") for each in found}
         there = {
-            "queue": {each["metadata"]["name"] for each in self._sim.store.list(QUEUES)} | {""},
+            "queue": {each["metadata"]["name"] for each in self._sim.store.list(QUEUES)} | asked_for | {""},
             "job": {*groups, *(key.partition("/")[2] for key in groups)},
         }
         shown = set(_SERIES.findall(service.metrics.freeze()().decode()))
