@@ -12,6 +12,7 @@ from tests.simulation.invariants.gangs import Gangs
 from tests.simulation.invariants.lists import Lists
 from tests.simulation.invariants.logs import Logs
 from tests.simulation.invariants.memory import Memory
+from tests.simulation.invariants.minima import Minima
 from tests.simulation.invariants.onelog import OneLog, is_one_log
 from tests.simulation.invariants.outcomes import Outcomes
 from tests.simulation.invariants.places import Places
@@ -41,6 +42,7 @@ class Invariants:
         self._rest = Rest(sim, witness)
         Lists(sim, witness)
         Configurations(sim, decisions)
+        Minima(sim, witness, decisions)
         self._memory, self._told = Memory(sim), Told(sim, witness)
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)
