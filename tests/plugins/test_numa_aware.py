@@ -124,6 +124,14 @@ def test_a_field_of_a_wrong_type_is_a_bad_object() -> None:
 # --- policies -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("restart", "cpus", "expected"), [("Always", 2, []), ("Always", 1, ["n"]), ("", 2, ["n"])])
+def test_a_sidecar_has_cpus_beside_the_containers(restart: str, cpus: int, expected: list[str]) -> None:
+    """Three are free: the kubelet would not admit a pod whose sidecar and container have two each."""
+    first = guaranteed("p", cpus)["spec"]["containers"][0] | ({"restartPolicy": restart} if restart else {})
+    asks = guaranteed("p", 2, policy="best-effort", spec={"initContainers": [first | {"name": "first"}]})
+    assert sorted(nodes_for(*numa("n", 2, 2, free="0-2"), asks)) == expected
+
+
 def test_the_users_guides_practice() -> None:
     """The pod of 16 CPUs goes to the node that has them on one NUMA node."""
     cluster = [*numa("node-1", 12, 12), *numa("node-2", 20, 20)]
@@ -553,6 +561,8 @@ def test_admission_is_the_topology_managers(numa_of: list[int], seed: set[int], 
     mask = sum(1 << cpu for cpu in free)
     found = assign(layout, mask, policy, [count])
     assert (found is not None) == naive_admits(numa_of, free, policy, [count])
+    ranked = [(not hint.preferred, hint.nodes.bit_count(), hint.nodes) for hint in hints(layout, mask, count)]
+    assert ranked == sorted(ranked), "the best one is not the first"
     if found is None:
         return
     assert found.bit_count() == count and found & mask == found

@@ -220,6 +220,22 @@ def test_a_pod_that_is_larger_than_any_idle_nodes_room_stays() -> None:
     assert evicted(*PAIR, full, *crowd("a", cpu=3), usage=HOT) == []
 
 
+@pytest.mark.parametrize(
+    ("free", "expected"), [({"cpu": 7}, ["a"]), ({"cpu": 5}, ["a", "b"]), ({"cpu": 1, "memory": 95}, ["a"])]
+)
+def test_no_more_pods_leave_than_idle_nodes_have_places_for(free: Manifest, expected: list[str]) -> None:
+    """The others would only come back to the busy node, and leave it again in the next round."""
+    full = pod("full", on="idle", annotations={PREEMPTABLE: "false"}, **free)
+    assert evicted(*PAIR, full, *crowd("a", "b", "c", cpu=2, memory=3), usage=HOT) == expected
+
+
+def test_places_are_counted_node_by_node() -> None:
+    nodes = [PAIR[0], *[node(name, cpu=10, memory="100Gi") for name in ("idle", "idler")]]
+    full = [pod(f"full-{name}", on=name, cpu=8, annotations={PREEMPTABLE: "false"}) for name in ("idle", "idler")]
+    usage = {"busy": (100.0, 10.0), "idle": (10.0, 10.0), "idler": (5.0, 5.0)}
+    assert evicted(*nodes, *full, *crowd("a", "b", "c", cpu=2), usage=usage) == ["a", "b"]
+
+
 # --- selectors and strategies -----------------------------------------------------------------------------------------
 
 

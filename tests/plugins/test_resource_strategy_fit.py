@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import gang, node, planned, pod, session_of
+from tests.dsl import gang, group, node, planned, pod, session_of
 from tests.predicates.asking import passing, pending, reasons
 from tests.world import World
 from vcd.scheduling.configuration import read_policy
@@ -254,6 +254,16 @@ def test_a_strategy_that_cannot_be_read_gives_no_points_and_is_told_of(
     assert [reason["reason"] for reason in why] == ["the pod's resource strategy is invalid, it is rated by none"]
     assert words in why[0]["detail"]["error"]
     assert WEIGHT in why[0]["detail"]["mend"]
+
+
+def test_what_is_wrong_is_told_in_the_order_of_names_whichever_pod_came_first() -> None:
+    marks = {"p-0": {TYPE: "MostAllocated"}, "p-1": {TYPE: "LeastAllocated", WEIGHT: "[]"}, "p-2": {TYPE: "other"}}
+    pods = [pod(name, group="g", annotations=each, cpu=1) for name, each in marks.items()]
+    for came in (pods, pods[::-1]):
+        world = World(node("n", cpu=2), group("g", members=3), came, conf=conf())
+        world.cycle()
+        told = [each.pods for each in world.why("g") if each.gate == "annotation"]
+        assert told == [("default/p-0", "default/p-2"), ("default/p-1",)]
 
 
 def test_pods_of_one_shape_are_rated_by_their_own_strategies() -> None:

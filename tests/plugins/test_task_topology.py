@@ -371,6 +371,16 @@ def test_the_last_of_the_bucket_are_left_out_first(cpu: int, fits: int) -> None:
     assert points(session, SCORE, "a0") == {"n": fits * 25}
 
 
+def test_a_bucket_that_asks_for_more_than_64_bits_hold_is_rated_like_another() -> None:
+    """1,100 pods of 8 PiB each: the plugin goes on, for other jobs, too."""
+    huge = [task(f"a{i}", cpu=1, memory=str(2**53 - 1)) for i in range(1, 1101)]
+    small = task("a0", cpu=1)
+    found = planned(node("n1"), node("n2", cpu=1), job(*huge, small, affinity="a"), conf=conf(None, "gang"))
+    assert (found.faults, found.binds) == ([], {"default/a0": "n1"})
+    session = opened(node("n1"), node("n2", cpu=1), job(*huge, small, affinity="a"))
+    assert points(session, SCORE, "a0") == {name: pytest.approx(100 / 1101) for name in ("n1", "n2")}
+
+
 def test_the_scarcest_resource_decides_how_many_fit() -> None:
     waiting = tasks("a0", "a1", "a2", "a3", memory="1Gi", gpu=2)
     session = opened(node("n", cpu=8, memory="3Gi", gpu=4), job(*waiting, affinity="a"))

@@ -441,6 +441,26 @@ def test_a_strict_gang_leaves_a_closed_zone_as_a_whole(place: Any, size: int, pl
     assert sorted(result.evictions) == [f"default/g-{number}" for number in range(size)]
 
 
+class Counted(list[Any]):
+    """A list that counts how often somebody goes through it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("gangs", [1, 12])
+def test_however_many_strict_gangs_leave_the_tasks_are_gone_through_as_often(gangs: int) -> None:
+    """Once for each gang were minutes where a window closes over 5,000 of them."""
+    zone = node("n5", cpu=100, labels={ZONE: "rz2"})
+    session = session_of(zone, *[zoned(f"g{i}", 2) for i in range(gangs)], conf=under("gang"))
+    running = Counted(tasks_of(session, *[f"g{i}-{j}" for i in range(gangs) for j in range(2)]))
+    assert len(plugin_of(session, TdmPlugin).victim_tasks(running)) == 3 * gangs
+    assert running.walks == 2
+
+
 @pytest.mark.parametrize("done", [1, 2])
 def test_of_a_strict_gang_of_which_some_have_succeeded_the_others_leave(done: int) -> None:
     manifests = zoned("g", 4)

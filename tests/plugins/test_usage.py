@@ -412,6 +412,19 @@ def test_a_trial_eviction_of_a_pod_that_samples_show_leaves_no_trace() -> None:
     assert cpu_part(session) == pytest.approx(0.2)
 
 
+def test_a_trial_eviction_of_a_pod_that_no_sample_shows_leaves_no_trace() -> None:
+    """It counts as before, though the node is at risk by another one since it was estimated."""
+    young = [pod(name, on="n", cpu=2) for name in ("x", "y")]
+    session = opened({"n": (55, 55)}, node("n", cpu=10), young, POD)
+    before, task = points(session, "usage", "p"), task_of(session, "x")
+    for _ in range(2):
+        statement = Statement(session.trial, "preempt", task.job)
+        statement.evict(task, "for another")
+        assert points(session, "usage", "p") != before
+        statement.discard()
+        assert points(session, "usage", "p") == before
+
+
 def test_the_whole_of_a_node_is_its_capacity() -> None:
     made = node("n", cpu=8)
     made["status"]["capacity"]["cpu"] = "16"

@@ -158,7 +158,8 @@ def own_cpus(task: Task) -> list[int] | None:
         requests, limits = amounts(one)
         if any(not limits.get(name) or requests[name] != limits[name] for name in (CPU, MEMORY)):
             return None
-    return [int(asks) if (asks := amounts(one)[0][CPU]).denominator == 1 else 0 for one in containers]
+    sidecars = [one for one in spec.get("initContainers") or [] if one.get("restartPolicy") == "Always"]
+    return [int(asks) if (asks := amounts(one)[0][CPU]).denominator == 1 else 0 for one in sidecars + containers]
 
 
 def numa_aware(session: Session, arguments: Arguments) -> None:

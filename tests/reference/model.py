@@ -168,6 +168,13 @@ class Job:
         """Task minima bind only while the job asks for at least their sum."""
         return self.min_available >= sum(self.task_minima.values())
 
+    def has_enough_of_each_role(self, *statuses: str) -> bool:
+        """Whether tasks of these statuses, and best-effort ones that wait, are each role's minimum."""
+        if not self.checks_roles:
+            return True
+        placed = self.having(*statuses) + [task for task in self.having("Pending") if task.needs_no_room]
+        return all(sum(task.role == role for task in placed) >= least for role, least in self.task_minima.items())
+
     def without_gated(self, amount: Resource) -> Resource:
         """amount less what tasks ask for that are behind gates that nobody will lift, or that no node could hold, not
         below zero; nothing for a group that no node could hold."""

@@ -30,18 +30,12 @@ def gang(session: Session, arguments: Arguments) -> None:
                     return "NotEnoughPodsOfTask"
         return "NotEnoughTasks" if len(countable) < job.min_available else None
 
-    def enough_of_each_role(job: Job, *statuses: str) -> bool:
-        if not job.checks_roles:
-            return True
-        placed = job.having(*statuses) + [task for task in job.having("Pending") if task.needs_no_room]
-        return all(sum(t.role == role for t in placed) >= least for role, least in job.task_minima.items())
-
     def ready(job: Job) -> bool:
-        return enough_of_each_role(job, *ALLOCATED, "Succeeded") and job.is_ready
+        return job.has_enough_of_each_role(*ALLOCATED, "Succeeded") and job.is_ready
 
     def pipelined(job: Job) -> int:
         enough = job.waiting_count + job.ready_count + job.pending_best_effort >= job.min_available
-        by_role = enough_of_each_role(job, *ALLOCATED, "Succeeded", "Pipelined")
+        by_role = job.has_enough_of_each_role(*ALLOCATED, "Succeeded", "Pipelined")
         return PERMIT if enough and by_role else REJECT
 
     def rank(job: Job) -> int:

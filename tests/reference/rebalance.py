@@ -137,6 +137,7 @@ class _Keeps:
         found = session.cluster.find("PriorityClass", name)
         self._bound = found["value"] if found is not None else SYSTEM.get(name)
         self._gone: dict[str, int] = {}
+        self._given: dict[str, Resource] = {}
 
     def keeps(self, task: Task) -> bool:
         job = self._session.cluster.jobs[task.job]
@@ -144,14 +145,20 @@ class _Keeps:
             return True
         if self._bound is not None and (task.spec.get("priority") or 0) >= self._bound:
             return True
-        return bool(self._fits_somewhere) and not self._has_place(task)
+        return bool(self._fits_somewhere) and not self._finds_place(task)
 
-    def _has_place(self, task: Task) -> bool:
+    def _finds_place(self, task: Task) -> bool:
+        """Whether an idle node takes it beside those that go already; then that room is given to it."""
         try:
             self._session.pre_predicate(task)
         except PredicateFailure:
             return False
-        return bool(self._session.feasible(task, self._low)[0])
+        for node in self._session.feasible(task, self._low)[0]:
+            given = self._given.setdefault(node.name, Resource())
+            if task.request.fits(node.future_idle.clone().sub(given)):
+                given.add(task.request)
+                return True
+        return False
 
     def let_go(self, task: Task) -> None:
         self._gone[task.job] = self._gone.get(task.job, 0) + 1

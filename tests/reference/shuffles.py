@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tests.reference.config import Arguments
 from tests.reference.evictions import TRUE, Allowance, Each, Leave, Surplus, _preemptable, asked_to_go
 from tests.reference.jobs import duration
-from tests.reference.model import Job, Manifest, Node, Task, annotations_of, created, labels
+from tests.reference.model import ALLOCATED, Job, Manifest, Node, Task, annotations_of, created, labels
 from tests.reference.session import PERMIT, REJECT, Session
 
 ZONE, PREEMPTABLE = "volcano.sh/revocable-zone", "volcano.sh/preemptable"
@@ -140,8 +140,10 @@ def tdm(session: Session, arguments: Arguments) -> None:
         return going
 
     def pipelined(job: Job) -> int:
+        """As gang has it; Volcano, without its pains, looks at no roles here."""
         enough = job.waiting_count + job.ready_count + job.pending_best_effort >= job.min_available
-        return PERMIT if enough else REJECT
+        by_role = not session.pains or job.has_enough_of_each_role(*ALLOCATED, "Succeeded", "Pipelined")
+        return PERMIT if enough and by_role else REJECT
 
     session.register("kind", "tdm", lambda task: [annotations_of(task.pod).get(name) for name in (PREEMPTABLE, ZONE)])
     session.register("predicate", "tdm", predicate)

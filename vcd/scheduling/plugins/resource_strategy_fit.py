@@ -162,10 +162,11 @@ class ResourceStrategyFitPlugin(Plugin):
 
     def close(self, session: Session) -> None:
         """Tell of the pods whose annotations count for nothing."""
-        for row, own in self._own_of_row.items():
-            if own in self._errors:
-                task = session.task(row)
-                task.job.note("annotation", self.name, self._errors[own], task=task)
+        keys = session.snapshot.tasks.keys
+        wrong = [row for row, own in self._own_of_row.items() if own in self._errors]
+        for row in sorted(wrong, key=lambda row: keys[row] or ""):  # rows are numbered as pods came
+            task = session.task(row)
+            task.job.note("annotation", self.name, self._errors[self._own_of_row[row]], task=task)
 
     # --- strategies of pods -----------------------------------------------------------------------------------------
 

@@ -293,16 +293,16 @@ class TdmPlugin(Plugin):
         resting = {index for index, job in settled.items() if self._gave_just_now(job)}
         named = _WithinBudgets(lambda task: task.job.index not in resting).among(out)
         may_go = {task.job.index for task in framework_of(self._session).unprotected(named)}
-        kept = dict.fromkeys(task.job.index for task in named if task.job.index not in may_go)
-        whole = [task for index in kept for task in self._whole(settled[index], tasks)]
+        kept: dict[int, list[Task]] = {task.job.index: [] for task in named if task.job.index not in may_go}
+        for task in tasks if kept else ():
+            if task.job.index in kept:
+                kept[task.job.index].append(task)
+        whole = [task for index, own in kept.items() if self._goes_whole(settled[index], own) for task in own]
         return [*named, *whole]
 
-    def _whole(self, job: Job, tasks: list[Task]) -> list[Task]:
-        """All tasks of a job that states no budget, where all of its placed ones may go."""
-        if stated_budget(job) is not None:
-            return []
-        own = [task for task in tasks if task.job is job]
-        return own if len(framework_of(self._session).unprotected(own)) == len(own) else []
+    def _goes_whole(self, job: Job, own: list[Task]) -> bool:
+        """Whether a job states no budget, and all of its placed tasks may go."""
+        return stated_budget(job) is None and len(framework_of(self._session).unprotected(own)) == len(own)
 
     def _gave_just_now(self, job: Job) -> bool:
         """Whether a job lost a pod, or got one in its place, since less than the period."""

@@ -138,7 +138,7 @@ class NumaAwarePlugin(Plugin):
 
     It looks at Guaranteed pods. One with the annotation ``volcano.sh/numa-topology-policy`` (best-effort, restricted,
     single-numa-node) needs a node with a Numatopology, CPU manager policy static, the same topology manager policy and
-    free CPUs. Each container must be admitted, without the annotation too where the node has such a policy:
+    free CPUs. Each container and sidecar must be admitted, without the annotation too where the node has such a policy:
     best-effort takes any set of NUMA nodes with enough free CPUs, restricted none larger than necessary were all CPUs
     free, single-numa-node one NUMA node. Of the sets the smallest, of these the lowest is taken, and of its CPUs whole
     sockets before whole cores before single ones, less what the kubelet reserves. No eviction is tried for it: the

@@ -113,12 +113,23 @@ class Layout:
         if len(self.numa) > _MOST_NUMA_NODES:
             raise TopologyError(f"spec.cpuDetail: more than {_MOST_NUMA_NODES} NUMA nodes")
         nodes = sorted(self.numa)
-        self.masks = [
-            (_union(1 << node for node in chosen), _union(self.numa[node] for node in chosen))
-            for size in range(1, len(nodes) + 1)
-            for chosen in combinations(nodes, size)
-        ]
-        """Every set of NUMA nodes, fewest first, with its CPUs."""
+        self.masks = sorted(
+            (
+                (_union(1 << node for node in chosen), _union(self.numa[node] for node in chosen))
+                for size in range(1, len(nodes) + 1)
+                for chosen in combinations(nodes, size)
+            ),
+            key=lambda mask: (mask[0].bit_count(), mask[0]),
+        )
+        """Every set of NUMA nodes, fewest first, then the lowest, with its CPUs."""
+        self._fewest: dict[int, int] = {}
+
+    def fewest(self, count: int) -> int:
+        """How few NUMA nodes have so many CPUs, were all free; all of them where these are too few."""
+        if count not in self._fewest:
+            enough = (nodes.bit_count() for nodes, cpus in self.masks if cpus.bit_count() >= count)
+            self._fewest[count] = next(enough, len(self.numa))
+        return self._fewest[count]
 
     def numa_nodes_of(self, cpus: int) -> int:
         """On how many NUMA nodes CPUs are."""
@@ -236,25 +247,21 @@ class Hint(NamedTuple):
     preferred: bool
 
 
-def hints(layout: Layout, free: int, count: int) -> list[Hint]:
-    """The sets of NUMA nodes with enough free CPUs."""
-    least = min(
-        (nodes.bit_count() for nodes, cpus in layout.masks if cpus.bit_count() >= count), default=len(layout.numa)
-    )
-    return [
-        Hint(nodes, cpus, nodes.bit_count() == least)
-        for nodes, cpus in layout.masks
-        if (cpus & free).bit_count() >= count
-    ]
+def hints(layout: Layout, free: int, count: int) -> Iterator[Hint]:
+    """The sets of NUMA nodes with enough free CPUs: fewer NUMA nodes first, then lower numbers; so preferred ones come
+    before others."""
+    least = layout.fewest(count)
+    for nodes, cpus in layout.masks:
+        if (cpus & free).bit_count() >= count:
+            yield Hint(nodes, cpus, nodes.bit_count() == least)
 
 
-def best_hint(policy: str, found: Sequence[Hint]) -> Hint | None:
-    """The hint that a policy takes: preferred before others, fewer NUMA nodes, lower numbers; None: not admitted."""
-    if policy == SINGLE:
-        found = [hint for hint in found if hint.nodes.bit_count() == 1 and hint.preferred]
-    elif policy == RESTRICTED:
-        found = [hint for hint in found if hint.preferred]
-    return min(found, key=lambda hint: (not hint.preferred, hint.nodes.bit_count(), hint.nodes), default=None)
+def best_hint(policy: str, found: Iterator[Hint]) -> Hint | None:
+    """The hint that a policy takes, which is the first or none; None: not admitted."""
+    hint = next(found, None)
+    if hint is None or policy == BEST_EFFORT:
+        return hint
+    return hint if hint.preferred and (policy == RESTRICTED or hint.nodes.bit_count() == 1) else None
 
 
 def assign(layout: Layout, free: int, policy: str, counts: Sequence[int]) -> int | None:
@@ -295,12 +302,14 @@ def replaced(layout: Layout, free: int, cpus: int) -> int:
 
 
 def exclusive_cpus(spec: PodSpec) -> tuple[int, ...]:
-    """The whole CPUs that each container of a Guaranteed pod has for itself; empty for another pod."""
+    """The whole CPUs that each container of a Guaranteed pod has for itself, sidecars first, as the kubelet admits
+    them; empty for another pod. Other init containers give theirs to those that follow."""
+    sidecars = [each for each in spec.init_containers if each.restart_policy == "Always"]
     try:
         if not is_guaranteed(spec):
             return ()
         counts = []
-        for container in spec.containers:
+        for container in (*sidecars, *spec.containers):
             resources = container.resources
             milli = parse_milli(resources.requests.get("cpu", resources.limits.get("cpu", 0)))
             counts.append(0 if milli % 1000 else milli // 1000)

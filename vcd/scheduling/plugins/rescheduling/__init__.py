@@ -36,7 +36,7 @@ class ReschedulingPlugin(Plugin):
     priority first, then best-effort before burstable before guaranteed, while the node uses at least its target and
     what the idle nodes may still take up to theirs is not used up by the requests of those that went. A pod stays that
     is not preemptable, has the priority of `thresholdPriorityClassName` or more, would leave its group below
-    minMember, or that no idle node would take (`nodeFit`). offlineOnly leaves only pods that say
+    minMember, or that no idle node takes beside those that go (`nodeFit`). offlineOnly leaves only pods that say
     ``volcano.sh/preemptable: "true"``; lowPriorityFirst, shortLifeTimeFirst, bigObjectFirst (largest part of a node)
     and moreReplicasFirst put others in front, in the order of the list. Without lowNodeUtilization nobody goes.
 

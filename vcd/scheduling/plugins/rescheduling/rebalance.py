@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from vcd.model.objects import Node, PodSpec, PriorityClass, Quantities
 from vcd.model.qos import is_guaranteed
@@ -14,6 +15,7 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.usage_samples import NodeUsage
+from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 
@@ -102,6 +104,8 @@ class Rebalance:
             self._used[row] = [percent - 100 * gone / has for percent, gone, has in parts]
         self.low = [row for row in self._used if self._is_low(row)]
         self.high = [row for row in self._used if self._is_high(row)]
+        self._room: Ints = session.nodes.usage.future_idle[:, self.low]
+        """What idle nodes have left beside those that go, by resource and place in ``low``."""
 
     def _is_low(self, row: int) -> bool:
         """Whether a node takes pods and is idle in every resource."""
@@ -136,7 +140,7 @@ class Rebalance:
                     break
                 job = task.job
                 above = spare.setdefault(job.index, job.ready_count - job.min_available)
-                if above <= 0 or (task.shape.spec.priority or 0) >= bound or not self._has_place(task):
+                if above <= 0 or (task.shape.spec.priority or 0) >= bound or not self._finds_place(task):
                     continue
                 spare[job.index] = above - 1
                 self._take(row, task, left)
@@ -168,14 +172,18 @@ class Rebalance:
         found = self._session.snapshot.others.get("PriorityClass", {}).get(name)
         return found.value if isinstance(found, PriorityClass) else _SYSTEM.get(name, _UNLIMITED)
 
-    def _has_place(self, task: Task) -> bool:
-        """Whether an idle node would take a task, as things are."""
+    def _finds_place(self, task: Task) -> bool:
+        """Whether an idle node takes a task, as things are, beside those that go already; it is given that room."""
         if not self._params.node_fit:
             return True
         if framework_of(self._session).pre_predicate(task) is not None:
             return False
         passing = framework_of(self._session).candidates(task).passing()
-        return any(passing[row] for row in self.low)
+        places = np.flatnonzero(passing[self.low] & fits(task.floor, self._room))
+        if not places.size:
+            return False
+        self._room[:, places[0]] -= task.request
+        return True
 
 
 def _importance(task: Task) -> tuple[Any, ...]:

@@ -312,7 +312,7 @@ def _misfits(bucket: Bucket, task: Task, room: Ints) -> Ints:
     tight = [
         column
         for column, amount in enumerate(bucket.request)
-        if (amount or column < 2) and amount > room[column].min(initial=amount)
+        if (amount or column < 2) and amount > room[column].min(initial=LARGEST_SUM)  # the sum may be beyond int64
     ]
     if not tight:
         return misfits

@@ -16,7 +16,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import METRICS
 from vcd.scheduling.framework.usage_samples import USAGE, known_usage
-from vcd.scheduling.plugins.usage.estimates import ESTIMATOR, Estimator, Floats, Load, Rows
+from vcd.scheduling.plugins.usage.estimates import ESTIMATOR, Estimate, Estimator, Floats, Load, Rows
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.gauges import Gauge
@@ -174,7 +174,8 @@ class UsagePlugin(Plugin):
         shown = np.where(self._known, self._percent, 0.0)
         self._load = Load(self.estimator, shown, _capacity(session), self.weights)
         self._any = bool(self._known.any())
-        self._evicted: dict[int, bool] = {}
+        self._evicted: dict[int, Estimate | None] = {}
+        """What of pods that were evicted was estimated beside what samples show, None where they show them."""
         if self._any:
             self._count_unseen(session)
 
@@ -208,10 +209,12 @@ class UsagePlugin(Plugin):
         """A pod more that no sample shows."""
         if not self._any:
             return
-        if task.row in self._evicted:
-            self._evicted.pop(task.row)  # it stays after all, and the samples show it
-        else:
+        if task.row not in self._evicted:
             self._load.add(task.row, task.shape, row)
+            return
+        estimate = self._evicted.pop(task.row)  # it stays after all, as it was
+        if estimate is not None:
+            self._load.put_back(task.row, estimate)
 
     def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
         """Pods more that no sample shows."""
@@ -220,8 +223,11 @@ class UsagePlugin(Plugin):
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """A pod less that no sample shows."""
-        if self._any and not self._load.remove(task.row):
-            self._evicted[task.row] = True
+        if not self._any:
+            return
+        estimate = self._load.remove(task.row)
+        if task.status == TaskStatus.RELEASING:
+            self._evicted[task.row] = estimate
 
     def gauges(self) -> Iterator[Gauge]:
         """How many nodes' usage is known, and how many's is not for which cause."""

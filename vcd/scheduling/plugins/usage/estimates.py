@@ -24,6 +24,9 @@ from vcd.state.records import Shape
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
+Estimate = tuple[int, float, float]
+"""A node's row, and the cpu (thousandths) and memory (bytes) that a pod there is estimated to use."""
+
 MEBIBYTE = 1 << 20
 
 
@@ -63,7 +66,7 @@ class Load:
         self.estimated: Floats = np.zeros_like(percent)
         self.log: list[int] = []
         """The nodes in the order in which their estimates changed, so that who keeps something of each knows which."""
-        self._estimates: dict[int, tuple[int, float, float]] = {}
+        self._estimates: dict[int, Estimate] = {}
         self._amounts_of = cache(_amounts_of)
 
     def composite(self, rows: Rows) -> Floats:
@@ -82,20 +85,24 @@ class Load:
         else:
             requests, limits = self._amounts_of(shape)
             cpu, memory = (self._estimate(requests[part], limits[part], risk) for part in (0, 1))
-        self._estimates[task] = (row, cpu, memory)
+        self.put_back(task, (row, cpu, memory))
+
+    def put_back(self, task: int, estimate: Estimate) -> None:
+        """A pod is there, with an estimate that was made before."""
+        row, cpu, memory = self._estimates[task] = estimate
         self.log.append(row)
         self.estimated[0, row] += cpu
         self.estimated[1, row] += memory
 
-    def remove(self, task: int) -> bool:
-        """A pod is not there any more: exactly what it added goes; whether it had added anything."""
-        if task not in self._estimates:
-            return False
-        row, cpu, memory = self._estimates.pop(task)
-        self.log.append(row)
-        self.estimated[0, row] = max(0.0, self.estimated[0, row] - cpu)
-        self.estimated[1, row] = max(0.0, self.estimated[1, row] - memory)
-        return True
+    def remove(self, task: int) -> Estimate | None:
+        """A pod is not there any more: exactly what it added goes, and is returned; None where it added nothing."""
+        found = self._estimates.pop(task, None)
+        if found is not None:
+            row, cpu, memory = found
+            self.log.append(row)
+            self.estimated[0, row] = max(0.0, self.estimated[0, row] - cpu)
+            self.estimated[1, row] = max(0.0, self.estimated[1, row] - memory)
+        return found
 
     def _risk(self, row: int) -> float:
         total = sum(self._weights)
