@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.timetravel.histories import write_busy_history
+from tests import dsl
+from tests.timetravel.histories import scheduler, write_busy_history
 
 ROOT = Path(__file__).parents[2]
 PLAN = ("plan", "-f", "examples/gang.yaml")
@@ -137,3 +138,33 @@ async def test_runs_side_by_side_are_within_the_terminal(columns: int, tmp_path:
     lines = lines_on_terminal(("whatif", *words), columns)
     assert "pods from 2026-01-01T00:00:00.000Z to 2026-01-01T" in " ".join(lines)
     assert any(line.startswith("what is other") for line in lines)
+
+
+@pytest.mark.parametrize("queue", ["a\x1b[2J\x1b]0;b\x07", "a\nb is sound", "a[/b]", "a[bold]b"])
+async def test_what_somebody_named_is_shown_as_letters(queue: str, tmp_path: Path) -> None:
+    """No API server checks what a PodGroup says of its queue."""
+    path = tmp_path / "named.log"
+    async with scheduler(path) as made:
+        await made.show(dsl.node("n"), dsl.queue("default"), dsl.gang("train", 1, queue=queue, phase="Pending", cpu=1))
+        await made.cycle()
+        await made.cycle()
+    said = queue.replace("\x1b", r"\x1b").replace("\x07", r"\x07").replace("\n", r"\n")
+    log = ("--event-log", str(path))
+    for arguments in (
+        ("explain", "job", "train"),
+        ("explain",),
+        ("top", "--once"),
+        ("log", "ls"),
+        ("whatif", "--seed=1"),
+    ):
+        shown = STYLE.sub("", on_terminal((*arguments, *log), 400))
+        assert not set(shown) & {"\x1b", "\x07"}, shown
+        assert arguments[0] == "log" or said in shown, shown
+    assert f"queue {said} does not exist" in piped(("top", *log))
+
+
+def test_without_a_standard_output_nothing_is_told_and_nothing_fails(busy: Path) -> None:
+    for arguments in (("explain",), ("explain", "order"), ("top",), ("log", "ls")):
+        command = [sys.executable, "-m", "vcd", *arguments, "--event-log", str(busy)]
+        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], cwd=ROOT, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), arguments

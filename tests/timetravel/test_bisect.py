@@ -21,6 +21,7 @@ from vcd.timetravel.why.explain import NotFound
 
 SECOND = 1_000_000_000
 NO_GANG = CONF.replace("  - name: gang\n", "")
+IDLE = CONF.replace("enqueue, allocate, backfill", "enqueue")
 
 
 def small(cpu: int, **more: Any) -> Manifest:
@@ -295,3 +296,59 @@ async def test_a_configuration_that_made_waits_longer(tmp_path: Path) -> None:
     assert found.found is not None
     assert (found.found.change.kind, found.never, found.found.never) == ("configuration", 4, 0)
     assert found.found.p95 < 2 < found.p95
+
+
+async def test_a_configuration_that_was_replaced_is_not_blamed_for_the_next(tmp_path: Path) -> None:
+    """Session 2: a configuration that decides alike; 4: one that keeps the job out."""
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await begun(made)
+        await made.load(CONF + "# alike\n")
+        await passing(made, 2)
+        await made.load(IDLE)
+        await made.show(dsl.gang("bert", 1, cpu=6, phase="Pending", created=3))
+        await passing(made, 3)
+    found = bisect_job(tmp_path / "log", "bert")
+    assert [(one.change.session, one.session) for one in found.changes] == [(4, 4), (2, None)]
+    assert found.found is not None and found.found.change.session == 4
+
+
+async def test_of_two_changes_alike_the_one_in_force_is_blamed(tmp_path: Path) -> None:
+    """A quota that is lowered, raised and lowered again, each time before a session; the job comes after all."""
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await begun(made)
+        for cpu in (2, 8, 2):
+            await made.show(small(cpu))
+            await passing(made, 1)
+        await made.show(dsl.gang("bert", 2, cpu=2, queue="small", phase="Pending", created=4))
+        await passing(made, 2)
+    found = bisect_job(tmp_path / "log", "bert")
+    assert [(one.change.session, one.session) for one in found.changes] == [(4, 5), (2, None), (3, None)]
+
+
+async def test_of_two_changes_alike_only_one_is_taken_back_from_the_workload(tmp_path: Path) -> None:
+    """The quota is low for a moment before anybody comes, and for good from session 4 on."""
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await begun(made)
+        for cpu in (2, 8, 2):
+            await made.show(small(cpu))
+            await passing(made, 1)
+        await made.show(dsl.gang("bert", 2, cpu=2, queue="small", phase="Pending", created=4))
+        await passing(made, 5)
+    found = bisect_waits(tmp_path / "log", "small")
+    assert found.found is not None and found.found.change.session == 4
+    assert {one.change.session: one.never for one in found.effects} == {2: 1, 3: 1, 4: 0}
+
+
+async def test_a_configuration_that_came_again_is_not_taken_back_with_the_first(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await begun(made)
+        for conf in (IDLE, CONF, IDLE):
+            await made.load(conf)
+            await passing(made, 1)
+        await made.show(dsl.gang("bert", 1, cpu=6, phase="Pending", created=4))
+        await passing(made, 5)
+    assert [(one.change.session, one.session) for one in bisect_job(tmp_path / "log", "bert").changes] == [
+        (4, 5), (2, None), (3, None),
+    ]  # fmt: skip
+    found = bisect_waits(tmp_path / "log")
+    assert found.found is not None and found.found.change.session == 4

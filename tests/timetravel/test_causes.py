@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import dsl
 from tests.planted.causes import planted
 from tests.planted.runs import by_hand
 from tests.timetravel.histories import CONF, scheduler, write_busy_history, write_takeover
-from tests.timetravel.test_counterfactual import PLAIN
+from tests.timetravel.test_counterfactual import PLAIN, log_of, running
 from vcd.api import first_causes, verdict
+from vcd.model import events as ev
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.why import causes
 from vcd.timetravel.why.causes import DAY
@@ -75,6 +77,39 @@ async def test_who_is_like_one_that_was_looked_into_counts_as_it(
     monkeypatch.setattr(causes, "ASKED", 0)
     found = first_causes(tmp_path / "log")
     assert (found.asked, found.likened, found.as_logged) == (0, 0, 1)
+
+
+async def test_room_in_pieces_is_mended_by_room_for_a_pod(tmp_path: Path) -> None:
+    nodes = [dsl.node(f"n{i}", cpu=8) for i in range(3)]
+    jobs = [running(f"x{i}", 1, f"n{i}", cpu=5) for i in range(3)]
+    path = await log_of(tmp_path, PLAIN, nodes, *jobs, list(dsl.gang("bert", 2, cpu=4)))
+    (one,) = first_causes(path).causes
+    assert one.cause == "fragmentation"
+    assert one.mend == "4 cpu free on one node: fewer pieces of it in use, or another node"
+
+
+async def test_what_this_version_lets_in_is_told_as_the_log_says(tmp_path: Path) -> None:
+    """A session that another version decided: by this one nobody waits there."""
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await made.show(dsl.node("n1"), dsl.queue("root"), dsl.queue("default"), dsl.gang("bert", 1, cpu=64))
+        plan = ev.decode_plan((await made.cycle(seconds=30)).plan)
+        await made.delete("PodGroup", "default/bert")
+        await made.delete("Pod", "default/bert-0")
+        await made.show(dsl.gang("small", 1, cpu=1))
+        pods = ("default/small-0",)
+        waiting = tuple(msgspec.structs.replace(one, group="default/small", pods=pods) for one in plan.waiting)
+        await made.cycle(seconds=60, forge=lambda it: msgspec.structs.replace(it, waiting=waiting, statements=()))
+        await made.show(dsl.node("n2"))
+    told = first_causes(tmp_path / "log", change=True)
+    assert [(one.job, one.verified) for one in told.causes] == [("default/small", False)]
+
+
+async def test_a_wait_of_a_moment_is_none_in_words(tmp_path: Path) -> None:
+    found = first_causes(await log_of(tmp_path, PLAIN, dsl.node("n1"), list(dsl.gang("bert", 1, cpu=64))))
+    head, cause, worst, *_ = found.lines()
+    assert head.startswith("0 pod-hours lost by 1 job in ")
+    assert cause == "1. unschedulable-shape: cpu: 0 h (100%), 1 job"
+    assert worst.startswith("     most by default/bert: it waited 0 s: ")
 
 
 async def test_without_a_wait_there_is_no_cause(tmp_path: Path) -> None:

@@ -52,6 +52,18 @@ def test_a_moment(log: Log, text: str, expected: int) -> None:
     assert log.time(text) == expected
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:59", "999999d"])
+def test_a_time_before_all_years_is_before_the_log(log: Log, text: str) -> None:
+    with pytest.raises(NotFound, match=r"no session is at or before 0*1-01-01T"):
+        log.session_at(log.time(text))
+    assert log.session_after(log.time(text)) == 1
+
+
+def test_a_time_after_all_years_is_after_the_log(log: Log) -> None:
+    with pytest.raises(NotFound, match="no session is at or after 9999-12-31"):
+        log.session_after(log.time("9999-12-31T23:59:59-23:59"))
+
+
 def test_a_clock_means_the_last_such_moment_in_the_log(log: Log) -> None:
     end = log.history.reader.last_time()
     assert START < end < ns(23, 0)

@@ -10,7 +10,7 @@ from tests import dsl
 from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, log_of, running, short_queue
-from vcd.api import verdict
+from vcd.api import first_causes, verdict
 from vcd.scheduling.search.predicates.node import NodeAffinity
 from vcd.timetravel.why.verdict import Verdict
 
@@ -80,6 +80,24 @@ async def test_nodes_with_room_that_are_closed(
     assert found.text == f"bert waits 0 s: {words} excludes 2 of 3 nodes, 2 of these with room; it needs 1 pod"
 
 
+async def test_an_annotation_that_is_passed_over_is_no_cause(tmp_path: Path) -> None:
+    job = list(dsl.gang("bert", 1, cpu=4))
+    job[0]["metadata"]["annotations"] = {"sla-waiting-time": "soon"}
+    conf = PLAIN.replace("  - name: gang\n", "  - name: gang\n  - name: sla\n")
+    path = await log_of(tmp_path, conf, dsl.node("n0", cpu=8), running("x", 1, "n0", cpu=6), job)
+    found = verdict(path, "bert")
+    assert about(found) == ("cluster-full", {"holder": "default/x"})
+    assert [one.cause for one in first_causes(path).causes] == ["cluster-full"]
+
+
+async def test_a_taint_is_tolerated_with_its_value_alone(tmp_path: Path) -> None:
+    """Of two taints with a key it is the other that keeps the job from room."""
+    web = {"key": "dedicated", "value": "web", "effect": "NoSchedule"}
+    nodes = [dsl.node("n0", taints=[ML]), dsl.node("n1", taints=[web])]
+    path = await log_of(tmp_path, PLAIN, nodes, running("x", 1, "n0", cpu=8), list(dsl.gang("bert", 1, cpu=8)))
+    assert verdict(path, "bert", change=True).fix == "tolerate taint dedicated=web:NoSchedule"
+
+
 async def test_room_in_pieces(tmp_path: Path) -> None:
     nodes = [dsl.node(f"n{i}", cpu=8) for i in range(3)]
     jobs = [running(f"x{i}", 1, f"n{i}", cpu=5) for i in range(3)]
@@ -112,6 +130,43 @@ async def test_a_pool_that_is_held(tmp_path: Path) -> None:
     found = verdict(path, "bert")
     assert about(found) == ("node-room", {"node": "n0", "holder": "default/x"})
     assert found.text == ("bert waits 0 s: no node that it may use has 8 cpu free (n0 has most, 4, held by default/x)")
+
+
+async def test_a_pool_with_room_for_some_of_the_pods(tmp_path: Path) -> None:
+    nodes = [dsl.node("n0", cpu=16, labels={"pool": "big"}), *(dsl.node(f"s{i}", cpu=4) for i in range(8))]
+    spec = {"nodeSelector": {"pool": "big"}}
+    path = await log_of(
+        tmp_path, PLAIN, nodes, running("x", 1, "n0", cpu=6), list(dsl.gang("bert", 2, cpu=8, spec=spec))
+    )
+    found = verdict(path, "bert")
+    assert about(found) == ("node-room", {"node": "n0", "holder": "default/x"})
+    assert found.text == (
+        "bert waits 0 s: nodes that it may use have room for 1 of 2 pods of 8 cpu (n0 has most, 10, held by default/x)"
+    )
+
+
+async def test_room_for_some_of_the_pods_and_the_rest_in_pieces(tmp_path: Path) -> None:
+    nodes = [dsl.node("n0", cpu=5, gpu=2), dsl.node("n1", cpu=8)]
+    found = verdict(await log_of(tmp_path, PLAIN, nodes, list(dsl.gang("bert", 2, cpu=4, gpu=1))), "bert")
+    assert found.cause == "fragmentation"
+    assert found.text == (
+        "bert waits 0 s: enough is free in sum, and too few nodes have all that a pod asks for at once: it needs 2"
+        " pods, 1 have room"
+    )
+
+
+async def test_a_spread_is_not_taken_for_a_label_that_all_nodes_have(tmp_path: Path) -> None:
+    """n1 is full: once n0 has one of the pods more there would be too many."""
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    job = list(dsl.gang("web", 4, cpu=1, labels={"app": "web"}, spec={"topologySpreadConstraints": [spread]}))
+    nodes = [dsl.node("n0"), dsl.node("n1")]
+    found = verdict(await log_of(tmp_path, PLAIN, nodes, running("x", 1, "n1", cpu=8), job), "web")
+    assert about(found) == ("spread", {"term": "topologySpreadConstraints: maxSkew 1 by kubernetes.io/hostname"})
 
 
 async def test_the_queues_capability(tmp_path: Path) -> None:

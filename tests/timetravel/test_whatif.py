@@ -221,6 +221,11 @@ async def test_work_that_was_given_up_while_it_waited_is_given_up_again(tmp_path
         ("queue/default.spec.wieght=3", "changes nothing"),
         ("queue/default.spec.weight=heavy", "Expected `int`"),
         ("node/n.metadata.name.deep=1", "name holds no fields"),
+        ("node/n.metadata.name=other", "it would be another object"),
+        ("node/n.status.allocatable.cpu=eight", "Node n: status.allocatable: resource cpu"),
+        ("queue/default.spec.capability.cpu=-4", "quantity '-4' is negative"),
+        ("podgroup/default/first.spec.minResources={cpu: x}", "PodGroup default/first: spec.minResources"),
+        ("pod/default/first-0.spec.containers=[{resources: {requests: {cpu: x}}}]", "Pod default/first-0: resources"),
         ("queue/default.spec.capability.cpu={", "not YAML"),
         (f"queue/default.spec.weight={'9' * 5000}", "not YAML"),
         (f"queue/default.spec.weight={'[' * 2000}", "not YAML"),
@@ -234,6 +239,12 @@ def test_a_change_that_cannot_be_made_is_refused_in_words(line: Path, field: str
 def test_pods_are_submitted_not_added(line: Path) -> None:
     with pytest.raises(EditError, match="--submit"):
         whatif(line, [Variant("other", None, read_edits(added=[dsl.pod("p")]))])
+
+
+def test_what_a_scheduler_would_set_aside_is_not_added(line: Path) -> None:
+    broken = dsl.node("new") | {"status": {"allocatable": {"cpu": "x"}}}
+    with pytest.raises(EditError, match="cannot be used: Node new: status"):
+        whatif(line, [Variant("other", None, read_edits(added=[broken]))])
 
 
 def test_a_bad_configuration_is_refused_before_anything_runs(line: Path) -> None:

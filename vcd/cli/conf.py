@@ -25,7 +25,7 @@ from vcd.cli.documents import Configuration, ConfigurationCheck, document
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import optional_event_log, read_text
-from vcd.cli.printing import print_json, print_lines, print_tables, table
+from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
 class _Invalid(InvalidConf):
@@ -150,13 +150,13 @@ def _print_policy(name: str, described: Mapping[str, Any]) -> None:
         for plugin in tier:
             flags = ", ".join(f"{flag}: {_shown(on)}" for flag, on in plugin["flags"].items())
             for row in _rows((str(number), plugin["name"], flags), plugin["arguments"]):
-                tiers.add_row(*row)
+                add_row(tiers, *row)
     print_tables(tiers)
     if any(action["arguments"] for action in described["actions"]):
         arguments = table("action", "argument", "value", "from")
         for action in described["actions"]:
             for row in _rows((action["name"],), action["arguments"]):
-                arguments.add_row(*row)
+                add_row(arguments, *row)
         print_tables(arguments)
     for key, value in described["metrics"].items():
         click.echo(f"metrics.{key}: {value}")

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec
 import click
 
 from vcd.api import LogError, NotFound, PolicyError, RegistryError
-from vcd.cli.printing import print_lines
+from vcd.cli.printing import print_lines, printable
 
 Params = ParamSpec("Params")
 
@@ -18,6 +18,10 @@ class Unusable(click.ClickException):
     """A file that cannot be read or used, a name that is not in it, or a broken installation: exit code 2."""
 
     exit_code = 2
+
+    def format_message(self) -> str:
+        """The message, which may name what somebody wrote into a PodGroup."""
+        return "\n".join(map(printable, self.message.splitlines()))
 
 
 class InvalidConf(click.ClickException):

@@ -16,7 +16,7 @@ from vcd.cli.documents import JobExplanation
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FileLog
 from vcd.cli.inputs import event_log_option, namespace_option
-from vcd.cli.printing import print_told
+from vcd.cli.printing import print_lines, print_told
 
 
 class _Told(Protocol):
@@ -213,7 +213,7 @@ def explain(kind: str, event_log: EventLog, output: str, **given: Any) -> None:
         given["namespace"] = given["namespace"] or event_log.namespace
         asked = _asked(log, kind, other_log=None if other is None else opened(FileLog(other)), **given)
         for remark in api.remarks(log.history.reader):
-            click.echo(f"note: {remark}", err=True)
+            print_lines([f"note: {remark}"], err=True)
         told = KINDS[kind](asked)
     print_told(_document(told), told.lines(), output)
 

@@ -13,6 +13,7 @@ import click
 
 from vcd import api
 from vcd.cli.errors import Unusable
+from vcd.cli.printing import print_lines
 
 if TYPE_CHECKING:  # what talks to an API server takes longer to import than most questions take
     from vcd.daemon.reader.taking import ReadUpTo
@@ -139,7 +140,7 @@ def _told() -> Iterator[None]:
 
 def say(text: str) -> None:
     """Tell something beside what is asked for."""
-    click.echo(text, err=True)
+    print_lines([text], err=True)
 
 
 class FileLog:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import event_log_argument, read_text
-from vcd.cli.printing import print_json, print_lines, print_tables, table
+from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 from vcd.cli.runs import print_unlike, write_report
 
 SECOND = 1_000_000_000
@@ -134,7 +133,7 @@ def _print(found: api.GateResult) -> None:
     figures = table("", "old", "new", "change", right=True)
     for figure in api.told_figures(found):
         spreads = [api.spread_in_words(one, figure.unit) for one in (figure.old, figure.new)]
-        figures.add_row(*map(Text, (figure.name, *spreads, api.change_in_words(figure))))
+        add_row(figures, figure.name, *spreads, api.change_in_words(figure))
     print_tables(figures)
     print_lines(api.judgement_in_words(one, judged=not found.unjudged) for one in found.conditions)
     print_lines(f"note: {note}" for note in found.notes)

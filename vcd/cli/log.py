@@ -23,7 +23,7 @@ from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
 from vcd.cli.inputs import event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import restore
-from vcd.cli.printing import print_json, print_rows
+from vcd.cli.printing import print_json, print_lines, print_rows
 
 TYPES = (
     "put",
@@ -129,7 +129,7 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
             if output == "json":
                 print_json(LogEvent(**line), line=True)
             else:
-                click.echo("  ".join(str(line[name]) for name in _COLUMNS[LogEvent]))
+                print_lines(["  ".join(str(line[name]) for name in _COLUMNS[LogEvent])])
 
 
 def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
@@ -158,8 +158,7 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
     if output == "json":
         print_json(LogVerification(event_log.name, found.problems, found.uncovered, last), line=True)
     else:
-        for line in (*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)):
-            click.echo(line)
+        print_lines((*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)))
         if last is not None:
             click.echo(f"head: {last}")
         click.echo(f"{event_log.name}: {f'{len(found.problems)} problems' if found.problems else 'sound'}")

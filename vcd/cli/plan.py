@@ -15,7 +15,7 @@ from vcd.cli.documents import Plan, PlannedCluster
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
 from vcd.cli.inputs import read_manifests, read_text
-from vcd.cli.printing import print_json, print_tables, table
+from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 from vcd.daemon.options import OptionError, Options, parse_options
 
 if TYPE_CHECKING:  # what talks to an API server takes longer to import than most plans take
@@ -153,16 +153,14 @@ def plan(
 def _tell(result: api.PlanResult, *, strict: bool) -> None:
     """Say what was found wrong, or passed over. Raises Unusable where that is an error."""
     for name, message in result.set_aside.items():
-        click.echo(f"{name} is set aside: {message}", err=True)
+        print_lines([f"{name} is set aside: {message}"], err=True)
     for name, messages in result.problems.items():
         for message in messages:
-            click.echo(f"{name}: {message}", err=True)
+            print_lines([f"{name}: {message}"], err=True)
     for fault in result.faults:
-        click.echo(f"failed and left out: {fault}", err=True)
-    for note in result.notes:
-        click.echo(f"note: {note}", err=True)
-    for unknown in result.unknown:
-        click.echo(f"{'error' if strict else 'warning'}: {unknown}", err=True)
+        print_lines([f"failed and left out: {fault}"], err=True)
+    print_lines((f"note: {note}" for note in result.notes), err=True)
+    print_lines((f"{'error' if strict else 'warning'}: {unknown}" for unknown in result.unknown), err=True)
     if strict and result.unknown:
         raise Unusable("the manifests have fields that there are none of; leave out --strict to plan without them")
 
@@ -202,21 +200,21 @@ def _document(result: api.PlanResult, listed: Listed | None) -> Plan:
 def _print(result: api.PlanResult, lacking: str = "") -> None:
     pods = table("pod", "what", "node")
     for pod, node in result.binds.items():
-        pods.add_row(pod, Text("bind", style="green"), node)
+        add_row(pods, pod, Text("bind", style="green"), node)
     for pod in result.evictions:
-        pods.add_row(pod, Text("evict", style="red"), "")
+        add_row(pods, pod, Text("evict", style="red"), "")
     for pod in result.ungated:
-        pods.add_row(pod, Text("lift gate", style="green"), "")
+        add_row(pods, pod, Text("lift gate", style="green"), "")
     for pod, node in result.pipelined.items():
-        pods.add_row(pod, Text("wait for room", style="yellow"), node)
+        add_row(pods, pod, Text("wait for room", style="yellow"), node)
     groups = table("group", "phase", "waits at", "for")
     for group, phase in result.phases.items():
         reasons = result.why.get(group) or [{}]
         for index, reason in enumerate(reasons):
-            groups.add_row(*((group, phase) if index == 0 else ("", "")), _gate(reason), Text(_told(reason)))
+            add_row(groups, *((group, phase) if index == 0 else ("", "")), _gate(reason), _told(reason))
     for group in sorted(result.why.keys() - result.phases.keys()):
         for reason in result.why[group]:
-            groups.add_row(group, "", _gate(reason), Text(_told(reason)))
+            add_row(groups, group, "", _gate(reason), _told(reason))
     print_tables(*(one for one in (pods, groups) if one.row_count))
     if not pods.row_count:
         click.echo("nothing to bind or evict" + (" of what is read; see the notes" if result.notes else lacking))

@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 import msgspec
@@ -20,6 +20,7 @@ from vcd.cli.documents import document
 if TYPE_CHECKING:  # most commands draw no tables, and importing it takes longer than they do
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 _UNBOUNDED = 100_000
 """Columns of what is no terminal: nothing is cut or wrapped there."""
@@ -47,8 +48,16 @@ def print_lines(lines: Iterable[str], *, colour: str | None = None, err: bool = 
     """Sentences a line each, on standard error where asked; on a terminal broken between words, and gone on with below
     where their text began."""
     width = terminal_width(sys.stderr if err else sys.stdout)
-    for line in lines:
+    for line in map(printable, lines):
         click.secho(line if width is None or len(line) <= width else _broken(line, width), fg=colour, err=err)
+
+
+def printable(text: str) -> str:
+    """A text with its control characters as escapes in letters: whoever may make a PodGroup may write into it what
+    makes a terminal do something, or begins another line."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _broken(line: str, width: int) -> str:
@@ -60,9 +69,9 @@ def _broken(line: str, width: int) -> str:
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
     """The columns of the terminal that a stream is, standard output unless given, or of COLUMNS; None where it is
-    none."""
+    none, or closed."""
     stream = sys.stdout if stream is None else stream
-    if not stream.isatty():
+    if stream is None or not stream.isatty():
         return None
     if stream.fileno() == 1:
         return shutil.get_terminal_size().columns
@@ -79,12 +88,17 @@ def table(*columns: str, right: bool = False) -> Table:
     return made
 
 
+def add_row(table: Table, *cells: str | Text) -> None:
+    """Add a row in which brackets are no markup, and control characters are escapes in letters."""
+    from rich.text import Text
+
+    table.add_row(*(each if isinstance(each, Text) else Text(printable(each)) for each in cells))
+
+
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table in which only the last column is broken; where the terminal is too narrow for it, a sentence a row: a
     number, a time or a name that is cut is none."""
-    from rich.text import Text
-
-    width = terminal_width()
+    width, rows = terminal_width(), [[*map(printable, row)] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     if width is not None and sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], _LEAST) > width:
         print_lines(
@@ -95,16 +109,16 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in made.columns:
         column.no_wrap, column.overflow = column is not made.columns[-1], "fold"
     for row in rows:
-        made.add_row(*map(Text, row))
+        add_row(made, *row)
     print_tables(made)
 
 
-def filled(table: Table, rows: Iterable[Sequence[Any]], limit: int, count: int) -> Table:
+def filled(table: Table, rows: Iterable[Sequence[str | Text]], limit: int, count: int) -> Table:
     """The table with the first of so many rows."""
     from rich.text import Text
 
     for cells in islice(rows, limit):
-        table.add_row(*cells)
+        add_row(table, *cells)
     if count > limit:
         table.add_row(Text(f"... and {count - limit:,} more", style="dim"))
     return table
@@ -121,7 +135,7 @@ def print_tables(*parts: RenderableType) -> None:
     """Print tables and texts: within the terminal's width; where there is none in full width, plain."""
     if not parts:
         return
-    if sys.stdout.isatty():
+    if terminal_width() is not None:
         console().print(*parts, sep="\n")
         return
     from rich.console import Console

@@ -15,7 +15,7 @@ from vcd.cli.documents import Replay
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import event_log_argument
-from vcd.cli.printing import print_json
+from vcd.cli.printing import print_json, print_lines
 
 _SHOWN = 10
 """Runs of sessions that a line names."""
@@ -102,11 +102,9 @@ def _print(found: list[api.Replayed], different: list[api.Replayed]) -> None:
 def _print_difference(one: api.Replayed) -> None:
     click.echo(f"session {one.session} (decided for {api.moment(one.now)}, event {one.sequence}) differs first:")
     assert one.difference is not None
-    click.echo(f"  {one.difference.where}")
-    click.echo(f"    recorded: {one.difference.recorded}")
-    click.echo(f"    replayed: {one.difference.replayed}")
-    for why in one.difference.why:
-        click.echo(f"    {why}")
+    found = one.difference
+    print_lines([f"  {found.where}", f"    recorded: {found.recorded}", f"    replayed: {found.replayed}"])
+    print_lines(f"    {why}" for why in found.why)
     for name, (then, now) in one.versions.items():
         click.echo(f"  {name} was {then or 'not there'} then and is {now or 'not there'} now")
     if not one.versions:

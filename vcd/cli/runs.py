@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
 from rich.markup import escape
-from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable
-from vcd.cli.printing import print_json, print_lines, print_tables, table
+from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 _SHIFTS = 10
 
@@ -60,23 +58,23 @@ def print_unlike(found: api.Fidelity) -> None:
 def print_runs(runs: Sequence[api.Run]) -> None:
     """A column for each run."""
     shown = table("", *(escape(run.name) for run in runs), right=True)
-    shown.add_row("what is other", *(Text(run.what) for run in runs))  # brackets are no markup here
+    add_row(shown, "what is other", *(run.what for run in runs))
     for title, value in _ROWS:
         cells = [value(run) for run in runs]
         if any(cells):
-            shown.add_row(title, *cells)
+            add_row(shown, title, *cells)
     for resource in dict.fromkeys(name for run in runs for name in run.utilisation):
-        shown.add_row(
+        add_row(
+            shown,
             f"{resource} used",
             *(f"{run.utilisation[resource]:.1%}" if resource in run.utilisation else "" for run in runs),
         )
     for queue in dict.fromkeys(name for run in runs for name in run.queues):
         waits = [run.queues.get(queue) for run in runs]
-        shown.add_row(
-            Text(f"queue {queue or '(none)'}: jobs"), *("" if one is None else f"{one.jobs:,}" for one in waits)
-        )
-        shown.add_row("  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
-        shown.add_row("  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits))
+        counts = ("" if one is None else f"{one.jobs:,}" for one in waits)
+        add_row(shown, f"queue {queue or '(none)'}: jobs", *counts)
+        add_row(shown, "  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
+        add_row(shown, "  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits))
     print_tables(shown)
 
 
@@ -102,7 +100,7 @@ def _print_shifts(comparison: api.Comparison) -> None:
     for shift in comparison.shifts:
         shown[shift.run] = shown.get(shift.run, 0) + 1
         if shown[shift.run] == 1:
-            click.echo(f"waits that change most under {shift.run}:")
+            print_lines([f"waits that change most under {shift.run}:"])
         if shown[shift.run] <= _SHIFTS:
             waits = f"{api.span_in_words(shift.baseline)} -> {api.span_in_words(shift.wait)}"
-            click.echo(f"  {shift.job} (queue {shift.queue}): {waits}")
+            print_lines([f"  {shift.job} (queue {shift.queue}): {waits}"])

@@ -13,7 +13,7 @@ from vcd import api
 from vcd.cli.errors import Unusable, says_errors
 from vcd.cli.fromcluster import FileLog
 from vcd.cli.inputs import event_log_path
-from vcd.cli.printing import print_json, print_lines, print_tables, table
+from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
 def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
@@ -104,9 +104,8 @@ def _summary(found: api.ShadowComparison) -> list[str]:
 def _queues(found: api.ShadowComparison) -> Table:
     made = table("queue", *api.SHADOW_KINDS, "vcd earlier p50", "p95", "most", right=True)
     for one in found.queues:
-        made.add_row(
-            *map(Text, (one.queue or "-", *map(str, one.pods.values()), *map(_seconds, (one.p50, one.p95, one.most))))
-        )
+        seconds = map(_seconds, (one.p50, one.p95, one.most))
+        add_row(made, one.queue or "-", *map(str, one.pods.values()), *seconds)
     return made
 
 
@@ -120,10 +119,6 @@ def _differences(found: api.ShadowComparison) -> Table:
         earlier = _seconds(one.seconds) if one.timed else "-"
         why = one.why or (f"session {one.withdrawn} had no node for it any more" if one.withdrawn else "")
         cells = (one.node or "-", one.at or "-", str(one.session or "-"), one.bound_to or "-", one.bound_at or "-")
-        made.add_row(
-            *map(
-                Text,
-                (one.pod, one.queue or "-", one.kind, *cells, earlier, f"{one.cause}: {why}" if one.cause else why),
-            )
-        )
+        told = f"{one.cause}: {why}" if one.cause else why
+        add_row(made, one.pod, one.queue or "-", one.kind, *cells, earlier, told)
     return made

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import read_manifests, read_text
-from vcd.cli.printing import console, print_told
+from vcd.cli.printing import console, print_told, terminal_width
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
@@ -128,7 +127,7 @@ def sim(
             port=port,
         )
         view = None if view_address is None else View(plan.event_log, *view_address, flag="--view-address")
-        live = output == "table" and sys.stdout.isatty()
+        live = output == "table" and terminal_width() is not None
         result = asyncio.run(_simulate(plan, view, exit_when_idle, duration, live=live))
     except (WorkloadError, trace.TraceError, ViewError) as error:
         raise Unusable(str(error)) from None

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from vcd import api
-from vcd.cli.printing import filled, table
+from vcd.cli.printing import add_row, filled, table
 from vcd.cli.simulation import Simulation
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
 from vcd.embedded.controllers.podgroup import GROUP_NAME
@@ -182,7 +182,7 @@ def _queues(simulation: Simulation) -> RenderableType:
         status = queue.get("status") or {}
         counts = (str(status.get(name) or 0) for name in ("pending", "inqueue", "running"))
         weight = str((queue.get("spec") or {}).get("weight", 1))
-        shown.add_row(queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
+        add_row(shown, queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
     return shown
 
 

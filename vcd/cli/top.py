@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of
 from vcd.cli.inputs import event_log_argument
-from vcd.cli.printing import console, filled, print_json, print_tables
+from vcd.cli.printing import console, filled, print_json, print_tables, terminal_width
 
 _ROWS = 10
 """Nodes and jobs that a table shows at most."""
@@ -45,7 +44,7 @@ def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
 
     Exits with 0, with 2 if the file cannot be used.
     """
-    if output == "json" or once or not sys.stdout.isatty():
+    if output == "json" or once or terminal_width() is None:
         with event_log.reading() as path, api.opened(path) as history:
             glance = next(api.glances(history))
         if output == "json":

@@ -15,7 +15,7 @@ from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import event_log_argument, read_manifests, read_text
-from vcd.cli.printing import print_told
+from vcd.cli.printing import print_lines, print_told
 from vcd.cli.runs import print_comparison, refused
 
 SECOND = 1_000_000_000
@@ -138,7 +138,7 @@ def _submit(
             period=period,
             runs_for=runs_for,
             jobs=api.processors(),
-            first=lambda found: None if output == "json" else click.echo("\n".join(found.lines())),
+            first=lambda found: None if output == "json" else print_lines(found.lines()),
             progress=lambda done: told(f"{runs} runs", done / runs),
         )
     print_told(submission, submission.lines(), output)

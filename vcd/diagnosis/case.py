@@ -14,7 +14,7 @@ from vcd.model import events as ev
 from vcd.model.reasons import Cause, Reason
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.reasons import cause_of, declared, told
+from vcd.scheduling.framework.reasons import cause_of, declared, keeps_back, told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
@@ -24,6 +24,8 @@ Amounts = dict[str, dict[str, int]]
 """By resource (empty for plain counts) and role, in base units."""
 _GATES = ("enqueue", "invalid", "unsupported", "gated", "queue", "predicate")
 """The gates in the order in which a job comes to them; those of other plugins come next."""
+_LAST = len(_GATES) + 2
+"""The place of what keeps nobody back."""
 
 
 Served = Callable[[Session], Ints]
@@ -144,7 +146,7 @@ def in_order(reasons: Collection[ev.Waiting]) -> list[ev.Waiting]:
 
 
 def _rank(reason: ev.Waiting) -> int:
-    return rank(reason.gate, cause_of(reason))
+    return rank(reason.gate, cause_of(reason)) if keeps_back(reason) else _LAST
 
 
 def rank(gate: str, cause: str) -> int:

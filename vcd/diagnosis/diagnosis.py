@@ -13,7 +13,7 @@ from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.model.status import Phase, TaskStatus
-from vcd.scheduling.framework.reasons import cause_of
+from vcd.scheduling.framework.reasons import cause_of, keeps_back
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.session.views import Job
 
@@ -72,7 +72,7 @@ def _of_case(case: Case) -> Diagnosis:
 
 def _blocking(case: Case) -> list[ev.Waiting]:
     """The reasons without which the job could have its minimum; all where none alone is in its way."""
-    reasons, least = [one for one in case.reasons if one.gate != "annotation"], max(case.job.min_available, 1)
+    reasons, least = [one for one in case.reasons if keeps_back(one)], max(case.job.min_available, 1)
     return [one for one in reasons if not one.tasks or case.job.task_count - one.tasks < least] or reasons
 
 

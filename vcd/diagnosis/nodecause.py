@@ -85,7 +85,9 @@ def _excluded(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
 
 def _in_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
     """What kept a pod out in its turn, beside others of the job that had places then."""
-    clause = next((one for one in funnel.moving if one.cause == cause_of(reason)), None)
+    alike = [one for one in funnel.moving if one.cause == cause_of(reason)]
+    code = reason.reason if isinstance(reason.reason, str) else reason.reason.code
+    clause = next((one for one in alike if one.reason.code == code), next(iter(alike), None))
     if clause is None:
         return as_given(reason)
     counts = _counts(case, funnel)

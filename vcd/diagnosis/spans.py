@@ -8,6 +8,7 @@ from typing import NamedTuple
 from vcd.diagnosis.case import Diagnosis, field_of
 from vcd.model import events as ev
 from vcd.model.reasons import Reason
+from vcd.scheduling.framework.reasons import keeps_back
 
 Kind = frozenset[tuple[str, str, str]]
 """Gates, codes and what these are about of a wait's reasons: what makes two waits alike, whatever their figures."""
@@ -183,7 +184,7 @@ class WaitFold:
         return [] if course is None else course.waits(time, self.last)
 
     def _turn(self, group: str, reasons: Reasons, time: int, session: int) -> bool:
-        reasons, course = tuple(filter(_keeps_back, reasons)), self.of.get(group)
+        reasons, course = tuple(filter(keeps_back, reasons)), self.of.get(group)
         if course is None or (group in self._gone and reasons):
             if not reasons or not self.about(group):
                 return False
@@ -194,11 +195,7 @@ class WaitFold:
 
 def kind_of(reasons: Iterable[ev.Waiting]) -> Kind:
     """What makes a wait like another one; nothing of reasons that keep nobody back."""
-    return Kind((one.gate, *_what(one.reason)) for one in reasons if _keeps_back(one))
-
-
-def _keeps_back(reason: ev.Waiting) -> bool:
-    return reason.gate not in ("", "annotation")
+    return Kind((one.gate, *_what(one.reason)) for one in reasons if keeps_back(one))
 
 
 def _what(reason: Reason | str) -> tuple[str, str]:

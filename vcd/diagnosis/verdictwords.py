@@ -107,13 +107,17 @@ def _node_room(diagnosis: Diagnosis) -> str:
     figures, subject = _Figures(diagnosis), diagnosis.subject
     held = f", held by {subject['holder']}" if "holder" in subject else ""
     most = f"{subject['node']} has most, {figures['most']}{held}"
+    if fits := figures.counts.get("fits"):  # a pod has room, and not as many as it needs
+        needs = counted(figures.counts["needs"], "pod")
+        return f"nodes that it may use have room for {fits} of {needs} of {figures.of('asks')} ({most})"
     return f"no node that it may use has {figures.of('asks')} free ({most})"
 
 
 def _fragmentation(diagnosis: Diagnosis) -> str:
     figures, amounts = _Figures(diagnosis), diagnosis.amounts
     if all(of["largest"] >= of["pod"] for name, of in amounts.items() if name and "pod" in of):
-        return f"enough is free in sum, and no node has all that a pod asks for at once: {figures.needs}"
+        which = "too few nodes have" if figures.counts.get("fits") else "no node has"
+        return f"enough is free in sum, and {which} all that a pod asks for at once: {figures.needs}"
     return (
         f"{figures.of('free')} are free in sum, {figures['largest']} on a node at most; it asks for {figures['asks']}:"
         f" {figures.needs}"

@@ -122,11 +122,20 @@ class ReasonCode:
 
     ``words`` is the sentence, in which ``{role}`` stands for a name or an amount; one that holds ``{resource}`` is said
     of each resource of the amounts. ``mend`` is what ends it where waiting does not, ``nodes_help`` whether more nodes
-    could; ``field`` is what of the queue, quota or configuration decides, with ``{resource}`` where it is one's.
+    could; ``field`` is what of the queue, quota or configuration decides, with ``{resource}`` where it is one's. A
+    ``remark`` says what was passed over, and keeps nobody back.
     """
 
     def __init__(
-        self, name: str, cause: Cause, words: str, *, mend: str = "", nodes_help: bool = False, field: str = ""
+        self,
+        name: str,
+        cause: Cause,
+        words: str,
+        *,
+        mend: str = "",
+        nodes_help: bool = False,
+        field: str = "",
+        remark: bool = False,
     ) -> None:
         """Declare it. Raises ValueError where the name is another reason's, or the words hold braces that name no
         role."""
@@ -137,6 +146,7 @@ class ReasonCode:
         self.mend = mend
         self.nodes_help = nodes_help
         self.field = field
+        self.remark = remark
         roles = [role for _, role, _, _ in Formatter().parse(words) if role is not None]
         if not all(role.isidentifier() for role in roles):
             raise ValueError(f"the words of the reason {name} name no role in braces: {words!r}")

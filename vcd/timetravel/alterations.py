@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -82,21 +82,35 @@ class Taken(msgspec.Struct, frozen=True):
         """The configuration before; None where it is about an object."""
         return read_policy(self.before.text, logged=True) if isinstance(self.before, ev.PolicyLoaded) else None
 
-    def of_object(self, now: Object | None) -> Object | None:
+    @property
+    def changed(self) -> Steps:
+        """The fields of an object that it changed; none where that came or went."""
+        if not isinstance(self.before, Object) or not isinstance(self.after, Object):
+            return {}
+        return _steps(self.before, self.after)
+
+    def overwritten(self, now: Object) -> set[Path]:
+        """Those that have another value now than it gave."""
+        leaves = dict(_leaves(_given(now)))
+        return {path for path, (_, after) in self.changed.items() if leaves.get(path) != after}
+
+    def of_object(self, now: Object | None, settled: Collection[Path] = ()) -> Object | None:
         """What the object would be without the change: fields that still have the value that it gave have the one of
-        before. None where it would not be there."""
+        before, but for those that another change ``settled`` since. None where it would not be there."""
         if not isinstance(self.before, Object) or not isinstance(self.after, Object) or now is None:
             return self.before if isinstance(self.before, Object) else None
         plain = msgspec.json.decode(msgspec.json.encode(as_plain(now)))
-        leaves = dict(_leaves(_given(now)))
-        for path, (before, after) in _steps(self.before, self.after).items():
-            if leaves.get(path) == after:
+        kept = {*self.overwritten(now), *settled}
+        for path, (before, _) in self.changed.items():
+            if path not in kept:
                 _set(plain, path, before)
         kind = kinds()[self.told.kind]
         return from_manifest({**plain, "kind": kind.manifest_kind}, (kind,))[1]
 
     def is_of(self, event: ev.Event) -> bool:
-        """Whether an event tells of the object that was changed."""
+        """Whether an event tells of the object that was changed, or of a configuration where that was."""
+        if isinstance(event, ev.PolicyLoaded):
+            return self.told.kind == CONFIGURATION
         return (
             isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad)
             and event.kind == self.told.kind
@@ -219,20 +233,24 @@ def _set(plain: dict[str, Any], path: Path, value: Any) -> None:
         at[path[-1]] = value
 
 
-def taken_back(snapshot: Snapshot, changes: Iterable[Taken]) -> Snapshot:
-    """A snapshot without some changes of objects, the last one first."""
+def taken_back(snapshot: Snapshot, changes: Iterable[Taken], others: Collection[Taken] = ()) -> Snapshot:
+    """A snapshot without some changes of objects, the last one first; what ``others``, which stay, say later stays."""
     for change in sorted(changes, key=lambda one: -one.told.event):
         kind, key = change.told.kind, change.told.key
-        if kind == CONFIGURATION:
+        since = [
+            one for one in others if (one.told.kind, one.told.key) == (kind, key) and one.told.event > change.told.event
+        ]
+        if kind == CONFIGURATION or any(one.told.what != "changed" for one in since):  # it is another object since
             continue
+        settled = {path for one in since for path in one.changed}
         if kind == "Queue":
             queue = snapshot.queues.get(key)
-            before = change.of_object(None if queue is None else queue.queue)
+            before = change.of_object(None if queue is None else queue.queue, settled)
             record = QueueRecord.of(before) if isinstance(before, Queue) else None
             snapshot = dataclasses.replace(snapshot, queues=_with(snapshot.queues, key, record))
         else:
             of_kind = snapshot.others.get(kind, {})
-            changed = _with(of_kind, key, change.of_object(of_kind.get(key)))
+            changed = _with(of_kind, key, change.of_object(of_kind.get(key), settled))
             snapshot = dataclasses.replace(snapshot, others={**snapshot.others, kind: changed})
     return snapshot
 

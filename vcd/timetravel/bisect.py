@@ -13,6 +13,7 @@ from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.words import counted, did_you_mean, span_in_words
+from vcd.state.snapshot import Snapshot
 from vcd.timetravel.alterations import CONFIGURATION, Alteration, Taken, alterations, taken_back
 from vcd.timetravel.history import History, opened, shown
 from vcd.timetravel.whatif.cluster import PERIOD
@@ -97,17 +98,19 @@ def bisect_job(
     """
     with opened(path) as history:
         _, group, _ = named(history, "job", name, namespace)
-        return _JobSearch(history, group, alterations(history, first, last)).run()
+        return _JobSearch(history, group, first, last).run()
 
 
 class _JobSearch:
     """Takes changes back at the sessions in which a job waits."""
 
-    def __init__(self, history: History, group: str, changes: Sequence[Taken]) -> None:
+    def __init__(self, history: History, group: str, first: int | None, last: int | None) -> None:
         waits = waits_of(history, group)
         if not waits:
             raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
-        self._history, self._group, self._changes = history, group, changes
+        self._history, self._group, self._all = history, group, alterations(history)
+        inside = range(first or 0, (last or history.reader.last_session()) + 1)
+        self._changes = [one for one in self._all if one.told.session in inside]
         self._first = waits[-1].first
         infos = history.reader.sessions(self._first, waits[-1].last)
         self._waits = [(info.number, info.head) for info in infos]
@@ -167,7 +170,7 @@ class _JobSearch:
                 low = middle
         wait = self._at(high)
         assert wait is not None
-        trials, snapshot = self._trials(wait, [change]), taken_back(wait.session.snapshot, [change])
+        trials, snapshot = self._without(wait, [change])
         pods = len(trials.effect(snapshot).bound)
         return Started(change.told, self._waits[high][0], moment(wait.record.now), pods)
 
@@ -178,12 +181,20 @@ class _JobSearch:
         self._decisions += 1
         self._tried.add(place)
         self._taken_back.update(change.told.event for change in changes)
-        return self._trials(wait, changes).lets_in(taken_back(wait.session.snapshot, changes))
+        trials, snapshot = self._without(wait, changes)
+        return trials.lets_in(snapshot)
 
-    def _trials(self, wait: Wait, changes: Sequence[Taken]) -> Trials:
-        policies = [one.policy for one in changes if one.told.kind == CONFIGURATION]
-        policy = policies[0] if policies and policies[0] is not None else self._history.policy(wait.record)
-        return Trials(wait, policy, MOST_DECISIONS)
+    def _without(self, wait: Wait, changes: Sequence[Taken]) -> tuple[Trials, Snapshot]:
+        """A session as if some changes had not been made: what those that were made after them say stays."""
+        back = {one.told.event for one in changes}
+        made = [one for one in self._all if one.told.event <= wait.record.head]
+        policy = self._history.policy(wait.record)
+        for one in reversed([one for one in made if one.told.kind == CONFIGURATION]):
+            if one.told.event not in back:
+                break
+            policy = one.policy or policy
+        snapshot = taken_back(wait.session.snapshot, changes, [one for one in made if one.told.event not in back])
+        return Trials(wait, policy, MOST_DECISIONS), snapshot
 
     def _at(self, place: int) -> Wait | None:
         """The job at a session in which it waits; None where this version lets it in there."""
@@ -346,20 +357,23 @@ class _WaitsSearch:
 
 
 def _without(work: Workload, change: Taken) -> Workload:
-    """A workload in which a change does not come."""
-    changes = []
+    """A workload in which a change does not come; what a later one says stays, be it the same again."""
+    changes, is_over, settled = list[tuple[int, ev.Event]](), False, set[tuple[str, ...]]()
     for time, event in work.changes:
-        if time < change.nanoseconds:
+        is_later = time > change.nanoseconds
+        if time < change.nanoseconds or is_over or not change.is_of(event):
             changes.append((time, event))
-        elif change.told.kind == CONFIGURATION:
+        elif isinstance(event, ev.PolicyLoaded):
             if event != change.after:
+                is_over = is_later
                 changes.append((time, event))
-        elif not change.is_of(event):
-            changes.append((time, event))
         elif change.told.what == "changed" and isinstance(event, ev.ObjectPut) and (now := shown(event)) is not None:
-            before = change.of_object(now)
+            settled |= change.overwritten(now) if is_later else set()
+            before = change.of_object(now, settled)
             assert before is not None
             changes.append((time, ev.ObjectPut(event.kind, event.key, "", encode_payload(before))))
-        elif change.told.what == "changed" or (change.told.what == "gone" and time > change.nanoseconds):
-            changes.append((time, event))
+        else:
+            is_over = is_later and isinstance(event, ev.ObjectGone)  # what has its name later is another object
+            if change.told.what == "changed" or (change.told.what == "gone" and is_later):
+                changes.append((time, event))
     return msgspec.structs.replace(work, changes=changes)

@@ -15,6 +15,8 @@ _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 _LATEST = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SAYABLE = tuple((datetime(*day, tzinfo=UTC) - _EPOCH).days * _DAY for day in ((1, 1, 1), (9999, 12, 31)))
+"""The first and the last time that can be written; an offset or a span leads beyond them."""
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?")
 _CLOCK = re.compile(r"(\d\d?):(\d\d)(?::(\d\d)(\.\d{1,9})?)?")
 _SPAN = re.compile(r"(?:(\d{1,6})d)?((?:\d+\.?\d*(?:ms|s|m|h))*)")
@@ -40,7 +42,7 @@ def time_before(end: int, text: str) -> int:
         found = None
     if found is None:
         raise BadTime(f"{text!r} is no time; write one such as {UNDERSTOOD}")
-    return found
+    return max(_SAYABLE[0], min(found, _SAYABLE[1]))
 
 
 def span_of(text: str) -> int:

@@ -16,6 +16,7 @@ _UNREADABLE = ReasonCode(
     "budget-unreadable",
     Cause.INVALID,
     "PodDisruptionBudget {key} protects nothing: its selector cannot be read; mend spec.selector",
+    remark=True,
 )
 
 KIND = "PodDisruptionBudget"

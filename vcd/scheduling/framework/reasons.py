@@ -55,6 +55,14 @@ def declared(reason: Reason | str, plugin: str = "") -> ReasonCode | None:
     return CODES.get(reason.code)
 
 
+def keeps_back(waiting: Waiting) -> bool:
+    """Whether a reason keeps its group back; a remark on what was passed over does not."""
+    if waiting.gate in ("", "annotation"):
+        return False
+    code = declared(waiting.reason, waiting.plugin)
+    return code is None or not code.remark
+
+
 def label_of(reason: Reason | str) -> str:
     """What a reason comes to: a ``Cause``, or why that is not known."""
     if isinstance(reason, str):

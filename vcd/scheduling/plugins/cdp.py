@@ -15,6 +15,7 @@ _NO_COOLDOWN = ReasonCode(
     "cooldown-unreadable",
     Cause.INVALID,
     "volcano.sh/cooldown-time of the pod is no duration from zero up, and does not protect it",
+    remark=True,
 )
 
 COOLDOWN = "volcano.sh/cooldown-time"

@@ -15,6 +15,7 @@ _NO_DURATION = ReasonCode(
     "waiting-time-unreadable",
     Cause.INVALID,
     "annotation {key} of the group is no duration above zero, and is passed over",
+    remark=True,
 )
 
 WAITING_TIME = "sla-waiting-time"

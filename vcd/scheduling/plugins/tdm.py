@@ -41,11 +41,13 @@ _NO_AMOUNT = ReasonCode(
     "budget-annotation",
     Cause.INVALID,
     "annotation {key} of the group is no number or percentage, and is passed over",
+    remark=True,
 )
 _NO_ZONE = ReasonCode(
     "zone-annotation",
     Cause.INVALID,
     "annotation volcano.sh/revocable-zone of the pod permits no zone; write * for all of them",
+    remark=True,
 )
 
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"

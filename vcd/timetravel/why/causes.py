@@ -107,7 +107,7 @@ class FirstCauses(msgspec.Struct, frozen=True):
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
+    return f"{hours:,.1f}" if hours >= 1 else f"{round(hours, 9):.2g}"  # a moment counts as a ns
 
 
 def first_causes(
@@ -308,7 +308,7 @@ def _cause(found: list[_Found], total: int) -> FirstCause:
     for one in found:
         by_subject[one.subject] = by_subject.get(one.subject, 0) + one.loss.lost
     worst = max(found, key=lambda one: (one.loss.lost, one.loss.group))
-    span = span_in_words(worst.loss.held.length / _SECOND)
+    span = span_in_words(round(worst.loss.held.length / _SECOND, 6))
     return FirstCause(
         worst.diagnosis.cause,
         lost / _HOUR,
@@ -326,7 +326,10 @@ def _with_changes(history: History, found: FirstCauses) -> FirstCauses:
     """With the smallest change for the worst job of each cause."""
     causes = []
     for one in found.causes:
-        change = smallest_change(history, one.job, one.session).change
+        try:
+            change = smallest_change(history, one.job, one.session).change
+        except NotFound:  # this version decides otherwise than it was decided then
+            change = None
         with_it = {} if change is None else {"mend": change.text(), "verified": True}
         causes.append(msgspec.structs.replace(one, **with_it))
     return msgspec.structs.replace(found, causes=causes)

@@ -51,9 +51,10 @@ def _full(diagnosis: Diagnosis) -> str:
 
 def _room(diagnosis: Diagnosis) -> str:
     resource, of = _short(diagnosis)
-    if "asks" not in of:
+    pod = of.get("pod", of.get("asks", 0))  # with ``pod``, ``asks`` is of all that are missing
+    if pod <= max(of.get("most", 0), of.get("largest", 0)):  # a node has that, and not all else, or not for all
         return "more room on a node"
-    return f"{shown(resource, of['asks'])} {resource} free on one node: fewer pieces of it in use, or another node"
+    return f"{shown(resource, pod)} {resource} free on one node: fewer pieces of it in use, or another node"
 
 
 def _clause(diagnosis: Diagnosis) -> str:

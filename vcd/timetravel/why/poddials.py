@@ -11,7 +11,7 @@ import numpy as np
 
 from vcd.diagnosis.funnel import Funnel
 from vcd.model.objects import PodSpec
-from vcd.model.selectors import EXISTS, IN, Toleration, tolerates
+from vcd.model.selectors import EQUAL, EXISTS, IN, Toleration, tolerates
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.search.predicates.node import HARD_EFFECTS, required_nodes, taint_clause
 from vcd.scheduling.search.predicates.spread import HARD
@@ -99,7 +99,7 @@ def _tolerant(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
     taints = {taint for node in session.nodes.facts.nodes for taint in node.spec.taints if taint.effect in HARD_EFFECTS}
     for taint in sorted(taints, key=taint_clause):
         if not tolerates(known, taint):
-            more = Toleration(key=taint.key, operator=EXISTS, effect=taint.effect)
+            more = Toleration(key=taint.key, operator=EQUAL, value=taint.value, effect=taint.effect)
             change = partial(_with_toleration, more)
             yield _switch(session, job, "toleration", taint_clause(taint), change)
 

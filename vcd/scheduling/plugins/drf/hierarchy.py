@@ -19,7 +19,9 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.sums import sum_of, sums_by
 
-_ANNOTATION = ReasonCode("hierarchy-annotation", Cause.INVALID, "annotation {annotation} of queue {queue} {what}")
+_ANNOTATION = ReasonCode(
+    "hierarchy-annotation", Cause.INVALID, "annotation {annotation} of queue {queue} {what}", remark=True
+)
 
 HIERARCHY = "volcano.sh/hierarchy"
 WEIGHTS = "volcano.sh/hierarchy-weights"
