@@ -61,6 +61,8 @@ class Calls:
         """Under which epoch a machine asked for something last."""
         self._open: Counter[str] = Counter()
         self._events: Counter[tuple[str, str]] = Counter()
+        self._about: dict[tuple[str, str], str] = {}
+        """What the Events of a machine are about, by their names."""
         self._tokens: dict[str, tuple[float, float]] = {}
         """The writes that a machine may make at once, and when that was so."""
         self._refused: dict[tuple[str, str], str] = {}
@@ -195,9 +197,11 @@ class Calls:
     def _called(self, call: Call) -> None:
         if not call.writes or "/events" not in call.request.path:
             return
-        about = json.dumps(call.body.get("involvedObject"), sort_keys=True)
-        if about == "null":  # one that is seen again
-            about = call.request.path.rpartition(".")[0]
+        if "involvedObject" in call.body:
+            about = json.dumps(call.body["involvedObject"], sort_keys=True)
+            self._about[call.machine.name, call.body["metadata"]["name"]] = about
+        else:  # one that is seen again
+            about = self._about.get((call.machine.name, _place(call.request.path).rpartition("/")[2]), "")
         self._events[call.machine.name, about] += 1
         if self._events[call.machine.name, about] > MOST_EVENTS:
             self._violated("calls are bounded", call.machine, f"writes {MOST_EVENTS} Events and more about {about}")

@@ -55,7 +55,7 @@ def plain(rng: Random, seed: int) -> Script:
     draw.replicas = draw.pick((2, 3)) if shared else draw.replicas
     acts = [*_cluster(draw), *_work(draw)]
     lot = rng.random()
-    if lot < 0.4:
+    if lot < 0.5:
         acts += a_scene(draw, EVICTING if "preempt" in conf and draw.often(0.6) else SCENES)
     if lot >= 0.3:
         acts += _one_thing(draw, _of_one_log(draw) if shared and draw.often(0.7) else draw.pick(_FAMILIES))

@@ -288,10 +288,55 @@ def _configured_anew(draw: Draw) -> Iterator[Act]:
                        {"queue": APART}, {})  # fmt: skip
 
 
+def _lost_amid_a_decision(draw: Draw) -> Iterator[Act]:
+    """Decisions take long, and gangs lose one of those that they are decided for, or that they have; of some a pod is
+    denied for a while, so that they are decided about again and again."""
+    at, slow = draw.rng.uniform(3.0, 5.0), draw.pick((1.0, 2.0))
+    yield draw.act(0.0, "add_node", "wide", 32, {})
+    yield draw.act(at - 1.0, "keep_busy", -1, slow, 60.0)
+    for number in range(5):
+        name, least, denied = f"lost-{number}", draw.number(2, 3), draw.often(0.5)
+        begins = at + number * (2.5 * slow + 1.0)
+        if denied:
+            yield draw.act(begins - 0.1, "refuse_binds", "default", f"{name}-0", 20.0)
+        yield draw.act(begins, "submit", name, least, least + (not denied), 1, {"queue": APART}, {})
+        goes = begins + slow * draw.rng.uniform(0.2, 0.95) + (draw.pick((1.0, 2.0, 4.0)) * slow if denied else 0.0)
+        yield draw.act(goes, "delete", "pod", "default", f"{name}-{int(denied)}")
+
+
+def _listed_in_pages(draw: Draw) -> Iterator[Act]:
+    """Lists come in short pages, and pods go while they are read."""
+    at = draw.rng.uniform(3.0, 8.0)
+    for number in range(draw.number(2, 4)):
+        yield draw.act(1.0 + number, "submit", f"paged-{number}", 1, 3, draw.pick((0, 1)), {"queue": APART}, {})
+    for number in range(draw.number(1, 3)):
+        yield draw.act(at + 8.0 * number, "list_anew", -1, draw.pick((3.0, 10.0)), draw.number(1, 3))
+
+
+def _lists_again(draw: Draw) -> Iterator[Act]:
+    """Whoever leads begins a new term and lists all again, while the disk is slow, nodes become what they were, and
+    configurations take turns that read other kinds."""
+    yield draw.act(0.5, "slow_disk", -1, 40.0, draw.pick((0.3, 1.0)))
+    texts = (PREEMPTS, PREEMPTS.replace("predicates", "resourcequota\n  - name: pdb\n  - name: predicates"))
+    for number in range(6):
+        yield draw.act(0.1, "add_node", f"same-{number}", 1, {})
+    for term in range(3):
+        at = 4.0 + 10.0 * term + draw.rng.uniform(0.0, 1.0)
+        yield draw.act(at, "delete_lease", 0)
+        for number in range(2 * term, 2 * term + 2):
+            moment = at + draw.rng.uniform(-0.5, 3.0)
+            yield draw.act(moment, "cordon", f"same-{number}", True)
+            yield draw.act(moment + draw.pick((0.1, 0.3, 0.6)), "cordon", f"same-{number}", False)
+        if draw.often(0.5):
+            moment = at + draw.rng.uniform(0.0, 2.0)
+            yield draw.act(moment, "configure", texts[1])
+            yield draw.act(moment + draw.pick((0.3, 0.8, 1.5)), "configure", texts[0])
+
+
 SCENES: tuple[Scene, ...] = (
     _half_a_gang, _contended, _amid_a_decision, _waiting, _kept_away, _end_of_a_term, _evicted_by_two, _room_comes,
-    _comes_and_goes, _configured_anew, _budget_shows_late, _alone,
-    _flapping,
+    _comes_and_goes, _configured_anew, _budget_shows_late, _alone, _flapping, _lost_amid_a_decision, _listed_in_pages,
+    _lists_again,
 )  # fmt: skip
 EVICTING: tuple[Scene, ...] = (_contended, _contended, _budget_shows_late, _evicted_by_two)
 """Those in which somebody has to go."""
