@@ -131,7 +131,7 @@ def sim(
         result = asyncio.run(_simulate(plan, view, exit_when_idle, duration, live=live))
     except (WorkloadError, trace.TraceError, ViewError) as error:
         raise Unusable(str(error)) from None
-    print_told(result, [result.text], output)
+    print_told(result, result.lines(), output)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------

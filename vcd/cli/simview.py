@@ -64,8 +64,7 @@ class SimulationSummary(msgspec.Struct, frozen=True):
             self, wall_seconds=round(timing.wall(), 3), cpu_seconds=round(timing.cpu(), 3), log_bytes=size
         )
 
-    @property
-    def text(self) -> str:
+    def lines(self) -> list[str]:
         """The summary for people."""
         pods = ", ".join(f"{count:,} {phase}" for phase, count in self.pods.items()) or "none"
         groups = ", ".join(f"{count:,} {phase}" for phase, count in self.pod_groups.items()) or "none"
@@ -83,7 +82,7 @@ class SimulationSummary(msgspec.Struct, frozen=True):
                 lines.append(f"{title} ({len(items):,}):")
                 lines.extend(f"  {item.name}: {item.reason}" for item in items[:_SHOWN])
                 lines.extend([f"  ... and {len(items) - _SHOWN:,} more"] if len(items) > _SHOWN else [])
-        return "\n".join(lines)
+        return lines
 
 
 class Timing:
