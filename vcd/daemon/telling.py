@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 
 import msgspec
@@ -42,6 +42,12 @@ _log = structlog.get_logger(__name__)
 
 def _let_go(record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
     session.release()
+
+
+def _evicted_for(statements: Iterable[ev.Statement]) -> list[ev.Operation]:
+    """The pods that wait for the room of others which go for them, and where."""
+    going = [one.operations for one in statements if any(operation.verb == "evict" for operation in one.operations)]
+    return [operation for operations in going for operation in operations if operation.verb == "pipeline"]
 
 
 @dataclass(eq=False)
@@ -96,15 +102,19 @@ class Telling:
         """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
         self.metrics.end_session(summary)
         yield
+        evicted_for: list[ev.Operation] = []
         if record is not None:
             yield from self._note_messages(plan, session)
             decided = session.snapshot.groups
             yield from self._write_groups(plan.groups, decided, f"session-{record.session}")
             self.statuses.submit_queues(plan.queues)
-            yield from self._tell_waiting(plan, session)
-        yield from self._tell_latecomers(session, frozenset(waiting.group for waiting in plan.waiting))
+            stale = dict(record.stale)
+            evicted_for = _evicted_for(one for number, one in enumerate(plan.statements) if number not in stale)
+        nominated = {*session.snapshot.nominated, *(pod.key for pod in evicted_for)}
         if record is not None:
-            self._tell_nominated(record, plan)
+            yield from self._tell_waiting(plan, session, nominated)
+        yield from self._tell_latecomers(session, {waiting.group for waiting in plan.waiting}, nominated)
+        self._tell_nominated(evicted_for)
         self.told(record, plan, session, at)
 
     def write_again(self) -> None:
@@ -217,8 +227,9 @@ class Telling:
 
     # --- who waits --------------------------------------------------------------------------------------------------
 
-    def _tell_waiting(self, plan: ev.Plan, session: Session) -> Iterator[None]:
-        """A condition on every pod that waits, so that autoscalers see whom nodes help, and Events for new reasons."""
+    def _tell_waiting(self, plan: ev.Plan, session: Session, nominated: Container[str]) -> Iterator[None]:
+        """A condition on every pod that waits, so that autoscalers see whom nodes help, and Events for new reasons. For
+        whom others were evicted was told so, and where."""
         for key, reasons in ev.waits_by_group(plan.waiting).items():
             yield
             if not reasons:
@@ -234,15 +245,16 @@ class Telling:
             own = {pod: reason_in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
             reason_of = PodReasons(reasons, job.queue.name, self.state.queues)
             for task in job.pending():
-                if task.status in _HAS_NO_NODE:
+                if task.status in _HAS_NO_NODE and (task.status == TaskStatus.PENDING or task.key not in nominated):
                     self._tell_pod(task.pod, reason_of, own.get(task.key, words))
 
-    def _tell_latecomers(self, session: Session, told: frozenset[str]) -> Iterator[None]:
-        """The same for pods that came to groups that wait as before, and so are not among those ``told``."""
-        for _, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
+    def _tell_latecomers(self, session: Session, told: Container[str], nominated: Container[str]) -> Iterator[None]:
+        """The same for pods that came to groups that wait as before, and so are not among those ``told``, and for those
+        of which a leader before could not say that others were evicted for them."""
+        for key, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
             yield
             group = session.snapshot.groups.get(reasons[0].group)
-            if reasons[0].group not in told:
+            if reasons[0].group not in told or key in nominated:
                 queue = "" if group is None else session.queue_name_of(group)
                 self._tell_pod(
                     pod, PodReasons(reasons, queue, self.state.queues), "; ".join(map(reason_in_words, reasons))
@@ -266,17 +278,12 @@ class Telling:
             self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message))
         self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
-    def _tell_nominated(self, record: ev.SessionDecided, plan: ev.Plan) -> None:
+    def _tell_nominated(self, evicted_for: Sequence[ev.Operation]) -> None:
         """On pods that others are evicted for: the node where they wait for their room."""
-        stale = dict(record.stale)
-        for index, statement in enumerate(plan.statements):
-            if index in stale or not any(operation.verb == "evict" for operation in statement.operations):
-                continue
-            for operation in statement.operations:
-                if operation.verb == "pipeline":
-                    words = f"waits for room that evictions free on node {operation.node}"
-                    condition = Condition("PodScheduled", "False", UNSCHEDULABLE, words)
-                    self.statuses.submit_pod_condition(operation.key, operation.uid, condition, operation.node)
+        for pod in evicted_for:
+            words = f"waits for room that evictions free on node {pod.node}"
+            condition = Condition("PodScheduled", "False", UNSCHEDULABLE, words)
+            self.statuses.submit_pod_condition(pod.key, pod.uid, condition, pod.node)
 
     def lacks_group(self, pod: Pod, why: str) -> None:
         """A pod's group cannot be made."""
