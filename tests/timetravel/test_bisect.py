@@ -312,28 +312,25 @@ async def test_a_configuration_that_was_replaced_is_not_blamed_for_the_next(tmp_
     assert found.found is not None and found.found.change.session == 4
 
 
-async def test_of_two_changes_alike_the_one_in_force_is_blamed(tmp_path: Path) -> None:
+async def lowered_twice(path: Path, sessions: int) -> None:
     """A quota that is lowered, raised and lowered again, each time before a session; the job comes after all."""
-    async with scheduler(tmp_path / "log", CONF) as made:
+    async with scheduler(path, CONF) as made:
         await begun(made)
         for cpu in (2, 8, 2):
             await made.show(small(cpu))
             await passing(made, 1)
         await made.show(dsl.gang("bert", 2, cpu=2, queue="small", phase="Pending", created=4))
-        await passing(made, 2)
+        await passing(made, sessions)
+
+
+async def test_of_two_changes_alike_the_one_in_force_is_blamed(tmp_path: Path) -> None:
+    await lowered_twice(tmp_path / "log", 2)
     found = bisect_job(tmp_path / "log", "bert")
     assert [(one.change.session, one.session) for one in found.changes] == [(4, 5), (2, None), (3, None)]
 
 
 async def test_of_two_changes_alike_only_one_is_taken_back_from_the_workload(tmp_path: Path) -> None:
-    """The quota is low for a moment before anybody comes, and for good from session 4 on."""
-    async with scheduler(tmp_path / "log", CONF) as made:
-        await begun(made)
-        for cpu in (2, 8, 2):
-            await made.show(small(cpu))
-            await passing(made, 1)
-        await made.show(dsl.gang("bert", 2, cpu=2, queue="small", phase="Pending", created=4))
-        await passing(made, 5)
+    await lowered_twice(tmp_path / "log", 5)
     found = bisect_waits(tmp_path / "log", "small")
     assert found.found is not None and found.found.change.session == 4
     assert {one.change.session: one.never for one in found.effects} == {2: 1, 3: 1, 4: 0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 
 import msgspec
@@ -44,9 +44,11 @@ def _let_go(record: ev.SessionDecided | None, plan: ev.Plan, session: Session, a
     session.release()
 
 
-def _evicted_for(statements: Iterable[ev.Statement]) -> list[ev.Operation]:
-    """The pods that wait for the room of others which go for them, and where."""
-    going = [one.operations for one in statements if any(operation.verb == "evict" for operation in one.operations)]
+def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Operation]:
+    """The pods that wait for the room of others which a session evicts for them, and where."""
+    stale = {} if record is None else dict(record.stale)
+    held = [one.operations for number, one in enumerate(plan.statements) if record is not None and number not in stale]
+    going = [operations for operations in held if any(operation.verb == "evict" for operation in operations)]
     return [operation for operations in going for operation in operations if operation.verb == "pipeline"]
 
 
@@ -102,16 +104,13 @@ class Telling:
         """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
         self.metrics.end_session(summary)
         yield
-        evicted_for: list[ev.Operation] = []
+        evicted_for = _evicted_for(record, plan)
+        nominated = {*session.snapshot.nominated, *(pod.key for pod in evicted_for)}
         if record is not None:
             yield from self._note_messages(plan, session)
             decided = session.snapshot.groups
             yield from self._write_groups(plan.groups, decided, f"session-{record.session}")
             self.statuses.submit_queues(plan.queues)
-            stale = dict(record.stale)
-            evicted_for = _evicted_for(one for number, one in enumerate(plan.statements) if number not in stale)
-        nominated = {*session.snapshot.nominated, *(pod.key for pod in evicted_for)}
-        if record is not None:
             yield from self._tell_waiting(plan, session, nominated)
         yield from self._tell_latecomers(session, {waiting.group for waiting in plan.waiting}, nominated)
         self._tell_nominated(evicted_for)
