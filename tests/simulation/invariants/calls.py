@@ -27,7 +27,7 @@ MOST_READS = 150
 MOST_TRIES = 30
 """Calls for one bind, or one eviction."""
 MOST_EVENTS = 32
-"""Events about one object that one program writes: 25, and a few that are written twice."""
+"""Events about one object that one program writes: 25, and a few that come back with time."""
 PATIENCE = 60.0
 """Seconds that lie between two attempts for one status at most."""
 MOST_AT_ONCE = 200
@@ -60,7 +60,8 @@ class Calls:
         self._asked_under: dict[tuple[str, str], int] = {}
         """Under which epoch a machine asked for something last."""
         self._open: Counter[str] = Counter()
-        self._events: Counter[tuple[str, str]] = Counter()
+        self._events: dict[tuple[str, str], set[tuple[str, int]]] = defaultdict(set)
+        """The Events that were written about an object, by machine and object, each time that it was counted higher."""
         self._about: dict[tuple[str, str], str] = {}
         """What the Events of a machine are about, by their names."""
         self._tokens: dict[str, tuple[float, float]] = {}
@@ -198,12 +199,14 @@ class Calls:
         if not call.writes or "/events" not in call.request.path:
             return
         if "involvedObject" in call.body:
-            about = json.dumps(call.body["involvedObject"], sort_keys=True)
-            self._about[call.machine.name, call.body["metadata"]["name"]] = about
+            name, about = call.body["metadata"]["name"], json.dumps(call.body["involvedObject"], sort_keys=True)
+            self._about[call.machine.name, name] = about
         else:  # one that is seen again
-            about = self._about.get((call.machine.name, _place(call.request.path).rpartition("/")[2]), "")
-        self._events[call.machine.name, about] += 1
-        if self._events[call.machine.name, about] > MOST_EVENTS:
+            name = _place(call.request.path).rpartition("/")[2]
+            about = self._about.get((call.machine.name, name), "")
+        written = self._events[call.machine.name, about]
+        written.add((name, call.body["count"]))
+        if len(written) > MOST_EVENTS:
             self._violated("calls are bounded", call.machine, f"writes {MOST_EVENTS} Events and more about {about}")
 
 

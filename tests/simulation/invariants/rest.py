@@ -20,6 +20,7 @@ from tests.simulation.machine import EPOCH
 from tests.simulation.outside import ANSWERS
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
+from vcd.embedded.clock import parse_timestamp
 from vcd.embedded.errors import StatusError
 from vcd.kube.clock import SteadyClock
 from vcd.model.codec import BadObject, encode_payload, from_manifest, payload_digest
@@ -70,7 +71,7 @@ class Rest:
         """Let time pass until nothing happens any more, as long as that may take, and somebody leads who may."""
         for _ in range(LOOKS):
             quiet = self._recent().total() <= MOST_CALLS and not self._all_rest() and not self._waits_in_vain()
-            if quiet and await self._nothing_ends():
+            if quiet and not self._somebody_leaves() and await self._nothing_ends():
                 return
             await asyncio.sleep(LOOKED_AT)
 
@@ -87,6 +88,11 @@ class Rest:
         """Whether somebody has a watch whose end was not heard: it is begun anew after a while."""
         machines = [each.machine for each in self._sim.replicas if each.service is not None]
         return any(line.closed for machine in machines if machine is not None for line in machine.link.lines)
+
+    def _somebody_leaves(self) -> bool:
+        """Whether a pod's grace period goes on, for whose room others may wait."""
+        leaving = (pod["metadata"].get("deletionTimestamp") for pod in self._sim.store.list("pods"))
+        return any(until is not None and parse_timestamp(until) > self._sim.clock.now() for until in leaving)
 
     def _all_rest(self) -> bool:
         """Whether nobody leads, since who gave the Lease back for want of lists stands again after a pause."""
