@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from tests.deploy.test_manifests import BASE, CRDS, DEPLOY, INSTALLED, REPLACE, SHADOW, STANDALONE, one, pod_of, render
+from vcd.daemon.options import OptionError, parse_options
 from vcd.model.version import __version__
 
 CHART = DEPLOY / "chart" / "vcd"
@@ -162,6 +164,12 @@ def test_there_is_an_example_for_each_overlay_and_for_the_page() -> None:
         ({"podLabels": {"a": 1}}, "podLabels.a: 1 is not of type 'string'"),
         ({"image": None}, ": 'image' is a required property"),
         ({"strategy": {"type": "Rolling"}}, "strategy.type: 'Rolling' is not one of"),
+        ({"fullnameOverride": "1"}, "fullnameOverride: '1' does not match"),  # no Service's name
+        ({"fullnameOverride": "night.shift"}, "fullnameOverride: 'night.shift' does not match"),
+        (
+            {"metrics": {"serviceMonitor": {"interval": "0s"}}},
+            "metrics.serviceMonitor.interval: '0s' should not be valid",
+        ),
     ],
     ids=str,
 )
@@ -169,3 +177,50 @@ def test_the_schema_refuses(values: dict[str, Any], expected: str) -> None:
     found = refused(values)
     assert len(found) == 1
     assert found[0].startswith(expected)
+
+
+ARCHIVE = {"to": "s3://logs/prod"}
+
+
+@pytest.mark.parametrize(
+    ("values", "flag", "texts"),
+    [
+        (
+            lambda text: {"page": {"url": text}},
+            "page-url",
+            "https://vcd.example.com|http://[::1]:8090/vcd/|https://a b|https://a/?x=1|https://|ftp://a",
+        ),
+        (
+            lambda text: {"page": {"hosts": [text]}},
+            "page-host",
+            "vcd.example.com|VCD|10.0.0.7|2001:db8::1|::1|a:b|vcd.example.com:443|..|a..b|-a",
+        ),
+        (lambda text: {"scheduler": {"schedulePeriod": text}}, "schedule-period", "1s|500ms|1m30s|0s|0h0.0ms|10"),
+        (
+            lambda text: {"eventLog": {"archive": {"to": text}}},
+            "archive",
+            "s3://logs|s3://my.logs/a b #c|/mnt/log: 1|s3://ab|s3://a../b|s3://LOGS/a|gs://logs",
+        ),
+        (
+            lambda text: {"eventLog": {"archive": {**ARCHIVE, "every": text}}},
+            "archive-every",
+            "90s|1.5h|0s|0m0s|5",
+        ),
+        (
+            lambda text: {"eventLog": {"archive": {**ARCHIVE, "keep": text}}},
+            "archive-keep",
+            "0|30d|1h30m|0.5Gi|90d,500Gi|500Gi,12w|90|days|.|1.5d|30d,90d|1Gi,2Gi|0,1Gi",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "|" not in value else "",
+)
+def test_the_schema_takes_what_vcd_takes(values: Callable[[str], dict[str, Any]], flag: str, texts: str) -> None:
+    def taken(text: str) -> bool:
+        try:
+            parse_options({flag: [text]})
+        except OptionError:
+            return False
+        return True
+
+    every = texts.split("|")
+    assert {text: refused(values(text)) == [] for text in every} == {text: taken(text) for text in every}

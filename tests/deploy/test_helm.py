@@ -331,7 +331,7 @@ def test_a_release_is_in_its_namespace(template: Template, values: dict[str, Any
 
 def test_names_that_look_like_numbers_stay_texts(template: Template) -> None:
     values = {
-        "fullnameOverride": "1",
+        "fullnameOverride": "true",
         "scheduler": {"existingConfigMap": "2", "defaultQueue": "3"},
         "serviceAccount": {"name": "4"},
         "page": {"enabled": True, "readerClusterRole": {"name": "5"}},
@@ -386,6 +386,45 @@ def test_what_is_given_reaches_vcd(template: Template) -> None:
     assert (options.page_url, options.page_audiences) == ("https://night.example.com", ("night", "day"))
     assert options.page_hosts == ("night.example.com", "10.0.0.7")
     assert (options.metrics_secure, options.metrics_require_token) == (True, True)
+
+
+def test_who_asks_from_outside_may_read_the_lease_where_it_is_and_reach_the_pods_where_they_are(
+    template: Template,
+) -> None:
+    found = template({"leaderElection": {"namespace": "leases"}}, namespace="batch")
+    rights = [
+        {
+            (grant.resource, grant.namespace)
+            for grant in rule_grants(found["Role", where, "vcd-operator"]["rules"], where)
+        }
+        for where in ("leases", "batch")
+    ]
+    reached = {(each, "batch") for each in ("pods", "pods/portforward", "serviceaccounts/token")}
+    assert rights == [{("leases", "leases")}, reached]
+
+
+@pytest.mark.parametrize("place", ["/mnt/log: 1", "/mnt/a #b", "s3://logs/it's"])
+def test_an_archives_place_stays_as_it_is_written(template: Template, place: str) -> None:
+    assert options_in(template({"eventLog": {"archive": {"to": place}}}), NAMESPACE).archive == place
+
+
+def test_a_null_takes_annotations_and_labels_out(template: Template) -> None:
+    nulls = {"metrics": {"service": {"annotations": None}, "serviceMonitor": {"enabled": True, "labels": None}}}
+    found = template({**nulls, "podAnnotations": None, "podLabels": None})
+    assert "annotations" not in one(found, "Service")["metadata"]
+    secure = {**nulls["metrics"], "secure": True}
+    found = template({"metrics": secure, **SECRET})
+    assert one(found, "Service")["metadata"]["annotations"] == {"prometheus.io/scrape": "false"}
+
+
+@pytest.mark.parametrize("release", ["2nd-vcd", "my.vcd"])
+def test_a_release_whose_services_could_have_no_name_is_refused(
+    run: Callable[..., subprocess.CompletedProcess[str]], release: str
+) -> None:
+    done = run("template", release, str(CHART), "--kube-version", NEWEST)
+    assert f"release {release}: no Service can be named {release}-scheduler; set fullnameOverride" in done.stderr
+    done = run("template", release, str(CHART), "--kube-version", NEWEST, values={"fullnameOverride": "vcd"})
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_is_given_reaches_the_pods(template: Template) -> None:
@@ -569,6 +608,10 @@ def test_the_page_can_be_read_by_who_gets_the_role(template: Template) -> None:
             "leaderElection.enabled: without it two pods may never run; set strategy.type to Recreate",
         ),
         ({"scheduler": {"shadow": True}}, "scheduler.shadow: a second replica would be another shadow"),
+        (
+            {"scheduler": {"shadow": True}, "replicas": 1, "eventLog": {"archive": {"to": "s3://logs"}}},
+            "scheduler.shadow: a shadow's log is not shipped; leave eventLog.archive.to out",
+        ),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name: must be given, since serviceAccount.create"),
         ({"scheduler": {"configuration": "actions: ["}}, "scheduler.configuration: error converting YAML"),
         ({"metrics": {"secure": True}}, "metrics.secure: needs a certificate; name its Secret in tls.secretName"),

@@ -133,6 +133,12 @@ async def test_the_notes_say_what_to_look_at(helm: Helm) -> None:
     assert "WARNING" not in text
 
 
+async def test_the_notes_let_who_asks_read_the_lease_wherever_it_is(helm: Helm) -> None:
+    text = await helm.install("--dry-run=client", "--set", "leaderElection.namespace=leases")
+    for namespace in (NAMESPACE, "leases"):
+        assert f"kubectl -n {namespace} create rolebinding vcd-operators --role=vcd-operator" in text
+
+
 async def test_the_notes_follow_the_values(helm: Helm) -> None:
     given = "eventLog.storage.type=persistent,page.enabled=true,replicas=1,rbac.create=false"
     # The embedded server lets no StatefulSet be made.

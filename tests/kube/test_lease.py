@@ -16,7 +16,7 @@ from tests.kube.scripted import Answer, FakeClock, ScriptedServer, Seen, client_
 from tests.kube.test_connection import hang, kubeconfig, plugin
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
-from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE, LeaderElector
+from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE, POD_NAMESPACE, LeaderElector
 from vcd.model.events import LeadershipChanged
 
 DURATION, DEADLINE, RETRY, REQUEST = 15.0, 10.0, 2.0, 4.0
@@ -582,15 +582,28 @@ async def test_the_lease_says_where_its_holders_log_is_followed(f: Fixture) -> N
     assert f.lease.object["metadata"]["annotations"] == {ADDRESS: "b https://b/vcd/log#sha256=01"}
 
 
+async def test_the_lease_says_in_which_namespace_the_pod_of_its_holder_is(f: Fixture) -> None:
+    a = await f.replica("a", address="https://a/vcd/log#sha256=00", pod_namespace="batch")
+    await f.settle()
+    assert f.lease.object is not None
+    told = {ADDRESS: "a https://a/vcd/log#sha256=00", POD_NAMESPACE: "batch"}
+    assert f.lease.object["metadata"]["annotations"] == told
+    await f.kill(a)
+    b = await f.replica("b", address="https://b/vcd/log#sha256=01")
+    await f.pass_time(20)
+    assert b.is_leader()
+    assert f.lease.object["metadata"]["annotations"] == {ADDRESS: "b https://b/vcd/log#sha256=01"}
+
+
 async def test_who_is_not_followed_takes_the_address_of_another_away(f: Fixture) -> None:
-    a = await f.replica("a", address="https://a/vcd/log#sha256=00")
+    a = await f.replica("a", address="https://a/vcd/log#sha256=00", pod_namespace="batch")
     await f.settle()
     await f.kill(a)
     b = await f.replica("b")
     await f.pass_time(20)
     assert b.is_leader()
     assert f.lease.object is not None
-    assert ADDRESS not in f.lease.object["metadata"].get("annotations", {})
+    assert not {ADDRESS, POD_NAMESPACE} & set(f.lease.object["metadata"].get("annotations", {}))
 
 
 async def test_a_lease_that_was_given_back_says_that_there_is_a_log(f: Fixture) -> None:

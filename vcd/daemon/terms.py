@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
@@ -60,6 +61,7 @@ class Terms:
             renew_deadline=options.renew_deadline,
             retry_period=options.retry_period,
             last_epoch=state.epoch if state.epoch or state.session else -1,
+            pod_namespace=os.environ.get("POD_NAMESPACE", ""),
         )
         self._epoch: int | None = None
         self.replica: Replica | None = None

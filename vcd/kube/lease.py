@@ -31,6 +31,8 @@ DEFAULT_NAME = "volcano"
 ADDRESS = "vcd.volcano.sh/log"
 """The annotation of a Lease that says whose log is followed where: an identity and an address. Who holds the Lease next
 and does not know it leaves it there."""
+POD_NAMESPACE = "vcd.volcano.sh/pod-namespace"
+"""The annotation of a Lease that says in which namespace the pod is whose log is followed: it may be another one."""
 GAVE_WAY = "vcd.volcano.sh/gave-way"
 """The annotation of a Lease that says when its holder last gave way to another scheduler (RFC 3339): replicas have no
 other way to tell each other."""
@@ -78,6 +80,8 @@ class LeaderElector:
     last_epoch: int = -1
     address: str = ""
     """Where this replica's log is followed; empty where it is not."""
+    pod_namespace: str = ""
+    """The namespace of this replica's pod; empty where it is not known."""
     may_stand: Callable[[], bool] = lambda: True
     """Whether this replica is fit to lead; one that is not lets others go first, for as long as the Lease lasts."""
     gives_way: Callable[[], bool] = lambda: False
@@ -357,8 +361,10 @@ class LeaderElector:
     def _addressed(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """A Lease's metadata with this replica's address instead of that of the holder before."""
         before = _annotations(metadata)
-        others = {name: text for name, text in before.items() if name != ADDRESS}
+        others = {name: text for name, text in before.items() if name not in (ADDRESS, POD_NAMESPACE)}
         own = {ADDRESS: f"{self.identity} {self.address}"} if self.address else {}
+        if own and self.pod_namespace:
+            own[POD_NAMESPACE] = self.pod_namespace
         return {**metadata, "annotations": others | own} if before or own else metadata
 
     def _spec(self, since: str, epoch: int) -> _Spec:

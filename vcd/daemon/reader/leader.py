@@ -17,7 +17,7 @@ from vcd.daemon.kubeconfig import ClusterError, refused
 from vcd.daemon.replicas.identity import AUDIENCE, Address
 from vcd.kube.client import KubeClient, Urgency, with_query
 from vcd.kube.errors import ApiError, decoded
-from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE
+from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE, POD_NAMESPACE
 from vcd.model.words import some
 
 Object = dict[str, Any]
@@ -45,12 +45,13 @@ class NobodyLeads(Exception):
 
 @dataclass(frozen=True)
 class Lease:
-    """Who holds a Lease, and where its log is read."""
+    """Who holds a Lease, where its log is read, and in which namespace its pod is; empty where the Lease tells not."""
 
     namespace: str
     name: str
     holder: str
     address: Address
+    pod_namespace: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Finder:
         where = urlsplit(lease.address.url)
         host, port = where.hostname or "", where.port or 443
         query = f"fieldSelector={quote(f'status.podIP={host},status.phase=Running')}" if _is_address(host) else ""
-        for namespace in (lease.namespace, ""):
+        for namespace in dict.fromkeys((lease.pod_namespace or lease.namespace, lease.namespace, "")):
             try:
                 found = await self._list("pods", "", namespace, query)
             except ClusterError as error:
@@ -198,7 +199,7 @@ def _read(lease: Object) -> Lease:
     if whose != holder:
         raise _not_served(lease)
     try:
-        return Lease(namespace, name, holder, Address.read(address))
+        return Lease(namespace, name, holder, Address.read(address), str(_annotations(lease).get(POD_NAMESPACE) or ""))
     except ValueError as error:
         raise ClusterError(f"Lease {namespace}/{name}: its annotation {ADDRESS} is none of vcd's: {error}") from None
 

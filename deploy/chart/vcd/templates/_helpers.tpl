@@ -78,6 +78,9 @@ resources:
 
 {{/* What no schema can tell: values that do not go together. */}}
 {{- define "vcd.check" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "vcd.fullname" .)) }}
+  {{- fail (printf "release %s: no Service can be named %s; set fullnameOverride" .Release.Name (include "vcd.fullname" .)) }}
+{{- end }}
 {{- if and .Values.validation.enabled (semverCompare "<1.30-0" .Capabilities.KubeVersion.Version) }}
   {{- fail "validation.enabled: needs Kubernetes 1.30 or later; leave it off" }}
 {{- end }}
@@ -87,6 +90,9 @@ resources:
   {{- end }}
   {{- if gt (int .Values.replicas) 1 }}
     {{- fail "scheduler.shadow: a second replica would be another shadow, with a log of its own; set replicas to 1" }}
+  {{- end }}
+  {{- if .Values.eventLog.archive.to }}
+    {{- fail "scheduler.shadow: a shadow's log is not shipped; leave eventLog.archive.to out" }}
   {{- end }}
 {{- end }}
 {{- if and .Values.metrics.secure .Values.metrics.enabled (not .Values.tls.secretName) }}
