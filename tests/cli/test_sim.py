@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import structlog
+import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
@@ -221,6 +222,11 @@ def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--mix", "gang=2"], "mix has no 'gang'"),
         (["--serve", "here"], "HOST:PORT"),
         (["--jump", "--speed", "2"], "--jump and --speed exclude each other"),
+        (["--speed", "inf"], "'inf' is no finite number"),
+        (["--speed", "nan"], "'nan' is no finite number"),
+        (["--duration", "inf"], "'inf' is no finite number"),
+        (["--remove-after", "nan"], "'nan' is no finite number"),
+        (["--trace-pods", TRACE / "pods.csv", "--compress", "nan"], "'nan' is no finite number"),
         (["--mix", "gangs=1", "--trace-pods", TRACE / "pods.csv"], "exclude each other"),
         (["--trace-pods", TRACE / "nodes.csv"], "column 'name' is missing"),
         (["--trace-jobs"], "name that file too"),
@@ -234,6 +240,22 @@ def test_what_cannot_be_used_is_told_in_a_line(arguments: list[object], words: s
     result = call(*arguments)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_what_would_take_ages_is_not_waited_for(tmp_path: Path) -> None:
+    """A job kept for ages after its end, and a pod that runs for them."""
+    run = {"annotations": {"vcd.sim/run-seconds": "5"}}
+    spec = {"schedulerName": "volcano", "restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
+    task = {"name": "t", "replicas": 1, "template": {"metadata": run, "spec": spec}}
+    job = {"minAvailable": 1, "schedulerName": "volcano", "ttlSecondsAfterFinished": 9 * 10**18, "tasks": [task]}
+    ages = {"name": "a", "annotations": {"vcd.sim/run-seconds": "999999999999"}}
+    manifests = [
+        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}, "spec": job},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": ages, "spec": spec},
+    ]
+    (tmp_path / "ages.yaml").write_text(yaml.safe_dump_all(manifests))
+    told = summary("--workload", tmp_path / "ages.yaml", "--event-log", tmp_path / "log.sqlite")
+    assert told["pods"] == {"Running": 1, "Succeeded": 1}
 
 
 def test_a_bad_configuration_is_told_with_its_line(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ((), "say what shall be otherwise"),
+        (("--seed", "1", "--period", "inf"), "'inf' is no finite number"),
+        (("--seed", "1", "--period", "nan"), "'nan' is no finite number"),
         (("--set", "queue/x.spec.weight=2"), "there is no Queue x"),
         (("--without", "node"), "write it like node/gpu-7"),
         (("--session", "3", "--without", "node/n"), "--session is for --submit and --fill"),

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.embedded.simulated import jump_to
-from vcd.embedded.clock import ClusterClock, parse_timestamp
+from vcd.embedded.clock import FARTHEST, ClusterClock, parse_seconds, parse_timestamp
 
 
 class Real:
@@ -189,7 +189,30 @@ def test_time_never_goes_back() -> None:
     assert clock.now() == 50
 
 
-@pytest.mark.parametrize("speed", [0, -1, float("nan")])
+@pytest.mark.parametrize("when", [FARTHEST + 1, 1e300, float("inf"), float("nan")])
+def test_what_is_too_far_never_comes_and_nobody_waits_for_it(when: float) -> None:
+    clock = ClusterClock(start=0, speed=None)
+    fired: list[float] = []
+    clock.call_at(when, lambda: fired.append(when))
+    clock.call_at(FARTHEST, lambda: fired.append(0))
+    assert clock.next_due() == FARTHEST
+    jump_to(clock, FARTHEST)
+    assert (fired, clock.next_due()) == ([0], None)
+
+
+def test_a_fast_clock_ends_where_the_others_do() -> None:
+    elapsed = iter((0.0, 1.0, 2.0))
+    clock = ClusterClock(start=5, speed=1e300, monotonic=lambda: next(elapsed))
+    assert (clock.now(), clock.now()) == (5 + FARTHEST, 5 + FARTHEST)
+
+
+@pytest.mark.parametrize("text", ["ten", "nan"])
+def test_what_is_no_number_of_seconds_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        parse_seconds(text)
+
+
+@pytest.mark.parametrize("speed", [0, -1, float("nan"), float("inf")])
 def test_a_clock_has_a_speed_above_zero(speed: float) -> None:
     with pytest.raises(ValueError, match="above zero"):
         ClusterClock(speed=speed)

@@ -81,6 +81,15 @@ def test_a_pod_without_run_time_runs_forever(sim: Simulated) -> None:
     assert sim.phases() == {"a": "Running"}
 
 
+@pytest.mark.parametrize("ages", ["inf", "1e300", "999999999999"])
+def test_a_pod_that_runs_for_ages_runs_forever(sim: Simulated, ages: str) -> None:
+    sim.create(PODS, pod("a", annotations={"vcd.sim/run-seconds": ages}))
+    sim.bind("a")
+    sim.advance(1)
+    assert sim.clock.next_due() is None
+    assert sim.phases() == {"a": "Running"}
+
+
 def test_a_pod_with_an_exit_code_fails_with_it(sim: Simulated) -> None:
     sim.create(PODS, pod("a", annotations={"vcd.sim/run-seconds": "5", "vcd.sim/exit-code": "137"}))
     sim.bind("a")
@@ -221,12 +230,13 @@ def test_a_node_without_pressure_is_not_tainted(sim: Simulated) -> None:
 def test_a_senseless_annotation_stops_no_other_pod(sim: Simulated) -> None:
     sim.create(PODS, pod("a", annotations={"vcd.sim/run-seconds": "5", "vcd.sim/exit-code": "odd"}))
     sim.create(PODS, pod("b", annotations={"vcd.sim/run-seconds": "5"}))
-    for name in ("a", "b"):
+    sim.create(PODS, pod("c", annotations={"vcd.sim/run-seconds": "nan"}))
+    for name in ("a", "b", "c"):
         sim.bind(name)
     with capture_logs() as logs:
         sim.advance(10)
-    assert sim.phases() == {"a": "Running", "b": "Succeeded"}
-    assert "odd" in logs[0]["error"]
+    assert sim.phases() == {"a": "Running", "b": "Succeeded", "c": "Running"}
+    assert ["nan" in logs[0]["error"], "odd" in logs[1]["error"]] == [True, True]
 
 
 def test_thousands_of_pods_need_one_timer_each() -> None:

@@ -101,6 +101,162 @@ async def test_whatever_bytes_a_body_is_made_of_it_is_answered(raw: bytes, media
         assert (await api.get(f"{PODS}/fuzzed")).status == 200
 
 
+_DIGITS = "9" * 5000
+
+
+@pytest.mark.parametrize("number", ["²", "٣", _DIGITS, "18446744073709551616", "-1", "1.0"])
+async def test_numbers_that_are_none_or_too_large_are_refused(number: str) -> None:
+    async with serving() as api:
+        for query in ("limit", "resourceVersion", "watch=1&resourceVersion", "watch=1&timeoutSeconds"):
+            assert (await api.get(f"{PODS}?{query}={number}")).status == 400, query
+        assert (await api.call("DELETE", f"{PODS}/none?gracePeriodSeconds={number}")).status == 400
+
+
+@pytest.mark.parametrize("ports", ["²", _DIGITS, "65536"])
+async def test_ports_that_are_none_are_refused(ports: str) -> None:
+    upgrade = {
+        "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": "v4.channel.k8s.io",
+    }  # fmt: skip
+    async with serving() as api:
+        assert (await api.post(PODS, POD)).status == 201
+        assert (await api.get(f"{PODS}/fuzzed/portforward?ports={ports}", upgrade)).status == 400
+
+
+@pytest.mark.parametrize(
+    ("field", "taken", "refused"),
+    [
+        ("priority", 2**31 - 1, 2**31),
+        ("terminationGracePeriodSeconds", 2**31, 2**63),
+        ("activeDeadlineSeconds", 2**63 - 1, 2**63),
+    ],
+)
+async def test_an_integer_has_as_many_bits_as_the_api_gives_it(field: str, taken: int, refused: int) -> None:
+    async with serving() as api:
+        answer = await api.post(PODS, pod("a", **{field: refused}))
+        assert answer.status == 400
+        assert f"cannot unmarshal number into Go struct field Pod.spec.{field}" in answer.body["message"]
+        assert (await api.post(PODS, pod("a", **{field: taken}))).status == 201
+        deployments = "/apis/apps/v1/namespaces/default/deployments"
+        assert (await api.post(deployments, {"metadata": {"name": "d"}, "spec": {"replicas": 2**31}})).status == 400
+
+
+@pytest.mark.parametrize("seconds", [2**63 - 1, 10**12])
+async def test_a_grace_without_end_is_one_that_can_be_told(seconds: int) -> None:
+    async with serving() as api:
+        for name, given in (("a", {}), ("b", {"terminationGracePeriodSeconds": seconds})):
+            assert (await api.post(PODS, pod(name, nodeName="n", **given))).status == 201
+            asked = {} if given else {"gracePeriodSeconds": seconds}
+            assert (await api.call("DELETE", f"{PODS}/{name}", asked)).status == 200
+            assert (await api.get(f"{PODS}/{name}")).body["metadata"]["deletionTimestamp"].startswith("21")
+            assert (await api.call("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")).status == 200
+        assert await api.names(PODS) == []
+
+
+@pytest.mark.parametrize("spec", [{"expirationSeconds": 2**63 - 1}, {"expirationSeconds": 2**32 + 1}, 5, "x"])
+async def test_token_requests_that_are_none_are_refused(spec: Any) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    async with serving() as api:
+        assert (await api.post(accounts, {"metadata": {"name": "a"}})).status == 201
+        assert (await api.post(f"{accounts}/a/token", {"spec": spec})).status in (400, 422)
+
+
+async def test_numbers_are_text_where_they_are_keys_in_yaml() -> None:
+    body = b"metadata: {name: a, labels: {1: x, 2.5: y}}\nspec: {containers: [{name: a, image: b}]}\n"
+    async with serving() as api:
+        answer = await api.call("POST", PODS, body, {"Content-Type": "application/yaml"})
+        assert answer.status == 201, answer.text
+        assert answer.body["metadata"]["labels"] == {"1": "x", "2.5": "y"}
+
+
+@pytest.mark.parametrize(
+    ("patch", "what"),
+    [
+        ({"spec": {"$setElementOrder/containers": 1}}, "setElementOrder list"),
+        ({"spec": {"$setElementOrder/containers": 1, "containers": [{"name": "main"}]}}, "setElementOrder list"),
+        ({"metadata": {"$deleteFromPrimitiveList/finalizers": 1}}, "primitive list"),
+        ({"spec": {"$retainKeys": "containers"}}, "retainKeys"),
+    ],
+)
+async def test_directives_whose_value_is_no_list_are_refused(patch: dict[str, Any], what: str) -> None:
+    async with serving() as api:
+        made = {**POD, "metadata": {**POD["metadata"], "finalizers": ["example.com/a"]}}
+        assert (await api.post(PODS, made)).status == 201
+        answer = await api.patch(f"{PODS}/fuzzed", patch, STRATEGIC)
+        assert (answer.status, answer.body["message"]) == (400, f"invalid patch format of {what}")
+
+
+# --- custom resources -------------------------------------------------------------------------------------------------
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+def definition(**version: Any) -> dict[str, Any]:
+    """Widgets of one version."""
+    schema = {"schema": {"openAPIV3Schema": {"type": "object"}}}
+    return {
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": True, "storage": True, **schema, **version}],
+        },
+    }  # fmt: skip
+
+
+def sized(**size: Any) -> dict[str, Any]:
+    """Widgets with a size."""
+    return {"schema": {"openAPIV3Schema": {"type": "object", "properties": {"size": size}}}}
+
+
+@pytest.mark.parametrize(
+    ("version", "field"),
+    [
+        (sized(type="integer", minimum="3"), "schema.openAPIV3Schema"),
+        (sized(type="string", pattern="("), "schema.openAPIV3Schema"),
+        (sized(type="string", enum="abc"), "schema.openAPIV3Schema"),
+        (sized(type=["string"]), "schema.openAPIV3Schema"),
+        ({"schema": {"openAPIV3Schema": {"properties": [1]}}}, "schema.openAPIV3Schema"),
+        ({"schema": {"openAPIV3Schema": {"properties": {"size": 1}}}}, "schema.openAPIV3Schema"),
+        ({"additionalPrinterColumns": [{"name": "a", "type": "string"}]}, "additionalPrinterColumns[0].jsonPath"),
+        ({"selectableFields": [{}]}, "selectableFields[0].jsonPath"),
+        ({"name": ""}, "name"),
+    ],
+    ids=lambda value: str(value)[:80],
+)
+async def test_a_definition_that_nothing_could_be_read_by_is_refused(version: dict[str, Any], field: str) -> None:
+    async with serving() as api:
+        answer = await api.post(DEFINITIONS, definition(**version))
+        assert answer.status == 422, answer.text
+        assert [cause["field"] for cause in answer.body["details"]["causes"]] == [f"spec.versions[0].{field}"]
+        assert (await api.get("/openapi/v2")).status == 200
+
+
+_EACH: dict[str, Any] = {"minimum": 3, "minLength": 2, "maxItems": 0, "minProperties": 1}
+
+
+@pytest.mark.parametrize(
+    ("size", "taken", "refused"),
+    [
+        ({"x-kubernetes-int-or-string": True, "minimum": 3, "pattern": "^a"}, ["abc", 5], ["b", 2]),
+        (
+            {"x-kubernetes-preserve-unknown-fields": True, **_EACH},
+            ["abc", 5, True, [], {"a": 1}],
+            ["a", 1.5, [1], {}],
+        ),
+        ({"type": "integer", "minLength": 3, "minimum": None}, [5, -5], ["abc"]),
+        ({"type": "string", "maximum": 3}, ["abc"], [5]),
+    ],
+    ids=str,
+)
+async def test_a_limit_is_one_of_values_of_its_type(size: dict[str, Any], taken: list[Any], refused: list[Any]) -> None:
+    async with serving() as api:
+        assert (await api.post(DEFINITIONS, definition(**sized(**size)))).status == 201
+        for value in (*taken, *refused):
+            made = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"generateName": "w"}, "size": value}
+            answer = await api.post("/apis/example.com/v1/namespaces/default/widgets", made)
+            assert answer.status == (201 if value in taken else 422), (value, answer.text)
+
+
 @pytest.mark.parametrize("group", range(4))
 async def test_objects_changed_at_random_are_taken_or_refused(group: int) -> None:
     types = {rtype.kind: rtype for rtype in TYPES}

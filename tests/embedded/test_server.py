@@ -315,7 +315,22 @@ def test_times_negative_numbers_and_numbers_or_text_in_protobuf() -> None:
     assert read["metadata"] == {"creationTimestamp": "2023-11-14T22:13:20Z", "deletionGracePeriodSeconds": -1}
 
 
-@pytest.mark.parametrize("raw", [b"", b"k8s\0\xff\xff", b"k8s\0\x12\x05a", message(b"v1", b"Nothing", b"")])
+async def test_tokens_are_asked_for_in_protobuf() -> None:
+    spec = field(1, b"vcd-page") + field(3, field(1, b"Pod") + field(3, b"p")) + field(4, 900)
+    raw = message(b"authentication.k8s.io/v1", b"TokenRequest", field(2, spec))
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    async with serving() as api:
+        assert (await api.post(accounts, {"metadata": {"name": "a"}})).status == 201
+        asked = await api.call("POST", f"{accounts}/a/token", raw, {"Content-Type": protobuf.MEDIA})
+    assert asked.status == 201, asked.text
+    assert asked.body["spec"] == {"audiences": ["vcd-page"], "expirationSeconds": 900, "boundObjectRef": None}
+
+
+BEYOND = message(b"v1", b"ConfigMap", field(1, field(8, field(1, 1 << 62))))
+"""A time that no calendar has."""
+
+
+@pytest.mark.parametrize("raw", [b"", b"k8s\0\xff\xff", b"k8s\0\x12\x05a", message(b"v1", b"Nothing", b""), BEYOND])
 def test_a_broken_protobuf_body_is_refused(raw: bytes) -> None:
     with pytest.raises(StatusError) as error:
         protobuf.read(raw)

@@ -244,6 +244,29 @@ def test_a_wrong_file_is_an_error_that_names_line_and_column(tmp_path: Path, tex
         read_nodes(file)
 
 
+@pytest.mark.parametrize("digits", [16, 5000])
+def test_a_number_that_no_cluster_has_is_an_error(tmp_path: Path, digits: int) -> None:
+    file = tmp_path / "nodes.csv"
+    file.write_text(f"sn,cpu_milli,memory_mib,gpu,model\nn,{'9' * digits},1,0,\n")
+    with pytest.raises(TraceError, match=f"line 2: cpu_milli has {digits} digits; it must have 15 at most"):
+        read_nodes(file)
+
+
+def test_a_byte_order_mark_is_not_of_the_first_columns_name(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.csv"
+    file.write_bytes(b"\xef\xbb\xbf" + (DATA / "nodes.csv").read_bytes().replace(b"\n", b"\r\n"))
+    assert read_nodes(file) == read_nodes(DATA / "nodes.csv")
+
+
+def test_times_that_the_clock_does_not_get_to_are_an_error(tmp_path: Path) -> None:
+    header = (DATA / "pods.csv").read_text().splitlines()[0]
+    file = tmp_path / "pods.csv"
+    rows = [f"t{at},1,1,0,0,,LS,Running,{at},{at},\n" for at in (0, 10**12)]
+    file.write_text(f"{header}\n{''.join(rows)}")
+    with pytest.raises(TraceError, match="creation_time is 0 to 1000000000000; it must be within 3153600000 seconds"):
+        read_tasks(file)
+
+
 def test_a_task_that_ends_before_it_begins_is_an_error(tmp_path: Path) -> None:
     header = (DATA / "pods.csv").read_text().splitlines()[0]
     file = tmp_path / "pods.csv"

@@ -130,7 +130,8 @@ def test_a_mix_is_read_by_name() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [("gang=3", "mix has no 'gang'"), ("gangs=x", "must be a number"), ("run=9-3", "range"),
-     ("gangs=-1", "zero or more"), ("gpu-share=101", "percentage")],
+     ("gangs=-1", "zero or more"), ("gpu-share=101", "percentage"), ("every=nan", "zero or more"),
+     ("every=inf", "seconds at most"), ("every=1e300", "seconds at most"), (f"run=1-{10**400}", "seconds at most")],
 )  # fmt: skip
 def test_a_wrong_mix_is_an_error(spec: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
@@ -223,6 +224,22 @@ def test_manifests_arrive_at_their_annotated_time() -> None:
             {"apiVersion": "v1", "kind": "Node", "metadata": {"annotations": {"vcd.sim/at-seconds": "soon"}}},
             "'soon' is no number of seconds",
         ),
+        *(
+            ({"apiVersion": "v1", "kind": "Node", "metadata": {"annotations": {"vcd.sim/at-seconds": at}}}, message)
+            for at, message in (
+                ("nan", "'nan' is no number of seconds"),
+                (None, "None is no number of seconds"),
+                ([5], r"\[5\] is no number of seconds"),
+                ("inf", "inf is more than the"),
+                ("999999999999", "999999999999 is more than the"),
+            )
+        ),
+        # which nobody can make in the cluster, and nobody makes pods of
+        (
+            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "a"}},
+            "apps/v1 StatefulSet is not served",
+        ),
+        ({"apiVersion": ["v1"], "kind": "Pod"}, "Pod is not served"),
     ],
 )
 def test_a_manifest_of_no_served_kind_or_time_is_an_error(manifest: dict[str, Any], message: str) -> None:

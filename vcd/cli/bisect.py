@@ -11,7 +11,7 @@ from vcd import api
 from vcd.cli import Group
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import event_log_argument, event_log_option, namespace_option
+from vcd.cli.inputs import FiniteRange, event_log_argument, event_log_option, namespace_option
 from vcd.cli.printing import print_told
 from vcd.cli.whatif import SECOND, progress_bars
 
@@ -55,7 +55,7 @@ def job(
 
 @bisect.command("waits")
 @click.option("--queue", default="", help="Waits of this queue's jobs; of all jobs unless given.")
-@click.option("--period", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
+@click.option("--period", type=FiniteRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
 @event_log_argument
 @_stretched
 @says_errors

@@ -1,8 +1,9 @@
-"""Files that users name: texts, and manifests in YAML or JSON out of files, folders and standard input."""
+"""What users give: numbers, texts in files, and manifests in YAML or JSON out of files, folders and standard input."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,6 +32,16 @@ _before_out = click.argument("paths", type=_file, nargs=-1, required=True, metav
 _WAYS = "--event-log FILE, the variable VCD_EVENT_LOG, or --from-cluster"
 
 Command = Callable[..., Any]
+
+
+class FiniteRange(click.FloatRange):
+    """A number of a range, and neither infinity nor NaN, which compares as if it were in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number.", param, ctx)
+        return number
 
 
 def event_log_option(command: Command) -> Command:

@@ -18,7 +18,7 @@ from rich.live import Live
 from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
-from vcd.cli.inputs import read_manifests, read_text
+from vcd.cli.inputs import FiniteRange, read_manifests, read_text
 from vcd.cli.printing import console, print_told, terminal_width
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
@@ -51,22 +51,22 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--trace-nodes", type=_file, help="The nodes of a published GPU cluster trace (CSV).")
 @click.option("--trace-pods", type=_file, help="The tasks of a published GPU cluster trace (CSV).")
 @click.option("--trace-jobs", is_flag=True, help="Make the trace's gangs Volcano Jobs, so that evicted pods come back.")
-@click.option("--compress", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Divides arrival times.")
+@click.option("--compress", type=FiniteRange(min=0, min_open=True), default=1.0, help="Divides arrival times.")
 @click.option(
     "--remove-after",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     help="Delete pods that nothing owns so many cluster seconds after their end, and their PodGroups with them; "
     f"{_REMOVE_AFTER:g} for a trace, whose tasks are deleted when they end; never unless given otherwise.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the mix and of decisions.")
-@click.option("--speed", type=click.FloatRange(min=0, min_open=True), help="Cluster seconds in one real second.")
+@click.option("--speed", type=FiniteRange(min=0, min_open=True), help="Cluster seconds in one real second.")
 @click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
 @click.option("--serve", callback=address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")
 @click.option("--view-address", callback=address, metavar="HOST:PORT", help="Show the log there as a page.")
 @click.option("--event-log", type=_path, help="A new file for the event log; a temporary one unless given.")
 @click.option("--scheduler-conf", type=_file, help="The file that vc-scheduler reads; its default unless given.")
 @click.option("--exit-when-idle", is_flag=True, help="End when all came and nothing is left to happen.")
-@click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="End after so many cluster seconds.")
+@click.option("--duration", type=FiniteRange(min=0, min_open=True), help="End after so many cluster seconds.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @says_errors
 def sim(

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import event_log_argument, read_manifests, read_text
+from vcd.cli.inputs import FiniteRange, event_log_argument, read_manifests, read_text
 from vcd.cli.printing import print_lines, print_told
 from vcd.cli.runs import print_comparison, refused
 
@@ -50,7 +50,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
     help="With --submit: how long its pods run, such as 30m.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Orders equal nodes.")
-@click.option("--period", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
+@click.option("--period", type=FiniteRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @click.option("--html", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report here, too.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)

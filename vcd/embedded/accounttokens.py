@@ -15,6 +15,7 @@ Object = dict[str, Any]
 
 _DEFAULT_SECONDS: Final = 3600
 _LEAST_SECONDS: Final = 600
+_MOST_SECONDS: Final = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,19 @@ class AccountTokens:
     def issue(self, account: Object, body: Object) -> Object:
         """A TokenRequest with its token. Raises StatusError 400 and 422 for a request that is none."""
         spec = body.get("spec") or {}
+        if not isinstance(spec, dict):
+            field = "TokenRequest.spec"
+            raise bad_request(f"json: cannot unmarshal into Go struct field {field} of type v1.TokenRequestSpec")
         audiences, seconds = spec.get("audiences") or [], spec.get("expirationSeconds", _DEFAULT_SECONDS)
         if not isinstance(audiences, list) or not all(isinstance(each, str) for each in audiences):
             field = "TokenRequestSpec.spec.audiences"
             raise bad_request(f"json: cannot unmarshal into Go struct field {field} of type []string")
+        fault = ""
         if not isinstance(seconds, int) or seconds < _LEAST_SECONDS:
             fault = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+        elif seconds > _MOST_SECONDS:
+            fault = f"Invalid value: {seconds}: may not specify a duration larger than 2^32 seconds"
+        if fault:
             cause = StatusCause("FieldValueInvalid", fault, "spec.expirationSeconds")
             raise invalid("TokenRequest", "authentication.k8s.io", "", [cause])
         metadata = account["metadata"]

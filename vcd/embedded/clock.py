@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from functools import lru_cache
 
 Quiescent = Callable[[], Awaitable[bool]]
 
+FARTHEST = 100 * 365 * 24 * 3600
+"""How far ahead of its beginning, in seconds, a clock gets: the event log has no times behind the year 2262."""
 _SHORTEST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.05
 
@@ -30,6 +33,14 @@ async def _always_quiescent() -> bool:
 def parse_timestamp(text: str) -> float:
     """Seconds since the epoch of an RFC 3339 text. Raises ValueError for anything else."""
     return datetime.fromisoformat(text).timestamp()
+
+
+def parse_seconds(text: str) -> float:
+    """A number of seconds; it may be infinite. Raises ValueError for anything else."""
+    seconds = float(text)
+    if math.isnan(seconds):
+        raise ValueError(f"{text!r} is no number of seconds")
+    return seconds
 
 
 @dataclass(slots=True, order=True)
@@ -61,7 +72,7 @@ class ClusterClock:
         speed: float | None = 1.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        if speed is not None and not speed > 0:
+        if speed is not None and not 0 < speed < math.inf:
             raise ValueError(f"clock speed {speed!r} must be above zero; None makes the clock jump")
         self.speed = speed
         self.quiescent: Quiescent = _always_quiescent
@@ -69,6 +80,7 @@ class ClusterClock:
         self._origin = monotonic()
         self._start = time.time() if start is None else start
         self._now = self._start
+        self._end = self._start + FARTHEST
         self._timers: list[Timer] = []
         self._order = 0
         self._activity = 0
@@ -84,17 +96,18 @@ class ClusterClock:
         """Cluster time, in seconds since the epoch."""
         if self.speed is None:
             return self._now
-        return self._start + (self._monotonic() - self._origin) * self.speed
+        return min(self._start + (self._monotonic() - self._origin) * self.speed, self._end)
 
     def call_at(self, when: float, fn: Callable[[], None], *, background: bool = False) -> Timer:
         """Have ``fn`` called once it is ``when``; timers of one time run in the order in which they were made.
 
         A background timer (a heartbeat, a retry) fires at its time, but is never what time jumps for, and a cluster
-        with only such timers left is idle.
+        with only such timers left is idle. What lies beyond FARTHEST never comes, and nobody waits for it.
         """
         self._order += 1
         timer = Timer(when, self._order, fn, background)
-        heapq.heappush(self._timers, timer)
+        if when <= self._end:
+            heapq.heappush(self._timers, timer)
         self.touch()
         return timer
 

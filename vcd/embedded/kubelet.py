@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from vcd.embedded.clock import Timer, parse_timestamp
+from vcd.embedded.clock import Timer, parse_seconds, parse_timestamp
 from vcd.embedded.controllers.base import (
     DELETED,
     NODES,
@@ -157,7 +157,7 @@ class Kubelets(Controller):
         elif phase == "Running":
             self._take(stay, pod)
             if RUN_SECONDS in annotations_of(pod):
-                end = _started_at(pod) + float(annotations_of(pod)[RUN_SECONDS])
+                end = _started_at(pod) + parse_seconds(annotations_of(pod)[RUN_SECONDS])
                 self._plan(stay, "finish", end, self._finish)
         elif stay.doing != "start" and self._admit(pod, stay):
             self._plan(stay, "start", self.clock.now() + START_DELAY, self._start)

@@ -23,6 +23,8 @@ _TOO_OLD_TOKEN: Final = (
     "deleted between the time the first chunk was returned and now may show up in the list."
 )
 _TOKEN_VERSION: Final = "meta.k8s.io/v1"
+_DIGITS: Final = 20
+"""Of the largest number of 64 bits."""
 
 
 @dataclass(slots=True)
@@ -65,8 +67,13 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
-    if not text.isdigit():
-        raise bad_request(f'{name}: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+    fault = ""
+    if not (text.isascii() and text.isdigit()):
+        fault = "invalid syntax"
+    elif len(text) > _DIGITS or int(text) >= 1 << 64:
+        fault = "value out of range"
+    if fault:
+        raise bad_request(f'{name}: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {fault}')
     return int(text)
 
 

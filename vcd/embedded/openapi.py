@@ -15,7 +15,7 @@ from vcd.embedded import schema as schemas
 from vcd.embedded.codec import Codec
 from vcd.embedded.discovery import VERSION
 from vcd.embedded.resources import Registry, ResourceType
-from vcd.embedded.schema import ANY, ARRAY, INT_OR_STRING, OBJECT, QUANTITY, Schema
+from vcd.embedded.schema import ANY, ARRAY, INT32, INT_OR_STRING, INTEGER, OBJECT, QUANTITY, Schema
 
 Object = dict[str, Any]
 
@@ -140,6 +140,8 @@ class _Writer:
             made["type"] = "string"
         elif node.type == INT_OR_STRING:
             made |= {"type": "string", "format": INT_OR_STRING}
+        elif node.type == INT32:
+            made |= {"type": INTEGER, "format": INT32}
         elif node.type != ANY:
             made["type"] = node.type
             if node.format:

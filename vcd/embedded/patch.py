@@ -55,15 +55,16 @@ def strategic_merge(target: Any, patch: Any, schema: Schema) -> Any:
 
     Directives: ``$patch`` (replace, delete, merge), ``$retainKeys``, ``$setElementOrder/<list>`` and
     ``$deleteFromPrimitiveList/<list>``. Neither argument is changed. Raises StatusError 400 for a directive that the
-    API does not know or an item without its merge key.
+    API does not know, or whose value is no list, and for an item without its merge key.
     """
     if not isinstance(patch, dict):
         return patch
     if _DIRECTIVE in patch:
         return _directed(target, patch, schema)
     result = dict(target) if isinstance(target, dict) else {}
-    if isinstance(patch.get(_RETAIN), list):
-        result = {key: value for key, value in result.items() if key in patch[_RETAIN]}
+    if _RETAIN in patch:
+        kept = _listed(patch, _RETAIN, "retainKeys")
+        result = {key: value for key, value in result.items() if key in kept}
     for key, value in patch.items():
         if key.startswith("$"):
             continue
@@ -77,7 +78,7 @@ def strategic_merge(target: Any, patch: Any, schema: Schema) -> Any:
             else:
                 result[key] = merged
         elif isinstance(value, list) and part.type == ARRAY and part.merge:
-            result[key] = _merge_list(result.get(key) or [], value, part, patch.get(_ORDER + key))
+            result[key] = _merge_list(result.get(key) or [], value, part, _order(patch, _ORDER + key))
         else:
             result[key] = copy(value)
     _directed_lists(result, patch, schema)
@@ -96,19 +97,34 @@ def _directed(target: Any, patch: dict[str, Any], schema: Schema) -> Any:
     raise bad_request(f"Unknown patch type found: {verb}")
 
 
+def _listed(patch: dict[str, Any], directive: str, what: str) -> list[Any]:
+    """The list that a directive stands for. Raises StatusError 400 where it is none."""
+    value = patch[directive]
+    if not isinstance(value, list):
+        raise bad_request(f"invalid patch format of {what}")
+    return value
+
+
+def _order(patch: dict[str, Any], directive: str) -> list[Any] | None:
+    """The order that a directive gives a list, None where there is none."""
+    return _listed(patch, directive, "setElementOrder list") if directive in patch else None
+
+
 def _directed_lists(result: dict[str, Any], patch: dict[str, Any], schema: Schema) -> None:
     """Directives that stand beside a list: values to delete, and an order for lists that the patch leaves alone."""
-    for key, value in patch.items():
+    for key in patch:
         if key.startswith(_DELETE_PRIMITIVES):
             name = key.removeprefix(_DELETE_PRIMITIVES)
-            result[name] = [item for item in result.get(name) or [] if item not in value]
+            gone = _listed(patch, key, "primitive list")
+            result[name] = [item for item in result.get(name) or [] if item not in gone]
             if not result[name]:
                 del result[name]
         elif key.startswith(_ORDER):
             name = key.removeprefix(_ORDER)
+            order = _listed(patch, key, "setElementOrder list")
             if name not in patch and name in result:
                 part = schema.properties.get(name, ANYTHING)
-                result[name] = _in_order(result[name], value, result[name], part.merge_key)
+                result[name] = _in_order(result[name], order, result[name], part.merge_key)
 
 
 def _merge_list(live: list[Any], patch: list[Any], schema: Schema, order: list[Any] | None) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 from typing import Any, Final
 
 from aiohttp import WSMsgType, web
@@ -19,6 +20,7 @@ from vcd.embedded.errors import StatusError, bad_request
 Object = dict[str, Any]
 
 PROTOCOL: Final = "v4.channel.k8s.io"
+_PORT: Final = re.compile(r"[0-9]{1,5}")
 _CHUNK: Final = 32 << 10
 
 
@@ -52,7 +54,7 @@ def _ports(request: web.Request) -> list[int]:
     if not named:
         raise bad_request('query parameter "port" is required')
     for text in named:
-        if not text.isdigit() or not 0 < int(text) < 1 << 16:
+        if not _PORT.fullmatch(text) or not 0 < int(text) < 1 << 16:
             raise bad_request(f'unable to parse "{text}" as a port: it must be between 1 and 65535')
     return [int(text) for text in named]
 

@@ -68,7 +68,7 @@ def read(raw: bytes) -> Object:
         if name not in _messages():
             raise bad_request(f'no kind "{kind}" is registered for the internal version of group "{group}"')
         return {"kind": kind, "apiVersion": version, **_message(envelope.get(2, b""), name)}
-    except (IndexError, ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
+    except (IndexError, ValueError, AttributeError, TypeError, OverflowError, OSError, RecursionError) as error:
         raise bad_request(f"the protobuf message cannot be read: {error}") from None
 
 

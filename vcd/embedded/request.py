@@ -174,7 +174,11 @@ def read_yaml(raw: bytes) -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML as JSON sees it: times stay text."""
+    """YAML as JSON sees it: times stay text, and numbers are text where they are keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        made = super().construct_mapping(node, deep)
+        return {str(key) if type(key) in (int, float) else key: value for key, value in made.items()}
 
 
 _PlainLoader.yaml_implicit_resolvers = {

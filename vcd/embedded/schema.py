@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -21,8 +21,9 @@ OBJECT, ARRAY, STRING, INTEGER, NUMBER, BOOLEAN, ANY = (
     "object", "array", "string", "integer", "number", "boolean", "any",
 )  # fmt: skip
 QUANTITY: Final = "quantity"
+INT32: Final = "int32"
 INT_OR_STRING: Final = "int-or-string"
-_LIMIT: Final = 2**63
+_LIMITS: Final = {INTEGER: 2**63, INT32: 2**31}
 
 
 @dataclass(slots=True)
@@ -102,6 +103,12 @@ _QUANTITY_FIELDS: Final = frozenset({
 _FREE_FORM: Final = frozenset({"V1JSONSchemaProps"})
 _MODEL_NAMES: Final = {("", "Event"): "CoreV1Event", ("events.k8s.io", "Event"): "EventsV1Event"}
 _SCALARS: Final = {"str": STRING, "int": INTEGER, "float": NUMBER, "bool": BOOLEAN}
+# The client library does not tell how many bits an integer has: all but these have 32.
+_LONG: Final = frozenset({
+    "activeDeadlineSeconds", "capacity", "deletionGracePeriodSeconds", "expirationSeconds", "fsGroup", "generation",
+    "gid", "gracePeriodSeconds", "nodeAllocatableUpdatePeriodSeconds", "observedGeneration", "runAsGroup", "runAsUser",
+    "seconds", "sizeBytes", "supplementalGroups", "terminationGracePeriodSeconds", "tolerationSeconds", "uid",
+})  # fmt: skip
 
 
 def _models() -> Any:
@@ -157,6 +164,8 @@ def _member(where: str, declared: str, description: str) -> Schema:
         values = _plain(declared[5:-1].split(",", 1)[1].strip(), quantity)
         return Schema(OBJECT, description=description, values=values, atomic=where in _ATOMIC)
     node = _plain(declared, quantity)
+    if node.type == INTEGER and where.rpartition(".")[2] not in _LONG:
+        node = Schema(INT32)
     return replace(node, description=description) if description or node.type != OBJECT else node
 
 
@@ -198,18 +207,19 @@ def custom(source: Mapping[str, Any]) -> Schema:
 
 
 def structural(source: Mapping[str, Any]) -> Schema:
-    """A node of a structural schema, as ``apiextensions.k8s.io/v1`` defines it."""
-    kind = source.get("type", "")
+    """A node of a structural schema, as ``apiextensions.k8s.io/v1`` defines it. Raises ValueError for what is none."""
+    _expect_forms(source)
+    kind = source.get("type") or ""
     node = Schema(
         INT_OR_STRING if source.get("x-kubernetes-int-or-string") else kind or ANY,
-        description=source.get("description", ""),
+        description=source.get("description") or "",
         required=tuple(source.get("required") or ()),
-        format=source.get("format", ""),
+        format=source.get("format") or "",
         nullable=bool(source.get("nullable")),
         default=source.get("default"),
         preserve_unknown=bool(source.get("x-kubernetes-preserve-unknown-fields"))
         or bool(source.get("x-kubernetes-embedded-resource")),
-        checks={name: source[name] for name in _CHECK_TABLE if name in source},
+        checks={name: source[name] for name in _CHECK_TABLE if source.get(name) is not None},
     )
     node.properties = {name: structural(part) for name, part in (source.get("properties") or {}).items()}
     values = source.get("additionalProperties")
@@ -226,6 +236,27 @@ def structural(source: Mapping[str, Any]) -> Schema:
     elif source.get("x-kubernetes-map-type") == "atomic":
         node.atomic = True
     return node
+
+
+_FORMS: Final[dict[str, type | tuple[type, ...]]] = {
+    "type": str, "description": str, "format": str, "pattern": str, "properties": dict, "items": dict,
+    "required": list, "enum": list, "x-kubernetes-list-type": str, "x-kubernetes-list-map-keys": list,
+    "minimum": (int, float), "maximum": (int, float),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), int),
+}  # fmt: skip
+
+
+def _expect_forms(source: Any) -> None:
+    """Raises ValueError for a node whose members are not what they must be, or a pattern that cannot be read."""
+    if not isinstance(source, Mapping):
+        raise ValueError(f"{source!r} is no schema")
+    for name, form in _FORMS.items():
+        if source.get(name) is not None and not isinstance(source[name], form):
+            raise ValueError(f"{name}: {source[name]!r} is of the wrong type")
+    try:
+        re.compile(source.get("pattern") or "")
+    except re.error as error:
+        raise ValueError(f"pattern: {source['pattern']!r}: {error}") from None
 
 
 # --- reading an object ----------------------------------------------------------------------------------------------
@@ -323,9 +354,9 @@ _SCALAR_TYPES: Final[dict[str, tuple[type, ...]]] = {STRING: (str,), INT_OR_STRI
 def _scalar_fits(value: Any, kind: str) -> bool:
     if isinstance(value, bool) or kind == BOOLEAN:
         return isinstance(value, bool) and kind == BOOLEAN
-    if kind == INTEGER:
+    if kind in _LIMITS:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        return whole and -_LIMIT <= value < _LIMIT
+        return whole and -_LIMITS[kind] <= value < _LIMITS[kind]
     return isinstance(value, _SCALAR_TYPES.get(kind, (int, float)))
 
 
@@ -342,7 +373,10 @@ def _check(value: Any, schema: Schema, found: Findings, path: Path) -> None:
         if name not in value:
             found.faults.append(Fault((path, name), "FieldValueRequired", "Required value"))
     for name, limit in schema.checks.items():
-        fault = _CHECK_TABLE[name](value, limit)
+        types, check = _CHECK_TABLE[name]
+        if type(value) not in types:
+            continue  # a limit of another type's values
+        fault = check(value, limit)
         if fault == "enum":
             shown = ", ".join(f'"{option}"' for option in limit)
             message = f"Unsupported value: {_quoted(value)}: supported values: {shown}"
@@ -356,15 +390,18 @@ def _quoted(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-_CHECK_TABLE: Final[dict[str, Any]] = {
-    "enum": lambda value, options: "" if value in options else "enum",
-    "minimum": lambda value, limit: "" if value >= limit else f"be greater than or equal to {limit}",
-    "maximum": lambda value, limit: "" if value <= limit else f"be less than or equal to {limit}",
-    "pattern": lambda value, form: "" if type(value) is not str or re.search(form, value) else f"match '{form}'",
-    "minLength": lambda value, limit: "" if len(value) >= limit else f"be at least {limit} chars long",
-    "maxLength": lambda value, limit: "" if len(value) <= limit else f"be at most {limit} chars long",
-    "minItems": lambda value, limit: "" if len(value) >= limit else f"have at least {limit} items",
-    "maxItems": lambda value, limit: "" if len(value) <= limit else f"have at most {limit} items",
-    "minProperties": lambda value, limit: "" if len(value) >= limit else f"have at least {limit} properties",
-    "maxProperties": lambda value, limit: "" if len(value) <= limit else f"have at most {limit} properties",
+_NUMBERS: Final = (int, float)
+_ALL_TYPES: Final = (str, *_NUMBERS, bool, list, dict, type(None))
+# The types whose values a check is of, and what is wrong with one of them, empty where nothing is.
+_CHECK_TABLE: Final[dict[str, tuple[tuple[type, ...], Callable[[Any, Any], str]]]] = {
+    "enum": (_ALL_TYPES, lambda value, options: "" if value in options else "enum"),
+    "minimum": (_NUMBERS, lambda value, limit: "" if value >= limit else f"be greater than or equal to {limit}"),
+    "maximum": (_NUMBERS, lambda value, limit: "" if value <= limit else f"be less than or equal to {limit}"),
+    "pattern": ((str,), lambda value, form: "" if re.search(form, value) else f"match '{form}'"),
+    "minLength": ((str,), lambda value, limit: "" if len(value) >= limit else f"be at least {limit} chars long"),
+    "maxLength": ((str,), lambda value, limit: "" if len(value) <= limit else f"be at most {limit} chars long"),
+    "minItems": ((list,), lambda value, limit: "" if len(value) >= limit else f"have at least {limit} items"),
+    "maxItems": ((list,), lambda value, limit: "" if len(value) <= limit else f"have at most {limit} items"),
+    "minProperties": ((dict,), lambda value, limit: "" if len(value) >= limit else f"have at least {limit} properties"),
+    "maxProperties": ((dict,), lambda value, limit: "" if len(value) <= limit else f"have at most {limit} properties"),
 }

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, Final
 
 from vcd.embedded import admission, bootstrap, defaults, fields, pods, validation
+from vcd.embedded.clock import FARTHEST
 from vcd.embedded.codec import Codec, copy, name_of, ordered, ordered_metadata
 from vcd.embedded.errors import (
     StatusError,
@@ -526,7 +527,7 @@ class Store:
         metadata = pod["metadata"]
         if grace is None:
             grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
-        grace = max(grace, 0)
+        grace = min(max(grace, 0), FARTHEST)
         if not pod["spec"].get("nodeName") or pod["status"].get("phase") in pods.FINISHED:
             grace = 0
         pending = metadata.get("deletionGracePeriodSeconds") if "deletionTimestamp" in metadata else None

@@ -27,6 +27,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
+from vcd.embedded.clock import FARTHEST
 from vcd.embedded.controllers.base import Obj
 from vcd.embedded.kubelet import EXIT_CODE, RUN_SECONDS
 from vcd.embedded.workload import Arrival, gang, job, node, pod, pod_spec, queue, task
@@ -41,6 +42,9 @@ _KEPT_SECONDS: Final = 60
 """How long a finished job is kept, as ``vcd sim`` keeps a finished pod of a trace."""
 _RESTARTS: Final = 1000
 """A job is to outlive its evictions: each is one of its retries."""
+
+_DIGITS: Final = 15
+"""Of a number at most: more thousandths of a core, or MiB, than any cluster has."""
 
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _TASK_COLUMNS: Final = (
@@ -89,7 +93,11 @@ def read_nodes(path: Path) -> list[Obj]:
 
 def read_tasks(path: Path) -> list[TraceRow]:
     """The tasks of a pods.csv, by creation, rows of one second in the file's order. Raises TraceError, OSError."""
-    return sorted((_task(row, where) for where, row in _rows(path, _TASK_COLUMNS)), key=lambda each: each.creation)
+    tasks = sorted((_task(row, where) for where, row in _rows(path, _TASK_COLUMNS)), key=lambda each: each.creation)
+    if tasks and tasks[-1].creation - tasks[0].creation > FARTHEST:
+        first, last = tasks[0].creation, tasks[-1].creation
+        raise TraceError(f"{path}: creation_time is {first} to {last}; it must be within {FARTHEST} seconds")
+    return tasks
 
 
 def queues_of(tasks: Iterable[TraceRow]) -> list[Obj]:
@@ -136,7 +144,7 @@ def gangs_of(tasks: Iterable[TraceRow]) -> Iterator[list[list[TraceRow]]]:
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin a file with a byte order mark
         reader = csv.DictReader(file)
         missing = [column for column in columns if column not in (reader.fieldnames or ())]
         if missing:
@@ -153,6 +161,8 @@ def _number(row: dict[str, str], column: str, where: str) -> int:
     text = row[column]
     if not (text.isascii() and text.isdigit()):
         raise TraceError(f"{where}: {column} is {text!r}; it must be a whole number, zero or more")
+    if len(text) > _DIGITS:
+        raise TraceError(f"{where}: {column} has {len(text)} digits; it must have {_DIGITS} at most")
     return int(text)
 
 

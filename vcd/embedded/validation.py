@@ -10,6 +10,7 @@ from vcd.embedded.codec import at, copy, name_of
 from vcd.embedded.defaults import containers_of
 from vcd.embedded.errors import StatusCause, invalid
 from vcd.embedded.resources import CRDS, PDBS, ResourceType
+from vcd.embedded.schema import structural
 from vcd.model.quantity import QuantityError, parse_milli
 from vcd.model.selectors import LabelSelector, SelectorError, is_label_value, is_qualified_name
 
@@ -216,6 +217,27 @@ def _definition(crd: Object) -> Iterator[StatusCause]:
         yield required("spec.scope")
     if sum(1 for version in spec.get("versions") or () if version.get("storage")) != 1:
         yield wrong("spec.versions", "", "must have exactly one version marked as storage version")
+    for index, version in enumerate(spec.get("versions") or ()):
+        yield from _version(version, f"spec.versions[{index}]")
+
+
+_LISTED: Final = (("additionalPrinterColumns", ("name", "type", "jsonPath")), ("selectableFields", ("jsonPath",)))
+"""The lists of a custom resource's version, and what each of their items must have."""
+
+
+def _version(version: Object, where: str) -> Iterator[StatusCause]:
+    if not version.get("name"):
+        yield required(f"{where}.name")
+    source = at(version, "schema.openAPIV3Schema", {})
+    try:
+        structural(source)
+    except ValueError as error:
+        yield wrong(f"{where}.schema.openAPIV3Schema", "", str(error))
+    for member, fields in _LISTED:
+        for index, column in enumerate(version.get(member) or ()):
+            for field in fields:
+                if not column.get(field):
+                    yield required(f"{where}.{member}[{index}].{field}")
 
 
 _CHECKS: Final[dict[str, Callable[[Object], Iterator[StatusCause]]]] = {

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import structlog
 
-from vcd.embedded.clock import ClusterClock
+from vcd.embedded.clock import FARTHEST, ClusterClock, parse_seconds
+from vcd.embedded.codec import at
 from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, PODS, QUEUES, Obj, annotations_of
 from vcd.embedded.controllers.pods import quota_usage
 from vcd.embedded.errors import StatusError
@@ -302,6 +303,8 @@ def parse_mix(spec: str) -> Mix:
     mix = Mix(**values)
     if min(mix.gangs, mix.jobs, mix.deployments, mix.pods) < 0 or not mix.every >= 0 or not 0 <= mix.gpu_share <= 100:
         raise WorkloadError("mix: counts and every must be zero or more, gpu_share a percentage")
+    if max(mix.every, mix.run[1]) > FARTHEST:
+        raise WorkloadError(f"mix: every and run must be {FARTHEST} seconds at most")
     return mix
 
 
@@ -393,18 +396,22 @@ _MAKERS: Final[dict[str, Callable[[_Draw], tuple[tuple[str, Obj], ...]]]] = {
 def scheduled_manifests(store: Store, manifests: Iterable[Obj]) -> list[Arrival]:
     """Arrivals of single objects, each at its annotation ``vcd.sim/at-seconds`` (0 without one).
 
-    Raises WorkloadError for one of a kind that is not served, or with a bad time.
+    Raises WorkloadError for one of a kind that nobody can make there, or with a bad time.
     """
-    served = {(rtype.api_version, rtype.kind): rtype.resource for rtype in store.registry}
+    kept = (rtype for rtype in store.registry if {"create", "get"} <= set(rtype.verbs))
+    served = {(rtype.api_version, rtype.kind): rtype.resource for rtype in kept}
     found: list[Arrival] = []
     for index, manifest in enumerate(manifests):
-        kind = (manifest.get("apiVersion"), manifest.get("kind"))
+        kind = (str(manifest.get("apiVersion")), str(manifest.get("kind")))
         if kind not in served:
             raise WorkloadError(f"document {index + 1}: {kind[0]} {kind[1]} is not served by the embedded cluster")
-        text = annotations_of({"metadata": manifest.get("metadata") or {}}).get(AT_SECONDS, "0")
+        marks = at(manifest, "metadata.annotations")
+        text = marks.get(AT_SECONDS, "0") if isinstance(marks, dict) else "0"
         try:
-            at = float(text)
-        except ValueError:
+            seconds = parse_seconds(text)
+        except (TypeError, ValueError):
             raise WorkloadError(f"document {index + 1}: {AT_SECONDS}: {text!r} is no number of seconds") from None
-        found.append(Arrival(at, ((served[kind], manifest),)))
+        if seconds > FARTHEST:
+            raise WorkloadError(f"document {index + 1}: {AT_SECONDS}: {text} is more than the {FARTHEST} there are")
+        found.append(Arrival(seconds, ((served[kind], manifest),)))
     return sorted(found, key=lambda arrival: arrival.at)
