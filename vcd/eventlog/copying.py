@@ -7,8 +7,9 @@ before it, so that one position which two files share shows that they are the sa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
@@ -133,6 +134,10 @@ class LogSource:
         oldest, head = self._reader.oldest(), self._reader.head()
         inside = (one for one in known if oldest <= one.sequence <= head)
         return max((one.sequence for one in inside if _mark(self._reader, one.sequence) == one.link), default=None)
+
+    def same(self, links: Mapping[int, bytes | None]) -> list[int]:
+        """Those of another log's events, which follow each other, up to the first whose link is not this log's."""
+        return list(takewhile(lambda each: links[each] is not None and links[each] == self.link(each), links))
 
     def positions(self) -> list[Position]:
         """``positions`` of it."""

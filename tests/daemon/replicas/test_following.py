@@ -114,22 +114,54 @@ async def test_a_replica_goes_on_where_it_was(tmp_path: Path) -> None:
     assert content(tmp_path / "b") == content(tmp_path / "a")
 
 
-async def test_of_logs_that_part_the_follower_goes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("shared", "alone"), [(3, 1), (3, 2), (3, 40), (200, 200)])
+async def test_of_logs_that_part_the_follower_goes_back_no_further_than_it_must(
+    tmp_path: Path, shared: int, alone: int
+) -> None:
     clock = Clock()
-    await write_history(tmp_path / "a", 3, clock=clock)
+    await write_history(tmp_path / "a", shared, clock=clock)
     async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b"):
         pass
-    await write_history(tmp_path / "b", 2, clock=clock)
+    await write_history(tmp_path / "b", alone, clock=clock)
     await write_history(tmp_path / "a", 1, checkpoints=(4,), clock=clock)
     async with leader(tmp_path / "a") as lead:
         with pytest.raises(Parted) as raised:
             async with following(lead, tmp_path / "b"):
                 pass
-        assert raised.value.to is not None and raised.value.to <= 18
+        assert raised.value.to == 6 * shared
         rewind(tmp_path / "b", raised.value.to)
         async with following(lead, tmp_path / "b"):
             pass
     assert content(tmp_path / "b") == content(tmp_path / "a")
+
+
+async def test_a_follower_goes_back_by_nothing_that_it_did_not_hear_out(tmp_path: Path) -> None:
+    clock = Clock()
+    await write_history(tmp_path / "a", 3, clock=clock)
+    async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b"):
+        pass
+    await write_history(tmp_path / "b", 3, clock=clock)
+    await write_history(tmp_path / "a", 1, clock=clock)
+
+    async def breaks_off(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        hello = wire.from_follower((await socket.receive()).data)
+        assert isinstance(hello, wire.Hello)
+        with LogSource(tmp_path / "a") as source:
+            welcome = wire.Welcome(wire.VERSION, "leader", source.shared(hello.positions), [], source.head())
+        await socket.send_bytes(wire.packed(welcome))
+        await socket.receive()
+        return socket
+
+    application = web.Application()
+    application.router.add_get(wire.PATH, breaks_off)
+    async with (
+        TestServer(application) as server,
+        EventLog.open(tmp_path / "c") as log,
+        following(Leader(log, server, Followers()), tmp_path / "b") as copy,
+    ):
+        assert (copy.log.head, copy.follower.began, copy.follower.leader) == (36, False, "")
 
 
 async def test_a_log_of_another_beginning_is_begun_anew(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Patience:
         self._copies: dict[End, _Copy] = defaultdict(_Copy)
         self._decided: dict[tuple[str, Operation], _Decided] = {}
         self._late: dict[str, float] = {}
-        """When a decision of a machine was not waited for any longer, while the same follow it."""
+        """When a decision of a machine was not waited for any longer, while the same follow it in one term."""
         self._welcomed: dict[str, int] = defaultdict(int)
         self.elsewhere: dict[tuple[str, Operation], set[str]] = {}
         sim.peers.sent.append(self._said)
@@ -102,6 +102,8 @@ class Patience:
         def folded(event: ev.Event) -> None:
             if isinstance(event, ev.SessionDecided) and service.terms.leads():
                 self._session(machine, event, state.sequence)
+            elif isinstance(event, ev.LeadershipChanged) and event.identity == machine.name and event.leading:
+                self._late.pop(machine.name, None)  # who takes the lead waits for who followed the one before
 
         service.keeper.observers.append(folded)
         service.replica.have_all = self._watched(machine, service.replica.have_all)  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ from aiohttp import ClientError, WSMsgType
 
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.network import SILENCE, Socket
-from vcd.eventlog.copying import Kept, LogSource, Piece, write_copy
+from vcd.eventlog.copying import Events, Kept, LogSource, Piece, write_copy
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
@@ -110,8 +110,10 @@ class LogFollower:
                 follow = wire.Follow(self._log.head, sealed)
             elif welcome.head is None or await ended(asyncio.to_thread(own.has, welcome.head)):
                 raise Behind(f"{self.leader} has event {self.head}, and this replica {self._log.head}")
+            elif welcome.shared is None:
+                raise Parted(None, self.leader)
             else:
-                raise Parted(welcome.shared, self.leader)
+                raise Parted(await _last_in_common(socket, own, welcome.shared), self.leader)
         await socket.send_bytes(wire.packed(follow))
         self.began = True
         _log.info("following", leader=self.leader, after=follow.after, head=self.head)
@@ -139,6 +141,27 @@ class LogFollower:
                 await socket.send_bytes(wire.packed(wire.Have(self._log.head)))  # the leader's calls wait for this
             finally:
                 await self._fold(logged)  # what is durable is in the state, whether the leader hears of it or not
+
+
+async def _last_in_common(socket: Socket, own: LogSource, shared: int) -> int:
+    """The last event up to which two logs are the same, by what the leader has after ``shared``, up to which they are:
+    who went back further would lack what both had until it is sent again. Raises what ``LogFollower.follow`` does."""
+    sealed = await ended(asyncio.to_thread(own.seals_at, shared))
+    await socket.send_bytes(wire.packed(wire.Follow(shared, sealed)))
+    last = shared
+    async for message in socket:
+        if message.type is WSMsgType.ERROR:
+            break
+        said = wire.from_leader(message.data)
+        if isinstance(said, Events):
+            theirs = {content[0]: link for content, link in said.rows}
+            same = await ended(asyncio.to_thread(own.same, theirs))
+            last = max(same, default=last)
+            if len(same) < len(theirs):
+                return last
+        elif isinstance(said, wire.LogEnd) and last >= said.sequence:
+            return last
+    raise ConnectionError("the connection ended before it was known where the logs part")
 
 
 async def _welcomed(socket: Socket) -> wire.Welcome:
