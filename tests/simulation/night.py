@@ -20,6 +20,9 @@ from tests.simulation.simulation import Outcome, Violation, simulate
 from tests.simulation.swarm import drawn
 from vcd.scheduling.framework.registry import kinds
 
+_KEPT_EACH = 100
+"""Seeds after which digests are kept: a night that is cut short has those of its first hours."""
+
 
 def children(workers: int = 1) -> Pool:
     """Processes that run one seed or script each and end: what it leaves behind goes with it, and nobody collects it.
@@ -52,19 +55,28 @@ def run_script(script: Script, keep: Path | None = None) -> Outcome:
 
 def run_seeds(seeds: range, workers: int = 1, digests: Path | None = None, against: Path | None = None) -> int:
     """Run seeds and tell of each that violates an invariant, or goes another way than ``against`` has it; 1 where there
-    was one. ``digests`` is where their digests are kept."""
+    was one. ``digests`` is where their digests are kept, those that are through while others run."""
     began, failed, found = REAL_SECONDS(), 0, dict[int, str]()
+
+    def told() -> str:
+        seconds = (REAL_SECONDS() - began) / max(len(found), 1)
+        so_far = "" if len(found) == len(seeds) else " so far"
+        return (
+            f"{len(found):,} seeds{so_far}, {failed} with violations, "
+            f"{seconds:.2f} s a seed with {workers} beside each other"
+        )
+
     with children(workers) as pool:
         for outcome in pool.imap_unordered(run_seed, seeds):
             for violation in outcome.violations:
                 click.echo(f"seed {outcome.seed}: {violation}")
             failed += bool(outcome.violations)
             found[outcome.seed] = outcome.digest
-    seconds = (REAL_SECONDS() - began) / max(len(seeds), 1)
-    told = f"{len(seeds):,} seeds, {failed} with violations, {seconds:.2f} s a seed with {workers} beside each other"
-    click.echo(told)
+            if digests is not None and len(found) % _KEPT_EACH == 0:
+                record.write(digests, seeds, told(), found)
+    click.echo(told())
     if digests is not None:
-        record.write(digests, told, found)
+        record.write(digests, seeds, told(), found)
     others = [] if against is None else record.differing(record.read(against), found)
     if others:
         click.echo(f"{len(others)} went another way than {against} has it, the first of them {others[0]}")

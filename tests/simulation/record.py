@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 
 _A_LINE = 10
 _DIGITS = 8
 
 
-def write(path: Path, told: str, digests: Mapping[int, str]) -> None:
-    """Keep the beginning of each seed's digest, of seeds that follow each other; ``told`` is a line on all of them."""
-    first, lines = min(digests), [f"# {told}"]
-    for start in range(first, first + len(digests), _A_LINE):
-        some = (digests[seed][:_DIGITS] for seed in range(start, min(start + _A_LINE, first + len(digests))))
-        lines.append(f"{start} {' '.join(some)}")
+def write(path: Path, seeds: range, told: str, digests: Mapping[int, str]) -> None:
+    """Keep the beginning of each seed's digest; ``told`` is a line on all of these. What the file has of other
+    seeds, and was told of them, stays: a night may have parts."""
+    kept = read(path) if path.exists() else {}
+    this = f"# {seeds.start}:{seeds.stop}: "
+    others = [line for line in path.read_text().splitlines() if line.startswith("#")] if kept.keys() - seeds else []
+    found = kept | {seed: digest[:_DIGITS] for seed, digest in digests.items()}
+    lines = [*(line for line in others if not line.startswith(this)), this + told]
+    for _, some in groupby(sorted(found), lambda seed: seed // _A_LINE):
+        lines += [f"{first} {' '.join(found[seed] for seed in run)}" for first, run in _runs(some)]
     path.write_text("\n".join(lines) + "\n")
+
+
+def _runs(seeds: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
+    """Seeds that follow each other, each with the first of them."""
+    for _, some in groupby(enumerate(seeds), lambda each: each[1] - each[0]):
+        run = [seed for _, seed in some]
+        yield run[0], run
 
 
 def read(path: Path) -> dict[int, str]:

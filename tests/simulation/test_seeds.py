@@ -43,10 +43,24 @@ def test_a_seed_decides_everything(tmp_path: Path) -> None:
 
 def test_a_record_has_the_digest_of_each_seed(tmp_path: Path) -> None:
     digests = {seed: f"{seed:016x}"[::-1] for seed in range(95, 120)}
-    record.write(tmp_path / "kept", "25 seeds", digests)
+    record.write(tmp_path / "kept", range(95, 120), "25 seeds", digests)
     kept = record.read(tmp_path / "kept")
     assert kept == {seed: digest[:8] for seed, digest in digests.items()}
     assert record.differing(kept, {**digests, 97: "f" * 16, 500: ""}) == [97]
+
+
+def test_a_night_has_parts(tmp_path: Path) -> None:
+    file, first, second = tmp_path / "kept", dict.fromkeys(range(8, 12), "a" * 16), dict.fromkeys((20, 22), "b" * 16)
+    record.write(file, range(8, 12), "4 seeds", first)
+    record.write(file, range(20, 24), "1 seed so far", {20: "c" * 16})
+    record.write(file, range(20, 24), "2 seeds so far", second)
+    assert record.read(file) == {seed: digest[:8] for seed, digest in (first | second).items()}
+    assert [line for line in file.read_text().splitlines() if line.startswith("#")] == [
+        "# 8:12: 4 seeds", "# 20:24: 2 seeds so far",
+    ]  # fmt: skip
+    record.write(file, range(0, 30), "30 seeds", dict.fromkeys(range(30), "d" * 16))
+    assert file.read_text().startswith("# 0:30: 30 seeds\n0 dddddddd")
+    assert len(file.read_text().splitlines()) == 4
 
 
 def with_the_machine(program: str) -> subprocess.CompletedProcess[str]:
