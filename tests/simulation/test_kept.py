@@ -13,6 +13,7 @@ KEPT = {
     "whole-again": "opposite-not-counted",
     "one-denied-for-ever": "release-counts-anew",
     "nominated-by-arrival": "nominated-by-arrival",
+    "back-by-doubling": "back-by-doubling",
 }
 """Each script of ``kept/``, and the mutant that is the bug which it found."""
 
