@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 _POD, _GROUP = KINDS["Pod"], KINDS["PodGroup"]
 _LOOK = 1.0
-"""Seconds between looks at which pods lack a group; those that come are seen at once."""
+"""Seconds between looks at which pods lack a group, or lost it; those that come are seen at once."""
 _SWEEP = 10
 """Looks between two sweeps for groups that nobody needs."""
 _SHOWS = 10.0
@@ -114,7 +114,7 @@ class PodGroups:
         while True:
             if self.fence():
                 looks += 1
-                for key in list(self._groupless()):
+                for key in [*self._groupless(), *self._orphaned()]:
                     self._consider(key)
                 if looks % _SWEEP == 0:
                     await self._sweep()
@@ -266,12 +266,10 @@ class PodGroups:
     # --- what nobody needs any more -------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        """Make groups again that somebody deleted, and delete those of sets that were scaled to nothing.
+        """Delete groups of sets that were scaled to nothing, which would ask for room as long as the set is there.
 
-        The latter would ask for room as long as the set is there; looked at are those that no pod named at two sweeps.
+        Looked at are those that no pod named at two sweeps.
         """
-        for key in list(self._orphaned()):
-            self._consider(key)
         now = self.clock.monotonic()
         self._resting = {key: rest for key, rest in self._resting.items() if now < rest.due + _LONGEST_PAUSE}
         without = {key for key in self.state.groups if _is_made(key) and key not in self.state.job_keys}
