@@ -2,8 +2,9 @@
 
 A follower says ``Hello``; the leader answers with ``Welcome``, which tells how far the two logs are the same. The
 follower asks for what comes then (``Follow``), is sent pieces of the log as it grows, with ``LogEnd`` now and then, and
-says how far it has them on its disk (``Have``). Fields may be added at the end of a message: who does not know them
-passes over them, who misses them takes what stands for nothing.
+says how far it has them on its disk (``Have``). One whose log went another way asks in the same manner, compares links
+until one differs, and ends the connection: there the logs part. Fields may be added at the end of a message: who does
+not know them passes over them, who misses them takes what stands for nothing.
 """
 
 from __future__ import annotations
