@@ -208,6 +208,7 @@ class Daemon:
     wire: Wire
     metrics_url: str
     health_url: str
+    killed: bool = False
 
     def lines(self, event: str | None = None) -> list[Obj]:
         """What it wrote to standard error, as far as it is whole lines; only those of an event if given."""
@@ -229,6 +230,7 @@ class Daemon:
 
     async def kill(self) -> None:
         """As power loss does."""
+        self.killed = True
         self.process.kill()
         await self.ended()
 
