@@ -207,16 +207,16 @@ async def test_a_store_that_never_answers_is_given_up_and_nothing_in_it_is_writt
         before = dict(bucket.objects)
         bucket.answers.clear()
         asked = bucket.asked
-        again = await cluster.start("b", *flags, E2E_HOUSEKEEPING="0.1", E2E_ARCHIVE="3")
+        again = await cluster.start("b", *flags, E2E_HOUSEKEEPING="0.1", E2E_ARCHIVE="8")
         async with asyncio.timeout(40):
             while await again.health("healthz") != 200:  # noqa: ASYNC110 - it begins to answer before it asks
                 await asyncio.sleep(0.02)
         assert await again.health("readyz") == 503
         await until(lambda: bucket.asked > asked, limit=60, what="it asks the store")
-        await cluster.until_leading(again, 40)
-        assert "did not answer for 3 s" in again.lines("the event log is not restored")[0]["reason"]
+        await cluster.until_leading(again, 60)
+        assert "did not answer for 8 s" in again.lines("the event log is not restored")[0]["reason"]
         (given_up,) = again.lines(WITHOUT)
-        assert given_up["reason"] == "it was not restored within 6 s"
+        assert given_up["reason"] == "it was not restored within 16 s"
         await cluster.until_bound(cluster.submit("after", 4))
         await until(lambda: again.lines("the event log is not shipped"), limit=40, what="that is told, too")
         bucket.answers.set()

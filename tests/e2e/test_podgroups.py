@@ -282,6 +282,17 @@ async def test_a_group_that_is_deleted_as_it_is_made_is_there_for_the_next_pod(t
         await cluster.until_bound(["default/web-0", "default/web-1"], limit=SOON)
 
 
+async def test_a_group_that_is_deleted_just_after_its_pods_were_named_is_made_again(tmp_path: Path) -> None:
+    async with alone(tmp_path) as cluster:
+        await cluster.started("a", FLAG)
+        owner = pod_set(cluster, REPLICASETS, "web", 3, **{MINIMUM: "3"})
+        for pod in ("web-0", "web-1"):
+            cluster.store.create("pods", bare(pod, owner=owner))
+        await until(lambda: all(group_named(cluster, f"default/web-{each}") for each in (0, 1)), what="they are named")
+        cluster.store.delete(GROUPS, "default", *groups(cluster))
+        await until(lambda: groups(cluster), limit=SOON, what="it is there again, though no pod came")
+
+
 async def test_a_group_that_is_gone_before_its_answer_is_here_is_there_for_the_next_pod(tmp_path: Path) -> None:
     async with alone(tmp_path) as cluster:
         shown = asyncio.Event()

@@ -83,7 +83,7 @@ class PodGroups:
         """The pods that are to be named a group, by the group's key."""
         self._resting: dict[str, _Rest] = {}
         self._named: Recent[str, float] = Recent(_CAPACITY)
-        """When pods were named their group, by UID: one that comes again under its name is another."""
+        """When pods were named their group that the watch has not shown so, by UID: one that comes again is another."""
         self._made: Recent[str, float] = Recent(_CAPACITY)
         """When groups were asked for that the watch has not shown yet."""
         self._unneeded: set[str] = set()
@@ -144,7 +144,7 @@ class PodGroups:
         if pod is None or not self._lacks(pod):
             return
         group, now = group_key(pod), self.clock.monotonic()
-        rest, named = self._resting.get(group), self._named.get(pod.metadata.uid)
+        rest, named = self._resting.get(group), None if pod.group_key else self._named.get(pod.metadata.uid)
         if (rest is not None and now < rest.due) or (named is not None and now < named + _SHOWS):
             return
         self._pods.setdefault(group, {})[key] = None
