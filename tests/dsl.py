@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
-import vcd
 from vcd.api import PlanResult, read_policy
 from vcd.scheduling.decide import instances, run
+from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption, Policy
@@ -21,6 +22,7 @@ from vcd.scheduling.search.candidates import Evaluator, Memory
 from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import Snapshot, SnapshotMaker
+from vcd.timetravel import planning
 from vcd.timetravel.planning import state_of
 
 Manifest = dict[str, Any]
@@ -209,12 +211,23 @@ def flat(objects: Iterable[Manifest | Iterable[Manifest]]) -> list[Manifest]:
 
 def planned(*objects: Manifest | Iterable[Manifest], conf: str | None = None, seed: int = 0) -> PlanResult:
     """One cycle over the objects."""
-    return vcd.plan(flat(objects), conf, NOW, seed)
+    return planning.plan(flat(objects), policy_of(conf), NOW_NS, seed)
+
+
+def policy_of(conf: str | None) -> Policy:
+    """A configuration as it is taken, read once."""
+    return _policy_of(conf, tuple(registry.plugins().items()), tuple(registry.actions().items()))
+
+
+@lru_cache(maxsize=256)
+def _policy_of(conf: str | None, plugins: object, actions: object) -> Policy:
+    """With the plugins and actions that there are: some tests bring their own."""
+    return read_policy(conf)
 
 
 def session_of(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:
     """An opened session in which no action ran yet."""
-    policy = read_policy(conf)
+    policy = policy_of(conf)
     return open_session(snapshot_of(policy, *objects), policy, instances(policy), NOW_NS, seed)
 
 
@@ -240,7 +253,7 @@ def use_evaluator(session: Session, evaluator: Evaluator) -> None:
 
 def session_after(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:
     """The session after its last action."""
-    policy = read_policy(conf)
+    policy = policy_of(conf)
     return run(snapshot_of(policy, *objects), policy, NOW_NS, seed)
 
 

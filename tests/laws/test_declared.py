@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.dsl import NOW_NS, Manifest, flat, gang, group, node, pod, priority_class, queue, session_of
+from tests.dsl import BARE, NOW_NS, Manifest, flat, gang, group, node, pod, priority_class, queue, session_of
 from tests.plugins.test_deviceshare import card, gpus, vpod
 from tests.predicates.storage import claim, csi_driver, storage_class, using
 from tests.world import asked_first
@@ -26,7 +26,7 @@ from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework import checks, registry
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
-from vcd.scheduling.framework.framework import Framework, framework_of
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, POINTS, Vote
 from vcd.scheduling.framework.policy import PluginOption, Policy
@@ -310,9 +310,8 @@ def test_every_flag_takes_its_plugin_out_of_its_points_or_says_that_it_has_no_ef
     assert bool(points) == (flag not in IDLE_FLAGS and flag != "enableHierarchy")
     plugin = spy(set())
     for on in (True, False):
-        session = session_of()
-        policy = framework_of(session).policy
-        framework = Framework(session, policy, [[(PluginOption("spy", {flag: on}, {}), plugin)]], Memory())
+        policy = read_policy(BARE)  # its own: what takes part is worked out once a policy
+        framework = Framework(session_of(), policy, [[(PluginOption("spy", {flag: on}, {}), plugin)]], Memory())
         assert [len(framework.participants[name].methods) for name in points] == [int(on)] * len(points)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
@@ -38,9 +39,12 @@ _SUFFIX = {
 
 def quantity(text: Any) -> Fraction:
     """The exact value of a Kubernetes quantity, written as text or as a number."""
-    if isinstance(text, (int, float)) and not isinstance(text, bool):
-        text = str(text)
-    match = _QUANTITY.match(str(text).strip())
+    return _exact(str(text).strip())
+
+
+@lru_cache(maxsize=4096)
+def _exact(text: str) -> Fraction:
+    match = _QUANTITY.match(text)
     if match is None:
         raise ValueError(f"not a quantity: {text!r}")
     sign, digits, suffix = match.groups()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -99,8 +100,9 @@ def _described(
     made, bad, notes = _worked_out(workloads, owners_in(known), _priorities(known))
     entries.extend(made)
     bad.extend((error.kind, error.key, "", error.message) for error in unfit)
+    reading = _by_name(kinds)
     for manifest in (*known, *default_queues(known, settings.default_queue)):
-        for read in _readers(manifest, kinds):
+        for read in _readers(manifest, reading):
             try:
                 entries.extend(_entries(manifest, read, schedulers))
             except BadObject as error:
@@ -114,14 +116,23 @@ def _described(
             ev.ObjectBad(kind, key, "", content) if isinstance(content, str) else ev.ObjectPut(kind, key, "", content)
         )
         state.apply(state.sequence + 1, event)
-    rest = [each for each in known if not is_workload(each) and not _readers(each, (*KINDS.values(), *kinds))]
+    reading = _by_name((*KINDS.values(), *kinds))
+    rest = [each for each in known if not is_workload(each) and not _readers(each, reading)]
     return state, [*notes, *passed_over(rest)]
 
 
-def _readers(manifest: Manifest, kinds: Collection[Kind]) -> list[Kind]:
-    """The kinds that read an object; those of another API group that are called the same do not."""
-    _, group = kind_of(manifest)
-    return [read for read in kinds_of(manifest, kinds) if not manifest.get("apiVersion") or read.group == group]
+def _by_name(kinds: Iterable[Kind]) -> Mapping[str, list[Kind]]:
+    found: defaultdict[str, list[Kind]] = defaultdict(list)
+    for kind in kinds:
+        found[kind.manifest_kind].append(kind)
+    return found
+
+
+def _readers(manifest: Manifest, kinds: Mapping[str, list[Kind]]) -> list[Kind]:
+    """The kinds, by their names, that read an object; those of another API group that are called the same do not."""
+    name, group = kind_of(manifest)
+    read = kinds_of(manifest, kinds.get(name, ()))
+    return [kind for kind in read if not manifest.get("apiVersion") or kind.group == group]
 
 
 def _worked_out(

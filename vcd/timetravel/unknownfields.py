@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -51,7 +52,7 @@ def _unknown(value: Any, declared: Any, path: str) -> Iterator[str]:
     struct = _struct_in(declared)
     if struct is None or not isinstance(value, Mapping):
         return
-    fields = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+    fields = _fields_of(struct)
     for key, entry in value.items():
         if key == _PODS:
             continue
@@ -59,6 +60,12 @@ def _unknown(value: Any, declared: Any, path: str) -> Iterator[str]:
             yield from _unknown(entry, fields[key], f"{path}.{key}")
         else:
             yield f"{path}.{key} is no field{did_you_mean(str(key), list(fields))}"
+
+
+@cache
+def _fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """The types of a struct's fields, by their names in manifests."""
+    return {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def _struct_in(declared: Any) -> type[msgspec.Struct] | None:
