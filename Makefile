@@ -26,6 +26,7 @@ SEEDS       ?= 1000
 .PHONY: help demo test test-external external-tools go-tools test-real real-tools simulate mutants bench docs screenshots \
 	chart release image lint format lock clean
 .DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE  # tests begin hundreds of programs, which would each be compiled anew
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18

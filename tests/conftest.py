@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("VCD_HYPOTHESIS", "suite"))
+
+
+gc.disable()  # until all tests are collected: hardly anything of that is garbage
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end, and no collection of garbage need go through it."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
