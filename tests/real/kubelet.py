@@ -12,7 +12,7 @@ from typing import Any
 
 from vcd.embedded.kubelet import EXIT_CODE, RUN_SECONDS, START_DELAY
 from vcd.kube.client import JSON, STRATEGIC_PATCH, KubeClient
-from vcd.kube.errors import ApiError
+from vcd.kube.errors import ApiError, Unanswered
 
 Obj = dict[str, Any]
 PARALLEL = 16
@@ -92,9 +92,13 @@ class Kubelet:
         await self._ask("PATCH", f"{_path(pod)}/status", body, STRATEGIC_PATCH)
 
     async def _ask(self, method: str, path: str, body: Obj, content_type: str) -> None:
+        """Raises ApiError, and Unanswered where a server that has much to do did not answer the second time either."""
         async with self._places:
             try:
-                await self._client.request(method, path, json.dumps(body).encode(), content_type=content_type)
+                try:
+                    await self._client.request(method, path, json.dumps(body).encode(), content_type=content_type)
+                except Unanswered:
+                    await self._client.request(method, path, json.dumps(body).encode(), content_type=content_type)
             except ApiError as error:
                 another = error.status == 422 and "metadata.uid" in error.message  # so it says of a status
                 if error.status not in (404, 409) and not another:  # gone, or another of its name

@@ -110,7 +110,7 @@ async def test_vcd_takes_vc_schedulers_place_and_gives_it_back(volcano: ControlP
         DefaultScheduler(cluster)
         (theirs,) = (each for each in chart() if (each["kind"], each["metadata"]["name"]) == ("Deployment", THEIRS))
         volcano.api.apply(theirs)
-        await until(lambda: replicas(cluster, THEIRS) == 1, what="vc-scheduler runs")
+        await until(lambda: replicas(cluster, THEIRS) == 1, limit=60, what="vc-scheduler runs")
 
         for command in (named, check, plan):
             await run(volcano, command, checkout)
@@ -131,7 +131,7 @@ async def test_vcd_takes_vc_schedulers_place_and_gives_it_back(volcano: ControlP
 
         for command in back:
             await run(volcano, command, checkout)
-        await until(lambda: replicas(cluster, THEIRS) == 1, what="vc-scheduler runs again")
+        await until(lambda: replicas(cluster, THEIRS) == 1, limit=60, what="vc-scheduler runs again")
         assert "volcano-scheduler-configmap" in {
             each["metadata"]["name"] for each in cluster.store.list("configmaps", NAMESPACE)
         }

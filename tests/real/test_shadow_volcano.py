@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.real, pytest.mark.volcano]
 WAVE = 20
 BEHIND = 100
 """Pods that may wait or run when the next wave of jobs comes."""
-LATE = 5.0
+LATE = 15.0
 """Seconds after which the watch must have shown what the API server did, on a machine that has much to do."""
 
 
