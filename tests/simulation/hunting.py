@@ -1,6 +1,6 @@
 """In how many seeds each planted bug is found: runs the seeds with them, in programs of their own, until one tells.
 
-All that are not found yet are planted at once. Where a seed then violates what it does not violate without them,
+Some that are not found yet are planted at once. Where a seed then violates what it does not violate without them,
 halves of them are, and so on, until it is known which of them does so by itself. One that another one hides in a seed
 is found in a later one: in no fewer seeds than it needs.
 """
@@ -29,6 +29,8 @@ BESIDE = 2
 """Seeds that run beside each other."""
 _BLOCK = 50
 """Seeds that one program runs: what they leave behind cannot fill the machine."""
+_TOGETHER = 16
+"""So many are planted at once, at most: of more, so many hide one another that to tell them apart takes longer."""
 _PATIENCE = 120.0
 """Seconds after which a seed that does not end is taken for one that never would."""
 _NEVER_ENDS = "comes to an end"
@@ -165,9 +167,11 @@ class _Hunting:
 
 
 def _compatible(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those that can be in one program, and the others."""
+    """Those that can be in one program, up to a number of them, and the others."""
     known, texts, together = mutants(), dict[str, str](), list[str]()
     for name in names:
+        if len(together) == _TOGETHER:
+            break
         with contextlib.suppress(ValueError, SyntaxError):
             known[name].plant_in(texts)
             together.append(name)
