@@ -256,6 +256,12 @@ class Daemon:
         except aiohttp.ClientError:
             return 0
 
+    async def until_healthy(self, page: str = "healthz", limit: float = 15.0) -> None:
+        """Wait until a probe is answered with 200."""
+        async with asyncio.timeout(limit):
+            while await self.health(page) != 200:  # noqa: ASYNC110 - the probe tells when it is asked
+                await asyncio.sleep(0.02)
+
     def identities(self) -> set[str]:
         """The names under which it led."""
         return {line["identity"] for line in self.lines("leading")}

@@ -355,7 +355,7 @@ async def test_a_file_that_is_followed_is_held_to_its_bounds_and_nothing_is_pass
         try:
             await until(lambda: leader.lines("read"), 60, "somebody reads")
             begins, gangs = [first_event(cluster.kept())], itertools.count()
-            while len(begins) < 5 or told[0] >= begins[-1]:
+            while len(begins) < 5 or told[0] >= begins[-1]:  # what was told first is among what is removed
                 async with asyncio.timeout(60):
                     while first_event(cluster.kept()) <= begins[-1]:  # it grows old by what comes after it
                         await cluster.until_bound(cluster.submit(f"more-{next(gangs)}", 8, cpu=0))

@@ -81,13 +81,7 @@ class Replicas(Cluster):
     async def until_following(self, daemon: Daemon) -> None:
         """Wait until a replica has what the leader has."""
         await until(lambda: daemon.lines("following"), what=f"{daemon.name} follows")
-        await self.until_ready(daemon)
-
-    async def until_ready(self, daemon: Daemon) -> None:
-        """Wait until a replica says that it is ready."""
-        async with asyncio.timeout(15):
-            while await daemon.health("readyz") != 200:  # noqa: ASYNC110 - the probe tells when it is asked
-                await asyncio.sleep(0.02)
+        await daemon.until_healthy("readyz")
 
     async def until_agreed(self, *daemons: Daemon) -> None:
         """Wait until logs end with the same event."""
@@ -214,7 +208,7 @@ async def test_beside_a_leader_that_is_not_followed_a_replica_is_ready(tmp_path:
         await Cluster.start(cluster, "a")
         await until(lambda: cluster.lease() is not None)
         other = await cluster.start("b")
-        await cluster.until_ready(other)
+        await other.until_healthy("readyz")
         lease = next(one for one in cluster.store.list(LEASES, NAMESPACE))
         assert ADDRESS not in lease["metadata"].get("annotations", {})
 

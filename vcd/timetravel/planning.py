@@ -91,7 +91,8 @@ def _described(
     """The state, and what was passed over; ``unfit`` are manifests set aside already, ``settings`` as `plan` has
     them."""
     schedulers = settings.scheduler_names or None
-    known = [defaulted(manifest, kinds) for manifest in manifests]
+    reading = _by_name(kinds)
+    known = [defaulted(manifest, reading.get(kind_of(manifest)[0], ())) for manifest in manifests]
     state = ClusterState()
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
     entries: list[Entry] = []
@@ -100,7 +101,6 @@ def _described(
     made, bad, notes = _worked_out(workloads, owners_in(known), _priorities(known))
     entries.extend(made)
     bad.extend((error.kind, error.key, "", error.message) for error in unfit)
-    reading = _by_name(kinds)
     for manifest in (*known, *default_queues(known, settings.default_queue)):
         for read in _readers(manifest, reading):
             try:
@@ -116,8 +116,8 @@ def _described(
             ev.ObjectBad(kind, key, "", content) if isinstance(content, str) else ev.ObjectPut(kind, key, "", content)
         )
         state.apply(state.sequence + 1, event)
-    reading = _by_name((*KINDS.values(), *kinds))
-    rest = [each for each in known if not is_workload(each) and not _readers(each, reading)]
+    either = _by_name((*KINDS.values(), *kinds))
+    rest = [each for each in known if not is_workload(each) and not _readers(each, either)]
     return state, [*notes, *passed_over(rest)]
 
 
