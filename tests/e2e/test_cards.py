@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Obj, group, node, pod, until
+from vcd.model import events as ev
 
 CONF = """
 actions: "enqueue, allocate, backfill"
@@ -65,9 +66,13 @@ def told(cluster: Cluster, pod_name: str) -> str:
 
 
 def submit(cluster: Cluster, name: str, size: int, minimum: int, **marks: str) -> list[str]:
+    add_group(cluster, name, minimum)
+    return [add(cluster, name, number, **marks) for number in range(size)]
+
+
+def add_group(cluster: Cluster, name: str, minimum: int) -> None:
     needs = {"cpu": str(minimum), GPU: str(minimum)}
     cluster.store.create(GROUPS, group(name, minimum, queue="q", minResources=needs))
-    return [add(cluster, name, number, **marks) for number in range(size)]
 
 
 def add(cluster: Cluster, name: str, number: int, **marks: str) -> str:
@@ -83,8 +88,12 @@ def placed(cluster: Cluster, name: str) -> set[str]:
 async def test_every_pending_pod_of_a_refused_group_is_told_why(tmp_path: Path) -> None:
     """More pods than a reason names, and one that comes when all is said already."""
     async with Cluster(tmp_path) as cluster:
-        await leading(cluster, tmp_path, quota=2, E2E_ASKED="0")  # a session may begin before all pods are there
-        names = [key.partition("/")[2] for key in submit(cluster, "big", 5, minimum=5)]
+        daemon = await leading(cluster, tmp_path, quota=2)
+        keys = [add(cluster, "big", number) for number in range(5)]
+        seen = set(keys).issubset  # a session that knew two of them would find quota for these
+        await until(lambda: seen(event.key for event in daemon.events("put") if isinstance(event, ev.ObjectPut)))
+        add_group(cluster, "big", minimum=5)
+        names = [key.partition("/")[2] for key in keys]
         words = f"Queue <q> has insufficient <NVIDIA-X|{MODEL}> quota: requested <5>, total would be <5>"
         await until(lambda: all(words in told(cluster, name) for name in names), what="an Event on each pod")
         add(cluster, "big", 5)
