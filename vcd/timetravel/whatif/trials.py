@@ -32,6 +32,8 @@ LIMIT = 150
 FOLLOWED = 400
 """A run goes on for the time in which so many jobs come, and at least as long as work usually runs; where none come,
 for so many times as long as that."""
+_COLLECTED = 20_000
+"""After runs of so many units what they leave behind is collected; to look for it takes longer than a small run."""
 _PEACEFUL = ("enqueue", "allocate", "backfill")
 """Actions that evict nobody."""
 _MOVES = "shuffle"
@@ -97,9 +99,13 @@ class SampledRuns:
 
     def outcomes(self, part: Part) -> Iterator[SampledRun]:
         """The runs with these numbers."""
+        garbage = 0
         for sample in range(part[0], part[1] + 1):
             yield self._outcome(sample)
-            gc.collect()  # a run refers to itself, and its arrays are large, which the collector does not see
+            garbage += len(self.work.units)
+            if garbage > _COLLECTED:
+                gc.collect()  # a run refers to itself, and its arrays are large, which the collector does not see
+                garbage = 0
 
     def _outcome(self, sample: int) -> SampledRun:
         compared = self.without is not None and sample < PAIRED
