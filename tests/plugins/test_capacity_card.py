@@ -368,6 +368,36 @@ def test_admission_counts_the_minimum(pods: int, members: int, minimum: dict[str
     assert reason is None if needs <= quota else told in str(reason)
 
 
+@pytest.mark.parametrize(("quota", "admitted"), [({A: 4, B: 9}, False), ({A: 5}, True)])
+def test_what_is_stated_counts_before_all_pods_are_there(quota: dict[str, int], admitted: bool) -> None:
+    """A gang that was seen while its pods were being made is not let in where it can never start."""
+    asks = [
+        group("g", queue="q", phase="Pending", minimum={"gpu": 5}, members=5),
+        *(pod(f"g-{number}", group="g", gpu=1, annotations={"volcano.sh/card.name": A}) for number in range(2)),
+    ]
+    reason = enqueue_reason(opened(card_queue("q", quota), carded("a", A), carded("b", B), asks), "g")
+    assert reason is None if admitted else "requested <5>, total would be <5>, but capability is <4>" in str(reason)
+
+
+def test_pods_to_come_may_have_any_card_that_those_name_which_are_there() -> None:
+    pods = [pod(f"g-{n}", group="g", gpu=1, annotations={"volcano.sh/card.name": n}) for n in (A, B)]
+    asks = [group("g", queue="q", phase="Pending", minimum={"gpu": 6}, members=6), *pods]
+    for quota, admitted in (({A: 1, B: 4}, False), ({A: 5, B: 1}, True), ({A: 1, B: 5}, True), ({A: 6}, False)):
+        reason = enqueue_reason(opened(card_queue("q", quota), carded("a", A), carded("b", B), asks), "g")
+        assert (reason is None) == admitted
+
+
+def test_an_admitted_gang_keeps_what_its_pods_to_come_will_ask_for() -> None:
+    base = [card_queue("q", {A: 6}), carded("n", A)]
+    half = [
+        group("half", queue="q", phase="Inqueue", minimum={"gpu": 4}, members=4),
+        pod("half-0", group="half", gpu=1, annotations={"volcano.sh/card.name": A}),
+    ]
+    session = opened(*base, half, asking("g", json.dumps({A: 2})), asking("h", json.dumps({A: 3})))
+    assert enqueue_reason(session, "g") is None
+    assert "requested <3>, total would be <7>" in str(enqueue_reason(session, "h"))
+
+
 def test_an_admitted_group_keeps_what_its_minimum_needs_and_no_more() -> None:
     base = [card_queue("q", {A: 5}), carded("n", A)]
     waits = users("waits", 4, A, members=2, minimum={"cpu": 1})

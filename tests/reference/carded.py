@@ -147,13 +147,17 @@ class CardMaker(Maker):
                     marks[self.pick((QUEUE_NAME, f"scheduling.{QUEUE_NAME}"))] = queues[name]
 
     def make_gang(self, name: str) -> None:
-        """A gang that needs all of its pods, of which some or all have the choice between two cards."""
+        """A gang that needs all of its pods, of which some or all have the choice between two cards; of one that says
+        what it needs some pods may be yet to come."""
         size, two = self.random.randint(2, 4), self.random.sample(self.models, 2)
-        spec = {"minMember": size, "queue": self.pick(("default", "q0"))}
+        spec: dict[str, Any] = {"minMember": size, "queue": self.pick(("default", "q0"))}
         meta = {"name": name, "namespace": "default", "creationTimestamp": self.time()}
         phase = {"phase": self.pick(("Pending", "Inqueue"))}
         self.add("scheduling.volcano.sh/v1beta1", "PodGroup", meta, spec=spec, status=phase)
         choosy = self.pick((size, self.random.randint(1, size - 1)))
+        if self.often(0.4):
+            spec["minResources"] = {GPU: str(size)}
+            size -= self.random.randint(0, size - 1)
         for index in range(size):
             names = "|".join(two) if index < choosy else self.pick((two[0], two[0], two[1]))
             requests = {"cpu": "100m", GPU: "1"}

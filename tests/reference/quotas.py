@@ -247,7 +247,19 @@ class Cards:
             cards, pods = cards - part, pods - 1
             if part > 0 and task not in barred:
                 found.append((wants[task.key][0].names, part))
-        return found
+        return found + self._yet_to_come(job, resource)
+
+    def _yet_to_come(self, job: Job, resource: str) -> Demands:
+        """What of a stated minimum nobody asks for yet, while pods are missing: of the cards that those there name."""
+        if len(job.having(*READY)) + len(job.having("Pending")) >= job.min_available:
+            return []
+        asks = [a for task in job.having("Pending") for a in self._counting(task) if a.resource == resource]
+        lacks = self._minimum(job, resource) - job.allocated.get(resource) - sum(ask.amount for ask in asks)
+        ways = {ask.names for ask in asks}
+        if lacks <= 0 or not ways:
+            return []
+        names = ways.pop() if len(ways) == 1 else tuple(sorted({card for way in ways for card in way}))
+        return [(names, lacks)]
 
     def _asks_cards(self, task: Task) -> bool:
         return any(task.request.get(name) > 0 for name in self.shelf.resources)

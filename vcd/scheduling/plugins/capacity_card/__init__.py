@@ -77,9 +77,9 @@ class CapacityCardPlugin(KeepsAccounts):
       them must be one resource, which the pod asks for; of a card that no node shows there is nothing, no more. A pod
       that names none can be given any card of the resource.
     - A group is admitted while minimum + allocated + inqueue - elastic <= capability, where cards that may stand for
-      each other fit as a whole. Its minimum of cards is what minResources states of their resource and its pods name,
-      else what as many of its pods as minMember lacks ask for at least; before there are pods it is what its annotation
-      `volcano.sh/card.request` says, which counts as none where it cannot be read.
+      each other fit as a whole. Its minimum of cards is what minResources states of their resource and its pods name
+      (those to come name the same), else what as many of its pods as minMember lacks ask for at least; before there are
+      pods it is what its annotation `volcano.sh/card.request` says, which counts as none where it cannot be read.
     - A pod is placed while allocated + request <= capability, on a node that has a card it names, and of several named
       ones on a card with quota left, with which the rest of its gang still fits. What it uses is charged to the card of
       its node, so no quota is ever exceeded: what pods hold that are being deleted, or whose group is gone, is given to

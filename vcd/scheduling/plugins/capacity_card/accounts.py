@@ -100,6 +100,8 @@ class Accounts:
             for kind, amount in zip(self.waiting.kind[entries].tolist(), amounts[entries].tolist(), strict=True):
                 if amount:
                     add_to(sums, {names[kind]: amount})
+        for to_come, amount in self.waiting.demand_to_come(job.index):
+            add_to(sums, {to_come: amount})
         return sums
 
     def _annotated(self, job: int) -> dict[Names, int]:
@@ -203,10 +205,13 @@ class Accounts:
             account.request = {(card,): amount for card, amount in account.allocated.items()}
         allocated_tasks = jobs.counts[:, list(ALLOCATED_STATUSES)].sum(axis=1)
         runs = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
-        keeps = (((jobs.phase == Phase.INQUEUE) | runs) & jobs.reserves)[waiting.job]
+        keeps = ((jobs.phase == Phase.INQUEUE) | runs) & jobs.reserves
         for resource in self._cards.resources:
             self._add_up(resource, waiting.asked[resource], "request")
-            self._add_up(resource, np.where(keeps, waiting.kept[resource], 0), "inqueue")
+            self._add_up(resource, np.where(keeps[waiting.job], waiting.kept[resource], 0), "inqueue")
+        for index in np.flatnonzero(keeps & np.any(list(waiting.to_come.values()), axis=0)).tolist():
+            for names, amount in waiting.demand_to_come(index):
+                add_to(self.queues[jobs.queue[index]].inqueue, {names: amount})
         has_cards = np.bincount(session.job_of_row[asks_cards], minlength=len(jobs)) > 0
         has_cards |= (jobs.min_resources[:, self._cards.columns] > 0).any(axis=1)
         unborn = (jobs.counts.sum(axis=1) == 0) & ((jobs.phase == Phase.INQUEUE) | (jobs.phase == Phase.PENDING))

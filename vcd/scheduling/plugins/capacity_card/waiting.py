@@ -28,7 +28,8 @@ class Waiting:
     By card resource and entry, in thousandths: ``asked`` is what all of its pods ask for, ``needed`` what of that the
     group's minimum still lacks, ``kept`` the same without pods that a scheduling gate or their size holds from every
     node. The minimum is what minResources states of the resource; where it states nothing, as many pods as minMember
-    lacks, of which those that ask for no cards come first.
+    lacks, of which those that ask for no cards come first. ``to_come`` is, by resource and job, what is stated and no
+    pod asks for that is there, while there are fewer than minMember.
     """
 
     def __init__(self, session: Session, cards: NodeCards, asks_cards: Mask, request_of: RequestOf) -> None:
@@ -43,6 +44,7 @@ class Waiting:
         self.asked: dict[str, Ints] = {}
         self.needed: dict[str, Ints] = {}
         self.kept: dict[str, Ints] = {}
+        self.to_come: dict[str, Ints] = {}
         for resource, column in zip(cards.resources, cards.columns, strict=True):
             asks = [each.get(resource, ((), 0)) for each in wanted]
             self.names[resource] = [names for names, _ in asks]
@@ -50,11 +52,21 @@ class Waiting:
             self.asked[resource] = times(of_pod, self.count)
             self.needed[resource] = self._of_minimum(column, of_pod, np.zeros(len(self.job), np.bool_))
             self.kept[resource] = self._of_minimum(column, of_pod, self.gated)
+            self.to_come[resource] = self._of_pods_to_come(column, of_pod)
 
     def of_job(self, job: int) -> slice:
         """The entries of a job."""
         first, last = np.searchsorted(self.job, [job, job + 1]).tolist()
         return slice(first, last)
+
+    def demand_to_come(self, job: int) -> Iterator[tuple[Names, int]]:
+        """What of a job's minimum pods will ask for that are yet to come: any of the cards that those name which are
+        there."""
+        kinds = self.kind[self.of_job(job)].tolist()
+        for resource, amounts in self.to_come.items():
+            if amounts[job]:
+                first, *others = dict.fromkeys(names for kind in kinds if (names := self.names[resource][kind]))
+                yield tuple(sorted({*first}.union(*others))) if others else first, int(amounts[job])
 
     def with_several_ways(self) -> list[int]:
         """Jobs whose pods name cards in more than one way, or may do so of several resources."""
@@ -110,6 +122,17 @@ class Waiting:
             for ask in request.asks:
                 if ask.named or not self._cards.has_nameless[ask.resource]:
                     yield ask.resource, (ask.names, ask.amount)
+
+    def _of_pods_to_come(self, column: int, of_pod: Ints) -> Ints:
+        """What jobs state as their minimum beyond what their pods have and ask for, where some of those are not there
+        yet and others tell what they will name."""
+        jobs = self._session.jobs
+        there = jobs.counts[:, list(READY_STATUSES)].sum(axis=1) + jobs.counts[:, TaskStatus.PENDING]
+        asked = sums_by(self.job, times(of_pod, self.count), len(jobs))
+        lacks = np.maximum(jobs.min_resources[:, column] - jobs.allocated[:, column], 0)
+        waits = jobs.states_minimum & (there < jobs.min_member) & (asked > 0)
+        result: Ints = np.where(waits, np.maximum(lacks - asked, 0), 0)
+        return result
 
     def _of_minimum(self, column: int, of_pod: Ints, without: Mask) -> Ints:
         """What entries take of their groups' minimum, where those ``without`` take their part and get nothing."""
