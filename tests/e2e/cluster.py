@@ -241,8 +241,9 @@ class Daemon:
         pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
-    async def until_metric(self, series: str, value: float, limit: float = 15.0) -> None:
-        """Wait until a series has a value: what a session showed comes after the Events that it made."""
+    async def until_metric(self, series: str, value: float | None, limit: float = 15.0) -> None:
+        """Wait until a series has a value, or is gone (None): what a session showed comes after the Events that it
+        made."""
         deadline = time.monotonic() + limit
         while (found := (await self.metrics()).get(series)) != value:
             assert time.monotonic() < deadline, f"not within {limit} s: {series} is {found}, not {value}"

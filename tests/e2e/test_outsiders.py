@@ -130,7 +130,10 @@ async def test_one_with_a_quota_says_which_limit_is_in_the_way_and_what_would_do
         daemon = await cluster.started("a", f"--scheduler-conf={file}")
         await cluster.until_bound(submit(cluster, "first", 2, "research", "solver"))
         second = submit(cluster, "second", 2, "research", "solver")
-        await until(lambda: "default/second" in waiting(daemon), what="the second job waits")
+        await until(
+            lambda: "queue has no licence left" in waiting(daemon).get("default/second", ()),
+            what="the second job waits",
+        )
 
         told = explained(daemon, "job", "second", "--change")
         (limit,) = told["obstacles"]["limits"]
