@@ -56,8 +56,8 @@ class ShadowedCluster(Cluster):
             return False
         return True
 
-    async def shadow(self, *flags: str) -> Daemon:
+    async def shadow(self, *flags: str, **environment: str) -> Daemon:
         """Start a shadow, on the log of the one before, and wait until it decides."""
-        daemon = await self.start(SHADOW, "--shadow", *flags)
+        daemon = await self.start(SHADOW, "--shadow", *flags, **environment)
         await until(lambda: daemon.lines(DECIDING), 20.0, "the shadow decides")
         return daemon

@@ -79,6 +79,13 @@ async def until_quiet(daemon: Daemon) -> None:
     await until(quiet, what="nothing is logged any more")
 
 
+def set_text(path: Path, text: str) -> None:
+    """Give a file another text at once: a daemon may read it at any moment."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
 @functools.cache
 def granted() -> set[Grant]:
     """What the deployed daemon's ServiceAccount may do."""

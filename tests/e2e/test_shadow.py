@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.e2e.beside import DECIDING, SHADOW, ShadowedCluster, first_fit
-from tests.e2e.cluster import GROUPS, LEASES, QUEUES, Cluster, Daemon, Obj, failed, group, pod, until
+from tests.e2e.cluster import GROUPS, LEASES, QUEUES, Cluster, Daemon, Obj, failed, group, pod, set_text, until
 from tests.e2e.first_fit import LEFT_ALONE
 from tests.e2e.standalone import FLAG, added, bare
 from vcd.api import compare_shadow
@@ -214,11 +214,16 @@ async def test_explanations_say_what_would_have_been(tmp_path: Path) -> None:
 async def test_what_ifs_of_its_log_run_what_was_submitted(tmp_path: Path) -> None:
     async with ShadowedCluster(tmp_path) as cluster:
         cluster.add_nodes(2, 4)
-        shadow = await cluster.shadow()
+        (ahead := tmp_path / "ahead").write_text("0")
+        shadow = await cluster.shadow(E2E_WALL_AHEAD=str(ahead))
         keys = [add(cluster, f"job-{number}") for number in range(4)]
         async with first_fit(cluster):
             await cluster.until_bound(keys)
         await until(lambda: len(bound_in(shadow)) == 4, what="the log shows it")
+        # a run ends with the log: who came last finds its session there
+        set_text(ahead, "4")
+        cluster.store.patch("nodes", None, "node-00", {"metadata": {"labels": {"seen": "yes"}}})
+        await until(lambda: len(puts_of(shadow, "Node", "node-00")) > 1, what="the log goes on for some seconds")
         await ended(shadow)
         code, told = vcd("whatif", str(shadow.log), "--seed", "1", "-o", "json")
         assert code == 0, told

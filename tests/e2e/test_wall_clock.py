@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.e2e.cluster import Cluster, Daemon, until
+from tests.e2e.cluster import Cluster, Daemon, set_text, until
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 
@@ -20,13 +20,13 @@ async def test_a_clock_that_jumps_ahead_deletes_nothing_and_dates_nothing_ahead(
         flags = ("--checkpoint-interval=1", "--log-retention-age=1h")
         daemon = await cluster.started("a", *flags, E2E_WALL_AHEAD=str(ahead), E2E_HOUSEKEEPING="0.05")
         await cluster.until_bound(cluster.submit("before", 4))
-        _replace(ahead, str(WEEK))
+        set_text(ahead, str(WEEK))
         await until(lambda: daemon.lines("the machine's wall clock jumped"))
         await cluster.until_bound(cluster.submit("meanwhile", 4))
         assert (await daemon.metrics())["vcd_clock_ahead_seconds"] > WEEK - 60
         checkpoints = _checkpoints(daemon)
         await until(lambda: _checkpoints(daemon) > checkpoints, what="the house is kept under the wrong time")
-        _replace(ahead, "0")
+        set_text(ahead, "0")
         await cluster.until_bound(cluster.submit("after", 4))
         await until(lambda: daemon.events("clock"))
         with LogReader(daemon.log) as reader:
@@ -43,10 +43,3 @@ async def test_a_clock_that_jumps_ahead_deletes_nothing_and_dates_nothing_ahead(
 def _checkpoints(daemon: Daemon) -> int:
     with LogReader(daemon.log) as reader:
         return reader.checkpoints()[-1].sequence if reader.checkpoints() else 0
-
-
-def _replace(path: Path, text: str) -> None:
-    """Another text at once: the daemon reads the file at each look at the clock."""
-    fresh = path.with_suffix(".new")
-    fresh.write_text(text)
-    fresh.replace(path)
