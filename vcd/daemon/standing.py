@@ -20,20 +20,23 @@ EACH = 1.0
 """Seconds between two words: a follower hears of its leader as often."""
 
 
-class _Hearing:
+class Hearing:
     """When a follower last had all that its leader had."""
 
     def __init__(self, follower: LogFollower, clock: Clock) -> None:
         self._follower = follower
         self._clock = clock
         self._heard = 0
+        self._looked_at: float | None = None
         self._complete_at: float | None = None
 
     def behind(self) -> float | None:
-        """How many seconds ago, by the looks that were taken; None for never."""
+        """How many seconds ago at most, by the looks that were taken; None for never."""
         follower, now = self._follower, self._clock.monotonic()
+        before, self._looked_at = self._looked_at, now
         if follower.heard != self._heard and not follower.lag:
-            self._heard, self._complete_at = follower.heard, now
+            # what was heard since the look before may have been said then: the process may have been stopped
+            self._heard, self._complete_at = follower.heard, now if before is None else before
         return None if self._complete_at is None else now - self._complete_at
 
 
@@ -48,7 +51,7 @@ class StandingNote:
     leads: Callable[[], bool]
 
     def __post_init__(self) -> None:
-        self._hearing = None if self.follower is None else _Hearing(self.follower, self.elector.clock)
+        self._hearing = None if self.follower is None else Hearing(self.follower, self.elector.clock)
         self._source = ""
 
     async def run(self) -> None:

@@ -16,11 +16,12 @@ from aiohttp.test_utils import BaseTestServer, TestServer
 
 from tests.eventlog.samples import SECOND, Clock, put, session, write_history
 from tests.eventlog.test_copying import content
-from tests.kube.scripted import until
+from tests.kube.scripted import FakeClock, until
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import FORGOTTEN, PATIENCE, SHORTEST, Follower, Followers
 from vcd.daemon.replicas.following import BegunAnew, Behind, LogFollower, Parted
 from vcd.daemon.replicas.serving import LogServer
+from vcd.daemon.standing import Hearing
 from vcd.eventlog import EventLog, LogError, Logged, verify
 from vcd.eventlog.copying import Events, LogSource
 from vcd.eventlog.rewinding import rewind
@@ -471,3 +472,17 @@ async def test_a_follower_outlives_what_the_leaders_disk_changed(tmp_path: Path)
                     await copy.follower.follow(socket, "leader")
         assert log.failure is None  # else the process ends, and again as often as it is restarted
         await log.append([put(1)])  # where that leader is lost, this replica can lead
+
+
+async def test_what_was_heard_may_have_been_said_at_the_look_before(tmp_path: Path) -> None:
+    """A process that was stopped reads what its leader said long ago; it knew no more than that until then."""
+    await write_history(tmp_path / "a", 2)
+    async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b") as copy:
+        clock = FakeClock()
+        hearing = Hearing(copy.follower, clock)
+        assert hearing.behind() == 0
+        for seconds in (20, 1):
+            clock.advance(seconds)
+            heard = copy.follower.heard
+            await until(lambda heard=heard: copy.follower.heard > heard)  # type: ignore[misc]
+            assert hearing.behind() == seconds
