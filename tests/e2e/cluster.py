@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -284,6 +284,10 @@ class Daemon:
             return []
         with LogReader(self.log) as reader:
             return [logged.event for logged in reader.find(type=type)]
+
+    def has_seen(self, keys: Iterable[str]) -> bool:
+        """Whether its log has objects of all these keys."""
+        return {event.key for event in self.events("put") if isinstance(event, ev.ObjectPut)}.issuperset(keys)
 
 
 def _started(arguments: list[str], output: Path, environment: dict[str, str]) -> Process | subprocess.Popen[bytes]:
@@ -554,9 +558,11 @@ class Cluster:
         path.write_text(yaml.safe_dump(_kubeconfig(wire.url, f"token-of-{name}")))
         return wire, path
 
-    async def started(self, name: str, *flags: str, log: Path | None = None, **environment: str) -> Daemon:
+    async def started(
+        self, name: str, *flags: str, log: Path | None = None, short: bool = True, **environment: str
+    ) -> Daemon:
         """Start a replica and wait until it decides."""
-        daemon = await self.start(name, *flags, log=log, **environment)
+        daemon = await self.start(name, *flags, log=log, short=short, **environment)
         await self.until_leading(daemon)
         return daemon
 

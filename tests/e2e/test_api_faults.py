@@ -143,8 +143,7 @@ async def test_a_doubt_that_lasts_longer_than_all_attempts_is_cleared_in_the_end
 async def test_a_pod_that_another_bound_is_a_conflict_and_its_room_is_taken(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2, 4)
-        daemon = await cluster.start("a", short=False)  # what is held for a while is not given up
-        await cluster.until_leading(daemon)
+        daemon = await cluster.started("a", short=False)  # what is held for a while is not given up
         with cluster.holding_binds() as held:
             cluster.submit("gang", 4)
             await until(lambda: len(held) == 4)
@@ -163,8 +162,7 @@ async def _target(request: web.Request) -> str:
 async def test_a_pod_that_is_gone_gives_its_room_back(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1, 4)
-        daemon = await cluster.start("a", short=False)  # what is held for a while is not given up
-        await cluster.until_leading(daemon)
+        daemon = await cluster.started("a", short=False)  # what is held for a while is not given up
         with cluster.holding_binds() as held:
             keys = cluster.submit("gang", 4, minimum=1)
             await until(lambda: len(held) == 4)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Obj, group, node, pod, until
-from vcd.model import events as ev
 
 CONF = """
 actions: "enqueue, allocate, backfill"
@@ -90,8 +89,7 @@ async def test_every_pending_pod_of_a_refused_group_is_told_why(tmp_path: Path) 
     async with Cluster(tmp_path) as cluster:
         daemon = await leading(cluster, tmp_path, quota=2)
         keys = [add(cluster, "big", number) for number in range(5)]
-        seen = set(keys).issubset  # a session that knew two of them would find quota for these
-        await until(lambda: seen(event.key for event in daemon.events("put") if isinstance(event, ev.ObjectPut)))
+        await until(lambda: daemon.has_seen(keys))  # before it knows a pod that names cards, a group asks for none
         add_group(cluster, "big", minimum=5)
         names = [key.partition("/")[2] for key in keys]
         words = f"Queue <q> has insufficient <NVIDIA-X|{MODEL}> quota: requested <5>, total would be <5>"
@@ -142,9 +140,8 @@ async def test_pods_keep_their_cards_from_others_when_their_group_is_deleted_bef
         submit(cluster, "new", 3, minimum=1)
         await until(lambda: placed(cluster, "new") and all_but_one_told(cluster), what="one of three, and why")
         series = f'vcd_queue_card_allocated{{card="{MODEL}",queue_name="q"}}'
-        assert (await daemon.metrics())[series] == 3
-        shown = cluster.store.get(QUEUES, None, "q")["status"]["allocated"]
-        assert shown[GPU] == "3"
+        await daemon.until_metric(series, 3)
+        await until(lambda: cluster.store.get(QUEUES, None, "q")["status"]["allocated"][GPU] == "3", what="it is shown")
 
         await daemon.kill()
         other = await leading(cluster, tmp_path, quota=3, name="b")

@@ -142,15 +142,8 @@ async def test_who_lost_its_connection_follows_once_it_is_back(tmp_path: Path) -
         leader.wire.cut()
         leader.wire.release()
         await cluster.until_bound(cluster.submit("gang", 16))
-        await until(lambda: _has_seen(leader, cluster))
+        await until(lambda: leader.has_seen(bind.key for bind in cluster.binds))
         assert leader.sessions() == []
-
-
-def _has_seen(daemon: Daemon, cluster: Cluster) -> bool:
-    """Whether a replica's log has all pods."""
-    return {event.key for event in daemon.events("put") if isinstance(event, ev.ObjectPut)}.issuperset(
-        bind.key for bind in cluster.binds
-    )
 
 
 async def test_a_stolen_lease_ends_the_term(tmp_path: Path) -> None:

@@ -45,5 +45,6 @@ async def test_a_queue_that_deserves_more_than_it_may_have_is_told_so_once(tmp_p
 
         queue = cluster.store.get(QUEUES, None, "odd")
         cluster.store.update(QUEUES, {**queue, "spec": {**queue["spec"], "capability": {"cpu": "4"}}})
+        await cluster.until_bound(cluster.submit("best", 2))
         await daemon.until_metric(SERIES, None)
         assert len(told(cluster)) == 1

@@ -72,7 +72,7 @@ async def test_the_scheduler_survives_a_plugin_in_an_endless_loop(tmp_path: Path
         keys = cluster.submit("train", 3)
         await until(lambda: daemon.events("late"), what="the log tells of it")
         cluster.store.create("nodes", node("late", 1))
-        await until(lambda: "late" in [event.key for event in daemon.events("put") if isinstance(event, ev.ObjectPut)])
+        await until(lambda: daemon.has_seen(["late"]))
         assert await daemon.health() == 503
         assert await daemon.health("readyz") == 200
         assert (await daemon.metrics())['vcd_plugin_faults_total{plugin="endless"}'] == 1

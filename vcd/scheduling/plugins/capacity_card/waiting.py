@@ -52,7 +52,7 @@ class Waiting:
             self.asked[resource] = times(of_pod, self.count)
             self.needed[resource] = self._of_minimum(column, of_pod, np.zeros(len(self.job), np.bool_))
             self.kept[resource] = self._of_minimum(column, of_pod, self.gated)
-            self.to_come[resource] = self._of_pods_to_come(column, of_pod)
+            self.to_come[resource] = self._of_pods_to_come(column, self.asked[resource])
 
     def of_job(self, job: int) -> slice:
         """The entries of a job."""
@@ -123,12 +123,12 @@ class Waiting:
                 if ask.named or not self._cards.has_nameless[ask.resource]:
                     yield ask.resource, (ask.names, ask.amount)
 
-    def _of_pods_to_come(self, column: int, of_pod: Ints) -> Ints:
-        """What jobs state as their minimum beyond what their pods have and ask for, where some of those are not there
-        yet and others tell what they will name."""
+    def _of_pods_to_come(self, column: int, of_entries: Ints) -> Ints:
+        """What jobs state as their minimum beyond what their pods have and ask for (``of_entries``), where some pods
+        are not there yet and others tell what they will name."""
         jobs = self._session.jobs
         there = jobs.counts[:, list(READY_STATUSES)].sum(axis=1) + jobs.counts[:, TaskStatus.PENDING]
-        asked = sums_by(self.job, times(of_pod, self.count), len(jobs))
+        asked = sums_by(self.job, of_entries, len(jobs))
         lacks = np.maximum(jobs.min_resources[:, column] - jobs.allocated[:, column], 0)
         waits = jobs.states_minimum & (there < jobs.min_member) & (asked > 0)
         result: Ints = np.where(waits, np.maximum(lacks - asked, 0), 0)
