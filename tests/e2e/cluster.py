@@ -55,6 +55,8 @@ SHORT = (
     f"--request-timeout={REQUEST_TIMEOUT * 1000:g}ms",
 )
 """The only flags that replicas get beside their addresses: the times of the election, so that tests need not wait."""
+LATE = float(os.environ.get("VCD_LATE_ANSWERS", "0"))
+"""Seconds by which answers of the server are late at most, in pieces: with 0.25 shows what only a quick one hides."""
 
 
 async def until(condition: Callable[[], object], limit: float = 15.0, what: str = "") -> None:
@@ -134,10 +136,14 @@ def group(name: str, minimum: int, **spec: Any) -> Obj:
 
 
 class Wire:
-    """A TCP proxy between one daemon and the server. ``hold`` keeps all bytes back, connections open."""
+    """A TCP proxy between one daemon and the server. ``hold`` keeps all bytes back, connections open.
 
-    def __init__(self, host: str, port: int) -> None:
+    Answers come in pieces, each of them up to ``delay`` seconds late: 0 passes them on as they come."""
+
+    def __init__(self, host: str, port: int, delay: float = 0.0) -> None:
         self._to = (host, port)
+        self._delay = delay
+        self._chance = random.Random(0)
         self._server: asyncio.Server | None = None
         self._open = asyncio.Event()
         self._open.set()
@@ -183,15 +189,16 @@ class Wire:
             far_reader, far_writer = await asyncio.open_connection(*self._to)
             both.add(far_writer)
             self._writers |= both
-            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer, self._delay))
         finally:
             self._writers -= both
             for each in both:
                 each.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float = 0.0) -> None:
         try:
-            while data := await reader.read(1 << 16):
+            while data := await reader.read(self._chance.randrange(1, 1 << 12) if delay else 1 << 16):
+                await asyncio.sleep(self._chance.uniform(0, delay))
                 await self._open.wait()
                 writer.write(data)
                 await writer.drain()
@@ -550,7 +557,8 @@ class Cluster:
 
     async def _credentials(self, name: str, number: int) -> tuple[Wire, Path]:
         """A wire to the server, and the kubeconfig with which a replica reaches it there under its name."""
-        wire = Wire(*self.server.url.removeprefix("http://").split(":"))  # type: ignore[arg-type]
+        host, _, port = self.server.url.removeprefix("http://").partition(":")
+        wire = Wire(host, int(port), LATE)
         await wire.start()
         assert self.server.tokens is not None
         self.server.tokens[f"token-of-{name}"] = name

@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +327,23 @@ def test_pods_that_are_alike_are_asked_about_once_for_each_state_of_a_node(pods:
     )
     assert len(binds(session)) == pods
     assert len(told.asked) == nodes + pods - 1  # all at first, then the one that was taken
+
+
+@pytest.mark.parametrize("actions", ["enqueue, allocate", "preempt, allocate", "reclaim, allocate"])
+def test_of_nominated_pods_none_is_asked_about_first_because_it_came_first(actions: str) -> None:
+    owner, *pods = unlike("labels")
+    for each in pods:
+        each["status"]["nominatedNodeName"] = "n1"
+
+    def questions(order: Iterable[Json]) -> list[Question]:
+        state, told = ClusterState(), Server({"predicate": {}})
+        for sequence, event in enumerate(puts(*default_queues([]), *NODES, owner, *order), 1):
+            state.apply(sequence, event)
+        policy = read_policy(conf_of(told.answers, {}, ("gang",), actions))
+        run(SnapshotMaker(state).snapshot(), policy, NOW_NS, 0, outside=told)
+        return told.questions
+
+    assert questions(pods) == questions(reversed(pods)) != []
 
 
 def test_pods_of_two_jobs_are_asked_about_each() -> None:
