@@ -17,7 +17,7 @@ from tests.timetravel.histories import (
     write_history_that_begins_amid_a_session,
     write_takeover,
 )
-from vcd.api import explain
+from vcd.api import explain, verdict
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
@@ -422,10 +422,21 @@ async def test_pods_that_were_listed_before_their_group_are_its_pods(tmp_path: P
 
 
 def test_a_wait_that_is_older_than_the_log_is_known_from_its_checkpoint(busy: Path) -> None:
+    assert verdict(busy, "third").text.startswith("third waits ")
     logfile.compact(busy, max_age=1)
     explanation = explain(busy, "job", "third")
     assert waits(explanation.episodes[-1])[0][0] == "queue"
     assert [len(episode.pods) for episode in told(explanation, "created")] == [0, 2]
+    assert explanation.episodes[-1].text.startswith("waits already at queue")
+    assert verdict(busy, "third").text.startswith("third waits at least ")
+
+
+def test_nobody_is_said_to_have_placed_what_had_a_node_when_the_log_began(busy: Path) -> None:
+    assert told(explain(busy, "job", "second"), "bound")
+    logfile.compact(busy, max_age=1)
+    explanation = explain(busy, "job", "second")
+    assert texts(explanation)[-1] == "second-0, second-1 ran on n0, n1 already when the log first shows them"
+    assert not told(explanation, "bound", "placed", "running")
 
 
 def test_a_job_that_is_younger_than_the_oldest_checkpoint_is_told_whole(busy: Path) -> None:

@@ -16,16 +16,20 @@ from tests.timetravel.plays import CONF
 from tests.timetravel.shadowed import bind, job, shadow
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
+from vcd.model.words import rfc3339
 from vcd.scheduling.configuration import read_policy
+from vcd.timetravel.history import opened as history_of
 from vcd.timetravel.logfile import import_logs
 from vcd.timetravel.whatif.cluster import SimulatedCluster, SimulatedUnit
 from vcd.timetravel.whatif.compare import Comparison, Variant, whatif
 from vcd.timetravel.whatif.edits import EditError, edited, read_edits
 from vcd.timetravel.whatif.lives import PROMPT, workload_of
 from vcd.timetravel.whatif.measure import Measure
+from vcd.timetravel.whatif.onejob import job_whatif
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.sweep import sweep
 from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
+from vcd.timetravel.why.explain import NotFound
 
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
 
@@ -325,9 +329,9 @@ async def test_pods_of_other_schedulers_take_room_and_wait_for_nobody(tmp_path: 
         await made.show(dsl.gang("wide", 1, cpu=2, phase="Pending"))
         await session(made)
     found = again(tmp_path / "log")
-    assert waits(found, 0) == {"daemon": 0, "wide": None}
+    assert (waits(found, 0), found.runs[0].running) == ({"wide": None}, 1)
     # it goes when the other one is taken to end, an hour after it was last seen
-    assert waits(found, 1) == {"daemon": 0, "wide": 3600}
+    assert waits(found, 1) == {"wide": 3600}
 
 
 async def test_a_shadows_log_comes_out_as_the_other_scheduler_had_it(tmp_path: Path) -> None:
@@ -369,7 +373,40 @@ async def test_a_log_whose_beginning_was_removed_has_who_was_there(tmp_path: Pat
         "runs-0": ("default/runs", True),
     }
     found = again(tmp_path / "log")
-    assert waits(found, 0) == waits(found, 1) == {"a": 0, "runs": 0}
+    assert waits(found, 0) == waits(found, 1) == {"a": 0}
+    assert [run.running for run in found.runs] == [1, 1]
+
+
+async def test_who_ran_before_the_log_has_no_wait_and_only_tells_how_long_it_ran_where_that_is_known(
+    tmp_path: Path,
+) -> None:
+    """Of three that ran before it begins one says since when; one has ended, and is still there."""
+    began = START - 60 * SECOND
+    over, silent, running = (list(dsl.gang(name, 1, cpu=1, on=["n"])) for name in ("over", "silent", "running"))
+    for each in (over, running):
+        each[1]["status"]["startTime"] = rfc3339(began)
+    over[1]["status"]["phase"] = "Succeeded"
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await begun(made)
+        await made.show(over, silent, running, dsl.gang("new", 1, cpu=1, phase="Pending"))
+        await session(made)
+        made.clock.now += 30 * SECOND
+        for each in (silent, running):
+            await made.show({**each[1], "status": {**each[1]["status"], "phase": "Succeeded"}})
+        await session(made)
+    work = work_of(tmp_path / "log")
+    whole = {unit.key: unit for unit in work.units if unit.seen_whole}
+    assert whole.keys() == {"default/running-0", "default/new-0"}
+    ran = whole["default/running-0"].run
+    assert ran == (whole["default/running-0"].ended or 0) - began > 90 * SECOND
+    estimate = RunTimes.of(work).estimate(next(unit.pod for unit in work.units if unit.key == "default/silent-0"))
+    assert estimate is not None
+    assert (estimate.count, estimate.median) == (1, ran)
+    found = again(tmp_path / "log")
+    assert [(waits(found, run), found.runs[run].running) for run in (0, 1)] == [({"new": 0}, 3)] * 2
+    assert (found.fidelity.jobs, found.fidelity.recorded, found.fidelity.far) == (1, 1, False)
+    with history_of(tmp_path / "log") as history, pytest.raises(NotFound, match="default/running ran already when"):
+        job_whatif(history, "default/running", queue="other")
 
 
 async def test_an_imported_log_has_the_groups_of_both_replicas(tmp_path: Path) -> None:

@@ -66,6 +66,15 @@ def test_who_was_watched_until_the_moment_of_an_end_was_at_risk_of_it() -> None:
     assert minutes(learned([(2, True), (2, False)]), 0.34) > 2
 
 
+def test_what_was_old_when_it_was_first_seen_was_at_risk_from_then_on() -> None:
+    # at risk are 3 at 1 and 2 at 2, without the one that is seen from 8 on; with it and the next 2 at 10
+    young = [(a_unit(), minutes * MINUTE, True) for minutes in (1, 2)]
+    old = (a_unit(bound=-8), 10 * MINUTE, True)
+    model = RunTimes([*young, old])
+    assert [minutes(model, share) for share in (0.33, 0.34, 0.66, 0.67, 0.83)] == [1, 2, 2, 10, 10]
+    assert minutes(RunTimes([*young, (a_unit(bound=-8), 8 * MINUTE, False)]), 0.66) == 2  # no more was seen of it
+
+
 def test_what_has_run_already_is_measured_by_what_ran_as_long() -> None:
     model = learned([(1, True), (1, True), (1, True), (10, True), (20, True)])
     # of the three left after 1 (two, and the next) one each ends at 10 and at 20

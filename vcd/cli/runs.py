@@ -79,7 +79,8 @@ def print_runs(runs: Sequence[api.Run]) -> None:
 
 
 _ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (
-    ("jobs", lambda run: f"{run.waits.jobs:,}"),
+    ("jobs that came", lambda run: f"{run.waits.jobs:,}"),
+    ("  more that ran already", lambda run: f"{run.running:,}" if run.running else ""),
     ("  never started", lambda run: f"{run.waits.never:,}"),
     ("  wait, median", lambda run: api.span_in_words(run.waits.median)),
     ("  wait, 95 in 100 under", lambda run: api.span_in_words(run.waits.p95)),

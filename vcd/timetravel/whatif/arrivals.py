@@ -110,7 +110,7 @@ class Arrivals:
             new.arrived, new.versions = came + max(0, unit.ready - one.life.arrived), []
             new.node, new.place, new.bound, new.ended, new.ending, new.earlier = "", "", None, None, "", []
             units.append(new)
-            if unit.run is not None:
+            if unit.run is not None and unit.seen_whole:
                 lengths[new.key] = unit.run
             elif unit.bound is not None:
                 # else long jobs, of which most still run, would come again as usual ones

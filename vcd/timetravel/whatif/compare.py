@@ -59,6 +59,8 @@ class Run(msgspec.Struct):
     name: str
     what: str
     waits: Waits
+    """Of the jobs that came; ``running`` more had pods on nodes already when first seen, and are in no wait."""
+    running: int
     queues: dict[str, Waits]
     utilisation: dict[str, float]
     evictions: dict[str, int]
@@ -74,7 +76,7 @@ class Run(msgspec.Struct):
     """None of what was recorded: it is told by sessions."""
     courses: dict[str, Points]
     jobs: dict[str, tuple[str, float | None]]
-    """Each job's queue and wait in seconds (None: it never started)."""
+    """The queue and the wait in seconds (None: it never started) of each job that came."""
 
 
 class Shift(msgspec.Struct, frozen=True):
@@ -190,7 +192,7 @@ def simulated(
         progress=lambda now: progress(variant.name, min(1.0, (now - work.begin) / span)),
     )
     cluster.run()
-    return run_of(variant.name, variant.words, measure)
+    return run_of(variant.name, variant.words, measure, work)
 
 
 def recorded(work: Workload, gpu: str = GPU) -> Run:
@@ -201,7 +203,7 @@ def recorded(work: Workload, gpu: str = GPU) -> Run:
     measure.evictions.update(work.evictions)
     measure.lost = sum(end - start for unit in work.units for start, end, _ in unit.earlier)
     measure.close(work.end)
-    return run_of(RECORDED, "as the log has it", measure)
+    return run_of(RECORDED, "as the log has it", measure, work)
 
 
 def _happened(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[[], None]]]:
@@ -240,9 +242,10 @@ def room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
 # --- telling ----------------------------------------------------------------------------------------------------------
 
 
-def run_of(name: str, what: str, measure: Measure) -> Run:
-    """A measured run as plain values."""
-    jobs = sorted(measure.jobs.values(), key=lambda job: job.key)
+def run_of(name: str, what: str, measure: Measure, work: Workload) -> Run:
+    """A measured run of a workload as plain values."""
+    ran_already = work.ran_already()
+    jobs = [job for key, job in sorted(measure.jobs.items()) if key not in ran_already]
     whole = 1000  # cards are counted in thousandths
     until = measure.busy_until
     courses = {
@@ -264,6 +267,7 @@ def run_of(name: str, what: str, measure: Measure) -> Run:
         name=name,
         what=what,
         waits=_waits(jobs),
+        running=len(ran_already),
         queues={
             queue: _waits([job for job in jobs if job.queue == queue]) for queue in sorted({j.queue for j in jobs})
         },

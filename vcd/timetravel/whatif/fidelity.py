@@ -21,10 +21,10 @@ _TOLD = 5
 
 
 class Fidelity(msgspec.Struct, frozen=True):
-    """How many ``jobs`` started in the log (``recorded``), and decided again under the log's own configuration
-    (``baseline``). ``lost`` started in the log alone, ``late`` decided again only after the log's end, ``gained``
-    decided again alone and well before that; the first of each are named. ``far`` is whether these are more than one in
-    a hundred jobs."""
+    """How many of the ``jobs`` that came started in the log (``recorded``), and decided again under the log's own
+    configuration (``baseline``). ``lost`` started in the log alone, ``late`` decided again only after the log's end,
+    ``gained`` decided again alone and well before that; the first of each are named. ``far`` is whether these are more
+    than one in a hundred jobs."""
 
     jobs: int
     recorded: int
@@ -64,10 +64,12 @@ class Fidelity(msgspec.Struct, frozen=True):
 
 def fidelity(work: Workload, recorded: Waits, baseline: Waits) -> Fidelity:
     """How far a workload's jobs start as recorded when they are decided again."""
-    came: dict[str, int] = {key: life.arrived for key, life in work.groups.items()}
+    ran_already = work.ran_already()
+    came = {key: life.arrived for key, life in work.groups.items() if key not in ran_already}
     for unit in work.units:
         job = work.job_of(unit)
-        came[job] = min(unit.arrived, came.get(job, unit.arrived))
+        if job not in ran_already:
+            came[job] = min(unit.arrived, came.get(job, unit.arrived))
 
     def start(job: str, wait: float) -> float:
         return came[job] + wait * SECOND

@@ -235,9 +235,8 @@ class _Jobs:
     """
 
     def __init__(self, work: Workload) -> None:
-        key_of = {unit.key: unit.group if unit.group in work.groups else unit.key for unit in work.units}
-        self.running = {key_of[unit.key] for unit in work.units if unit.node}
-        queue_of = {key_of[unit.key]: work.queue_of(unit.group) for unit in work.units}
+        self.running = work.ran_already()
+        queue_of = {work.job_of(unit): work.queue_of(unit.group) for unit in work.units}
         queue_of |= {key: work.queue_of(key) for key in work.groups}
         self.came = {key: queue for key, queue in queue_of.items() if key not in self.running}
         self.queues = sorted(set(self.came.values()))

@@ -32,6 +32,8 @@ from vcd.timetravel.whatif.workload import (
 
 PROMPT = 60 * SECOND
 """Within this time of its deletion a controller has made another pod; one that comes later is work of its own."""
+_LATE = 10
+"""So many times as long after its coming a pod may say what group it is of."""
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -44,15 +46,15 @@ def workload_of(reader: LogReader, until: int | None = None, after: int | None =
     work = listener.done()
     if after is not None:
         for unit in work.units:
-            if unit.node and unit.bound == begin:
-                unit.bound = _bind_before(reader, unit.key, begin)
+            if unit.node and not unit.seen_whole and (bound := _bind_before(reader, unit.key, begin)) is not None:
+                unit.bound, unit.seen_whole = bound, unit.ended != unit.arrived
     return work
 
 
-def _bind_before(reader: LogReader, pod: str, time: int) -> int:
-    """When a pod was last bound before a time at which it is on its node; that time where the log does not say."""
+def _bind_before(reader: LogReader, pod: str, time: int) -> int | None:
+    """When a pod was last bound before a time at which it is on its node; None where the log does not say."""
     binds = [one.time for one in reader.operations_of(pod) if one.verb == "bind" and one.time <= time]
-    return max(binds, default=time)
+    return max(binds, default=None)
 
 
 class _Listener:
@@ -253,7 +255,10 @@ class _Listener:
         unit = self._units[name] = Unit(name, pod.metadata.uid, group, bare, requests, self._time)
         if pod.spec.node_name:
             unit.node = unit.place = pod.spec.node_name
-            unit.bound = min(self._time, started(pod) or self._time)
+            began = started(pod)
+            unit.bound = self._time if began is None else min(self._time, began)
+            # one that is on its node and has not started there was bound just now
+            unit.seen_whole = pod.status.phase not in _ENDED and (began is not None or pod.status.phase != "Running")
         self._joins(unit)
         return unit
 
@@ -295,6 +300,8 @@ class _Listener:
     def _place_of_another(self, key: str, pod: Pod, group: str, came: int) -> Unit | None:
         """The unit whose place in its group a pod takes that came at a time (ns)."""
         vacant = self._vacant.get(group) if group else None
+        while vacant and vacant[0][1].ending != EVICTED and self._time - vacant[0][0] > _LATE * PROMPT:
+            vacant.popleft()
         free = [unit for since, unit in vacant or () if unit.ending == EVICTED or came - since <= PROMPT]
         unit = next((one for one in free if name_in_log(one.key) == key), None) or next(
             (one for one in free if task_role(one.pod) == task_role(pod)), None
@@ -304,7 +311,7 @@ class _Listener:
         vacant.remove(next(one for one in vacant if one[1] is unit))
         if unit.bound is not None and unit.ended is not None:
             unit.earlier.append((unit.bound, unit.ended, unit.place))
-        unit.bound, unit.ended, unit.ending = None, None, ""
+        unit.bound, unit.ended, unit.ending, unit.seen_whole = None, None, "", True
         return unit
 
     def _pod_gone(self, key: str) -> None:

@@ -60,6 +60,8 @@ def job_whatif(history: History, key: str, queue: str = "", priority_class: str 
     asked = [(name, value) for name, value in fields if value]
     edits = Edits(tuple(Assignment(f"{name} {value}", "PodGroup", key, ("spec", name), value) for name, value in asked))
     found = whatif(history.reader.path, [Variant("changed", edits=edits)])
+    if key not in found.runs[0].jobs:
+        raise NotFound(f"{key} ran already when the log begins: how long it waited is not in it")
     recorded, simulated, otherwise = (run.jobs.get(key, ("", None))[1] for run in found.runs)
     shifts = [shift for shift in found.shifts if shift.job != key]
     return JobWhatIf(key, edits.words, recorded, simulated, otherwise, shifts, found.notes)

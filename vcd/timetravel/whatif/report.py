@@ -102,7 +102,8 @@ def _page(title: str, parts: Sequence[str]) -> str:
 def _table(runs: Sequence[Run]) -> str:
     rows = [
         ("what is other", [run.what for run in runs]),
-        ("jobs (never started)", [f"{run.waits.jobs:,} ({run.waits.never:,})" for run in runs]),
+        ("jobs that came (never started)", [f"{run.waits.jobs:,} ({run.waits.never:,})" for run in runs]),
+        ("more that ran already", [f"{run.running:,}" if run.running else "" for run in runs]),
         ("wait: median", [span_in_words(run.waits.median) for run in runs]),
         ("wait: 95 in 100 under", [span_in_words(run.waits.p95) for run in runs]),
         ("evictions", [f"{sum(run.evictions.values()):,}" for run in runs]),

@@ -1,14 +1,16 @@
 """How long work will run, estimated from what ran before it: the product-limit estimate of Kaplan and Meier.
 
-Work that still ran when the log ended counts for as long as it was seen to run, so that long jobs are not forgotten. A
-job counts once, however many pods it has: they mostly end together, and say no more than one does.
+Work that still ran when the log ended counts for as long as it was seen to run, so that long jobs are not forgotten.
+What ran already when it was first seen counts from the age that it had then on (left truncation: of those that had
+ended by that age nothing is seen), and not at all where that age is not known. A job counts once, however many pods it
+has: they mostly end together, and say no more than one does.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from copy import copy
 from itertools import groupby
@@ -41,8 +43,9 @@ _OWN = 3
 """So many classes of a pod are of its own kind."""
 _IMPLIED_GROUP = "podgroup-"
 
-_Run = tuple[int, bool, str]
-"""How long a pod ran (ns), whether it ended then, and of which job it is."""
+_Run = tuple[int, bool, str, int]
+"""How long a pod ran (ns), whether it ended then, of which job it is, and how long it had run when it was first seen
+(ns)."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -91,15 +94,18 @@ class _Curve:
 
     def __init__(self, runs: Iterable[_Run], weights: Mapping[str, float]) -> None:
         """``weights`` of jobs are 1 where none is told, and so is that of the next one (no name)."""
-        known = sorted(run for run in runs if run[0] or run[1])  # one that was not watched at all says nothing
-        pods = Counter(job for _, _, job in known)
-        self.count = len({job for _, ended, job in known if ended})
+        known = sorted(run for run in runs if run[0] > run[3] or run[1])  # one that was not watched at all says nothing
+        pods = Counter(job for _, _, job, _ in known)
+        self.count = len({job for _, ended, job, _ in known if ended})
         self._times: list[int] = []
         self._left: list[float] = []
         parts = {job: weights.get(job, 1.0) / count for job, count in pods.items()}
-        share, at_risk = 1.0, weights.get(_NEXT, 1.0) + sum(parts[job] for _, _, job in known)
+        entering = deque(sorted((entry, parts[job]) for _, _, job, entry in known if entry))
+        share, at_risk = 1.0, weights.get(_NEXT, 1.0) + sum(parts[job] for _, _, job, entry in known if not entry)
         for time, same in groupby(known, key=lambda run: run[0]):
-            outcomes = [(parts[job], ended) for _, ended, job in same]
+            while entering and entering[0][0] < time:
+                at_risk += entering.popleft()[1]
+            outcomes = [(parts[job], ended) for _, ended, job, _ in same]
             over = sum(part for part, ended in outcomes if ended)
             if over:
                 share *= 1 - over / at_risk
@@ -133,8 +139,9 @@ class RunTimes:
         self._weights: Mapping[str, float] = {}
         self._curves: dict[Hashable, _Curve] = {}
         for unit, length, ended in runs:
+            entry = 0 if unit.bound is None else max(0, unit.arrived - unit.bound)
             for key, _ in _classes(unit.pod):
-                self._runs.setdefault(key, []).append((length, ended, unit.group or unit.key))
+                self._runs.setdefault(key, []).append((length, ended, unit.group or unit.key, entry))
 
     @classmethod
     def of(cls, work: Workload) -> RunTimes:
@@ -145,7 +152,7 @@ class RunTimes:
         """As it may be for all that is known: how much each job tells is drawn (Rubin, The Bayesian Bootstrap, Annals
         of Statistics 9, 1981). What is drawn from one is off for all work in the same way, as what is known may be."""
         found = copy(self)
-        jobs = sorted({job for _, _, job in self._runs.get(_ALL, ())})
+        jobs = sorted({job for _, _, job, _ in self._runs.get(_ALL, ())})
         found._weights = {job: random.expovariate(1) for job in (_NEXT, *jobs)}
         found._curves = {}
         return found
@@ -217,9 +224,9 @@ def accuracy(work: Workload) -> Accuracy | None:
 
 
 def _ended(work: Workload) -> Iterator[tuple[Unit, int, int]]:
-    """Units that ran, with how long, and when they ended."""
+    """Units of which is known how long they ran, with that, and when they ended."""
     for unit in work.units:
-        if unit.run is not None and unit.ended is not None:
+        if unit.run is not None and unit.ended is not None and unit.seen_whole:
             yield unit, unit.run, unit.ended
 
 
@@ -231,7 +238,7 @@ def _half_time(ends: list[int]) -> int | None:
 
 def _known_at(time: int, work: Workload) -> Iterator[tuple[Unit, int, bool]]:
     for unit in work.units:
-        if unit.bound is not None and unit.bound <= time:
+        if unit.bound is not None and unit.bound <= time and unit.seen_whole:
             until = time if unit.ended is None else min(time, unit.ended)
             yield unit, until - unit.bound, until == unit.ended and unit.run is not None
 

@@ -37,7 +37,8 @@ class Unit(msgspec.Struct):
     it came by itself, at ``arrived``. ``node`` is where it was when the log first saw it, ``place`` where it was last.
     ``bound`` is its last bind; ``ending`` how it ended: succeeded, failed, deleted, or evicted and never back ("": it
     has not). ``requests`` are its amounts by resource, ``earlier`` what came to nothing: from when to when it was on
-    which node.
+    which node. ``seen_whole`` is whether it is known when it was bound, and that it had not ended before it was seen:
+    else it says nothing of how long such work runs.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Unit(msgspec.Struct):
     ending: str = ""
     earlier: list[tuple[int, int, str]] = msgspec.field(default_factory=list)
     versions: list[tuple[int, Pod]] = msgspec.field(default_factory=list)
+    seen_whole: bool = True
 
     @property
     def ready(self) -> int:
@@ -62,7 +64,8 @@ class Unit(msgspec.Struct):
 
     @property
     def run(self) -> int | None:
-        """How long it held its node, from bind to end; None where that is not known, or it was cut short."""
+        """How long it held its node, from bind, or from when it was first seen there, to end; None where it has not
+        ended, or was cut short."""
         if self.bound is None or self.ended is None or self.ending == EVICTED:
             return None
         return self.ended - self.bound
@@ -115,6 +118,11 @@ class Workload(msgspec.Struct):
     def job_of(self, unit: Unit) -> str:
         """The job that a unit is of: its group, or itself where there is none."""
         return unit.group if unit.group in self.groups else unit.key
+
+    def ran_already(self) -> frozenset[str]:
+        """The jobs of which pods were on nodes when they were first seen: nobody placed these here, and they have no
+        wait."""
+        return frozenset(self.job_of(unit) for unit in self.units if unit.node)
 
     def as_it_was(self) -> Workload:
         """With the configurations that came into force, each at its time."""

@@ -141,8 +141,11 @@ def _asked(pod: Pod) -> str:
 
 
 def _waited(episode: Episode, story: Story) -> str:
-    verb = "waits" if episode.end is None else f"waited {span_in_words((episode.end - episode.start).total_seconds())}"
-    words = f"{verb} {waits_in_words(episode.waiting)}"
+    least = "at least " if episode.older else ""
+    words = "waits" + (" already" if episode.older else "")
+    if episode.end is not None:
+        words = f"waited {least}{span_in_words((episode.end - episode.start).total_seconds())}"
+    words += f" {waits_in_words(episode.waiting)}"
     first = waits_in_words(episode.waiting_first)
     return words if first in ("", waits_in_words(episode.waiting)) else f"{words}; at first {first}"
 
@@ -275,6 +278,14 @@ def _shown(verb: str, plural: str) -> Callable[[Episode, Story], str]:
     return tell
 
 
+def _found(episode: Episode, story: Story) -> str:
+    """Of pods that the log shows with a node from the first on: who placed them is not in it."""
+    did = {"Running": "ran", "Succeeded": "had succeeded", "Failed": "had failed"}.get(episode.detail)
+    one = story.only is not None or len(episode.pods) == 1
+    did, them = did or ("was" if one else "were"), "it" if one else "them"
+    return f"{_names(episode.pods, story)} {did} on {_nodes(episode)} already when the log first shows {them}"
+
+
 _SENTENCES: dict[str, Callable[[Episode, Story], str]] = {
     "created": _created,
     "waited": _waited,
@@ -287,6 +298,7 @@ _SENTENCES: dict[str, Callable[[Episode, Story], str]] = {
     "dropped": _dropped,
     "outcome": _outcome,
     "placed": _shown("was placed by somebody else", "were placed by somebody else"),
+    "found": _found,
     "running": _shown("runs", "run"),
     "succeeded": _shown("succeeded", "succeeded"),
     "failed": _shown("failed", "failed"),

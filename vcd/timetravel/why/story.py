@@ -30,6 +30,7 @@ What = Literal[
     "dropped",
     "outcome",
     "placed",
+    "found",
     "running",
     "succeeded",
     "failed",
@@ -42,7 +43,8 @@ What = Literal[
 class Episode(msgspec.Struct, omit_defaults=True):
     """One thing that happened, or went on, with the pods that it happened to.
 
-    ``end`` is None for a moment, and for a wait that goes on (``lasting``). ``places`` gives pods their nodes;
+    ``end`` is None for a moment, and for a wait that goes on (``lasting``); ``older`` is a wait that began before its
+    start, as the log begins there. ``places`` gives pods their nodes;
     ``detail`` is a reason, a phase or a message, by ``what``; ``waiting`` the reasons for a wait as they were last,
     ``waiting_first`` as they were at first where they changed; ``choices`` why pods went where they went. ``text``
     tells it in a sentence, ``why`` each choice. ``shadow`` says that it was decided, and nothing of it done.
@@ -52,6 +54,7 @@ class Episode(msgspec.Struct, omit_defaults=True):
     start: datetime
     end: datetime | None = None
     lasting: bool = False
+    older: bool = False
     session: int = 0
     action: str = ""
     group: str = ""
@@ -129,7 +132,10 @@ class Story:
                 if intent.node:
                     self._intended[key] = intent.node
         self._waits = state.waiting.get(self.group_key, ())
+        waited = self._wait is not None
         self._follow_wait(time)
+        if self._wait is not None and not waited:
+            self._wait.older = True
 
     def finish(self, since: int = 0) -> list[Episode]:
         """The episodes that were not over before a time (ns), in the order of time."""
@@ -229,7 +235,10 @@ class Story:
             return
         self.pods[key] = pod
         (phase, node, leaves), (old_phase, old_node, left) = _shown(pod), _shown(before)
-        if node and not old_node and node != self._intended.get(key):
+        if before is None and node:
+            self._grow("found", time, key, node=node, detail=phase)
+            old_phase = phase
+        elif node and not old_node and node != self._intended.get(key):
             self._grow("placed", time, key, node=node)
         if phase != old_phase and phase in _PHASES:
             detail = {"detail": pod.status.reason} if phase == "Failed" else {}

@@ -49,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True):
     ``verified`` by deciding again; ``text`` says it all in a sentence. ``funnel`` counts the nodes that pass each thing
     that a pod of it asks of nodes. It is about the wait that goes on, or the last one: ``earlier`` ones ended before,
     of ``earlier_waited`` seconds in all. ``looked`` is the part of the wait that was looked into, which is less than
-    all where it had very many kinds of reasons."""
+    all where it had very many kinds of reasons. ``older`` is a wait that began before the log does."""
 
     job: str
     cause: str
@@ -66,6 +66,7 @@ class Verdict(msgspec.Struct, frozen=True):
     earlier: int = 0
     earlier_waited: float = 0
     looked: float = 1
+    older: bool = False
 
     def lines(self) -> Iterator[str]:
         """The sentence, the funnel in a line, what the sentence leaves out of the wait, and the waits before."""
@@ -163,13 +164,22 @@ def verdict_on(
     if seen is not None:
         diagnosis = _without_others(diagnosis, seen)
     still = wait.last == window.last_session(history.reader) and wait.end >= window.end(history.reader)
-    verb, session = "waits" if still else "waited", found.held.span.last
+    older, session = _is_older(history, group, wait), found.held.span.last
+    verb = ("waits" if still else "waited") + (" at least" if older else "")
     return msgspec.structs.replace(
         _made(group, diagnosis, wait.start, wait.length, found.length, session, verb),
         earlier=len(earlier),
         earlier_waited=sum(one.length for one in earlier) / _SECOND,
         looked=round(found.looked / wait.length, 3),
+        older=older,
     )
+
+
+def _is_older(history: History, group: str, wait: WholeWait) -> bool:
+    """Whether a group waited already as the log begins."""
+    first = next(history.reader.sessions(limit=1))
+    is_first = wait.first == first.number and history.reader.oldest() > 0
+    return is_first and group in history.oldest().waiting
 
 
 def _without_others(diagnosis: Diagnosis, seen: Callable[[str, str], bool]) -> Diagnosis:
