@@ -499,6 +499,21 @@ class TestTheDaemon:
         assert page["vcd_watch_last_event_age_seconds"] == {kept(kind="Pod"): 10}
         assert page["vcd_watch_synced"] == {kept(kind="Pod"): 1, kept(kind="Node"): 0}
 
+    def test_who_begins_anew_counts_on_and_shows_nothing_of_before(self, metrics: Metrics) -> None:
+        metrics.observe_leadership(True, 3)
+        metrics.series.add("vcd_lease_given_back_total")
+        metrics.series.distribution("vcd_event_log_append_seconds").observe(0.1)
+        metrics.series.show("vcd_policy_info", {("digest",): 1})
+        metrics.set_aside = lambda: [("Pod", "a/b")]
+        page_of(metrics)
+        metrics.begin_anew()
+        assert value(metrics, "vcd_lease_given_back_total") == 1
+        assert value(metrics, "vcd_event_log_append_seconds_count") == 1
+        assert (value(metrics, "vcd_leader"), value(metrics, "vcd_epoch")) == (0, 0)
+        page = page_of(metrics)
+        assert not page.keys() & {"vcd_policy_info", "vcd_objects_set_aside"}
+        assert page["vcd_build_info"]
+
     def test_a_plugin_that_was_left_out_is_counted(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
         observe_session(metrics, session, Plan(faults=("drf: ZeroDivisionError()",)), None, {})

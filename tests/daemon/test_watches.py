@@ -67,8 +67,10 @@ async def opened(kinds: Sequence[str], error: Exception | None = None) -> AsyncI
 async def test_it_is_synced_when_every_list_is_in() -> None:
     async with opened(["Node", "Pod"]) as fixture:
         assert not fixture.watches.synced()
+        assert not fixture.watches.running()
         async with running(fixture.watches.run()):
             await fixture.watches.wait_synced()
+            assert fixture.watches.running() == fixture.watches.statuses()
         assert sorted(fixture.listed) == ["Node", "Pod"]
         assert list(fixture.state.nodes) == ["a"]
 

@@ -111,6 +111,9 @@ async def test_who_follows_has_the_leaders_sessions_and_asks_nothing_of_the_api_
             lambda: explain(follower.log, "job", "gang") == explain(leader.log, "job", "gang"),
             what="both tell the same",
         )
+        shown = {daemon.name: {name for name in await daemon.metrics() if "{" in name} for daemon in (leader, follower)}
+        watched = {name: [each for each in shown[name] if each.startswith("vcd_watch_stale_")] for name in shown}
+        assert (len(watched["a"]) > 5, watched["b"]) == (True, [])  # who watches nothing is not late with it
 
 
 async def test_a_killed_leader_takes_no_session_with_it(tmp_path: Path) -> None:
@@ -230,6 +233,9 @@ async def test_a_leader_that_cannot_list_lets_another_lead(tmp_path: Path, ident
             await cluster.until_bound(cluster.submit("gang", 4))
             await until(lambda: one.lines("following"), what="a follows")
             await cluster.until_agreed(one, other)
+            shown = await one.metrics()
+            assert shown["vcd_lease_given_back_total"] == len(one.lines("leadership_lost")) >= 1
+            assert shown["vcd_leader"] == 0
 
 
 async def test_one_that_has_nothing_yet_lets_the_one_that_has_all_lead_again(tmp_path: Path) -> None:

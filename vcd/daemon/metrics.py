@@ -151,30 +151,37 @@ class Metrics:
         shadow: bool = False,
         controls_queues: bool = True,
     ) -> None:
-        self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
-        self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
         self._clock = clock
         self._job_series = job_series
+        self._shadow = shadow
         self._controls_queues = controls_queues
-        self._series_left_out = False
         self.series = SeriesStore(fam.DAEMON)
         """What of this replica is counted and shown, whether it leads or not."""
         for verb in ("bind", "evict", "ungate"):  # a series that begins above 0 shows no increase
             for result in get_args(Result):
                 self.series.add("vcd_commit_operations_total", verb, result, by=0)
+        self._process = ProcessCollector(registry=None)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Show nothing of what was before in this process, and count on from it: Prometheus would take a counter that
+        falls, and rises again, for a process that was restarted, and miss what it was between two scrapes."""
+        self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
+        self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
+        self.series = self.series.counted()
         self.series.show("vcd_build_info", {(__version__,): 1})
         for name in ("vcd_loop_pause_seconds", "vcd_clock_ahead_seconds"):
             self.series.show(name, 0)
-        for name in () if shadow else ("vcd_leader", "vcd_epoch"):  # a shadow asks for no Lease
+        for name in () if self._shadow else ("vcd_leader", "vcd_epoch"):  # a shadow asks for no Lease
             self.series.show(name, 0)
-        self.series.show("vcd_shadow", shadow)
-        self._window = clock()
+        self.series.show("vcd_shadow", self._shadow)
+        self._series_left_out = False
+        self._window = self._clock()
         self._pauses = [0.0, 0.0]
         """The longest one of the current window and of the last."""
         self._faulty: set[str] = set()
         self._shows = True
         """Whether sessions are shown: not while another replica leads, whatever of ours is still being told."""
-        self._process = ProcessCollector(registry=None)
         self._forget_sessions()
 
     def _forget_sessions(self) -> None:

@@ -132,6 +132,12 @@ class SeriesStore:
         }
         return result
 
+    def counted(self) -> SeriesStore:
+        """A copy of what was counted, without what was only shown."""
+        result = self.copy()
+        result._values |= {name: {} for name, family in self._families.items() if family.kind == "gauge"}
+        return result
+
     def pages(self) -> Iterable[Metric]:
         """Every family, those without series included."""
         for name, family in self._families.items():

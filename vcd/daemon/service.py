@@ -84,6 +84,7 @@ class SchedulerService:
         keeper: Keeper,
         policy: PolicyFile,
         loaded: ev.PolicyLoaded,
+        metrics: Metrics,
         clock: Clock = SYSTEM_CLOCK,
         gather: Gather = gather_briefly,
     ) -> None:
@@ -96,8 +97,7 @@ class SchedulerService:
         state = keeper.state
         self.commits: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        controls_queues = QUEUE in options.controllers
-        self.metrics = Metrics(job_series=options.job_series, shadow=options.shadow, controls_queues=controls_queues)
+        self.metrics = metrics
         if options.page_url:
             self.metrics.series.show("vcd_page_info", {(options.page_url.rstrip("/"),): 1})
         self.shadow = Shadow(self.metrics, clock) if options.shadow else None
@@ -150,7 +150,7 @@ class SchedulerService:
         self.rest = Rest(keeper, self.watches, self.terms, self.cycle, self.telling, self.verdicts, self.commits)
         identity = self.terms.elector.identity
         self.archiver = Archiver(options, keeper.log, self.metrics, identity, self._leads_under, clock)
-        self.metrics.watches = self.watches.statuses
+        self.metrics.watches = self.watches.running
         self.metrics.set_aside = lambda: state.bad
         keeper.minded = policy.minds
         keeper.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
@@ -437,16 +437,16 @@ async def assembled(
     options: Options,
     clock: Clock = SYSTEM_CLOCK,
     gather: Gather = gather_briefly,
-    policy: PolicyFile | None = None,
+    lasting: _Lasting | None = None,
 ) -> AsyncIterator[SchedulerService]:
     """A replica with its log and its connection open; ``clock`` is the time that decisions and the log are of.
 
-    ``gather`` waits, after a change, for what shall be decided on together with it. ``policy`` is that of a service
-    before it in this process.
+    ``gather`` waits, after a change, for what shall be decided on together with it. ``lasting`` is what a service
+    before it in this process had.
 
     Raises LogError, ConfigurationError, PolicyError, OSError.
     """
-    policy = policy or PolicyFile(options.scheduler_conf, options.settings())
+    policy, metrics = lasting or _lasting(options)
     loaded = policy.load()
     connection = await connect(options.kubeconfig, options.master)
     connection.check_streams()
@@ -468,7 +468,7 @@ async def assembled(
             keeper = Keeper(log, state)
             if state.policy != loaded and not options.replicas_address:
                 await keeper.put([loaded])
-            service = SchedulerService(options, client, keeper, policy, loaded, clock, gather)
+            service = SchedulerService(options, client, keeper, policy, loaded, metrics, clock, gather)
             service.metrics.series.show("vcd_policy_info", {(loaded.digest,): 1})
             yield service
 
@@ -489,14 +489,28 @@ async def run(
     try:
         async with probes_answered(options, probes):
             await begin_from_archive(options, probes, stop)
-            policy = PolicyFile(options.scheduler_conf, options.settings())
-            while (again := await _served(options, beside, probes, stop, how, policy)) is not None:
+            lasting = _lasting(options)
+            while (again := await _served(options, beside, probes, stop, how, lasting)) is not None:
                 how = again
+                lasting.metrics.begin_anew()
                 _log.info("begins anew, by the log that is followed")
     except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
         _log.error("stopped", reason=str(error))
         return BAD_USAGE if isinstance(error, (ConfigurationError, NewerSchema, PolicyError)) else FAILED
     return OK
+
+
+class _Lasting(NamedTuple):
+    """What outlives a service in its process: the configuration's file as it was read, and what was counted."""
+
+    policy: PolicyFile
+    metrics: Metrics
+
+
+def _lasting(options: Options) -> _Lasting:
+    controls_queues = QUEUE in options.controllers
+    metrics = Metrics(job_series=options.job_series, shadow=options.shadow, controls_queues=controls_queues)
+    return _Lasting(PolicyFile(options.scheduler_conf, options.settings()), metrics)
 
 
 class _Again(NamedTuple):
@@ -513,12 +527,12 @@ async def _served(
     probes: Probes,
     stop: asyncio.Event,
     how: _Again,
-    policy: PolicyFile,
+    lasting: _Lasting,
 ) -> _Again | None:
     """Run a replica until ``stop`` (None), or until its state has to be another log's: then how it begins anew."""
     stands_at, lacks = how
     try:
-        async with assembled(options, SteadyClock(), policy=policy) as service:
+        async with assembled(options, SteadyClock(), lasting=lasting) as service:
             service.terms.elector.rest_until(stands_at)
             if service.replica is not None:
                 service.replica.lacks = lacks

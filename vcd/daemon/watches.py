@@ -51,16 +51,20 @@ class Watches:
         return frozenset(name for name, watcher in self._watchers.items() if watcher.kind.is_narrow)
 
     def statuses(self) -> Mapping[str, WatchStatus]:
-        """Each kind's counters."""
+        """Each kind's counters, be it watched yet or not."""
         return {kind: watcher.status for kind, watcher in self._watchers.items()}
+
+    def running(self) -> Mapping[str, WatchStatus]:
+        """The counters of each kind that is watched now: none, as long as another replica's log is followed."""
+        return {kind: self._watchers[kind].status for kind in self._tasks}
 
     def stuck(self, first: float, later: float) -> dict[str, str]:
         """Kinds whose first list got no further for ``first`` seconds, or of which for ``later`` seconds neither a
         list nor a watch told anything since; with what they failed with. None, as long as nothing is watched."""
-        now, found = self.clock.monotonic(), {kind: self._watchers[kind].status for kind in self._tasks}
+        now = self.clock.monotonic()
         return {
             kind: s.last_error or "no answer"
-            for kind, s in found.items()
+            for kind, s in self.running().items()
             if s.stale(now) >= (later if s.synced else first)
         }
 

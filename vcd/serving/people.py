@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol, TypeVar
 
@@ -21,12 +21,14 @@ KEPT_SECONDS = 60.0
 REFUSED_SECONDS = 10.0
 """How long a no is kept."""
 MOST_AT_ONCE = 4
-"""Reviews of tokens under way, and reviews of what one person may do."""
+"""Reviews under way: of tokens that one address shows, and of what one person may do."""
+MOST_OF_ALL = 16
+"""Reviews of tokens under way, whoever shows them."""
 MOST_A_SECOND = 10
-"""Reviews of tokens that were not good before, and of what one person asks by name."""
+"""Reviews of tokens that were not good before from one address, and of what one person asks by name."""
 
 _KEPT = 1000
-"""Of how many tokens either is kept at most."""
+"""Of how many tokens either is kept at most, and of how many addresses what they asked for."""
 _KEPT_RIGHTS = 20_000
 """Of how many things it is kept at most whether a person may do them."""
 
@@ -121,8 +123,9 @@ class Person:
 class Tokens:
     """Bearer tokens, each reviewed once in KEPT_SECONDS (one that is nobody's: REFUSED_SECONDS).
 
-    At most ``MOST_AT_ONCE`` reviews are under way, and tokens that were not good before get ``MOST_A_SECOND``, so that
-    who guesses tokens troubles neither the API server nor those who have one. ``now`` is a clock in seconds.
+    Of tokens that were not good before at most ``MOST_AT_ONCE`` of one address are under way, ``MOST_OF_ALL`` of all,
+    and an address gets ``MOST_A_SECOND``, so that who guesses tokens troubles neither the API server nor those
+    elsewhere who have one. ``now`` is a clock in seconds.
     """
 
     def __init__(self, reviews: Reviews, now: Callable[[], float] = time.monotonic) -> None:
@@ -131,7 +134,9 @@ class Tokens:
         self._good: OrderedDict[bytes, tuple[float, Person]] = OrderedDict()
         self._refused: OrderedDict[bytes, float] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[TokenHolder | None]] = {}
-        self._budget = Budget(now)
+        self._asking: Counter[str] = Counter()
+        """Of how many tokens reviews are under way, by the address that shows them."""
+        self._budgets: OrderedDict[str, Budget] = OrderedDict()
 
     async def person(self, request: web.Request) -> Person:
         """Who shows the token of a request.
@@ -141,12 +146,12 @@ class Tokens:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthorized("a bearer token is needed; kubectl create token NAME makes one")
-        person = await self._of(token.strip()) if token.isascii() else None
+        person = await self._of(token.strip(), request.remote or "") if token.isascii() else None
         if person is None:
             raise _unauthorized("the API server does not know this token here; it may have expired")
         return person
 
-    async def _of(self, token: str) -> Person | None:
+    async def _of(self, token: str, address: str) -> Person | None:
         digest = hashlib.sha256(token.encode()).digest()
         until, person = self._good.get(digest, (0.0, None))
         if self._now() < until:
@@ -155,20 +160,29 @@ class Tokens:
             return None
         task = self._under_way.get(digest)
         if task is None:
-            self._admit(known=person is not None)
+            if person is None:
+                self._admit(address)
+            self._asking[address] += 1
             task = self._under_way[digest] = asyncio.ensure_future(self._reviews.who(token))
-            task.add_done_callback(lambda done: self._keep(digest, done))
+            task.add_done_callback(lambda done: self._keep(digest, address, done))
         if await _asked(asyncio.shield(task), "the token") is None:
             return None
         return self._good[digest][1]
 
-    def _admit(self, *, known: bool) -> None:
+    def _admit(self, address: str) -> None:
         """Raises HTTPTooManyRequests where one more review would be too many."""
-        if len(self._under_way) >= MOST_AT_ONCE or not (known or self._budget.take()):
+        budget = self._budgets.setdefault(address, Budget(self._now))
+        self._budgets.move_to_end(address)
+        while len(self._budgets) > _KEPT:
+            self._budgets.popitem(last=False)
+        are_many = self._asking[address] >= MOST_AT_ONCE or len(self._under_way) >= MOST_OF_ALL
+        if are_many or not budget.take():
             raise _too_many("too many tokens are being reviewed")
 
-    def _keep(self, digest: bytes, done: asyncio.Task[TokenHolder | None]) -> None:
+    def _keep(self, digest: bytes, address: str, done: asyncio.Task[TokenHolder | None]) -> None:
         del self._under_way[digest]
+        self._asking[address] -= 1
+        self._asking += Counter()  # drops those at 0
         if done.cancelled() or done.exception() is not None:
             return
         account = done.result()
