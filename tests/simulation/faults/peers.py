@@ -129,6 +129,13 @@ def kill_leader(sim: Simulation, pause: float) -> None:
         sim.replicas[number].kill(pause=pause)
 
 
+def kill_leader_at_message(sim: Simulation, number: int, pause: float) -> None:
+    """Who leads is killed at the ``number``-th next message that it is about to send, and started after ``pause``
+    seconds."""
+    for leader in _of_role(sim, leads=True):
+        kill_at_message(sim, leader, number, True, pause)
+
+
 def succeed_behind(sim: Simulation, wait: float, cut: float, pause: float) -> None:
     """Nothing of who leads gets to one of two others any more; after ``wait`` seconds it is killed, to be back after
     ``pause`` seconds; meanwhile the other one does not get at the API server for ``cut`` seconds. So leads next who
@@ -179,6 +186,6 @@ ACTS: dict[str, Callable[..., None]] = {
     act.__name__: act
     for act in (
         part_peers, late_peers, reset_peers, cut_amid_message, kill_at_message, pause_at_message, kill_leader,
-        succeed_behind, lead_alone, slow_followers, fill_followers,
+        kill_leader_at_message, succeed_behind, lead_alone, slow_followers, fill_followers,
     )
 }  # fmt: skip

@@ -12,6 +12,7 @@ from tests.simulation.swarm.draw import Draw
 from tests.simulation.swarm.flags import calm_after, flags, storm_of
 from tests.simulation.swarm.onelog import one_log
 from tests.simulation.swarm.plain import plain
+from tests.simulation.swarm.rare import is_rare, rare
 from tests.simulation.swarm.scenes import scenes
 from tests.simulation.swarm.tables import CHANGES, FAMILIES, ILLEGAL_FAMILY, happenings, of_family
 from tests.simulation.swarm.work import work
@@ -27,6 +28,8 @@ def drawn(seed: int) -> Script:
     """The script of a seed. Of those in which all may be on a fifth have no faults, a tenth illegal ones beside the
     others."""
     rng = Random(seed)
+    if is_rare(seed):
+        return rare(rng, seed)
     if rng.random() < PLAIN:
         return plain(rng, seed)
     replicas = rng.choice((1, 1, 2, 2, 2, 2, 2, 3))

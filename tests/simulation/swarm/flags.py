@@ -69,10 +69,10 @@ def flags(draw: Draw, acts: list[Act]) -> tuple[dict[str, list[str]], list[Act]]
     return given | beside_others(draw, acts), more
 
 
-def times(draw: Draw, acts: list[Act]) -> dict[str, list[str]]:
-    """Those of the election and of requests: short ones where terms are to end within the storm."""
-    terms_end = draw.storm < _LONG and any(act.what in _TERMS for act in acts)
-    return {name: [text] for name, text in draw.pick(TIMES[2:4] if terms_end else TIMES).items()}
+def times(draw: Draw, acts: list[Act], *, short: bool = False) -> dict[str, list[str]]:
+    """Those of the election and of requests: ``short`` ones, also where terms are to end within the storm."""
+    short = short or (draw.storm < _LONG and any(act.what in _TERMS for act in acts))
+    return {name: [text] for name, text in draw.pick(TIMES[2:4] if short else TIMES).items()}
 
 
 def beside_others(draw: Draw, acts: list[Act]) -> dict[str, list[str]]:
