@@ -20,7 +20,7 @@ from vcd.timetravel import logfile
 from vcd.timetravel.history import opened
 from vcd.timetravel.log import Log, LoggedJob
 from vcd.timetravel.logfile import LogError
-from vcd.timetravel.older import up_to_date
+from vcd.timetravel.older import errors_about, up_to_date
 from vcd.timetravel.why.explain import Explanation, Kind, NotFound
 from vcd.timetravel.words import moment
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from tests.deploy.rbac import Grant, grants
 from vcd.api import read_policy
 from vcd.cli.conf import conf
+from vcd.cli.kubectl import kubectl_vcd
 from vcd.eventlog.log import EventLog
 from vcd.model.events import PolicyLoaded
 from vcd.model.kinds import KINDS, Kind
@@ -234,6 +235,22 @@ def test_show_tells_the_version_in_force_in_a_log(tmp_path: Path) -> None:
     result = CliRunner().invoke(conf, ["show", "--event-log", str(path), "-o", "json"])
     assert result.exit_code == 0
     assert [action["name"] for action in json.loads(result.stdout)["actions"]] == ["enqueue", "allocate"]
+
+
+def test_a_file_and_a_log_are_two_configurations(file: Path) -> None:
+    file.write_text(GOOD)
+    for option in (("--event-log", "none.sqlite"), ("--from-cluster",)):
+        result = run("show", file, *option)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "FILE and a log are two configurations; give one of them" in result.stderr
+
+
+def test_a_file_goes_before_a_log_that_is_not_asked_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(GOOD)
+    monkeypatch.setenv("VCD_EVENT_LOG", "none.sqlite")
+    for program, words in ((conf, ("show",)), (kubectl_vcd, ("conf", "show"))):
+        result = CliRunner().invoke(program, [*words, str(file)])
+        assert (result.exit_code, result.stdout.startswith(str(file))) == (0, True), result.output
 
 
 def test_a_missing_log_is_a_clear_error(tmp_path: Path) -> None:

@@ -196,6 +196,8 @@ def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...],
     [
         (("queue",), 2, "explain queue needs a name"),
         (("cluster", "small"), 2, "explain cluster takes no name"),
+        (("session", "5", "--session", "7"), 2, "5 and --session both say which session; give one of them"),
+        (("session", "5", "--at", "5m"), 2, "5 and --at both say which session; give one of them"),
         (("diff", "large@0", "third"), 2, "0 is no number of a session; they count from 1"),
         (("queue", "nowhere"), 2, "default"),
         (("session", "99"), 2, "99"),

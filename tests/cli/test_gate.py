@@ -95,6 +95,12 @@ def test_a_report_is_written_also_where_it_fails(tmp_path: Path) -> None:
     assert "packed.conf failed against as logged" in text
 
 
+def test_a_report_that_cannot_be_written_takes_no_verdict_away(tmp_path: Path) -> None:
+    result = run("--report", tmp_path / ("x" * 300))
+    assert (result.exit_code, "File name too long" in result.stderr) == (2, True)
+    assert "passed wait.max > +10%" in result.stdout
+
+
 def test_a_stretch_is_run_alone() -> None:
     result = run("--from", "00:00:05", "--to", "00:00:40")
     assert "1 job came from" in result.stdout

@@ -65,6 +65,7 @@ def test_ls_shows_events_as_a_table(path: Path) -> None:
     [
         (("--key", "ns/pod-2"), [2]),
         (("--kind", "Pod", "--from", "20"), [20, 21]),
+        (("--kind", "pod", "--from", "20"), [20, 21]),
         (("--type", "session"), [4, 10, 16, 22]),
         (("--from", "3", "--to", "5"), [3, 4, 5]),
         (("--limit", "2"), [1, 2]),
@@ -88,6 +89,27 @@ def test_ls_says_that_there_is_more(path: Path) -> None:
     assert "and more" not in run("ls", path, "--limit", "24").stderr
 
 
+def test_ls_names_the_kinds_that_there_are(path: Path) -> None:
+    result = run("ls", path, "--kind", "Pdo", "-o", "json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: there is no kind Pdo; did you mean Pod?; there are Pod, Node, ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--kind", "Pod", "--key", "ns/nope"), "Pod ns/nope"),
+        (("--key", "ns/nope"), "ns/nope"),
+        (("--kind", "CSINode"), "CSINode"),
+        (("--kind", "Pod", "--key", "ns/pod-1", "--from", "20"), "Pod ns/pod-1 with that --type, --from or --to"),
+    ],
+)
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_ls_says_of_what_nothing_was_logged(path: Path, options: tuple[str, ...], words: str, output: str) -> None:
+    result = run("ls", path, *options, "-o", output)
+    assert (result.exit_code, result.stderr) == (0, f"note: nothing was logged of {words}\n")
+
+
 def test_ls_lists_sessions(path: Path) -> None:
     found = lines(run("ls", path, "--sessions", "--from", "2", "--to", "3", "-o", "json"))
     assert [(line["session"], line["head"], line["operations"]) for line in found] == [(2, 9, 2), (3, 15, 2)]
@@ -103,6 +125,7 @@ async def test_ls_shows_what_this_version_cannot_read(tmp_path: Path) -> None:
         await opened.append([noise(1, 9), leads(3)])
     first, second = lines(run("ls", opened.path, "-o", "json"))
     assert (first["of"], first["what"]) == ("Noise", "40 bytes")
+    assert [line["of"] for line in lines(run("ls", opened.path, "--kind", "Noise", "-o", "json"))] == ["Noise"]
     assert second["what"] == "epoch=3 identity=replica leading=True"
 
 

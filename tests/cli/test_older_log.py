@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from vcd.cli import main
+from vcd.cli.fromcluster import FileLog
 
 SCHEMA_1 = Path(__file__).parents[1] / "data" / "older" / "schema-1.sqlite"
 """By version 0.1.0: queue research takes back from serving what it deserves, and one of its jobs is too large."""
@@ -57,6 +62,70 @@ def test_verify_says_what_has_no_chain(older: Path) -> None:
     told = json.loads(run("log", "verify", older, "-o", "json"))
     assert (told["problems"], told["head"]) == ([], None)
     assert told["uncovered"] == ["events 1 to 185 were written before there was a chain"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("replay", "--session", "5000"),
+        ("explain", "job", "nope"),
+        ("explain", "session", "5000"),
+        ("explain", "order", "--at", "2020-01-01T00:00:00Z"),
+        ("bisect", "job", "nope"),
+        ("shadow",),
+    ],
+    ids=" ".join,
+)
+def test_errors_name_the_file_that_was_given(
+    older: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VCD_EVENT_LOG", str(older))
+    result = CliRunner().invoke(main, list(command))
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1].startswith(f"Error: event log {older}: "), result.stderr
+
+
+@pytest.mark.parametrize("command", [("whatif", "--seed", "1"), ("sweep", "--jobs", "1")], ids=" ".join)
+def test_json_names_the_file_that_was_given(older: Path, command: tuple[str, ...]) -> None:
+    assert json.loads(run(*command, "--event-log", older, "-o", "json"))["file"] == str(older)
+
+
+def test_two_jobs_that_are_compared_are_of_the_files_that_were_given(older: Path) -> None:
+    other = Path(shutil.copy(older, older.with_name("other.sqlite")))
+    words = ("explain", "diff", "train", "large", "--event-log", older)
+    found = json.loads(run(*words, "-o", "json"))
+    assert (found["one"]["file"], found["other"]["file"]) == (str(older), str(older))
+    assert f"large of {other}" in run(*words, "--other-log", other)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_copy_goes_with_a_command_that_a_signal_ends(older: Path, tmp_path: Path, number: signal.Signals) -> None:
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    command = [sys.executable, "-m", "vcd", "log", "tail", str(older), "-n", "1", "-f"]
+    environment = {**os.environ, "TMPDIR": str(copies)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert "unchanged" in process.stdout.readline()
+            assert len(list(copies.iterdir())) == 1
+            process.send_signal(number)
+            assert process.wait() == 128 + number
+        finally:
+            process.kill()
+    assert list(copies.iterdir()) == []
+
+
+def test_a_signal_that_is_ignored_stays_so(older: Path) -> None:
+    """As where nohup begins the command."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with FileLog(older).reading():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("command", ["export", "import"])

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests import dsl
 from tests.timetravel.plays import CONF, Work, play
+from vcd import api
 from vcd.cli import main
 
 
@@ -58,6 +59,19 @@ def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
     assert "other.conf" in report.read_text()
 
 
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_report_that_cannot_be_written_takes_no_result_away(log: Path, tmp_path: Path, output: str) -> None:
+    result = run("whatif", "--event-log", log, "--seed", 1, "--html", tmp_path / ("x" * 300), "-o", output)
+    assert (result.exit_code, "File name too long" in result.stderr) == (2, True)
+    assert "recorded" in result.stdout
+
+
+def test_nothing_is_run_for_a_report_that_has_no_folder(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "whatif", None)
+    result = run("whatif", "--event-log", log, "--seed", 1, "--html", "/nowhere/report.html")
+    assert (result.exit_code, result.stderr) == (2, "Error: /nowhere/report.html: there is no folder /nowhere\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -73,7 +87,7 @@ def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
         (("--submit", "-", "--run", "soon"), "write it like 90s, 30m or 1h30m"),
         (("--submit", "-", "--run", "0s"), "it must be more than nothing"),
         (("--scheduler-conf", "nowhere.conf"), "nowhere.conf: No such file"),
-        (("--seed", "1", "--html", "nowhere/report.html"), "nowhere/report.html: No such file"),
+        (("--seed", "1", "--html", "nowhere/report.html"), "nowhere/report.html: there is no folder nowhere"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_a_line(log: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -110,6 +124,20 @@ def test_a_sweep_has_a_column_for_each_configuration_and_seed(log: Path, tmp_pat
     assert result.exit_code == 0, result.output
     assert "same.conf seed 0" in result.stdout
     assert "same.conf seed 1" in result.stdout
+
+
+def test_configurations_of_one_name_are_told_apart_by_as_much_of_their_paths_as_it_takes(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ["a/prod/s.conf", "a/pr/s.conf", "b/pr/s.conf", "s.conf", "other/t.conf"]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(CONF)
+    monkeypatch.chdir(tmp_path)
+    confs = [word for file in files for word in ("--scheduler-conf", file)]
+    found = json.loads(run("sweep", "--event-log", log, *confs, "--jobs", 1, "-o", "json").stdout)
+    names = [one["name"] for one in found["runs"]]
+    assert names == ["prod/s.conf", "a/pr/s.conf", "b/pr/s.conf", "s.conf", "t.conf"]
 
 
 @pytest.mark.parametrize(

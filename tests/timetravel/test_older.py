@@ -52,6 +52,12 @@ def test_the_file_stays_as_it_is_and_the_copy_goes(older: Path) -> None:
     assert "vcd log compact" in note
 
 
+def test_errors_name_the_file_and_not_its_copy(older: Path) -> None:
+    with pytest.raises(LogError) as raised, up_to_date(older) as copy, LogReader(copy) as reader:
+        reader.session(99)
+    assert str(raised.value) == f"event log {older}: session 99 is not in it; it has sessions 1 to 8"
+
+
 async def test_what_its_writer_has_not_moved_into_the_file_yet_is_read(older: Path) -> None:
     with closing(sqlite3.connect(older, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode = WAL")

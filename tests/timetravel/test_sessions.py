@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +13,7 @@ from tests import dsl
 from tests.timetravel.histories import CONF, scheduler, write_busy_history, write_takeover
 from tests.timetravel.test_counterfactual import CARDS, H200, card_queue
 from vcd.api import explain_session
-from vcd.eventlog import LogError
+from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.why.explain import NotFound
@@ -52,10 +54,28 @@ def test_the_last_session_has_several_names(busy: Path, last: int | str) -> None
     assert explain_session(busy, last).session == 8
 
 
-@pytest.mark.parametrize("number", [9, -1, "eight"])
+@pytest.mark.parametrize("number", [9, -1, "eight", 10**30])
 def test_a_session_that_is_not_there_is_told_with_those_that_are(busy: Path, number: int | str) -> None:
     with pytest.raises(NotFound, match=rf"no session {number} is in it; it has sessions 1 to 8"):
         explain_session(busy, number)
+
+
+@pytest.mark.parametrize("number", [1, 3, "last"])
+def test_no_more_sessions_are_listed_than_those_beside_it(
+    busy: Path, number: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: set[int] = set()
+    sessions = LogReader.sessions
+
+    def noted(reader: LogReader, *bounds: Any, **most: Any) -> Iterator[SessionInfo]:
+        for info in sessions(reader, *bounds, **most):
+            listed.add(info.number)
+            yield info
+
+    monkeypatch.setattr(LogReader, "sessions", noted)
+    found = explain_session(busy, number)
+    beside = [one.session for one in (found.previous, found.next) if one is not None]
+    assert listed == {1, found.session, *beside}  # and the first of the log, which is named where one is not in it
 
 
 async def test_a_log_without_sessions_is_told_so(tmp_path: Path) -> None:

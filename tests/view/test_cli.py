@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import socket
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import aiohttp
 from click.testing import CliRunner, Result
 
+from tests.cli.test_older_log import SCHEMA_1
 from tests.timetravel.histories import write_busy_history
 from vcd.cli import main
 
@@ -55,6 +57,18 @@ async def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = await process.communicate()
     assert (process.returncode, errors.decode()) == (0, "")
+
+
+async def test_a_page_of_an_older_log_names_the_file_that_was_given(tmp_path: Path) -> None:
+    older = Path(shutil.copy(SCHEMA_1, tmp_path / "older.sqlite"))
+    process = await started("view", "--event-log", older, "--address", "127.0.0.1:0")
+    try:
+        url = f"{await page_said(process.stdout)}api/job?key=default/none"
+        async with aiohttp.ClientSession() as http, http.get(url) as answer:
+            assert await answer.json() == {"error": f"event log {older}: no job default/none is in it"}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
 
 
 async def test_a_simulation_shows_its_log(tmp_path: Path) -> None:

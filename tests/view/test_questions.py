@@ -152,6 +152,22 @@ def test_a_mistake_of_the_asker_says_how_to_mend_it(
     assert error(busy, question, *([given] if isinstance(given, str) else given)) == (status, says)
 
 
+def test_a_time_may_be_in_milliseconds_up_to_the_last_that_can_be_written(busy: str) -> None:
+    assert data(busy, "at", "1767225600000") == {"session": 1, "remark": ""}
+    assert data(busy, "at", "253402300799999")["session"] == 8
+
+
+@pytest.mark.parametrize("time", ["1767227999999999999999", "999999999999999", "253402300800000", "9" * 5000])
+async def test_a_number_that_is_no_time_is_a_mistake_whatever_is_in_the_log(
+    busy: str, tmp_path: Path, time: str
+) -> None:
+    async with scheduler(tmp_path / "empty.log"):
+        pass
+    for path in (busy, str(tmp_path / "empty.log")):
+        status, sentence = error(path, "at", time)
+        assert (status, sentence.startswith(f"'{time}' is no time; write one such as")) == (400, True)
+
+
 def test_when_a_job_starts_is_forecast_as_of_the_session_that_is_chosen(busy: str) -> None:
     told = data(busy, "eta", "default/large", "7")
     assert (told["key"], told["session"]) == ("default/large", 7)
@@ -168,6 +184,11 @@ def test_of_an_unknown_job_nothing_is_forecast(busy: str) -> None:
 
 def test_an_unknown_job_is_not_found(busy: str) -> None:
     assert error(busy, "job", "default/none", "") == (404, f"event log {busy}: no job default/none is in it")
+
+
+def test_errors_name_a_log_as_it_is_called_where_a_copy_of_it_is_read(busy: str) -> None:
+    found = answer(busy, "job", ("default/none", ""), None, "/logs/old.log")
+    assert found == (404, b'{"error":"event log /logs/old.log: no job default/none is in it"}')
 
 
 async def test_a_log_without_sessions_has_a_head_and_no_overview(tmp_path: Path) -> None:

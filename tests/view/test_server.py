@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
+import aiohttp
 import pytest
 
 from tests.kube.scripted import until
@@ -182,6 +183,19 @@ async def test_this_machines_names_are_served(page: Asker) -> None:
         assert (await page.get("", Host=host))[0] == 200
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_page_elsewhere_has_no_browser_ask(page: Asker, site: str) -> None:
+    sentence = f"a page elsewhere asks this (Sec-Fetch-Site: {site}); only the page here does, or who opens the address"
+    for path in ("api/head", "api/overview?session=3", "api/none"):
+        assert await page.error(path, **{"Sec-Fetch-Site": site}) == (403, sentence)
+    assert (await page.get("", **{"Sec-Fetch-Site": site}))[0] == 200  # a link to the page
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+async def test_the_page_itself_and_who_opens_an_address_are_answered(page: Asker, site: str) -> None:
+    assert (await page.get("api/head", **{"Sec-Fetch-Site": site}))[0] == 200
+
+
 def test_what_only_this_machine_reaches() -> None:
     assert [host for host in ("127.0.0.1", "localhost", "::1", "127.1.2.3") if not is_local(host)] == []
     assert [
@@ -291,6 +305,27 @@ async def test_reviews_of_new_tokens_in_a_second_are_bounded_and_a_good_one_goes
         assert (await page.get("api/head", Authorization="Bearer good"))[0] == 200
         clock[0] += 1
         assert (await page.get("api/head", Authorization="Bearer 999"))[0] == 401
+
+
+async def test_who_guesses_elsewhere_keeps_nobody_out(busy: Path) -> None:
+    reviewer, clock = Reviewer(), [1000.0]
+    async with asking(busy, "0.0.0.0", reviews=reviewer, now=lambda: clock[0]) as page:
+        guesses = [await page.get("api/head", Authorization=f"Bearer {number}") for number in range(MOST_A_SECOND + 1)]
+        assert guesses[-1][0] == 429
+        reviewer.answers.clear()
+        clock[0] += 1
+        stuck = [
+            asyncio.create_task(page.get("api/head", Authorization=f"Bearer a{number}"))
+            for number in range(MOST_AT_ONCE)
+        ]
+        await until(lambda: len(reviewer.asked) == MOST_A_SECOND + MOST_AT_ONCE)
+        elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+        async with aiohttp.ClientSession(connector=elsewhere) as http:
+            good = asyncio.create_task(Asker(page.view, http).get("api/head", Authorization="Bearer good"))
+            await until(lambda: reviewer.asked[-1] == "good" or good.done())
+            reviewer.answers.set()
+            assert (await good)[0] == 200
+        assert {status for status, _, _ in await asyncio.gather(*stuck)} == {401}
 
 
 async def test_what_can_be_no_token_is_not_reviewed(busy: Path) -> None:

@@ -392,7 +392,7 @@ async def test_who_guesses_namespaces_is_put_off_and_nobody_else(shared: Path) -
 
 
 async def test_what_a_failure_says_is_for_who_sees_everything(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fails(*_: object) -> None:
+    async def fails(*_: object, **__: object) -> None:
         raise RuntimeError(f"{THEIRS}/{HIS}-low is odd")
 
     async with guarded(shared, RIGHTS) as (page, _):

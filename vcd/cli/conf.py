@@ -24,7 +24,7 @@ from vcd.cli import Group
 from vcd.cli.documents import Configuration, ConfigurationCheck, document
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import optional_event_log, read_text
+from vcd.cli.inputs import log_is_asked_for, optional_event_log, read_text
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
@@ -73,6 +73,8 @@ def show(file: str | None, event_log: EventLog | None, output: str) -> None:
 
     Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
     """
+    if file is not None and log_is_asked_for():
+        raise click.UsageError("FILE and a log are two configurations; give one of them")
     if event_log is not None and file is None:
         text = _logged(event_log)
         file = f"in force in {event_log.name}"

@@ -41,6 +41,8 @@ class _Asked:
     eta: bool
     other: str
     other_log: api.Log | None
+    called: dict[str, str]
+    """The logs by the files that they are read from."""
 
 
 class _Job(msgspec.Struct):
@@ -112,6 +114,14 @@ def _pod(asked: _Asked) -> _Told:
         return _Job(story)
 
 
+def _difference(asked: _Asked) -> _Told:
+    found = asked.log.difference(
+        asked.name, asked.other, asked.namespace, session=asked.session, other_log=asked.other_log
+    )
+    one, other = (msgspec.structs.replace(side, file=asked.called[side.file]) for side in (found.one, found.other))
+    return msgspec.structs.replace(found, one=one, other=other)
+
+
 KINDS: dict[str, Callable[[_Asked], _Told]] = {
     "cluster": lambda asked: asked.log.causes(asked.first, asked.session, change=asked.change),
     "job": _job,
@@ -119,9 +129,7 @@ KINDS: dict[str, Callable[[_Asked], _Told]] = {
     "queue": lambda asked: asked.log.queue(asked.name, asked.first, asked.session),
     "session": lambda asked: asked.log.session(asked.session or asked.name or "last"),
     "eviction": lambda asked: asked.log.eviction(asked.name, asked.namespace, asked.session, asked.since),
-    "diff": lambda asked: asked.log.difference(
-        asked.name, asked.other, asked.namespace, session=asked.session, other_log=asked.other_log
-    ),
+    "diff": _difference,
     "order": lambda asked: asked.log.order(asked.name or None, asked.session),
 }
 """What can be asked about, each with its explanation."""
@@ -205,13 +213,16 @@ def explain(kind: str, event_log: EventLog, output: str, **given: Any) -> None:
     """
     _check(kind, given)
     with ExitStack() as stack:
+        called: dict[str, str] = {}
 
         def opened(log: EventLog) -> api.Log:
-            return stack.enter_context(api.open(stack.enter_context(log.reading())))
+            path = stack.enter_context(log.reading())
+            called[str(path)] = log.name
+            return stack.enter_context(api.open(path))
 
         log, other = opened(event_log), given.pop("other_log")
         given["namespace"] = given["namespace"] or event_log.namespace
-        asked = _asked(log, kind, other_log=None if other is None else opened(FileLog(other)), **given)
+        asked = _asked(log, kind, other_log=None if other is None else opened(FileLog(other)), called=called, **given)
         for remark in api.remarks(log.history.reader):
             print_lines([f"note: {remark}"], err=True)
         told = KINDS[kind](asked)
@@ -226,6 +237,9 @@ def _check(kind: str, given: dict[str, Any]) -> None:
         raise click.UsageError("explain cluster takes no name")
     if not given["name"] and kind not in _NAMELESS:
         raise click.UsageError(f"explain {kind} needs a name")
+    if kind == "session" and given["name"] and (given["session"] or given["at"]):
+        option = "session" if given["session"] else "at"
+        raise click.UsageError(f"{given['name']} and --{option} both say which session; give one of them")
     for option, (key, kinds) in _OF.items():
         if given[key] and kind not in kinds:
             raise click.UsageError(f"--{option} is for explain {' and '.join(kinds)}")

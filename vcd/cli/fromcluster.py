@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -143,6 +144,29 @@ def say(text: str) -> None:
     print_lines([text], err=True)
 
 
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the program as an exit does, so that a copy of a log goes with it; what is ignored, or
+    somebody else's, stays so."""
+    ours = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+
+    def end(number: int, _: object) -> None:
+        for each in ours:
+            signal.signal(each, signal.SIG_IGN)  # a terminal that closes says so twice
+        raise SystemExit(128 + number)
+
+    try:
+        for number in ours:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
 class FileLog:
     """A log in a file."""
 
@@ -157,7 +181,7 @@ class FileLog:
     def reading(self) -> Iterator[Path]:
         """The file, or where an older vcd wrote it a copy that is brought up to date. Where it may lack what is asked
         for, it is told by how much, and who has it. Raises LogError."""
-        with api.up_to_date(self._path, say) as path, api.told_of_standing(self._path):
+        with _ended_by_signals(), api.up_to_date(self._path, say) as path, api.told_of_standing(self._path):
             if (found := api.standing(self._path)) and found.lacks:
                 say(f"note: {found.words}")
             yield path

@@ -11,7 +11,7 @@ from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import FiniteRange, event_log_argument, read_text
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
-from vcd.cli.runs import print_unlike, write_report
+from vcd.cli.runs import expect_folder, print_unlike, write_report
 
 SECOND = 1_000_000_000
 FAILED = 1
@@ -78,8 +78,7 @@ def gate(
     """
     if begin is not None and since is not None:
         raise click.UsageError("--from and --since both say where to begin; leave one out")
-    if report is not None and not report.absolute().parent.is_dir():
-        raise Unusable(f"{report}: there is no folder {report.parent}")  # not after minutes of runs
+    expect_folder(report)
     before, after = (None if name is None else (name, _checked(name)) for name in (old, new))
     assert after is not None
     try:
@@ -105,12 +104,12 @@ def gate(
         raise Unusable(f"--fail-if {error}") from None
     except (api.BadTime, api.GateError, api.NotFound) as error:
         raise Unusable(str(error)) from None
-    if report is not None:
-        write_report(report, api.gate_report(found))
     if output == "json":
         print_json(found.gate)
     else:
         _print(found.gate)
+    if report is not None:
+        write_report(report, api.gate_report(found))
     if found.gate.unjudged:
         raise Unusable(f"this cannot be judged: {'; '.join(found.gate.unjudged)}")
     if not found.gate.passed:

@@ -107,6 +107,12 @@ def _with_log(command: Command, ways: str, options: Iterable[Callable[[Command],
     return made
 
 
+def log_is_asked_for() -> bool:
+    """Whether an option of the command that runs names a log, and not only the variable or the program's name."""
+    given = map(click.get_current_context().get_parameter_source, ("event_log", "from_cluster"))
+    return ParameterSource.COMMANDLINE in given
+
+
 def _by_variable() -> bool:
     return click.get_current_context().get_parameter_source("event_log") is ParameterSource.ENVIRONMENT
 

@@ -109,7 +109,18 @@ def ls(
             _show(logfile.sessions(log, first, last, most), LogSession, limit, output)
         else:
             found = logfile.events(log, kind=kind, key=key, type=type_, first=first, last=last, limit=most)
-            _show(found, LogEvent, limit, output)
+            narrowed = " with that --type, --from or --to" if type_ or first or last else ""
+            _show(_noted(found, " ".join(filter(None, (kind, key))), narrowed), LogEvent, limit, output)
+
+
+def _noted(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[dict[str, Any]]:
+    """The lines; where there are none of an object or a kind, a note says so."""
+    first = next(lines, None)
+    if first is not None:
+        yield first
+        yield from lines
+    elif of:
+        say(f"note: nothing was logged of {of}{narrowed}")
 
 
 @log.command("tail")

@@ -28,17 +28,27 @@ def refused(conf: str | None) -> Iterator[None]:
 
 def print_comparison(comparison: api.Comparison, output: str, report: Path | None) -> None:
     """Print a comparison, and write its report where one is wanted. Raises Unusable."""
-    if report is not None:
-        write_report(report, api.html_report(comparison))
     if output == "json":
         print_json(comparison)
-        return
+    else:
+        _print(comparison)
+    if report is not None:
+        write_report(report, api.html_report(comparison))
+
+
+def _print(comparison: api.Comparison) -> None:
     begin, end = api.moment(comparison.begin), api.moment(comparison.end)
     print_lines([f"{comparison.file}: {comparison.pods:,} pods from {begin} to {end}"])
     print_unlike(comparison.fidelity)
     print_runs(comparison.runs)
     _print_shifts(comparison)
     print_lines(f"note: {note}" for note in comparison.notes)
+
+
+def expect_folder(report: Path | None) -> None:
+    """Raises Unusable where a report has no folder to be in: not after minutes of runs."""
+    if report is not None and not report.absolute().parent.is_dir():
+        raise Unusable(f"{report}: there is no folder {report.parent}")
 
 
 def write_report(file: Path, text: str) -> None:

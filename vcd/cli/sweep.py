@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
@@ -48,7 +50,7 @@ def sweep(
 
     Exits with 0, or with 2 where a file, a configuration or a change cannot be used.
     """
-    named: list[tuple[str, str | None]] = [(Path(name).name, read_text(name)) for name in confs]
+    named: list[tuple[str, str | None]] = [*zip(_names(confs), map(read_text, confs), strict=True)]
     try:
         with refused(", ".join(confs) or None):
             edits = api.read_edits(fields, without, read_manifests(added))
@@ -69,10 +71,22 @@ def sweep(
     except OSError as error:
         raise Unusable(f"--dask {dask}: {error}") from None
     if output == "json":
-        print_json(found)
+        print_json(msgspec.structs.replace(found, file=event_log.name))
     else:
         print_unlike(found.fidelity)
         print_runs(found.runs)
+
+
+def _names(files: Sequence[str]) -> list[str]:
+    """What each file is called: as much of the end of its path as no other has."""
+    paths = [Path(file).parts for file in files]
+
+    def name(path: tuple[str, ...]) -> str:
+        others = [other for other in paths if other != path]
+        sizes = (size for size in range(1, len(path)) if all(other[-size:] != path[-size:] for other in others))
+        return str(Path(*path[-next(sizes, len(path)) :]))
+
+    return list(map(name, paths))
 
 
 def _range(text: str) -> range:

@@ -11,7 +11,7 @@ import click
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
-from vcd.cli.fromcluster import EventLog, FollowedLog, files_of, say
+from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
 from vcd.cli.inputs import event_log_argument
 from vcd.daemon.options import OptionError, split_address
 from vcd.view.server import View, ViewError
@@ -56,18 +56,18 @@ def view(event_log: EventLog, where: tuple[str, int]) -> None:
         with followed.reading() as path, api.opened(path) as history:
             api.ends(history)  # a file that cannot be used is told before anything is served
         try:
-            asyncio.run(_serve(followed, *where))
+            asyncio.run(_serve(followed, event_log.name if isinstance(event_log, FileLog) else "", *where))
         except ViewError as error:
             raise Unusable(str(error)) from None
 
 
-async def _serve(followed: FollowedLog, host: str, port: int) -> None:
-    """Serve the page until a signal, of whichever file has the log."""
+async def _serve(followed: FollowedLog, called: str, host: str, port: int) -> None:
+    """Serve the page until a signal, of whichever file has the log; its errors name the log as it is ``called``."""
     stop, served = asyncio.Event(), 0
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     for path in files_of(followed, say):
-        async with View(path, host, served or port) as page:
+        async with View(path, host, served or port, called=called) as page:
             if not served:
                 served = page.port
                 click.echo(page.url)

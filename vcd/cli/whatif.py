@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -16,7 +17,7 @@ from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import FiniteRange, event_log_argument, read_manifests, read_text
 from vcd.cli.printing import print_lines, print_told
-from vcd.cli.runs import print_comparison, refused
+from vcd.cli.runs import expect_folder, print_comparison, refused
 
 SECOND = 1_000_000_000
 
@@ -95,6 +96,7 @@ def whatif(
         raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
     if not submit and (samples is not None or runs_for is not None):
         raise click.UsageError("--samples and --run are for --submit")
+    expect_folder(report)
     with refused(conf), event_log.reading() as log:
         if submit:
             _submit(log, read_manifests(submit), text, session, samples, seed, round(period * SECOND), runs_for, output)
@@ -111,7 +113,7 @@ def whatif(
             variant = api.Variant(name, text, edits, seed)
             with progress_bars() as told:
                 comparison = api.whatif(log, [variant], period=round(period * SECOND), gpu=gpu, progress=told)
-            print_comparison(comparison, output, report)
+            print_comparison(msgspec.structs.replace(comparison, file=event_log.name), output, report)
 
 
 def _submit(

@@ -18,11 +18,12 @@ from vcd.eventlog import Logged, LogReader
 from vcd.eventlog import Verified as Verified
 from vcd.eventlog import Written as Written
 from vcd.model.events import PolicyLoaded
-from vcd.model.words import rfc3339
+from vcd.model.words import did_you_mean, rfc3339
 from vcd.scheduling.framework.policy import digest_of
 from vcd.state.checkpoint import renumbered, without_tables
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.times import time_before
+from vcd.timetravel.why.explain import NotFound
 
 if TYPE_CHECKING:
     from vcd.eventlog.archive.restoring import Restored as Restored
@@ -52,14 +53,29 @@ def events(
     last: int | None = None,
     limit: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The events of a kind, an object key or a type, from one sequence number to another, as plain data.
+    """The events of a kind (whatever its case), an object key or a type, from one sequence number to another, as plain
+    data.
 
-    Raises LogError.
+    Raises LogError, and NotFound for a kind that there is none of.
     """
     with LogReader(path) as reader:
         after = first - 1 if first else 0
+        kind = None if kind is None else _kind_in(reader, kind)
         found = reader.find(kind=kind, key=key, type=type, after=after, until=last, limit=limit)
         yield from map(eventlog.event_line, found)
+
+
+def _kind_in(reader: LogReader, word: str) -> str:
+    """The kind that is meant: one of those that this version knows, or another one that the log has."""
+    from vcd.scheduling.framework.registry import kinds  # which takes longer than most questions to a log
+
+    known = {kind.casefold(): kind for kind in kinds()}
+    if word.casefold() in known:
+        return known[word.casefold()]
+    if any(reader.find(kind=word, limit=1)):
+        return word
+    near, there = did_you_mean(word, known.values()), ", ".join(known.values())
+    raise NotFound(f"there is no kind {word}{near}; there are {there}")
 
 
 def sessions(

@@ -13,10 +13,11 @@ from vcd.eventlog.store import migrated_copy
 @contextmanager
 def up_to_date(path: str | Path, note: Callable[[str], None] = lambda _: None) -> Iterator[Path]:
     """A log of this version's schema to read in place of ``path``: the file itself, or a copy of it for as long as
-    the context lasts, of which ``note`` is told in a sentence. The file stays as it is. Raises LogError.
+    the context lasts, of which ``note`` is told in a sentence; errors name the file. The file stays as it is. Raises
+    LogError.
     """
     path = Path(path)
-    with TemporaryDirectory(prefix="vcd-") as folder:
+    with TemporaryDirectory(prefix="vcd-") as folder, errors_about(path, Path(folder) / path.name):
         copy = migrated_copy(path, Path(folder))
         if copy is not None:
             note(
@@ -24,3 +25,13 @@ def up_to_date(path: str | Path, note: Callable[[str], None] = lambda _: None) -
                 " `vcd log compact` brings the file itself up to date"
             )
         yield copy or path
+
+
+@contextmanager
+def errors_about(path: Path, copy: Path) -> Iterator[None]:
+    """Let errors that name a copy of a log name the log."""
+    try:
+        yield
+    except Exception as error:
+        error.args = tuple(text.replace(str(copy), str(path)) if isinstance(text, str) else text for text in error.args)
+        raise

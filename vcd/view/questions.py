@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -24,25 +25,31 @@ from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, U
 PAGE = 2000
 """Sessions in one answer at most."""
 
+_MILLISECONDS = range(10**8, 253_402_300_800_000)
+"""Numbers that are times since the epoch: longer than a date without dashes, and up to the year 9999."""
+
 Answer = tuple[int, bytes]
 """HTTP's status, and JSON."""
 
 
-def answer(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None) -> Answer | Unasked:
-    """The answer to one of QUESTIONS about the log at ``path``; mistakes of the asker and of the file are answers, too.
+def answer(
+    path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str = ""
+) -> Answer | Unasked:
+    """The answer to one of QUESTIONS about the log at ``path``, which errors name as it is ``called``; mistakes of the
+    asker and of the file are answers, too.
 
     ``given`` are the values of the question's parameters, as they were written; empty for what was not given. Who asks
     gets what ``sight`` lets them see (None: everything); where that depends on rights that it does not hold, these are
     the answer.
     """
-    found = _answered(path, question, given, sight)
+    found = _answered(path, question, given, sight, called or path)
     return found if sight is None or not sight.unasked else sight.missing()
 
 
-def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None) -> Answer:
+def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str) -> Answer:
     asked = QUESTIONS[question]
     try:
-        with api.told_of_standing(path):
+        with api.errors_about(Path(called), Path(path)), api.told_of_standing(path):
             return 200, asked.whole(path, *given) if sight is None else asked.part(sight, path, *given)
     except Hidden as error:
         return _error(403, str(error))
@@ -104,8 +111,8 @@ def _head_for(sight: PartialSight, path: str) -> bytes:
 def _at(path: str, time: str) -> bytes:
     """The session that was the last one at a time: RFC 3339, or milliseconds since the epoch, as Grafana has them."""
     log = log_of(path)
-    is_number = time.isascii() and time.isdigit() and len(time) > 8
-    moment = int(time[:15]) * 1_000_000 if is_number else log.time(time)
+    is_number = time.isascii() and time.isdigit() and len(time) <= 15 and int(time) in _MILLISECONDS
+    moment = int(time) * 1_000_000 if is_number else log.time(time)
     return msgspec.json.encode({"session": log.session_at(moment), "remark": _beyond(log, moment)})
 
 

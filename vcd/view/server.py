@@ -7,6 +7,7 @@ import errno
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -49,7 +50,8 @@ class View:
     It listens on ``host`` (empty: every address of the machine) and ``port`` (0: any free one). Where others than
     this machine can reach it, each question must bear a token, is answered as far as ``reviews`` says that whose it is
     may see it, and must name one of ``hosts`` (see ``not_named``); ``tls`` serves it there; without ``reviews`` it does
-    not start there. ``flag`` is what an error names, ``now`` a clock in seconds.
+    not start there. ``flag`` is what an error names, ``now`` a clock in seconds, ``called`` the log where ``path`` is a
+    copy of it.
 
     What is asked is answered by a process that starts with the first question.
     """
@@ -64,12 +66,14 @@ class View:
         hosts: Collection[str] = (),
         tls: ssl.SSLContext | None = None,
         flag: str = "--address",
+        called: str = "",
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._host = host
         self._port = port
         self._flag = flag
+        self._called = called
         self._local = is_local(host)
         self._tokens = None if self._local or reviews is None else Tokens(reviews, now)
         self._hosts = frozenset(name.lower() for name in hosts)
@@ -138,6 +142,7 @@ class View:
     async def _under_our_name(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         host = request.headers.get("Host", "")
         refused = not_local(host) if self._local else not_named(host, self._hosts)
+        refused = refused or _not_by_another_site(request)
         if refused is not None:
             raise web.HTTPForbidden(text=refused)
         return await handler(request)
@@ -161,15 +166,15 @@ class View:
         What they may see turns up as the question is answered, which knows the namespaces.
         """
         worker = self._patient if question in questions.LONG else self._worker
-        asked = (str(self._path), question, given)
+        ask = partial(worker.ask, str(self._path), question, given, called=self._called)
         if person is None or await person.may(PAGE):
-            found = await worker.ask(*asked, None)
+            found = await ask(None)
             assert not isinstance(found, Unasked)
             return found
         known = person.known()
         for _ in range(_ROUNDS):
             try:
-                found = await worker.ask(*asked, PartialSight(person.name, known))
+                found = await ask(PartialSight(person.name, known))
             except web.HTTPException:
                 raise
             except Exception as error:  # what went wrong may name what they must not see
@@ -199,6 +204,15 @@ async def _errors_as_json(request: web.Request, handler: _Handler) -> web.Stream
     except Exception as error:  # noqa: BLE001 - a plugin may fail today when a session is run again
         _log.exception("a question failed", path=request.path)
         return _error(500, f"the question failed with {type(error).__name__}: {error}", {})
+
+
+def _not_by_another_site(request: web.Request) -> str | None:
+    """Why a question is refused that a page elsewhere has somebody's browser ask; None where it is not. What it gets
+    by such a question it cannot read, but it could have sessions decided again without end."""
+    site = request.headers.get("Sec-Fetch-Site", "")
+    if site not in ("cross-site", "same-site") or not request.path.startswith("/api/"):
+        return None
+    return f"a page elsewhere asks this (Sec-Fetch-Site: {site}); only the page here does, or who opens the address"
 
 
 def _error(status: int, sentence: str, headers: dict[str, str]) -> web.Response:

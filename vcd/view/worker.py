@@ -7,8 +7,10 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing import connection
 
 from aiohttp import web
@@ -17,39 +19,54 @@ from vcd.view import questions
 from vcd.view.sight import PartialSight, Unasked
 
 LIMIT = 60.0
-"""Seconds that a question may take."""
+"""Seconds that a question may take once it is its turn, and that it may wait for its turn."""
 
 _PATIENCE = 10
 """By how much it is nicer than the process that schedules: explaining waits, binding does not."""
 
 
 class Worker:
-    """A process that answers questions, one after the other; a new one after one that died."""
+    """A process that answers questions, one after the other as they came; a new one after one that died."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
+        self._turn = asyncio.Lock()
 
     async def ask(
-        self, path: str, question: str, given: tuple[str, ...], sight: PartialSight | None
+        self, path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str = ""
     ) -> questions.Answer | Unasked:
-        """The answer. Raises HTTPServiceUnavailable, and what the question raised."""
+        """The answer, as ``questions.answer`` gives it. Raises HTTPServiceUnavailable, and what the question raised."""
+        try:
+            async with asyncio.timeout(LIMIT):
+                await self._turn.acquire()
+        except TimeoutError:
+            words = f"busy: the questions before this one took more than {LIMIT:.0f} s; ask again"
+            raise web.HTTPServiceUnavailable(text=words) from None
+        answering = asyncio.create_task(self._answer(partial(questions.answer, path, question, given, sight, called)))
+        answering.add_done_callback(self._end_turn)
+        # who asked may go away: the process works on all the same, and the next question's limit must not begin
+        return await asyncio.shield(answering)
+
+    async def _answer(self, answer: Callable[[], questions.Answer | Unasked]) -> questions.Answer | Unasked:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")  # a fork would copy a scheduler's threads half-way
             self._pool = ProcessPoolExecutor(1, context, initializer=_begin)
-        pool = self._pool
         try:
             async with asyncio.timeout(LIMIT):
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(pool, questions.answer, path, question, given, sight)
+                return await asyncio.get_running_loop().run_in_executor(self._pool, answer)
         except TimeoutError:
             await self.stop()  # or it would work on, and the next question wait for nobody's answer
             raise web.HTTPServiceUnavailable(
                 text=f"the answer takes more than {LIMIT:.0f} s; try again later"
             ) from None
         except BrokenProcessPool:
-            if self._pool is pool:
-                self._pool = None
+            self._pool = None
             raise web.HTTPServiceUnavailable(text="the process that answers ended; ask again") from None
+
+    def _end_turn(self, answering: asyncio.Task[questions.Answer | Unasked]) -> None:
+        self._turn.release()
+        if not answering.cancelled():
+            answering.exception()  # looked at, since who asked may be gone
 
     async def stop(self) -> None:
         """End the process, whatever it does: it only reads."""

@@ -417,26 +417,25 @@ def explain_session(history: History, number: int | str = 0, seen: Seen | None =
     failed, of the world outside, and of what a repetition comes to. Raises NotFound when there is no such session,
     naming those there are, and LogError for what the log does not hold.
     """
-    infos = list(history.reader.sessions())
-    index = _index_of(history.reader, infos, number)
-    last = infos[index - 1].number if index else 0
-    before = next(iter(history.reader.sessions_with_state(last, last)), None)
-    after = infos[index + 1] if index + 1 < len(infos) else None
-    return _explained(history, before, infos[index], after, seen)
+    reader = history.reader
+    asked = _number_in(reader, number)
+    info, *later = reader.sessions(asked, limit=2)
+    before = next(iter(reader.sessions_with_state(asked - 1, asked - 1)), None)
+    return _explained(history, before, info, later[0] if later else None, seen)
 
 
-def _index_of(reader: LogReader, infos: Sequence[SessionInfo], number: int | str) -> int:
-    """Where a session is in the list of all."""
+def _number_in(reader: LogReader, number: int | str) -> int:
+    """The number of a session that is in the log. Raises NotFound."""
     where = f"event log {reader.path}:"
-    if not infos:
+    first = next((info.number for info in reader.sessions(limit=1)), None)
+    if first is None:
         raise NotFound(f"{where} it has no sessions")
-    wanted = str(number)
+    wanted, last = str(number), reader.last_session()
     if wanted in ("0", "last"):
-        return len(infos) - 1
-    for index, info in enumerate(infos):
-        if str(info.number) == wanted:
-            return index
-    kept = f"it has sessions {infos[0].number} to {infos[-1].number}"
+        return last
+    if wanted.isdecimal() and len(wanted) <= len(str(last)) and any(reader.sessions(int(wanted), int(wanted))):
+        return int(wanted)
+    kept = f"it has sessions {first} to {last}"
     raise NotFound(f"{where} no session {wanted} is in it; {kept}, and the last is also called last")
 
 
