@@ -466,6 +466,24 @@ class TestTheDaemon:
         free, whole = (page[f"vcd_event_log_volume_{name}"][kept()] for name in ("free_bytes", "bytes"))
         assert 0 < free <= whole
 
+    async def test_of_a_volume_that_may_hold_less_than_its_disk_that_is_shown(
+        self, metrics: Metrics, tmp_path: Path
+    ) -> None:
+        (tmp_path / "beside").mkdir()
+        (tmp_path / "beside" / "apart").write_bytes(b"x" * 100_000)
+        options = Options(event_log=tmp_path / "log.sqlite", housekeeping_period=0, volume_size=2**20)
+        looked = asyncio.Event()
+        async with EventLog.open(options.event_log) as log:
+            house = asyncio.create_task(
+                keep_house(options, Keeper(log, ClusterState()), metrics, SYSTEM_CLOCK, looked.set)
+            )
+            await looked.wait()
+            house.cancel()
+        page = page_of(metrics)
+        free, whole = (page[f"vcd_event_log_volume_{name}"][kept()] for name in ("free_bytes", "bytes"))
+        assert whole == 2**20
+        assert whole / 2 < free <= whole - 100_000 - page["vcd_event_log_bytes"][kept()] / 2
+
     def test_leadership(self, metrics: Metrics) -> None:
         metrics.observe_leadership(True, 5)
         assert (value(metrics, "vcd_leader"), value(metrics, "vcd_epoch")) == (1, 5)

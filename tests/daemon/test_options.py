@@ -95,6 +95,7 @@ class TestFlags:
             ("--log-retention-age=0", "retention_age", None),
             ("--log-retention-size=500Mi", "retention_size", 500 * 2**20),
             ("--log-retention-size=0", "retention_size", None),
+            ("--event-log-volume-size=20Gi", "volume_size", 20 * 2**30),
             ("--checkpoint-interval=10", "checkpoint_interval", 10),
             ("--event-log=/var/e.sqlite", "event_log", Path("/var/e.sqlite")),
             ("--log-format=json", "log_format", "json"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
 
@@ -20,6 +23,8 @@ _log = structlog.get_logger(__name__)
 
 _CLOCK_LOOK = 1.0
 """Seconds between looks at whether the wall clock jumped."""
+_BLOCK = 512
+"""Bytes of what ``st_blocks`` counts."""
 
 
 async def keep_house(
@@ -40,7 +45,7 @@ async def keep_house(
     while True:
         await asyncio.sleep(options.housekeeping_period)
         metrics.series.show("vcd_event_log_sequence", log.head)
-        for name, size in (await asyncio.to_thread(_sizes, log)).items():
+        for name, size in (await asyncio.to_thread(_sizes, log, options.volume_size)).items():
             metrics.series.show(name, size)
         also()
         if archiver is not None:
@@ -71,12 +76,25 @@ async def mind_clock(clock: SteadyClock, keeper: Keeper, metrics: Metrics) -> No
         metrics.series.show("vcd_clock_ahead_seconds", clock.ahead)
 
 
-def _sizes(log: EventLog) -> dict[str, int]:
-    """The bytes of a log, and those of its file system: all, and those that are free for this process. Raises LogError
-    where the log's file is no longer in its place."""
-    size, volume = log.size(), shutil.disk_usage(log.path.parent)
+def _sizes(log: EventLog, limit: int | None) -> dict[str, int]:
+    """The bytes of a log, and those of its volume, of which the log's folder may have ``limit``: all, and those that
+    are free for this process. Raises LogError where the log's file is no longer in its place."""
+    size, folder = log.size(), log.path.parent
+    total, _, free = shutil.disk_usage(folder)
+    if limit is not None:
+        total, free = min(total, limit), min(free, max(0, limit - _used(folder)))
     return {
         "vcd_event_log_bytes": size,
-        "vcd_event_log_volume_bytes": volume.total,
-        "vcd_event_log_volume_free_bytes": volume.free,
+        "vcd_event_log_volume_bytes": total,
+        "vcd_event_log_volume_free_bytes": free,
     }
+
+
+def _used(folder: Path) -> int:
+    """The bytes on the disk of what is in a folder; files come and go meanwhile."""
+    found = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                found += Path(place, name).lstat().st_blocks * _BLOCK
+    return found

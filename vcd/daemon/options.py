@@ -144,7 +144,7 @@ _MEANINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Options:
-    """The flags that have an effect. Durations are seconds, ``retention_age`` nanoseconds, ``retention_size`` bytes.
+    """The flags that have an effect. Durations are seconds, ``retention_age`` nanoseconds, sizes bytes.
 
     ``without_effect`` are the flags that were given and have none here: name -> why.
     """
@@ -309,6 +309,13 @@ class Options:
     )
     retention_size: int | None = _flag(
         "log-retention-size", "size", "10Gi", "Remove old history while the file is larger than this; 0: keep it."
+    )
+    volume_size: int | None = _flag(
+        "event-log-volume-size",
+        "size",
+        "0",
+        "What the volume of --event-log holds, where its file system has more: an emptyDir's sizeLimit, at which the "
+        "kubelet evicts the pod. It is shown, and alerts go by it; 0: as the file system says.",
     )
     archive: str = _flag(
         "archive",
