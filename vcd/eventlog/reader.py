@@ -221,8 +221,8 @@ class LogReader:
         raise self._no_session(number)
 
     def _no_session(self, number: int) -> NoSession:
-        known = [info.number for info in self.sessions()]
-        kept = f"it has sessions {known[0]} to {known[-1]}" if known else "it has no sessions"
+        first = next(self.sessions(limit=1), None)
+        kept = "it has no sessions" if first is None else f"it has sessions {first.number} to {self.last_session()}"
         return NoSession(f"event log {self.path}: session {number} is not in it; {kept}")
 
     def operations_of(self, pod_key: str) -> Iterator[OperationInfo]:
