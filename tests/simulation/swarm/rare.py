@@ -83,6 +83,15 @@ def _denied_for_ever(draw: Draw) -> Iterator[Act]:
         yield draw.act(late, "bind_theirs", f"full-{number}", number, cores, 1, 900)
 
 
+def _told_later(draw: Draw) -> Iterator[Act]:
+    """A webhook denies for a while what is told of gangs that wait, and nothing else brings it on."""
+    at, seconds = draw.rng.uniform(2.0, 6.0), draw.pick((12.0, 20.0, 25.0))
+    yield draw.act(at, "deny_writes", -1, seconds, 1.0, "status")
+    for number in range(draw.number(1, 2)):
+        pods = draw.number(1, 3)
+        yield draw.act(at + 1.0 + number, "submit", f"told-{number}", pods, pods, 99, {}, {})
+
+
 def _lost_with_the_rest(draw: Draw) -> Iterator[Act]:
     """Who leads decides what nobody else has, and is lost; when it is back, and goes back to what the next leader has,
     that one is lost as it is about to send the rest."""
@@ -101,6 +110,7 @@ _STORIES: dict[Story, tuple[str, bool]] = {
     _evicted_again_and_again: (PREEMPTS, False),
     _answered_before_it_arrived: (_PLAIN, False),
     _denied_for_ever: (_PLAIN, False),
+    _told_later: (_PLAIN, False),
     _lost_with_the_rest: (_PLAIN, True),
 }
 """What the scheduler is told in each, and whether its replicas have one log."""
