@@ -73,13 +73,16 @@ def _glance() -> list[AnyPanel]:
     )
     pending = own("vcd_queue_pod_groups", 'phase=~"pending|inqueue"')
     oldest = Text("Oldest waits", "How long the oldest pod waits that has no node.", "s", "queue-starving")
-    part = "max(vcd_cluster_used{{{0}}}) / max(vcd_cluster_allocatable{{{0}}})"
-    of = 'instance=~"$instance", resource="{}"'
+
+    def part(resource: str) -> Query:
+        used, has = (own(f"vcd_cluster_{name}", f'resource="{resource}"') for name in ("used", "allocatable"))
+        return Query(f"max({used}) / max({has})")
+
     return [
         number(leaders, Query(f"sum({own('vcd_leader')})"), [(2, RED)]),
         number(nodes, Query(f"max({own('vcd_cluster_nodes')})")),
-        number(cpu, Query(part.format(of.format("cpu"))), [(0.95, ORANGE)]),
-        number(memory, Query(part.format(of.format("memory"))), [(0.95, ORANGE)]),
+        number(cpu, part("cpu"), [(0.95, ORANGE)]),
+        number(memory, part("memory"), [(0.95, ORANGE)]),
         number(groups, Query(f"sum(max by (queue_name, phase) ({pending}))"), [(100, ORANGE)]),
         number(oldest, Query(f"max({OLDEST.format(own('vcd_waiting_oldest_timestamp_seconds'))})"), [(3600, ORANGE)]),
     ]
@@ -435,6 +438,7 @@ def _cycles() -> list[AnyPanel]:
 def _log() -> list[AnyPanel]:
     kinds = Query(f"max by (instance, kind) ({own('vcd_watch_lag_seconds')})", "{{instance}} {{kind}}")
     stale = Query(f"max by (instance, kind) ({own('vcd_watch_stale_seconds')})", "{{instance}} {{kind}}")
+    known = "For how long neither list nor watch succeeded. A replica that only follows the log has no line."
     sizes = [
         Query(f"max by (instance) ({own(name)})", f"{{{{instance}}}} {word}")
         for name, word in (("vcd_event_log_bytes", "log"), ("vcd_event_log_volume_free_bytes", "free"))
@@ -453,7 +457,7 @@ def _log() -> list[AnyPanel]:
             Text("Archive", "Age of the newest event there; 0 while all that is logged is.", "s", "log-not-archived"),
             Query(f"max by (instance) ({own('vcd_log_archive_age_seconds')})", "{{instance}}"),
         ),
-        lines(Text("Age of what is known", "For how long neither list nor watch succeeded.", "s", "watch-dead"), stale),
+        lines(Text("Age of what is known", known, "s", "watch-dead"), stale),
         lines(
             Text("Watches begun anew", "Lists because a watch had expired, and errors.", "ops", "watch-dead"),
             Query(relists, "{{kind}} lists"),

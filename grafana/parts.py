@@ -3,7 +3,7 @@ own schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,12 +13,18 @@ from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models import prometheus as promql
 
+SCHEDULER = {"cluster": "Cluster", "namespace": "Namespace", "job": "Scheduler"}
+"""The labels that tell a scheduler from others in one Prometheus, each with its title as a variable of one value. Of a
+label that no scheduler has the variable is empty, and its matcher holds."""
+REPLICA = "instance"
+CHOSEN = ", ".join([*(f'{label}="${label}"' for label in SCHEDULER), f'{REPLICA}=~"${REPLICA}"'])
+"""What every selector begins with."""
 RUNBOOKS = "${runbooks}"
 """Where the runbooks are: a variable with the value of _RUNBOOKS_QUERY."""
 _UNSET = "https://address-of-runbooks-not-set.invalid/grafana/rules/links.yaml"
 _RUNBOOKS_QUERY = (
     'query_result(vcd:runbooks:info{url!=""}'
-    ' or on () label_replace(vcd_page_info{instance=~"$instance"}, "url", "${1}/runbooks.html", "url", "(.*)")'
+    f' or on () label_replace(vcd_page_info{{{CHOSEN}}}, "url", "${{1}}/runbooks.html", "url", "(.*)")'
     f' or on () label_replace(vector(1), "url", "{_UNSET}", "", ""))'
 )
 """What grafana/rules/links.yaml says, else the page of the chosen instances, else what is missing."""
@@ -51,9 +57,8 @@ class Query:
 
 
 def own(name: str, *matchers: str) -> str:
-    """The series of a name that the chosen instances of the scheduler show."""
-    chosen = ", ".join(('instance=~"$instance"', *matchers))
-    return f"{name}{{{chosen}}}"
+    """The series of a name that the chosen replicas of the chosen scheduler show."""
+    return f"{name}{{{', '.join((CHOSEN, *matchers))}}}"
 
 
 def of_queue(name: str, *matchers: str, label: str = "queue_name") -> str:
@@ -190,7 +195,8 @@ def _colours(steps: Iterable[tuple[float, str]]) -> build.ThresholdsConfig:
 
 @dataclass(frozen=True)
 class Board:
-    """A dashboard: ``choices`` are its variables beside data source and instance, by name: series, label, title."""
+    """A dashboard: ``choices`` are its variables beside data source, scheduler and replica, by name: series, label,
+    title."""
 
     uid: str
     title: str
@@ -203,11 +209,13 @@ class Board:
         board = build.Dashboard(self.title).uid(self.uid).description(self.says).tags([TAG]).readonly()
         board.time("now-6h", "now").refresh("30s").timezone("utc").tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
         board.with_variable(build.DatasourceVariable("datasource").label("Data source").type("prometheus"))
-        for choice in (("instance", "vcd_build_info", "instance", "Scheduler"), *self.choices):
-            board.with_variable(_choice(*choice))
+        for variable in _schedulers():
+            board.with_variable(variable)
+        for name, series, label, title in self.choices:
+            board.with_variable(_several(name, own(series), label, title))
         others = build.DashboardLink("vcd").type(dashboard.DashboardLinkType.DASHBOARDS).tags([TAG])
         board.link(others.as_dropdown(True).include_vars(True).keep_time(True))
-        board.with_variable(_hidden("page", 'label_values(vcd_page_info{instance=~"$instance"}, url)'))
+        board.with_variable(_hidden("page", f"label_values({own('vcd_page_info')}, url)"))
         board.with_variable(_hidden("runbooks", _RUNBOOKS_QUERY).regex('/url="([^"]+)"/'))
         shown = build.DashboardLink("vcd's page").type(dashboard.DashboardLinkType.LINK).url(PAGE_AT)
         board.link(shown.target_blank(True))
@@ -227,15 +235,26 @@ def _hidden(name: str, query: str) -> build.QueryVariable:
     return variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED).hide(HIDDEN)
 
 
-def _values_of(series: str, label: str) -> dict[str, object]:
-    """The query for the values that a label has."""
-    return {"query": f"label_values({series}, {label})", "refId": "values"}
+def _schedulers() -> Iterator[build.QueryVariable]:
+    """The variables that choose one scheduler, the first unless another is chosen, and any of its replicas."""
+    series = "vcd_build_info"
+    chosen: list[str] = []
+    for label, title in SCHEDULER.items():
+        yield _choice(label, f"{series}{{{', '.join(chosen)}}}", label, title)
+        chosen.append(f'{label}="${label}"')
+    yield _several(REPLICA, f"{series}{{{', '.join(chosen)}}}", REPLICA, "Replica")
 
 
 def _choice(name: str, series: str, label: str, title: str) -> build.QueryVariable:
-    """A variable with the values that a label has, all of them unless some are chosen."""
-    chosen = "" if name == "instance" else '{instance=~"$instance"}'
-    variable = build.QueryVariable(name).label(title).datasource(SOURCE).query(_values_of(f"{series}{chosen}", label))
-    variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(dashboard.VariableSort.ALPHABETICAL_ASC)
+    """A variable with one of the values that a label has."""
+    values = {"query": f"label_values({series}, {label})", "refId": "values"}
+    variable = build.QueryVariable(name).label(title).datasource(SOURCE).query(values)
+    variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    return variable.sort(dashboard.VariableSort.ALPHABETICAL_ASC)
+
+
+def _several(name: str, series: str, label: str, title: str) -> build.QueryVariable:
+    """One with any of them, all unless some are chosen."""
     everything = dashboard.VariableOption(selected=True, text=["All"], value=["$__all"])
-    return variable.multi(True).include_all(True).all_value(".*").current(everything)
+    variable = _choice(name, series, label, title).multi(True).include_all(True).all_value(".*")
+    return variable.current(everything)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +92,21 @@ def test_its_admission_policies_are_the_components() -> None:
 def test_the_readme_has_the_table_of_the_values() -> None:
     readme = (CHART / "README.md").read_text()
     assert generator().with_table(readme, (CHART / "values.yaml").read_text()) == readme, "make chart"
+
+
+def test_every_upgrade_that_is_told_of_keeps_earlier_values() -> None:
+    """Helm forgets them otherwise, the image's included."""
+    told = {path: upgrades_in(path) for path in (*DEPLOY.rglob("*"), *(DEPLOY.parent / "docs").glob("*.md"))}
+    assert {path.name for path, commands in told.items() if commands} >= {"page-behind-ingress.yaml", "upgrading.md"}
+    assert [each for commands in told.values() for each in commands if "--reset-then-reuse-values" not in each] == []
+
+
+def upgrades_in(path: Path) -> list[str]:
+    """The commands with options in a text that upgrade the chart here, each as one line."""
+    if path.suffix not in {".md", ".yaml", ".txt"}:
+        return []
+    text = re.sub(r"\\\n[# ]*", " ", path.read_text())
+    return [each for each in re.findall(r"helm upgrade[^`\n]*", text) if " -" in each and " volcano-sh/" not in each]
 
 
 def test_every_value_is_documented() -> None:

@@ -27,11 +27,13 @@ from tests.deploy.test_manifests import (
     SCHEMAS,
     SHADOW,
     STANDALONE,
+    VOLUME_SIZE,
     let_through,
     one,
     overlay_of,
 )
 from vcd.api import read_policy, roles_for
+from vcd.daemon.options import FLAGS, normalise_arguments
 from vcd.model.version import __version__
 
 pytestmark = pytest.mark.external
@@ -63,15 +65,17 @@ EVERYTHING = {
     "strategy": {"rollingUpdate": {"maxSurge": "50%"}},
     "scheduler": {
         "name": "night",
+        "extraNames": ["day"],
         "defaultQueue": "evening",
         "schedulePeriod": "500ms",
         "kubeApiQPS": 2000000,
         "kubeApiBurst": 3000000,
         "verbosity": -1,
-        "extraArgs": ["--node-selector=zone:a,zone:b", "--scheduler-name=day", "--seed=7"],
+        "extraArgs": ["--node-selector=zone:a,zone:b", "--seed=7"],
     },
     "leaderElection": {"name": "night", "namespace": "leases"},
     "eventLog": {
+        "storage": {"size": "30Gi"},
         "retention": {"age": "14d", "size": "15Gi"},
         "archive": {"to": "s3://logs/night", "every": "90s", "keep": "90d,500Gi"},
     },
@@ -521,6 +525,8 @@ def test_a_persistent_log_is_on_a_claim_of_each_replica(template: Template) -> N
         volume for volume in volumes if volume["name"] != claim["metadata"]["name"]
     ]
     assert len(volumes) == 1 + len(before["template"]["spec"]["volumes"])
+    (container,) = before["template"]["spec"]["containers"]
+    container["env"] = [each for each in container["env"] if each["name"] != VOLUME_SIZE]
     assert after["template"] == before["template"]
     assert claim["spec"] == {
         "accessModes": ["ReadWriteOnce"],
@@ -629,10 +635,124 @@ def test_bad_values_are_refused_with_a_message(
     assert message in done.stderr.replace("\n", " ")
 
 
-def test_the_admission_policies_are_of_the_scheduler_that_is_named(template: Template) -> None:
-    found = template({"validation": {"enabled": True}, "scheduler": {"name": "night"}})
+def test_the_admission_policies_are_of_the_schedulers_that_are_named(template: Template) -> None:
+    found = template({"validation": {"enabled": True}, "scheduler": {"name": "night", "extraNames": ["day"]}})
     (condition,) = found["ValidatingAdmissionPolicy", "", "vcd-scheduler-pods"]["spec"]["matchConditions"]
-    assert condition["expression"].startswith("object.spec.schedulerName in ['night']")
+    assert condition["expression"].startswith("object.spec.schedulerName in ['night', 'day']")
+
+
+def test_a_second_scheduler_name_leaves_the_first(template: Template) -> None:
+    found = template({"scheduler": {"extraNames": ["day"]}})
+    assert options_in(found, NAMESPACE).scheduler_names == ("volcano", "day")
+
+
+def own_flags() -> dict[str, str]:
+    """The flags that the chart refuses beside its own, with the values that say them."""
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text()
+    return dict(yaml.safe_load(helpers.split('{{- define "vcd.ownFlags" -}}')[1].split("{{-")[0]))
+
+
+def test_the_flags_that_the_templates_give_are_the_charts_own(template: Template) -> None:
+    given: set[str] = set()
+    for values in MATRIX.values():
+        ours = {**values, "extraEnv": [], "scheduler": {**values.get("scheduler", {}), "extraArgs": []}}
+        (workload,) = [each for each in template(ours).values() if each["kind"] in {"Deployment", "StatefulSet"}]
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        words = normalise_arguments((*container["command"][2:], *container["args"]))
+        given |= {word.removeprefix("--").partition("=")[0] for word in words}
+        variables = {each["name"] for each in container["env"]}
+        given |= {flag.name for flag in FLAGS if flag.variable in variables}
+    with_effect = {flag.name for flag in FLAGS if not flag.idle}
+    assert given & with_effect <= own_flags().keys() <= with_effect
+
+
+def test_the_values_that_say_the_charts_own_flags_are_there() -> None:
+    for path in (path for text in own_flags().values() for path in text.split(" or ") if path):
+        value: Any = VALUES
+        for name in path.split("."):
+            value = value[name]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("--leader-elect=false", "-leader_elect=false", "--shadow", "--listen-address=:9999", "--view-address=:1"),
+        *("--healthz-address=:9999", "--replicas-address=:9999", "--enable-healthz=false", "-v=9", "-v9", "--v=9"),
+        *("VCD_SHADOW", "VCD_LISTEN_ADDRESS", "VCD_HEALTHZ_ADDRESS", "VCD_V"),
+    ],
+)
+def test_what_the_chart_writes_itself_is_refused_beside_it(
+    run: Callable[..., subprocess.CompletedProcess[str]], given: str
+) -> None:
+    variable = given.startswith("VCD_")
+    values = {"extraEnv": [{"name": given}]} if variable else {"scheduler": {"extraArgs": ["--seed=1", given]}}
+    done = run("template", "vcd", str(CHART), "--kube-version", NEWEST, values=values)
+    flag = normalise_arguments([given.removeprefix("VCD_").lower() if variable else given])[0]
+    said = own_flags()[flag.removeprefix("--").partition("=")[0].replace("_", "-")]
+    instead = f"set {said} instead" if said else "the probes rely on it; leave it out"
+    assert f"{'extraEnv' if variable else 'scheduler.extraArgs'}: {given}: {instead}" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["emptyDir", "ephemeral", "persistent"])
+def test_vcd_is_told_what_its_volume_holds_where_the_disk_has_more(template: Template, kind: str) -> None:
+    storage = {"type": kind, "size": "30Gi"}
+    made = one(template({"eventLog": {"storage": storage}}), "StatefulSet" if kind == "persistent" else "Deployment")
+    env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+    told = [each["value"] for each in env if each["name"] == VOLUME_SIZE]
+    assert told == (["30Gi"] if kind == "emptyDir" else [])
+
+
+@pytest.mark.parametrize(
+    ("size", "kept", "taken"),
+    [
+        *(("20Gi", "", True), ("19.9Gi", "", False), ("20G", "", False), ("21.5G", "", True)),
+        *(("100Gi", "50Gi", True), ("100Gi", "50.1Gi", False), ("1Ti", "512Gi", True), ("1T", "512Gi", False)),
+        *(("1Gi", "0", True), ("1073741824", "512Mi", True), ("1073741823", "512Mi", False)),
+        ("20000m", "1Gi", True),  # no size of a log: not read
+    ],
+)
+@pytest.mark.parametrize("kind", ["emptyDir", "ephemeral", "persistent"])
+def test_a_logs_volume_holds_it_twice(
+    run: Callable[..., subprocess.CompletedProcess[str]], kind: str, size: str, kept: str, taken: bool
+) -> None:
+    values = {"eventLog": {"storage": {"type": kind, "size": size}, "retention": {"size": kept}}}
+    done = run("template", "vcd", str(CHART), "--kube-version", NEWEST, values=values)
+    assert (done.returncode == 0) is taken, done.stderr
+    if not taken:
+        said = f"eventLog.storage.size: {size} is less than twice eventLog.retention.size ({kept or '10Gi'})"
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("replicas", "least", "taken"),
+    [(2, 1, True), (2, 2, False), (3, 2, True), (3, 4, False), (3, "50%", True), (2, "100%", False), (2, "51%", False)],
+)
+def test_a_budget_lets_a_node_be_drained(
+    run: Callable[..., subprocess.CompletedProcess[str]], replicas: int, least: int | str, taken: bool
+) -> None:
+    values = {"replicas": replicas, "podDisruptionBudget": {"minAvailable": least}}
+    done = run("template", "vcd", str(CHART), "--kube-version", NEWEST, values=values)
+    assert (done.returncode == 0) is taken, done.stderr
+    said = (
+        f"podDisruptionBudget.minAvailable: with {least} of {replicas} replicas no node that one is on could be drained"
+    )
+    assert (said in done.stderr) is not taken
+    off = {**values, "podDisruptionBudget": {"minAvailable": least, "enabled": False}}
+    assert run("template", "vcd", str(CHART), "--kube-version", NEWEST, values=off).returncode == 0
+
+
+@pytest.mark.parametrize(("version", "policy"), [("1.26.9", None), ("1.27.0", "AlwaysAllow")])
+def test_a_replica_that_is_not_ready_keeps_no_node(template: Template, version: str, policy: str | None) -> None:
+    budget = one(template(version=version), "PodDisruptionBudget")["spec"]
+    assert budget.get("unhealthyPodEvictionPolicy") == policy
+
+
+def test_a_reader_that_is_not_made_is_not_named(template: Template) -> None:
+    values = {"eventLog": {"reader": {"create": False}}}
+    assert "annotations" not in one(template(values), "Deployment")["spec"]["template"]["metadata"]
+    named = {**values, "podAnnotations": {"vcd.volcano.sh/reader": "mine"}}
+    annotations = one(template(named), "Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == named["podAnnotations"]
 
 
 def test_admission_policies_are_refused_where_they_are_not_known(

@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.deploy.kustomize import Key, key, render
-from tests.deploy.programs import go_tool
+from tests.deploy.programs import go_tool, options_in
 from tests.deploy.test_chart import CHART
-from tests.deploy.test_manifests import INSTALLED, NAMESPACE, REPLACE
+from tests.deploy.test_manifests import INSTALLED, NAMESPACE, REPLACE, ROOT
+from vcd.daemon.options import split_address
 from vcd.embedded.server import ApiServer
 from vcd.embedded.store import Store
+from vcd.serving.hosts import is_local, not_local, not_named
 
 pytestmark = pytest.mark.external
 
@@ -117,6 +120,30 @@ async def test_an_upgrade_changes_what_is_there(helm: Helm) -> None:
     assert {port["name"] for port in helm.container()["ports"]} == {"metrics", "healthz", "page", "log"}
 
 
+def upgrade_to(example: str) -> list[str]:
+    """The words of the chart's README that upgrade a release with an example, after helm's global ones."""
+    readme = (CHART / "README.md").read_text().replace("\\\n", " ")
+    (line,) = [line for line in readme.splitlines() if line.startswith("helm upgrade ") and example in line]
+    words = line.split()[1:]
+    assert words[words.index("--namespace") + 1] == NAMESPACE
+    return [str(ROOT / word) if word.startswith("deploy/") else word for word in words]
+
+
+async def test_the_readmes_upgrade_keeps_what_the_release_was_given(helm: Helm, tmp_path: Path) -> None:
+    configuration = "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n"
+    (tmp_path / "scheduler.conf").write_text(configuration)
+    given = ("--set", "image.repository=registry.example.com/vcd,image.tag=mine,scheduler.controllers={podgroup,queue}")
+    await helm.install(*given, "--set-file", f"scheduler.configuration={tmp_path / 'scheduler.conf'}")
+    await helm.run(*upgrade_to("page-behind-ingress.yaml"))
+    container = helm.container()
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert container["image"] == "registry.example.com/vcd:mine"
+    assert variables["VCD_CONTROLLERS"] == "podgroup,queue"
+    assert variables["VCD_PAGE_HOST"] == "vcd.example.com"
+    written = helm.store.get("configmaps", NAMESPACE, "vcd-scheduler-configmap")["data"]
+    assert written == {"volcano-scheduler.conf": configuration}
+
+
 async def test_an_uninstallation_leaves_custom_resources_and_the_queue(helm: Helm) -> None:
     helm.without_volcano()
     await helm.install(*ALONE, "--set", "defaultQueue.create=true")
@@ -137,6 +164,29 @@ async def test_the_notes_let_who_asks_read_the_lease_wherever_it_is(helm: Helm) 
     text = await helm.install("--dry-run=client", "--set", "leaderElection.namespace=leases")
     for namespace in (NAMESPACE, "leases"):
         assert f"kubectl -n {namespace} create rolebinding vcd-operators --role=vcd-operator" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("page.enabled=false,page.hosts={vcd.example.com},tls.secretName=mine", "http://localhost:8090/"),
+        ("page.enabled=true", "http://localhost:8090/"),
+        ("page.enabled=true,tls.secretName=mine", "https://localhost:8090/"),
+        ("page.enabled=true,page.hosts={vcd.example.com}", "http://vcd.example.com:8090/"),
+        ("page.enabled=true,page.hosts={vcd.example.com},tls.secretName=mine", "https://vcd.example.com:8090/"),
+        ("page.enabled=true,page.hosts={vcd.example.com,localhost}", "http://localhost:8090/"),
+        ("page.enabled=true,page.hosts={2001:db8::7,::1}", "http://[::1]:8090/"),
+    ],
+)
+async def test_the_notes_name_the_page_as_it_answers(helm: Helm, given: str, url: str) -> None:
+    text = await helm.install("--set", given)
+    assert f"port-forward deployment/vcd-scheduler 8090    # then {url}\n" in text
+    options = options_in({"": helm.store.get("deployments.apps", NAMESPACE, "vcd-scheduler")}, NAMESPACE)
+    host, _ = split_address(options.view_address, "")
+    name = urlsplit(url).netloc
+    assert (not_local(name) if is_local(host) else not_named(name, options.page_hosts)) is None
+    assert (urlsplit(url).scheme == "https") is (not is_local(host) and options.tls_cert_file is not None)
+    assert ("lead to 127.0.0.1 in your /etc/hosts" in text) is ("vcd.example.com" in url)
 
 
 async def test_the_notes_follow_the_values(helm: Helm) -> None:

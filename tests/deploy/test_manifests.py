@@ -13,8 +13,9 @@ import yaml
 from tests.deploy.kustomize import Key, Manifest, render
 from tests.deploy.rbac import Grant, allows, grants
 from tests.deploy.schema import problems
-from vcd.daemon.options import CONTROLLERS
+from vcd.daemon.options import CONTROLLERS, parse_options
 from vcd.model.kinds import KINDS, Kind
+from vcd.model.quantity import parse_units
 from vcd.scheduling.framework.arguments import read_arguments
 from vcd.scheduling.framework.registry import ALWAYS_READ, actions, plugins
 from vcd.view.sight import PAGE
@@ -95,6 +96,9 @@ SAMPLED = {
     *(Grant("get", "custom.metrics.k8s.io", resource, "", "") for resource in CUSTOM_METRICS),
 }
 """What the daemon takes samples of usage from, when the configuration says so."""
+
+
+VOLUME_SIZE = "VCD_EVENT_LOG_VOLUME_SIZE"
 
 
 def names(folder: Path) -> str:
@@ -201,11 +205,42 @@ def test_mounts_have_their_volumes_and_the_log_is_on_one(folder: Path) -> None:
     assert Path(log.removeprefix("--event-log=")).parent == Path(mounts["event-log"])
 
 
+def test_the_logs_volume_holds_twice_what_a_log_keeps(tmp_path: Path) -> None:
+    """One may be kept whole beside the new one."""
+    kept = parse_options({}).retention_size
+    assert kept
+    spec = pod_of(render(BASE))["spec"]
+    (volume,) = [volume for volume in spec["volumes"] if volume["name"] == "event-log"]
+    claimed = one(render(overlay_of(tmp_path, "statefulset")), "StatefulSet")["spec"]["volumeClaimTemplates"]
+    sizes = [volume["emptyDir"]["sizeLimit"], claimed[0]["spec"]["resources"]["requests"]["storage"]]
+    assert min(map(parse_units, sizes)) >= 2 * kept
+
+
+@pytest.mark.parametrize("component", ["", "log-on-claims", "statefulset"])
+def test_vcd_is_told_what_its_volume_holds_where_the_disk_has_more(tmp_path: Path, component: str) -> None:
+    found = render(overlay_of(tmp_path, component) if component else BASE)
+    spec = one(found, "StatefulSet" if component == "statefulset" else "Deployment")["spec"]["template"]["spec"]
+    limits = [
+        volume["emptyDir"]["sizeLimit"]
+        for volume in spec["volumes"]
+        if volume["name"] == "event-log" and "emptyDir" in volume
+    ]
+    told = [each["value"] for each in spec["containers"][0]["env"] if each["name"] == VOLUME_SIZE]
+    assert told == limits
+    assert bool(limits) is not bool(component)
+
+
+def test_the_pod_asks_for_some_of_the_nodes_disk() -> None:
+    (container,) = pod_of(render(BASE))["spec"]["containers"]
+    assert parse_units(container["resources"]["requests"]["ephemeral-storage"]) > 0
+
+
 @pytest.mark.parametrize("folder", REPLICATED, ids=names)
 def test_two_replicas_keep_apart_and_one_survives_a_drain(folder: Path) -> None:
     manifests = render(folder)
     assert one(manifests, "Deployment")["spec"]["replicas"] == 2
-    assert one(manifests, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+    budget = one(manifests, "PodDisruptionBudget")["spec"]
+    assert (budget["minAvailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
     (term,) = pod_of(manifests)["spec"]["affinity"]["podAntiAffinity"][
         "preferredDuringSchedulingIgnoredDuringExecution"
     ]
@@ -258,7 +293,8 @@ def test_the_lease_is_in_the_pods_namespace(folder: Path) -> None:
     given = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in named]
     configmap = {"name": "VCD_SCHEDULER_CONFIGMAP", "value": "vcd-scheduler-configmap"}
     acting = {"name": "VCD_CONTROLLERS", "value": ",".join(CONTROLLERS)}
-    expected_env = [*given, configmap, *([acting] if folder == STANDALONE else [])]
+    volume = {"name": VOLUME_SIZE, "value": "20Gi"}
+    expected_env = [*given, configmap, volume, *([acting] if folder == STANDALONE else [])]
     of_the_log = {"POD_IP", "VCD_REPLICAS_ADDRESS", "VCD_REPLICAS_TOKEN_FILE"} if folder == STANDALONE else set()
     found = [each for each in container["env"] if each["name"] not in of_the_log]
     assert sorted(found, key=str) == sorted(expected_env, key=str)
@@ -309,6 +345,8 @@ def test_the_log_can_be_put_on_a_claim_that_outlives_its_pod(tmp_path: Path, bef
     volumes = deployment["template"]["spec"]["volumes"]
     deployment["template"]["spec"]["volumes"] = [each for each in volumes if each["name"] != claim["metadata"]["name"]]
     assert len(volumes) == 1 + len(deployment["template"]["spec"]["volumes"])
+    (container,) = deployment["template"]["spec"]["containers"]
+    container["env"] = [each for each in container["env"] if each["name"] != VOLUME_SIZE]
     assert kept["template"] == deployment["template"]
     assert (kept["replicas"], kept["selector"]) == (deployment["replicas"], deployment["selector"])
     headless = found["Service", NAMESPACE, kept["serviceName"]]["spec"]
@@ -371,7 +409,8 @@ def test_the_network_policy_lets_in_what_the_pod_serves_and_out_what_it_asks(tmp
     among = {"podSelector": policy["spec"]["podSelector"]}
     assert policy["spec"]["ingress"][-1] == {"from": [among], "ports": [{"port": log, "protocol": "TCP"}]}
     assert policy["spec"]["egress"][-1] == {"to": [among], "ports": [{"port": log, "protocol": "TCP"}]}
-    assert let_through(policy, "egress") == [(53, "UDP"), (53, "TCP"), (443, "TCP"), (6443, "TCP"), (log, "TCP")]
+    dns = [(port, protocol) for port in (53, 5353) for protocol in ("UDP", "TCP")]
+    assert let_through(policy, "egress") == [*dns, (443, "TCP"), (6443, "TCP"), (log, "TCP")]
 
 
 def let_through(policy: Manifest, way: str) -> list[tuple[int, str]]:

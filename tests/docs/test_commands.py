@@ -47,6 +47,7 @@ NOT_RUN = {
     "kubectl delete -k ": "the same",
     "kubectl -n volcano-system rollout status ": "there are no containers at the embedded server",
     "kubectl -n volcano-system scale ": "changes vc-scheduler's Deployment, which is not there",
+    "kubectl -n volcano-system delete deployment ": "deletes vcd's, which is not there either",
     "kubectl -n volcano-system port-forward ": "goes on until it is told to stop",
     "vcd log tail events.sqlite -f": "goes on until it is told to stop: tests/cli/test_log.py",
     "vcd view ": "goes on until it is told to stop: tests/view/test_cli.py",

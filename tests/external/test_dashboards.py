@@ -1,4 +1,5 @@
-"""Every expression of every dashboard and rule has data in a real Prometheus that scraped a live scheduler.
+"""Every expression of every dashboard and rule has data in a real Prometheus that scraped a live scheduler as the
+Prometheus operator has it scraped, beside another one.
 
 One night on a small cluster makes all there is to show: gangs that wait for different reasons, cards, preemption,
 reclaim, objects that contradict themselves or that nobody can read, and two configurations.
@@ -22,7 +23,7 @@ from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Obj, group, node,
 from tests.e2e.test_eviction import CLASSES, JOBS, job, until_running
 from tests.e2e.test_replicas import Replicas
 from tests.external.test_prometheus import Prometheus, program, scraping
-from tests.grafana.written import ALERTS, GRAFANA, Asked, rules, targets
+from tests.grafana.written import ALERTS, GRAFANA, MONITOR, SHOWN, TARGET, Asked, rules, targets
 
 pytestmark = pytest.mark.external
 
@@ -43,12 +44,14 @@ tiers:
 CARD = {"nvidia.com/gpu.product": "NVIDIA-H200", "nvidia.com/gpu.memory": "143771"}
 GPU = "nvidia.com/gpu"
 WORDS = {"$__rate_interval": "10s", "$__range": "1m"}
-"""What Grafana puts in the place of its own variables; all others stand for everything."""
+"""What Grafana puts in the place of its own variables."""
+SCHEDULERS = {"volcano-system": "vcd-scheduler", "volcano-test": "vcd-scheduler"}
+"""The namespaces and jobs of the schedulers that are scraped; all are the one that runs, told as several."""
 
 
-def plain(expr: str) -> str:
-    """An expression as Grafana sends it with everything chosen."""
-    for name, text in WORDS.items():
+def plain(expr: str, scheduler: dict[str, str]) -> str:
+    """An expression as Grafana sends it with all of a scheduler chosen."""
+    for name, text in (WORDS | {f"${label}": text for label, text in scheduler.items()}).items():
         expr = expr.replace(name, text)
     return re.sub(r"\$[a-z]+", ".*", expr)
 
@@ -56,6 +59,24 @@ def plain(expr: str) -> str:
 def answered(expr: str) -> str:
     """An alert's expression that says 0 where all is well: what it compares must be there, with labels that match."""
     return re.sub(r" ([<>]) ", r" \1 bool ", expr)
+
+
+# --- the scrape -------------------------------------------------------------------------------------------------------
+
+
+def monitored(daemon: Daemon, namespace: str, job: str) -> dict[str, Any]:
+    """What the Prometheus operator has Prometheus scrape where deploy/'s ServiceMonitor is in a namespace."""
+    (endpoint,) = MONITOR["spec"]["endpoints"]
+    target = {**TARGET, "namespace": namespace, "service": job, "job": job, "endpoint": endpoint["port"]}
+    fields = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    return {
+        "job_name": f"serviceMonitor/{namespace}/{job}/0",
+        "metrics_path": endpoint["path"],
+        "static_configs": [{"targets": [daemon.metrics_url.removeprefix("http://")], "labels": target}],
+        "metric_relabel_configs": [
+            {fields.get(name, name): value for name, value in each.items()} for each in endpoint["metricRelabelings"]
+        ],
+    }
 
 
 # --- the night --------------------------------------------------------------------------------------------------------
@@ -159,7 +180,9 @@ async def night(folder: Path) -> AsyncIterator[tuple[Prometheus, float]]:
         (folder / "archive").mkdir()
         given = f"--scheduler-conf={conf}", f"--archive={folder / 'archive'}", "--archive-every=1s"
         daemon = await cluster.started("a", *given, E2E_HOUSEKEEPING="1")
-        async with scraping(daemon, folder, rule_files=[str(path) for path in hurried_rules(folder)]) as prometheus:
+        scraped = [monitored(daemon, namespace, job) for namespace, job in SCHEDULERS.items()]
+        evaluated = [str(path) for path in hurried_rules(folder)]
+        async with scraping(daemon, folder, scrape_configs=scraped, rule_files=evaluated) as prometheus:
             await use_cards(cluster)
             await evict(cluster)
             await go_wrong(cluster, daemon)
@@ -193,12 +216,29 @@ async def test_every_expression_has_data(tmp_path: Path) -> None:
             return None if data is None else data["result"]
 
         assert await found("vcd_leader > 1") == []  # there is such a thing as no data
-        asked = [Asked(each.where, answered(plain(each.expr))) for each in (*targets(), *rules())]
+        scheduler = await first(prometheus)
+        asked = [Asked(each.where, answered(plain(each.expr, scheduler))) for each in (*targets(), *rules())]
         assert len(asked) > 100
         assert [each for each in asked if not await found(each.expr)] == []
         for must in ("VcdMisconfigured", "VcdObjectsSetAside"):
             assert await found(f'ALERTS{{alertname="{must}"}}'), must
         await check_rules(prometheus)
+        assert [label for label in await prometheus.get("labels") if label.startswith("exported_")] == []
+        (leaders,) = [asked for asked in targets() if asked.where == "vcd-overview.json: Leaders A"]
+        assert await prometheus.series(plain(leaders.expr, scheduler)) == [({}, 1.0)]
+        assert await prometheus.series("sum(vcd_leader)") == [({}, 2.0)]  # there is another one
+
+
+async def first(prometheus: Prometheus) -> dict[str, str]:
+    """The scheduler that a dashboard shows unless another is chosen, looked up as Grafana does."""
+    found: dict[str, str] = {}
+    for variable in SHOWN["vcd-overview.json"]["templating"]["list"][1:4]:
+        match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+        assert match is not None
+        values = await prometheus.get(f"label/{match[2]}/values", **{"match[]": plain(match[1], found)})
+        found[variable["name"]] = min(values, default="")
+    assert found == {"cluster": "", "namespace": "volcano-system", "job": "vcd-scheduler"}  # no label names a cluster
+    return found
 
 
 async def check_rules(prometheus: Prometheus) -> None:
@@ -207,7 +247,10 @@ async def check_rules(prometheus: Prometheus) -> None:
     rules = [rule for each in data["groups"] for rule in each["rules"]]
     assert [rule for rule in rules if rule["health"] != "ok"] == []
     active = {rule["name"] for rule in rules if rule["type"] == "alerting" and rule["state"] != "inactive"}
-    assert not active & {"VcdNoLeader", "VcdTwoLeaders", "VcdQueueOverQuota", "VcdReplayMismatch", "VcdPluginFaults"}
+    assert not active & {
+        *("VcdNoLeader", "VcdTwoLeaders", "VcdQueueOverQuota", "VcdReplayMismatch", "VcdPluginFaults"),
+        *("VcdWatchCrashes", "VcdWatchDrift", "VcdClockJumps", "VcdLogArchiveFailures"),
+    }
     assert {rule["name"] for rule in rules if rule["type"] == "alerting"} == {rule["alert"] for rule in ALERTS}
 
 

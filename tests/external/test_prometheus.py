@@ -80,7 +80,7 @@ def _started(command: list[str], output: Path) -> subprocess.Popen[bytes]:
 
 @asynccontextmanager
 async def scraping(daemon: Daemon, folder: Path, **more: Any) -> AsyncIterator[Prometheus]:
-    """A Prometheus that scrapes a daemon each second; ``more`` is further configuration."""
+    """A Prometheus that scrapes a daemon each second; ``more`` is further configuration, or takes this one's place."""
     address = f"127.0.0.1:{_free_port()}"
     target = daemon.metrics_url.removeprefix("http://")
     job = {"job_name": "vcd", "static_configs": [{"targets": [target]}]}
@@ -97,7 +97,7 @@ async def scraping(daemon: Daemon, folder: Path, **more: Any) -> AsyncIterator[P
     try:
         async with aiohttp.ClientSession() as http:
             prometheus = Prometheus(f"http://{address}", http)
-            await prometheus.until("up", lambda found: found == [({}, 1.0)])
+            await prometheus.until("up", lambda found: bool(found) and all(value == 1.0 for _, value in found))
             yield prometheus
     finally:
         process.send_signal(signal.SIGTERM)

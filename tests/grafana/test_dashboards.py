@@ -18,10 +18,12 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import dashboard
 
 from grafana.dashboards import FOLDER, texts
-from tests.grafana.written import GRAFANA, SHOWN, panels
+from tests.grafana.written import GRAFANA, SHOWN, panels, targets
 
 PRESENT = {"timeseries", "stat", "table", "bargauge", "heatmap", "state-timeline"}
 """Kinds of panels that Grafana has not deprecated."""
+CHOSEN = 'cluster="$cluster", namespace="$namespace", job="$job", instance=~"$instance"'
+"""What makes a selector one of the chosen scheduler."""
 
 per_board = pytest.mark.parametrize("name", SHOWN)
 
@@ -133,12 +135,16 @@ def test_panels_say_what_they_show_in_which_unit(name: str) -> None:
 def test_data_source_scheduler_and_queue_can_be_chosen(name: str) -> None:
     board = SHOWN[name]
     variables = {one["name"]: one for one in board["templating"]["list"]}
-    assert list(variables)[:2] == ["datasource", "instance"]
+    assert list(variables)[:5] == ["datasource", "cluster", "namespace", "job", "instance"]
+    for label in ("cluster", "namespace", "job"):  # one of them: Grafana takes the first that there is
+        assert (variables[label]["multi"], variables[label]["includeAll"]) == (False, False)
+        assert "current" not in variables[label]
+    assert (variables["instance"]["multi"], variables["instance"]["includeAll"]) == (True, True)
     expressions = [target["expr"] for panel in panels(board) for target in panel["targets"]]
     used = {word for expr in expressions for word in re.findall(r"\$(?!__)(\w+)", expr)}
     assert used == variables.keys() - {"datasource", "page", "runbooks"}
-    for name in ("page", "runbooks"):  # of several clusters' pages that of the instances that are shown
-        assert 'vcd_page_info{instance=~"$instance"}' in variables[name]["query"]["query"]
+    for name in ("page", "runbooks"):  # of several clusters' pages that of the scheduler that is shown
+        assert f"vcd_page_info{{{CHOSEN}}}" in variables[name]["query"]["query"]
     assert [link["url"] for link in board["links"] if link["type"] == "link"] == ["${page}/?at=${__to}"]
     for panel in panels(board):
         for place in (panel, *panel["targets"]):
@@ -164,14 +170,28 @@ def test_nothing_is_summed_that_volcanos_controllers_show_too() -> None:
     assert [expr for expr in asked if "volcano_queue_pod_group_" in expr] == []
 
 
+def of_others(expr: str) -> list[str]:
+    """The series that an expression asks for whatever scheduler they are of."""
+    own = re.escape(f"{{{CHOSEN}")
+    return re.findall(rf"\b(?:vcd|volcano|process)_\w+\b(?!{own}[,}}])", expr)
+
+
 def test_every_series_of_an_expression_is_of_the_chosen_scheduler() -> None:
-    for board in SHOWN.values():
-        for panel in panels(board):
-            for target in panel["targets"]:
-                bare = re.findall(
-                    r"\b(?:vcd|volcano|process)_\w+(?!\w|\{)", re.sub(r"\{[^{}]*\}", "{}", target["expr"])
-                )
-                assert bare == [], target["expr"]
+    assert [asked for asked in targets() if of_others(asked.expr)] == []
+
+
+@per_board
+def test_choices_are_of_the_chosen_scheduler(name: str) -> None:
+    asked = [variable["query"]["query"] for variable in SHOWN[name]["templating"]["list"][1:]]
+    chosen = CHOSEN.split(", ")
+    for place, query in enumerate(asked[:4]):
+        assert f"vcd_build_info{{{', '.join(chosen[:place])}}}" in query
+    assert [query for query in asked[4:] if of_others(query)] == []
+
+
+def test_a_series_of_any_scheduler_is_found() -> None:
+    assert of_others('sum(vcd_leader{instance=~"$instance"})') == ["vcd_leader"]
+    assert of_others(f"vcd_leader{{{CHOSEN}}} / on () vcd_epoch") == ["vcd_epoch"]
 
 
 def test_provisioning_is_for_grafana() -> None:

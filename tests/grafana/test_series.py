@@ -10,12 +10,24 @@ from typing import Any
 
 import pytest
 
-from tests.grafana.written import ALERTS, RECORDED, RULES, SHOWN, Asked, names, panels, rules, targets
+from tests.grafana.written import (
+    ALERTS,
+    MONITOR,
+    RECORDED,
+    RULES,
+    SHOWN,
+    TARGET,
+    Asked,
+    names,
+    panels,
+    rules,
+    targets,
+)
 from vcd.daemon.metrics import Metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-SCRAPED = {"job", "instance"}
-"""Labels that Prometheus adds."""
+SCRAPED = {"cluster", "namespace", "job", "instance"}
+"""Labels that Prometheus adds, which tell schedulers and replicas apart."""
 ASKED = [each for each in (*targets(), *rules()) if each.expr != "vector(1)"]  # the place of the runbooks
 
 
@@ -66,6 +78,14 @@ def test_variables_have_values_of_series_that_exist() -> None:
             assert label in labels_of()[name] | SCRAPED
 
 
+def test_the_service_monitor_leaves_vcd_its_own_labels() -> None:
+    """The operator's labels take the place of those of the same name, which become ``exported_...``."""
+    (endpoint,) = MONITOR["spec"]["endpoints"]
+    given_back = {each["targetLabel"] for each in endpoint["metricRelabelings"] if "targetLabel" in each}
+    assert given_back == {*TARGET, "node", "instance"} & set().union(*labels_of().values())
+    assert not given_back & SCRAPED  # rules and dashboards tell schedulers apart by the target's
+
+
 def test_each_recorded_series_is_used_and_recorded_once() -> None:
     recorded = [rule["record"] for rule in RULES if "record" in rule]
     assert len(set(recorded)) == len(recorded)
@@ -90,6 +110,16 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     assert {url.rpartition("#")[2] for url in urls} == runbooks().keys()
     served = (DOCS.parent / "vcd" / "view" / "static" / "runbooks.html").read_text(encoding="utf-8")
     assert set(re.findall(r'<h2 id="([^"]+)"', served)) == runbooks().keys()
+
+
+def test_what_is_called_worth_an_alert_has_one() -> None:
+    _, _, told = (DOCS / "operations.md").read_text(encoding="utf-8").partition("\nWorth an alert:\n")
+    worth = re.findall(r"^\| `([^`]+)`", told.partition("\n## ")[0], re.MULTILINE)
+    recorded = {rule["record"]: names(rule["expr"]) for rule in RULES if "record" in rule}
+    asked = [names(rule["expr"]) for rule in ALERTS]
+    asked = [found.union(*(recorded.get(name, ()) for name in found)) for found in asked]
+    assert len(worth) > 10
+    assert [expr for expr in worth if not any(names(expr) <= found for found in asked)] == []
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])

@@ -22,6 +22,17 @@ RULES: list[dict[str, Any]] = [
     for rule in group["rules"]
 ]
 ALERTS = [rule for rule in RULES if "alert" in rule]
+MONITOR = yaml.safe_load((GRAFANA.parent / "deploy/components/servicemonitor/servicemonitor.yaml").read_text())
+TARGET = {
+    "namespace": "volcano-system",
+    "service": "vcd-scheduler",
+    "pod": "vcd-scheduler-0",
+    "container": "vcd-scheduler",
+    "endpoint": "metrics",
+    "job": "vcd-scheduler",
+}
+"""The labels, beside the instance, that the Prometheus operator gives a target of deploy/'s ServiceMonitor; where an
+address is a node's and no pod's, ``node``."""
 RECORDED = {rule["record"] for rule in RULES if "record" in rule}
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')

@@ -76,8 +76,95 @@ resources:
     storage: {{ .Values.eventLog.storage.size }}
 {{- end }}
 
+{{/* The bytes of a quantity; nothing where it has a unit that is not known here. */}}
+{{- define "vcd.bytes" -}}
+{{- $number := regexFind "^[0-9]+([.][0-9]+)?" . }}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 }}
+{{- $units = merge $units (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624) }}
+{{- with get $units (trimPrefix $number .) }}{{ mulf $number . }}{{ end }}
+{{- end }}
+
+{{/* The names of pods' schedulers that are vcd's, as a list. */}}
+{{- define "vcd.schedulerNames" -}}
+{{- prepend (.Values.scheduler.extraNames | default list) .Values.scheduler.name | toJson }}
+{{- end }}
+
+{{/* The flags that the chart writes or relies on, each with the value that says it; empty for what the probes ask. */}}
+{{- define "vcd.ownFlags" -}}
+archive: eventLog.archive.to
+archive-every: eventLog.archive.every
+archive-keep: eventLog.archive.keep
+controllers: scheduler.controllers
+default-queue: scheduler.defaultQueue
+enable-healthz: ""
+enable-metrics: metrics.enabled
+event-log: eventLog.storage
+event-log-volume-size: eventLog.storage.size
+healthz-address: ""
+kube-api-burst: scheduler.kubeApiBurst
+kube-api-qps: scheduler.kubeApiQPS
+leader-elect: leaderElection.enabled
+leader-elect-resource-name: leaderElection.name
+leader-elect-resource-namespace: leaderElection.namespace
+listen-address: metrics.service.port
+lock-object-namespace: leaderElection.namespace
+log-retention-age: eventLog.retention.age
+log-retention-size: eventLog.retention.size
+metrics-require-token: metrics.requireToken
+metrics-secure: metrics.secure
+page-audience: page.audiences
+page-host: page.hosts
+page-url: page.url
+replicas-address: eventLog.shared
+replicas-advertise: eventLog.shared
+replicas-token-file: eventLog.shared
+schedule-period: scheduler.schedulePeriod
+scheduler-conf: scheduler.configuration
+scheduler-configmap: scheduler.existingConfigMap
+scheduler-name: scheduler.name or scheduler.extraNames
+shadow: scheduler.shadow
+tls-cert-file: tls.secretName
+tls-private-key-file: tls.secretName
+v: scheduler.verbosity
+view-address: page.enabled
+{{- end }}
+
+{{/* Refuses one of the chart's own flags, of a list: where it is given, how it is written there, its name. */}}
+{{- define "vcd.refuseOwn" -}}
+{{- $own := fromYaml (include "vcd.ownFlags" .) }}
+{{- if hasKey $own (last .) }}
+  {{- $value := get $own (last .) }}
+  {{- $instead := ternary (printf "set %s instead" $value) "the probes rely on it; leave it out" (not (empty $value)) }}
+  {{- fail (printf "%s: %s: %s" (first .) (index . 1) $instead) }}
+{{- end }}
+{{- end }}
+
 {{/* What no schema can tell: values that do not go together. */}}
 {{- define "vcd.check" -}}
+{{- range .Values.scheduler.extraArgs }}
+  {{- $name := regexFind "[A-Za-z][A-Za-z0-9_-]*" . | replace "_" "-" }}
+  {{- include "vcd.refuseOwn" (list "scheduler.extraArgs" . (regexReplaceAll "^v-?[0-9]*$" $name "v")) }}
+{{- end }}
+{{- range .Values.extraEnv }}
+  {{- if hasPrefix "VCD_" .name }}
+    {{- include "vcd.refuseOwn" (list "extraEnv" .name (trimPrefix "VCD_" .name | lower | replace "_" "-")) }}
+  {{- end }}
+{{- end }}
+{{- $size := include "vcd.bytes" .Values.eventLog.storage.size }}
+{{- $kept := .Values.eventLog.retention.size | default "10Gi" }}
+{{- if and $size (lt (float64 $size) (mulf 2 (include "vcd.bytes" $kept))) }}
+  {{- fail (printf "eventLog.storage.size: %s is less than twice eventLog.retention.size (%s), and a log may be kept whole beside the new one; enlarge the one or lower the other" .Values.eventLog.storage.size $kept) }}
+{{- end }}
+{{- if and .Values.podDisruptionBudget.enabled (gt (int .Values.replicas) 1) }}
+  {{- $stay := .Values.podDisruptionBudget.minAvailable }}
+  {{- $least := int $stay }}
+  {{- if kindIs "string" $stay }}
+    {{- $least = div (add 99 (mul (trimSuffix "%" $stay | int) .Values.replicas)) 100 }}
+  {{- end }}
+  {{- if ge (int $least) (int .Values.replicas) }}
+    {{- fail (printf "podDisruptionBudget.minAvailable: with %v of %d replicas no node that one is on could be drained; lower it" $stay (int .Values.replicas)) }}
+  {{- end }}
+{{- end }}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "vcd.fullname" .)) }}
   {{- fail (printf "release %s: no Service can be named %s; set fullnameOverride" .Release.Name (include "vcd.fullname" .)) }}
 {{- end }}
