@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -15,6 +19,7 @@ from tests import dsl
 from tests.timetravel.plays import CONF, Work, play
 from vcd.cli import main
 from vcd.timetravel.whatif import gate as gates
+from vcd.timetravel.whatif import sweep as sweeps
 
 PASSES, FAILS = "wait.max > +10%", "wait.max < +0%"
 """Of the packed configuration, under which nobody waits."""
@@ -141,10 +146,29 @@ def test_a_bad_configuration_is_told_line_by_line(option: str, tmp_path: Path) -
     assert "bad.conf:1: error:" in result.stderr
 
 
-def test_a_process_that_dies_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(*_: object, **__: object) -> None:
-        raise BrokenProcessPool
+class Dying:
+    """Processes that end before they answer."""
 
-    monkeypatch.setattr(gates, "sweep", dies)
-    result = run()
-    assert (result.exit_code, "ended before its time" in result.stderr) == (2, True)
+    def submit(self, *_: object) -> Future[None]:
+        ended: Future[None] = Future()
+        ended.set_exception(BrokenProcessPool())
+        return ended
+
+
+@pytest.mark.parametrize("command", ["gate", "sweep"])
+def test_a_process_that_dies_is_no_verdict(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setattr(sweeps, "_executor", lambda *_: nullcontext(Dying()))
+    result = run() if command == "gate" else CliRunner().invoke(main, ["sweep", "--event-log", "events.sqlite"])
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (
+        2,
+        "Error: event log events.sqlite: a process that ran it ended early; try with fewer --jobs",
+    )
+
+
+def test_a_verdict_that_cannot_be_written_is_none() -> None:
+    given = ["--event-log", "events.sqlite", "--new", "packed.conf", "--fail-if", PASSES, "--seeds", "1"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "vcd", "gate", *given], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "Error: No space left on device")

@@ -263,3 +263,18 @@ def test_a_reader_that_goes_away_is_no_error(path: Path) -> None:
     finally:
         os.close(writing)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("ls", "--from"), ("ls", "--sessions", "--to"), ("ls", "--limit"), ("tail", "-n"), ("export", "--from")]
+)
+def test_a_number_that_no_log_holds_is_refused(path: Path, words: tuple[str, ...]) -> None:
+    out = ["out.sqlite"] if words[0] == "export" else []
+    result = run(*words, 2**63, path, *out)
+    assert result.exit_code == 2
+    assert f"{2**63} is more than a log can hold" in result.stderr
+
+
+def test_a_number_as_large_as_a_log_may_hold_is_taken(path: Path) -> None:
+    assert run("ls", "--limit", 2**63 - 1, path).stdout == run("ls", "--limit", 0, path).stdout
+    assert run("ls", "--from", 2**63 - 1, path).exit_code == 0

@@ -80,6 +80,21 @@ def test_an_interrupt_ends_it_without_a_word(monkeypatch: pytest.MonkeyPatch) ->
     assert (result.exit_code, result.output) == (130, "")
 
 
+def test_who_reads_no_more_ends_it_without_a_word() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "vcd", "plan", "-f", "examples/gang.yaml"]
+    done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_standard_input_that_is_closed_is_told() -> None:
+    command = f"exec {sys.executable} -m vcd plan -f - <&-"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "Error: -: standard input is closed\n")
+
+
 def test_a_broken_installation_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from vcd.scheduling.framework.registry import RegistryError
 

@@ -92,6 +92,60 @@ def test_the_variable_names_the_columns_of_a_terminal() -> None:
     assert max(map(len, lines(on_terminal(PLAN, 200, COLUMNS="70")))) <= 70 < max(map(len, lines(piped(PLAN))))
 
 
+def test_a_terminal_of_which_nobody_said_how_wide_it_is_has_80_columns(busy: Path) -> None:
+    for arguments in (PLAN, ("log", "ls", str(busy))):
+        assert on_terminal(arguments, 0) == on_terminal(arguments, 80) == on_terminal(arguments, 80, COLUMNS="wide")
+
+
+def test_notes_are_told_on_a_terminal_of_which_nobody_said_how_wide_it_is() -> None:
+    ours, theirs = pty.openpty()
+    known = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    program = "from vcd.cli.printing import print_lines; print_lines(['a note ' * 30], err=True)"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=known, stderr=theirs, check=True)
+    os.close(theirs)
+    assert max(map(len, os.read(ours, 65536).decode().splitlines())) <= 80
+    os.close(ours)
+
+
+def test_of_many_rows_those_after_the_first_follow_as_they_come() -> None:
+    program = (
+        "import sys; from vcd.cli.printing import print_rows\n"
+        "def rows():\n"
+        "    for number in range(3000):\n"
+        "        print(number, file=sys.stderr) if number == 2500 else None\n"
+        "        yield str(number), 'x' * (number % 7), 'end'\n"
+        "print_rows(('number', 'name', 'last'), rows())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    shown = done.stdout.splitlines()
+    assert len(shown) == 3001
+    assert {line.index("last" if place == 0 else "end") for place, line in enumerate(shown)} == {16}
+    assert [line.split()[0] for line in shown[1:]] == [str(number) for number in range(3000)]
+    mixed = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+    )
+    said = mixed.stdout.splitlines()
+    assert 1000 < said.index("2500") < 3000  # what comes before it is written already
+
+
+def test_what_an_encoding_cannot_write_is_told_in_letters(busy: Path) -> None:
+    told = piped(("top", "--once", "--event-log", str(busy)), PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
+    assert "\\u2588" in told
+
+
+def test_a_file_whose_name_is_no_text_is_read(busy: Path) -> None:
+    named = busy.parent / os.fsdecode(b"\xff.sqlite")
+    busy.rename(named)
+    for arguments in (("log", "verify"), ("top", "--once"), ("replay",)):
+        told = piped((*arguments, str(named)))
+        assert "\\udcff.sqlite" in told or arguments == ("replay",)
+
+
 def test_a_sentence_goes_on_below_where_its_text_began(busy: Path) -> None:
     shown = lines(on_terminal(("explain", "job", "large", "--event-log", str(busy)), 100))
     (first,) = (place for place, line in enumerate(shown) if "waited 10 min at enqueue" in line)

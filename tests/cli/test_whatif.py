@@ -76,7 +76,7 @@ def test_nothing_is_run_for_a_report_that_has_no_folder(log: Path, monkeypatch: 
     ("arguments", "words"),
     [
         ((), "say what shall be otherwise"),
-        (("--seed", "1", "--period", "inf"), "'inf' is no finite number"),
+        (("--seed", "1", "--period", "inf"), "inf is not in the range 0.001<=x<=86400"),
         (("--seed", "1", "--period", "nan"), "'nan' is no finite number"),
         (("--set", "queue/x.spec.weight=2"), "there is no Queue x"),
         (("--without", "node"), "write it like node/gpu-7"),
@@ -145,6 +145,9 @@ def test_configurations_of_one_name_are_told_apart_by_as_much_of_their_paths_as_
     [
         (("--seeds", "3-1"), "write one like 3 or 0-9"),
         (("--seeds", "x"), "write one like 3 or 0-9"),
+        (("--seeds", f"5-{10**20}"), "at most 10,000 seeds"),
+        (("--seeds", f"{10**20}"), "at most 10,000 seeds"),
+        (("--period", "1e300"), "is not in the range"),
         (("--dask", "tcp://127.0.0.1:1"), "--dask tcp://127.0.0.1:1"),
     ],
 )

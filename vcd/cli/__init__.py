@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import sys
 from typing import Any
@@ -33,10 +34,18 @@ COMMANDS = {
 
 INTERRUPTED = 130
 """The exit code of a program that Ctrl-C ended."""
+UNREAD = 141
+"""The exit code of one whose output nobody reads any more, as of one that SIGPIPE ended."""
 
 _COLLECTIONS = (50_000, 20, 100)
 """How many new objects begin a collection of garbage, and how many collections one of older objects: what a command
 imports and reads lasts, and most commands end before any of it is garbage."""
+
+
+class _Unwritable(click.ClickException):
+    """What a command has to say cannot be written, or something else that it needs of the machine fails."""
+
+    exit_code = 2
 
 
 class Group(click.Group):
@@ -76,10 +85,18 @@ class Commands(Group):
         """Run a command; Ctrl-C ends it without a word."""
         gc.set_threshold(*_COLLECTIONS)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy begins a thread a processor, which nothing here uses
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # what its encoding cannot write is told in letters
+                stream.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nobody reads what is still to be written
+            ctx.exit(UNREAD)
+        except OSError as error:  # of no file that was asked for: as when the output's disk is full
+            raise _Unwritable(error.strerror or str(error)) from None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

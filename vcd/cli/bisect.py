@@ -11,12 +11,12 @@ from vcd import api
 from vcd.cli import Group
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import FiniteRange, event_log_argument, event_log_option, namespace_option
+from vcd.cli.inputs import NUMBER, PERIOD, event_log_argument, event_log_option, namespace_option
 from vcd.cli.printing import print_told
 from vcd.cli.whatif import SECOND, progress_bars
 
-_first = click.option("--from", "first", type=click.IntRange(min=1), help="Changes from this session on.")
-_last = click.option("--to", "last", type=click.IntRange(min=1), help="Changes up to this session.")
+_first = click.option("--from", "first", type=NUMBER, help="Changes from this session on.")
+_last = click.option("--to", "last", type=NUMBER, help="Changes up to this session.")
 _output = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
@@ -55,7 +55,7 @@ def job(
 
 @bisect.command("waits")
 @click.option("--queue", default="", help="Waits of this queue's jobs; of all jobs unless given.")
-@click.option("--period", type=FiniteRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
+@click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @event_log_argument
 @_stretched
 @says_errors

@@ -15,7 +15,7 @@ from vcd import api
 from vcd.cli.documents import JobExplanation
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FileLog
-from vcd.cli.inputs import event_log_option, namespace_option
+from vcd.cli.inputs import NUMBER, event_log_option, namespace_option
 from vcd.cli.printing import print_lines, print_told
 
 
@@ -172,9 +172,9 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 @namespace_option
 @click.option("--at", metavar="TIME", help="As of the last session at or before TIME.")
 @click.option("--since", metavar="TIME", help="cluster, job, pod, queue, eviction: what was after TIME.")
-@click.option("--session", type=click.IntRange(min=1), help="As of this session; for cluster and queue see --to.")
-@click.option("--from", "first", type=click.IntRange(min=1), help="cluster, queue: from this session on.")
-@click.option("--to", "last", type=click.IntRange(min=1), help="cluster, queue: up to this session.")
+@click.option("--session", type=NUMBER, help="As of this session; for cluster and queue see --to.")
+@click.option("--from", "first", type=NUMBER, help="cluster, queue: from this session on.")
+@click.option("--to", "last", type=NUMBER, help="cluster, queue: up to this session.")
 @click.option(
     "--change",
     is_flag=True,

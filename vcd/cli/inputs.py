@@ -44,6 +44,27 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class LoggedNumber(click.IntRange):
+    """A number from the least one to the largest that a log can hold."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number: int = super().convert(value, param, ctx)
+        if number > LARGEST:
+            self.fail(f"{value} is more than a log can hold ({LARGEST:,}).", param, ctx)
+        return number
+
+
+LARGEST = 2**63 - 1
+NUMBER = LoggedNumber(min=1)
+"""The number of a session, or of an event."""
+COUNT = LoggedNumber(min=0)
+"""How many of something, or a seed."""
+MOST_RUNS = 10_000
+"""Seeds of one command, at most."""
+PERIOD = FiniteRange(0.001, 86_400)
+"""Seconds of a scheduler's cycle: up to a day."""
+
+
 def event_log_option(command: Command) -> Command:
     """Hand a command the log that it reads as ``event_log``: a file by option or variable, or a cluster's."""
     return _with_log(command, _WAYS, (_event_log, _from_cluster, *CLUSTER_OPTIONS))
@@ -148,6 +169,8 @@ SUFFIXES = (".json", ".yaml", ".yml")
 def read_text(name: str) -> str:
     """The text of a file, or of standard input for ``-``. Raises Unusable."""
     try:
+        if name == "-" and sys.stdin is None:
+            raise Unusable("-: standard input is closed")
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return data.decode()
     except OSError as error:

@@ -21,7 +21,7 @@ from vcd.cli import Group
 from vcd.cli.documents import DowngradedLog, LogCompaction, LogEvent, LogSession, LogVerification, WrittenLog
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
-from vcd.cli.inputs import event_log_and_out, event_log_argument, event_log_path
+from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import restore
 from vcd.cli.printing import print_json, print_lines, print_rows
 
@@ -84,9 +84,9 @@ def log() -> None:
 @click.option("--kind", help="Only events of this kind of object, such as Pod.")
 @click.option("--key", help="Only events of this object: NAMESPACE/NAME, or NAME for what has no namespace.")
 @click.option("--type", "type_", type=click.Choice(TYPES), help="Only events of this type.")
-@click.option("--from", "first", type=click.IntRange(min=1), help="First sequence (or session) number.")
-@click.option("--to", "last", type=click.IntRange(min=1), help="Last sequence (or session) number.")
-@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many; 0: all.")
+@click.option("--from", "first", type=NUMBER, help="First sequence (or session) number.")
+@click.option("--to", "last", type=NUMBER, help="Last sequence (or session) number.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="At most so many; 0: all.")
 @_output
 @says_errors
 def ls(
@@ -125,7 +125,7 @@ def _noted(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[
 
 @log.command("tail")
 @event_log_argument
-@click.option("-n", "count", type=click.IntRange(min=0), default=10, show_default=True, help="So many events.")
+@click.option("-n", "count", type=COUNT, default=10, show_default=True, help="So many events.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until interrupted.")
 @_output
 @says_errors
@@ -178,8 +178,8 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
 
 @log.command("export")
 @event_log_and_out
-@click.option("--from", "first", type=click.IntRange(min=1), help="First session; the first kept unless given.")
-@click.option("--to", "last", type=click.IntRange(min=1), help="Last session; the last unless given.")
+@click.option("--from", "first", type=NUMBER, help="First session; the first kept unless given.")
+@click.option("--to", "last", type=NUMBER, help="Last session; the last unless given.")
 @click.option("--anonymise", is_flag=True, help="Rename all that somebody named, and leave out what nothing reads.")
 @_output
 @says_errors
@@ -275,7 +275,7 @@ def _show(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], li
             print_json(kind(**line), line=True)
         return
     columns = _COLUMNS[kind]
-    print_rows(columns, [[str(line[name]) for name in columns] for line in chosen])
+    print_rows(columns, ([str(line[name]) for name in columns] for line in chosen))
     if next(iter(lines), None) is not None:
         click.echo(f"... and more; choose with --from, or --limit above {limit}", err=True)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -24,6 +23,10 @@ if TYPE_CHECKING:  # most commands draw no tables, and importing it takes longer
 
 _UNBOUNDED = 100_000
 """Columns of what is no terminal: nothing is cut or wrapped there."""
+_TABLE = 1_000
+"""Rows of a table at most: all of it is in memory, and drawn at once."""
+_COLUMNS = 80
+"""Columns of a terminal of which nobody said how wide it is."""
 _LEAST = 20
 """Columns in which the end of a row can be read."""
 _HEAD = re.compile(r" *(?:.{,38}\S)?  +(?=\S)| *")
@@ -73,9 +76,10 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
     stream = sys.stdout if stream is None else stream
     if stream is None or not stream.isatty():
         return None
-    if stream.fileno() == 1:
-        return shutil.get_terminal_size().columns
-    return int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    return os.get_terminal_size(stream.fileno()).columns or _COLUMNS  # one whose size nobody said has none
 
 
 def table(*columns: str, right: bool = False) -> Table:
@@ -95,22 +99,26 @@ def add_row(table: Table, *cells: str | Text) -> None:
     table.add_row(*(each if isinstance(each, Text) else Text(printable(each)) for each in cells))
 
 
-def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table in which only the last column is broken; where the terminal is too narrow for it, a sentence a row: a
-    number, a time or a name that is cut is none."""
-    width, rows = terminal_width(), [[*map(printable, row)] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    number, a time or a name that is cut is none. Of many rows the first make the table, and the others follow as they
+    come, a line each."""
+    cells = ([*map(printable, row)] for row in rows)
+    first, width = list(islice(cells, _TABLE)), terminal_width()
+    widths = [max(map(len, column)) for column in zip(columns, *first, strict=True)]
     if width is not None and sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], _LEAST) > width:
         print_lines(
-            "  ".join(f"{name} {cell}" for name, cell in zip(columns, row, strict=True) if cell) for row in rows
+            "  ".join(f"{name} {cell}" for name, cell in zip(columns, row, strict=True) if cell)
+            for row in chain(first, cells)
         )
         return
     made = table(*columns)
     for column in made.columns:
         column.no_wrap, column.overflow = column is not made.columns[-1], "fold"
-    for row in rows:
+    for row in first:
         add_row(made, *row)
     print_tables(made)
+    print_lines("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in cells)
 
 
 def filled(table: Table, rows: Iterable[Sequence[str | Text]], limit: int, count: int) -> Table:

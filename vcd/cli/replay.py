@@ -14,7 +14,7 @@ from vcd import api
 from vcd.cli.documents import Replay
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import event_log_argument
+from vcd.cli.inputs import NUMBER, event_log_argument
 from vcd.cli.printing import print_json, print_lines
 
 _SHOWN = 10
@@ -23,9 +23,9 @@ _SHOWN = 10
 
 @click.command()
 @event_log_argument
-@click.option("--session", type=click.IntRange(min=1), help="Only this session.")
-@click.option("--from", "first", type=click.IntRange(min=1), help="The first session; the oldest unless given.")
-@click.option("--to", "last", type=click.IntRange(min=1), help="The last session; the newest unless given.")
+@click.option("--session", type=NUMBER, help="Only this session.")
+@click.option("--from", "first", type=NUMBER, help="The first session; the oldest unless given.")
+@click.option("--to", "last", type=NUMBER, help="The last session; the newest unless given.")
 @click.option(
     "--memory/--no-memory",
     default=True,

@@ -12,7 +12,7 @@ from rich.text import Text
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
 from vcd.cli.fromcluster import FileLog
-from vcd.cli.inputs import event_log_path
+from vcd.cli.inputs import COUNT, event_log_path
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
@@ -31,9 +31,7 @@ def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
 @click.option("--from-cluster", is_flag=True, hidden=True, expose_value=False, callback=_refuse)
 @click.option("--kind", type=click.Choice(list(api.SHADOW_KINDS)), help="Only pods of this kind.")
 @click.option("--queue", help="Only pods of this queue.")
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="At most so many pods; 0: all."
-)
+@click.option("--limit", type=COUNT, default=20, show_default=True, help="At most so many pods; 0: all.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, output: str) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import FiniteRange, event_log_argument, read_manifests, read_text
+from vcd.cli.inputs import LARGEST, MOST_RUNS, PERIOD, event_log_argument, read_manifests, read_text
 from vcd.cli.printing import print_json
 from vcd.cli.runs import print_runs, print_unlike, refused
 
@@ -27,7 +27,7 @@ SECOND = 1_000_000_000
 @click.option("--add", "added", multiple=True, metavar="FILE", help="In all runs.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes that work at once; one a processor unless given.")
 @click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask scheduler run them (extra dask).")
-@click.option("--period", type=FiniteRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
+@click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
@@ -97,4 +97,6 @@ def _range(text: str) -> range:
         seeds = range(0)
     if not seeds or seeds.start < 0:
         raise click.BadParameter(f"{text!r} is no seed and no range of seeds: write one like 3 or 0-9")
+    if seeds.stop > LARGEST or len(seeds) > MOST_RUNS:
+        raise click.BadParameter(f"{text!r}: at most {MOST_RUNS:,} seeds, each less than {LARGEST:,}")
     return seeds

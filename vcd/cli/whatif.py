@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import FiniteRange, event_log_argument, read_manifests, read_text
+from vcd.cli.inputs import COUNT, NUMBER, PERIOD, event_log_argument, read_manifests, read_text
 from vcd.cli.printing import print_lines, print_told
 from vcd.cli.runs import expect_folder, print_comparison, refused
 
@@ -41,7 +41,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("--add", "added", multiple=True, metavar="FILE", help="Manifests of nodes, queues, ... to add.")
 @click.option("--submit", multiple=True, metavar="FILE", help="Ask what becomes of these manifests, and when.")
 @click.option("--fill", metavar="FILE", help="Ask how many more of this job fit now, and what runs out first.")
-@click.option("--session", type=click.IntRange(min=1), help="With --submit, --fill: as of this session, not the last.")
+@click.option("--session", type=NUMBER, help="With --submit, --fill: as of this session, not the last.")
 @click.option("--samples", type=click.IntRange(min=1), help="Runs of --submit; 20 unless all of it goes at once.")
 @click.option(
     "--run",
@@ -50,8 +50,8 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
     metavar="DURATION",
     help="With --submit: how long its pods run, such as 30m.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Orders equal nodes.")
-@click.option("--period", type=FiniteRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
+@click.option("--seed", type=COUNT, default=0, show_default=True, help="Orders equal nodes.")
+@click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @click.option("--html", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report here, too.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)

@@ -37,7 +37,7 @@ class LogConnection(aiosqlite.Connection):
 @asynccontextmanager
 async def connected(path: Path, file: int) -> AsyncIterator[LogConnection]:
     """A connection for writing to a log's file that is there, and locked by a descriptor. Raises LogError."""
-    uri = f"file:{quote(str(path))}?mode=rw"
+    uri = f"file:{quote(bytes(path))}?mode=rw"
     connection = LogConnection(lambda: sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS), 64)
     with failures_explained(path):
         await connection

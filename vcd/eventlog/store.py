@@ -57,7 +57,7 @@ def failures_explained(path: Path) -> Iterator[None]:
 
 def _opened(path: Path, options: str) -> sqlite3.Connection:
     """A connection with transactions by hand."""
-    uri = f"file:{quote(str(path))}?{options}"
+    uri = f"file:{quote(bytes(path))}?{options}"
     return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 

@@ -214,7 +214,7 @@ def _remove(path: Path) -> None:
 
 def _copy(path: Path, new: Path, to: int) -> None:
     """Copy a file, and take the copy back to an event; nothing is left of one that cannot be made."""
-    uri = f"file:{quote(str(path))}?mode=ro"
+    uri = f"file:{quote(bytes(path))}?mode=ro"
     try:
         with mendable(new):
             make_file(new)

@@ -6,13 +6,14 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from vcd.eventlog import LogReader
+from vcd.eventlog import LogError, LogReader
 from vcd.timetravel.parallel import kept_from_ctrl_c, processes, processors
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, policy_of, recorded, simulated
@@ -91,7 +92,10 @@ def sweep(
             }
         for future in as_completed(futures):
             place = futures[future]
-            runs[place] = future.result()
+            try:
+                runs[place] = future.result()
+            except BrokenProcessPool:
+                raise LogError(f"event log {path}: a process that ran it ended early; try with fewer --jobs") from None
             progress(to_do[place].name)
     found = fidelity(work, recorded(work, gpu).jobs, runs[again].jobs)
     return Sweep(str(path), [runs[place] for place in range(len(variants))], found)

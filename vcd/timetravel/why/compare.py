@@ -187,12 +187,14 @@ def explain_difference(
 
 
 _LATEST = 2**62
+_DIGITS = 19
+"""So many digits no number of a session has."""
 _Named = tuple[History, str, int | None]
 
 
 def _named(history: History, text: str, namespace: str, session: int | None) -> _Named:
     name, _, number = text.partition("@")
-    if number and not (number.isdecimal() and int(number)):
+    if number and not (number.isdecimal() and len(number) < _DIGITS and int(number)):
         raise NotFound(f"{text}: {number} is no number of a session; they count from 1")
     return history, named(history, "job", name, namespace)[1], int(number) if number else session
 
