@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -150,8 +151,9 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as an exit does, so that a copy of a log goes with it; what is ignored, or
-    somebody else's, stays so."""
-    ours = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    somebody else's, stays so, and all of them where this is not the main thread, which alone is told of signals."""
+    is_main = threading.current_thread() is threading.main_thread()
+    ours = [number for number in _ENDING if is_main and signal.getsignal(number) is signal.SIG_DFL]
 
     def end(number: int, _: object) -> None:
         for each in ours:

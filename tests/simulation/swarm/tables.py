@@ -290,8 +290,8 @@ def of_family(draw: Draw, family: Family) -> Iterator[Act]:
 
 
 def undrawn() -> list[str]:
-    """Acts that no table draws; those of the cluster and of work are drawn elsewhere."""
+    """Acts that no table draws; those of the cluster, of work and of stories are drawn elsewhere."""
     families = (*FAMILIES.values(), *PEERS.values(), CHANGES, ILLEGAL_FAMILY)
     tabled = {what for family in families for what, _ in family.values()}
-    elsewhere = {"calm", "retire", "add_storage", "add_budget"}
+    elsewhere = {"calm", "retire", "add_storage", "add_budget", "kill_leader_at_message"}
     return sorted(name for name in ACTS if name not in tabled | elsewhere and not name.startswith("submit"))
