@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import Future
@@ -147,17 +148,23 @@ def test_a_bad_configuration_is_told_line_by_line(option: str, tmp_path: Path) -
 
 
 class Dying:
-    """Processes that end before they answer."""
+    """Processes that end before they answer, or are asked."""
+
+    def __init__(self, *, at_once: bool) -> None:
+        self.at_once = at_once
 
     def submit(self, *_: object) -> Future[None]:
+        if self.at_once:
+            raise BrokenProcessPool
         ended: Future[None] = Future()
         ended.set_exception(BrokenProcessPool())
         return ended
 
 
 @pytest.mark.parametrize("command", ["gate", "sweep"])
-def test_a_process_that_dies_is_no_verdict(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    monkeypatch.setattr(sweeps, "_executor", lambda *_: nullcontext(Dying()))
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_process_that_dies_is_no_verdict(monkeypatch: pytest.MonkeyPatch, command: str, at_once: bool) -> None:
+    monkeypatch.setattr(sweeps, "_executor", lambda *_: nullcontext(Dying(at_once=at_once)))
     result = run() if command == "gate" else CliRunner().invoke(main, ["sweep", "--event-log", "events.sqlite"])
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (
         2,
@@ -165,10 +172,23 @@ def test_a_process_that_dies_is_no_verdict(monkeypatch: pytest.MonkeyPatch, comm
     )
 
 
-def test_a_verdict_that_cannot_be_written_is_none() -> None:
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_verdict_that_cannot_be_written_is_none(is_told: bool) -> None:
     given = ["--event-log", "events.sqlite", "--new", "packed.conf", "--fail-if", PASSES, "--seeds", "1"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "vcd", "gate", *given], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "vcd", "gate", *given],
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            stdout=full,
+            stderr=subprocess.PIPE if is_told else full,
+            text=True,
+            check=False,
         )
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, "Error: No space left on device")
+    told = done.stderr.splitlines()[-1] if is_told else done.stderr
+    assert (done.returncode, told) == (2, "Error: No space left on device" if is_told else None)
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_more_runs_than_one_command_does_are_refused(option: str) -> None:
+    result = run(option, 10**20)
+    assert (result.exit_code, "is not in the range 1<=x<=10000" in result.stderr) == (2, True)

@@ -278,3 +278,11 @@ def test_a_number_that_no_log_holds_is_refused(path: Path, words: tuple[str, ...
 def test_a_number_as_large_as_a_log_may_hold_is_taken(path: Path) -> None:
     assert run("ls", "--limit", 2**63 - 1, path).stdout == run("ls", "--limit", 0, path).stdout
     assert run("ls", "--from", 2**63 - 1, path).exit_code == 0
+
+
+async def test_the_name_of_a_file_gives_a_terminal_no_orders(tmp_path: Path) -> None:
+    path, out = tmp_path / "\x1b[31m\n.sqlite", tmp_path / "\x1b[32m\n.sqlite"
+    await write_busy_history(path)
+    for words in (("verify", path), ("compact", path), ("export", path, out), ("downgrade", "--for", "0.1.0", path)):
+        told = run(*words).stdout.splitlines()[-1]
+        assert told.startswith(f"{tmp_path}/\\x1b[3{2 if out in words else 1}m\\n.sqlite: ")

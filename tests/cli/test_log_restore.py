@@ -107,3 +107,11 @@ def test_a_mistake_is_told_in_one_line(
     monkeypatch.chdir(tmp_path)
     result = run("log", "restore", *given)
     assert (result.exit_code, told in result.stderr) == (2, True)
+
+
+def test_the_name_of_a_file_gives_a_terminal_no_orders(tmp_path: Path, archive: Path) -> None:
+    moved = archive.rename(tmp_path / "\x1b[31m")
+    assert run("log", "restore", moved, "--check").stdout.splitlines()[-1] == f"{tmp_path}/\\x1b[31m: sound"
+    assert run("log", "restore", moved, moved.with_suffix(".sqlite")).stdout.startswith(
+        f"{tmp_path}/\\x1b[31m.sqlite: "
+    )

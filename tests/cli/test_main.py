@@ -89,6 +89,20 @@ def test_who_reads_no_more_ends_it_without_a_word() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_help_that_cannot_be_written_is_told() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "vcd", "--help"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (2, "Error: No space left on device\n")
+
+
 def test_standard_input_that_is_closed_is_told() -> None:
     command = f"exec {sys.executable} -m vcd plan -f - <&-"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -144,6 +145,9 @@ def test_a_file_whose_name_is_no_text_is_read(busy: Path) -> None:
     for arguments in (("log", "verify"), ("top", "--once"), ("replay",)):
         told = piped((*arguments, str(named)))
         assert "\\udcff.sqlite" in told or arguments == ("replay",)
+    for arguments in (("log", "verify"), ("replay",)):
+        told = json.loads(piped((*arguments, str(named), "-o", "json")))
+        assert told["file"] == f"{named.parent}/\\udcff.sqlite"
 
 
 def test_a_sentence_goes_on_below_where_its_text_began(busy: Path) -> None:

@@ -222,6 +222,7 @@ def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--mix", "gang=2"], "mix has no 'gang'"),
         (["--serve", "here"], "HOST:PORT"),
         (["--jump", "--speed", "2"], "--jump and --speed exclude each other"),
+        (["--seed", 10**20], "is more than a log can hold"),
         (["--speed", "inf"], "'inf' is no finite number"),
         (["--speed", "nan"], "'nan' is no finite number"),
         (["--duration", "inf"], "'inf' is no finite number"),

@@ -161,7 +161,7 @@ def test_a_file_of_an_older_vcd_is_shown_from_a_copy(log: Path, monkeypatch: pyt
     assert result.stdout.startswith("events.log: session 2 ")
 
 
-@pytest.mark.parametrize("options", [("--interval", "0"), ("--interval", "soon")])
+@pytest.mark.parametrize("options", [("--interval", "0"), ("--interval", "soon"), ("--interval", "1e300")])
 def test_a_bad_interval_exits_with_2(log: Path, options: tuple[str, ...]) -> None:
     assert run("--event-log", log, *options).exit_code == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests import dsl
 from tests.timetravel.plays import CONF, Work, play
 from vcd import api
 from vcd.cli import main
+from vcd.timetravel.whatif import sweep as sweeps
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +88,7 @@ def test_nothing_is_run_for_a_report_that_has_no_folder(log: Path, monkeypatch: 
         (("--fill", "-", "--run", "30m"), "--samples and --run are for --submit"),
         (("--submit", "-", "--run", "soon"), "write it like 90s, 30m or 1h30m"),
         (("--submit", "-", "--run", "0s"), "it must be more than nothing"),
+        (("--submit", "-", "--samples", str(10**20)), "is not in the range 1<=x<=10000"),
         (("--scheduler-conf", "nowhere.conf"), "nowhere.conf: No such file"),
         (("--seed", "1", "--html", "nowhere/report.html"), "nowhere/report.html: there is no folder nowhere"),
     ],
@@ -148,6 +151,7 @@ def test_configurations_of_one_name_are_told_apart_by_as_much_of_their_paths_as_
         (("--seeds", f"5-{10**20}"), "at most 10,000 seeds"),
         (("--seeds", f"{10**20}"), "at most 10,000 seeds"),
         (("--period", "1e300"), "is not in the range"),
+        (("--jobs", str(10**20)), "is not in the range 1<=x<=10000"),
         (("--dask", "tcp://127.0.0.1:1"), "--dask tcp://127.0.0.1:1"),
     ],
 )
@@ -155,3 +159,12 @@ def test_a_sweep_that_cannot_be(log: Path, arguments: tuple[str, ...], words: st
     result = run("sweep", "--event-log", log, *arguments)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_a_sweep_without_dask_says_what_the_machine_refused(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(sweeps, "_executor", refused)
+    result = run("sweep", "--event-log", log)
+    assert (result.exit_code, result.stderr) == (2, "Error: Too many open files\n")

@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -36,16 +37,13 @@ INTERRUPTED = 130
 """The exit code of a program that Ctrl-C ended."""
 UNREAD = 141
 """The exit code of one whose output nobody reads any more, as of one that SIGPIPE ended."""
+UNWRITTEN = 2
+"""The exit code of one that could not write what it had to say, or was refused something else by the machine: 1 is a
+verdict of some commands."""
 
 _COLLECTIONS = (50_000, 20, 100)
 """How many new objects begin a collection of garbage, and how many collections one of older objects: what a command
 imports and reads lasts, and most commands end before any of it is garbage."""
-
-
-class _Unwritable(click.ClickException):
-    """What a command has to say cannot be written, or something else that it needs of the machine fails."""
-
-    exit_code = 2
 
 
 class Group(click.Group):
@@ -81,6 +79,13 @@ class Commands(Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line; an error of the machine ends it in a line, and is no verdict."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:  # of no file that was asked for: as when the output's disk is full
+            sys.exit(_told(error))
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C ends it without a word."""
         gc.set_threshold(*_COLLECTIONS)
@@ -92,11 +97,24 @@ class Commands(Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
-        except BrokenPipeError:
-            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - nobody reads what is still to be written
-            ctx.exit(UNREAD)
-        except OSError as error:  # of no file that was asked for: as when the output's disk is full
-            raise _Unwritable(error.strerror or str(error)) from None
+        except BrokenPipeError as error:  # click would end it with 1
+            ctx.exit(_told(error))
+
+
+def _told(error: OSError) -> int:
+    """The exit code for an error of the machine, which is told, unless it is that nobody reads. What cannot be written
+    is dropped: Python would try again at its end, and exit with a code of its own."""
+    is_unread = isinstance(error, BrokenPipeError)
+    if not is_unread:
+        with suppress(OSError):  # it may be standard error that cannot be written
+            click.echo(f"Error: {error.strerror or error}", err=True)
+    for name in ("stdout", "stderr"):
+        try:
+            if (stream := getattr(sys, name)) is not None:
+                stream.flush()
+        except OSError:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    return UNREAD if is_unread else UNWRITTEN
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

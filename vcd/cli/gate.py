@@ -9,7 +9,7 @@ import click
 from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import MOST_RUNS, PERIOD, event_log_argument, read_text
+from vcd.cli.inputs import PERIOD, RUN_COUNT, event_log_argument, read_text
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 from vcd.cli.runs import expect_folder, print_unlike, write_report
 
@@ -37,12 +37,12 @@ FAILED = 1
 @click.option("--since", metavar="SPAN", help="Run the last SPAN of the log, or before --to, such as 7d.")
 @click.option(
     "--seeds",
-    type=click.IntRange(1, MOST_RUNS),
+    type=RUN_COUNT,
     default=3,
     show_default=True,
     help="Orders of equal nodes to try; medians are compared.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes that work at once; one a processor unless given.")
+@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; one a processor unless given.")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report in HTML here, too.")

@@ -60,8 +60,11 @@ NUMBER = LoggedNumber(min=1)
 COUNT = LoggedNumber(min=0)
 """How many of something, or a seed."""
 MOST_RUNS = 10_000
-"""Seeds of one command, at most."""
-PERIOD = FiniteRange(0.001, 86_400)
+"""Runs of one command, at most."""
+RUN_COUNT = click.IntRange(1, MOST_RUNS)
+"""How many runs, or processes that work on them."""
+DAY = 86_400
+PERIOD = FiniteRange(0.001, DAY)
 """Seconds of a scheduler's cycle: up to a day."""
 
 

@@ -23,7 +23,7 @@ from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
 from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import restore
-from vcd.cli.printing import print_json, print_lines, print_rows
+from vcd.cli.printing import print_json, print_lines, print_rows, printable
 
 TYPES = (
     "put",
@@ -172,7 +172,8 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
         print_lines((*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)))
         if last is not None:
             click.echo(f"head: {last}")
-        click.echo(f"{event_log.name}: {f'{len(found.problems)} problems' if found.problems else 'sound'}")
+        told = f"{len(found.problems)} problems" if found.problems else "sound"
+        click.echo(f"{printable(event_log.name)}: {told}")
     sys.exit(1 if found.problems else 0)
 
 
@@ -233,7 +234,7 @@ def compact(event_log: Path, max_age: int | None, max_size: int | None, output: 
         print_json(LogCompaction(str(event_log), **msgspec.structs.asdict(done)), line=True)
     else:
         told = f"{done.removed:,} events removed, {done.before:,} bytes before, {done.after:,} bytes after"
-        click.echo(f"{event_log}: {told}")
+        click.echo(f"{printable(str(event_log))}: {told}")
 
 
 @log.command("downgrade")
@@ -253,7 +254,8 @@ def downgrade(event_log: Path, version: str, output: str) -> None:
     if output == "json":
         print_json(DowngradedLog(str(event_log), **msgspec.structs.asdict(done)), line=True)
     else:
-        click.echo(f"{event_log}: schema {done.before} before, {done.after} after, for vcd {version}")
+        told = f"schema {done.before} before, {done.after} after, for vcd {version}"
+        click.echo(f"{printable(str(event_log))}: {told}")
         for sentence in done.lost:
             click.echo(f"note: not in it any more: {sentence}", err=True)
 
@@ -284,4 +286,5 @@ def _written(written: logfile.Written | logfile.Anonymised, out: Path, output: s
     if output == "json":
         print_json(WrittenLog(str(out), **msgspec.structs.asdict(written)), line=True)
     else:
-        click.echo(f"{out}: events {written.first:,} to {written.last:,}, {written.sessions:,} sessions")
+        told = f"events {written.first:,} to {written.last:,}, {written.sessions:,} sessions"
+        click.echo(f"{printable(str(out))}: {told}")

@@ -14,7 +14,7 @@ import msgspec
 from vcd.api import BadTime, logfile
 from vcd.cli.documents import LogVerification, RestoredLog
 from vcd.cli.errors import says_errors
-from vcd.cli.printing import print_json
+from vcd.cli.printing import print_json, printable
 
 
 @click.command("restore")
@@ -45,11 +45,12 @@ def restore(
     except BadTime as error:
         raise click.UsageError(f"--at: {error}") from None
     for gap in done.gaps:
-        click.echo(f"missing: {gap}", err=True)
+        click.echo(f"missing: {printable(gap)}", err=True)
     if output == "json":
         print_json(RestoredLog(str(file), **msgspec.structs.asdict(done)), line=True)
     else:
-        click.echo(f"{file}: events {done.first:,} to {done.last:,}, up to session {done.session:,}")
+        told = f"events {done.first:,} to {done.last:,}, up to session {done.session:,}"
+        click.echo(f"{printable(str(file))}: {told}")
     sys.exit(1 if done.gaps else 0)
 
 
@@ -60,7 +61,8 @@ def _check(source: str, output: str) -> None:
         print_json(LogVerification(source, found.problems, found.uncovered, head), line=True)
     else:
         for line in (*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)):
-            click.echo(line)
+            click.echo(printable(line))
         click.echo(f"head: {head}")
-        click.echo(f"{source}: {f'{len(found.problems)} problems' if found.problems else 'sound'}")
+        told = f"{len(found.problems)} problems" if found.problems else "sound"
+        click.echo(f"{printable(source)}: {told}")
     sys.exit(1 if found.problems else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import sys
@@ -29,13 +30,19 @@ _COLUMNS = 80
 """Columns of a terminal of which nobody said how wide it is."""
 _LEAST = 20
 """Columns in which the end of a row can be read."""
+_NO_LETTER = re.compile("[\ud800-\udfff]")
+"""What Python has in the place of a byte that is no text; JSON has none, so that it is told as in sentences."""
 _HEAD = re.compile(r" *(?:.{,38}\S)?  +(?=\S)| *")
 """What stands before the text of a line: its indent, and its first columns."""
 
 
 def print_json(found: msgspec.Struct, *, line: bool = False) -> None:
     """A document as JSON that people can read, too; where there are many, each in a ``line``."""
-    text = msgspec.json.encode(document(found))
+    told = document(found)
+    try:
+        text = msgspec.json.encode(told)
+    except UnicodeEncodeError:  # by the name of a file
+        text = _NO_LETTER.sub(lambda byte: f"\\\\u{ord(byte[0]):x}", json.dumps(told, ensure_ascii=False)).encode()
     click.echo((text if line else msgspec.json.format(text)).decode())
 
 

@@ -54,7 +54,7 @@ def expect_folder(report: Path | None) -> None:
 def write_report(file: Path, text: str) -> None:
     """Write a report. Raises Unusable."""
     try:
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise Unusable(f"{file}: {error.strerror or error}") from None
 

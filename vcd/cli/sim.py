@@ -18,7 +18,7 @@ from rich.live import Live
 from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
-from vcd.cli.inputs import FiniteRange, read_manifests, read_text
+from vcd.cli.inputs import COUNT, FiniteRange, read_manifests, read_text
 from vcd.cli.printing import console, print_told, terminal_width
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
@@ -58,7 +58,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Delete pods that nothing owns so many cluster seconds after their end, and their PodGroups with them; "
     f"{_REMOVE_AFTER:g} for a trace, whose tasks are deleted when they end; never unless given otherwise.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the mix and of decisions.")
+@click.option("--seed", type=COUNT, default=0, show_default=True, help="Of the mix and of decisions.")
 @click.option("--speed", type=FiniteRange(min=0, min_open=True), help="Cluster seconds in one real second.")
 @click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
 @click.option("--serve", callback=address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")

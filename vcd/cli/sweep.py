@@ -11,7 +11,7 @@ import msgspec
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import LARGEST, MOST_RUNS, PERIOD, event_log_argument, read_manifests, read_text
+from vcd.cli.inputs import LARGEST, MOST_RUNS, PERIOD, RUN_COUNT, event_log_argument, read_manifests, read_text
 from vcd.cli.printing import print_json
 from vcd.cli.runs import print_runs, print_unlike, refused
 
@@ -25,7 +25,7 @@ SECOND = 1_000_000_000
 @click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="In all runs.")
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="In all runs.")
 @click.option("--add", "added", multiple=True, metavar="FILE", help="In all runs.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes that work at once; one a processor unless given.")
+@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; one a processor unless given.")
 @click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask scheduler run them (extra dask).")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
@@ -69,6 +69,8 @@ def sweep(
         words = f"--dask needs the package {error.name}: pip install distributed, or vcd's wheel with its extra [dask]"
         raise Unusable(words) from None
     except OSError as error:
+        if dask is None:
+            raise
         raise Unusable(f"--dask {dask}: {error}") from None
     if output == "json":
         print_json(msgspec.structs.replace(found, file=event_log.name))

@@ -16,7 +16,7 @@ from rich.text import Text
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of
-from vcd.cli.inputs import FiniteRange, event_log_argument
+from vcd.cli.inputs import DAY, FiniteRange, event_log_argument
 from vcd.cli.printing import console, filled, print_json, print_tables, terminal_width
 
 _ROWS = 10
@@ -29,7 +29,7 @@ _SECOND = 1_000_000_000
 @click.command()
 @event_log_argument
 @click.option(
-    "--interval", type=FiniteRange(min=0.1), default=2.0, show_default=True, help="Seconds between two looks."
+    "--interval", type=FiniteRange(0.1, DAY), default=2.0, show_default=True, help="Seconds between two looks."
 )
 @click.option("--once", is_flag=True, help="Print one frame and end; so it is where there is no terminal.")
 @click.option(

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import COUNT, NUMBER, PERIOD, event_log_argument, read_manifests, read_text
+from vcd.cli.inputs import COUNT, NUMBER, PERIOD, RUN_COUNT, event_log_argument, read_manifests, read_text
 from vcd.cli.printing import print_lines, print_told
 from vcd.cli.runs import expect_folder, print_comparison, refused
 
@@ -42,7 +42,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("--submit", multiple=True, metavar="FILE", help="Ask what becomes of these manifests, and when.")
 @click.option("--fill", metavar="FILE", help="Ask how many more of this job fit now, and what runs out first.")
 @click.option("--session", type=NUMBER, help="With --submit, --fill: as of this session, not the last.")
-@click.option("--samples", type=click.IntRange(min=1), help="Runs of --submit; 20 unless all of it goes at once.")
+@click.option("--samples", type=RUN_COUNT, help="Runs of --submit; 20 unless all of it goes at once.")
 @click.option(
     "--run",
     "runs_for",

@@ -85,17 +85,14 @@ def sweep(
     again = next((place for place, one in enumerate(variants) if _is_baseline(one, work)), len(variants))
     to_do = [*variants, *([Variant(BASELINE)] if again == len(variants) else [])]
     runs: dict[int, Run] = {}
-    with _executor(jobs, scheduler) as executor:
+    with _executor(jobs, scheduler) as executor, _ends_told(path):
         with kept_from_ctrl_c():
             futures = {
                 executor.submit(_one, str(path), one, period, gpu, stretch): place for place, one in enumerate(to_do)
             }
         for future in as_completed(futures):
             place = futures[future]
-            try:
-                runs[place] = future.result()
-            except BrokenProcessPool:
-                raise LogError(f"event log {path}: a process that ran it ended early; try with fewer --jobs") from None
+            runs[place] = future.result()
             progress(to_do[place].name)
     found = fidelity(work, recorded(work, gpu).jobs, runs[again].jobs)
     return Sweep(str(path), [runs[place] for place in range(len(variants))], found)
@@ -113,6 +110,15 @@ def _one(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch) -
     with LogReader(path) as reader:
         work = stretch.workload(reader)
     return simulated(edited(work, variant.edits), variant, period, gpu)
+
+
+@contextmanager
+def _ends_told(path: str | Path) -> Iterator[None]:
+    """Let an error say that a process ended, be that seen when it is asked for more or when it should answer."""
+    try:
+        yield
+    except BrokenProcessPool:
+        raise LogError(f"event log {path}: a process that ran it ended early; try with fewer --jobs") from None
 
 
 @contextmanager
