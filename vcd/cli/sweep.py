@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
@@ -63,6 +62,7 @@ def sweep(
                     period=round(period * SECOND),
                     gpu=gpu,
                     scheduler=dask,
+                    called=event_log.name,
                     progress=lambda name: click.echo(f"{name}: done", err=True),
                 )
     except ModuleNotFoundError as error:
@@ -73,7 +73,7 @@ def sweep(
             raise
         raise Unusable(f"--dask {dask}: {error}") from None
     if output == "json":
-        print_json(msgspec.structs.replace(found, file=event_log.name))
+        print_json(found)
     else:
         print_unlike(found.fidelity)
         print_runs(found.runs)

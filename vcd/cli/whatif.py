@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -112,8 +111,10 @@ def whatif(
             name = Path(conf).name if conf is not None else "changed"
             variant = api.Variant(name, text, edits, seed)
             with progress_bars() as told:
-                comparison = api.whatif(log, [variant], period=round(period * SECOND), gpu=gpu, progress=told)
-            print_comparison(msgspec.structs.replace(comparison, file=event_log.name), output, report)
+                comparison = api.whatif(
+                    log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=told
+                )
+            print_comparison(comparison, output, report)
 
 
 def _submit(

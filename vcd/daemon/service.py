@@ -446,7 +446,7 @@ async def assembled(
 
     Raises LogError, ConfigurationError, PolicyError, OSError.
     """
-    policy, metrics = lasting or _lasting(options)
+    policy, metrics = lasting or _Lasting.of(options)
     loaded = policy.load()
     connection = await connect(options.kubeconfig, options.master)
     connection.check_streams()
@@ -489,7 +489,7 @@ async def run(
     try:
         async with probes_answered(options, probes):
             await begin_from_archive(options, probes, stop)
-            lasting = _lasting(options)
+            lasting = _Lasting.of(options)
             while (again := await _served(options, beside, probes, stop, how, lasting)) is not None:
                 how = again
                 lasting.metrics.begin_anew()
@@ -506,11 +506,12 @@ class _Lasting(NamedTuple):
     policy: PolicyFile
     metrics: Metrics
 
-
-def _lasting(options: Options) -> _Lasting:
-    controls_queues = QUEUE in options.controllers
-    metrics = Metrics(job_series=options.job_series, shadow=options.shadow, controls_queues=controls_queues)
-    return _Lasting(PolicyFile(options.scheduler_conf, options.settings()), metrics)
+    @classmethod
+    def of(cls, options: Options) -> _Lasting:
+        """Of a process that begins."""
+        controls_queues = QUEUE in options.controllers
+        metrics = Metrics(job_series=options.job_series, shadow=options.shadow, controls_queues=controls_queues)
+        return cls(PolicyFile(options.scheduler_conf, options.settings()), metrics)
 
 
 class _Again(NamedTuple):

@@ -6,14 +6,13 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from urllib.parse import quote
 
 import aiosqlite
 import anyio
 
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.rows import Row
-from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained, in_place
+from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained, in_place, uri_of
 
 BEGIN = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
@@ -37,7 +36,7 @@ class LogConnection(aiosqlite.Connection):
 @asynccontextmanager
 async def connected(path: Path, file: int) -> AsyncIterator[LogConnection]:
     """A connection for writing to a log's file that is there, and locked by a descriptor. Raises LogError."""
-    uri = f"file:{quote(bytes(path))}?mode=rw"
+    uri = uri_of(path, "mode=rw")
     connection = LogConnection(lambda: sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS), 64)
     with failures_explained(path):
         await connection

@@ -55,10 +55,16 @@ def failures_explained(path: Path) -> Iterator[None]:
         raise explained(path, error) from error
 
 
+def uri_of(path: Path, options: str) -> str:
+    """A file as SQLite takes it with options such as ``mode=ro``, be its name text or not."""
+    return f"file:{quote(bytes(path))}?{options}"
+
+
 def _opened(path: Path, options: str) -> sqlite3.Connection:
     """A connection with transactions by hand."""
-    uri = f"file:{quote(bytes(path))}?{options}"
-    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(
+        uri_of(path, options), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
 
 
 def connect(path: Path) -> sqlite3.Connection:

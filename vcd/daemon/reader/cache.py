@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import quote
 
 import msgspec
 
@@ -24,7 +23,7 @@ from vcd.daemon.kubeconfig import ClusterError
 from vcd.eventlog.errors import DamagedLog, LogError, explained
 from vcd.eventlog.rewinding import rewind
 from vcd.eventlog.standing import SUFFIX
-from vcd.eventlog.store import make_file, migrations, note_damage
+from vcd.eventlog.store import make_file, migrations, note_damage, uri_of
 
 _NAME = re.compile(r"events-([0-9]+)\.sqlite")
 _READERS, _FOLLOWERS = "-readers", "-followers"
@@ -214,7 +213,7 @@ def _remove(path: Path) -> None:
 
 def _copy(path: Path, new: Path, to: int) -> None:
     """Copy a file, and take the copy back to an event; nothing is left of one that cannot be made."""
-    uri = f"file:{quote(bytes(path))}?mode=ro"
+    uri = uri_of(path, "mode=ro")
     try:
         with mendable(new):
             make_file(new)

@@ -133,12 +133,14 @@ def whatif(
     *,
     period: int = PERIOD,
     gpu: str = GPU,
+    called: str | None = None,
     progress: Callable[[str, float], None] = lambda _, __: None,
 ) -> Comparison:
     """Run a log's workload as it was, and under each variant.
 
     ``period`` (ns): what happens within one is decided on together. ``progress`` is told the name of a run and the part
-    of the log's time that it is through. Raises LogError, PolicyError, EditError.
+    of the log's time that it is through. ``called`` names the log where ``path`` is a copy of it. Raises LogError,
+    PolicyError, EditError.
     """
     with LogReader(path) as reader:
         work = workload_of(reader)
@@ -149,7 +151,7 @@ def whatif(
     how_well = accuracy(work)
     estimated = sum(unit.run is None for unit in work.units)
     return Comparison(
-        file=str(path),
+        file=called or str(path),
         begin=work.begin,
         end=work.end,
         pods=len(work.units),

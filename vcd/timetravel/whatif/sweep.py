@@ -69,13 +69,15 @@ def sweep(
     gpu: str = GPU,
     scheduler: str | None = None,
     stretch: Stretch = WHOLE,
+    called: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
     """Run a log's workload, or that of a ``stretch`` of it, under each variant.
 
     ``jobs`` processes work at once (None: one for each processor); with ``scheduler``, the address of a Dask scheduler,
-    its workers do, and must be able to read ``path``. ``progress`` is told the name of each run that is done. Raises
-    LogError, PolicyError, EditError before the first run, and ModuleNotFoundError where Dask is not installed.
+    its workers do, and must be able to read ``path``. ``called`` names the log where ``path`` is a copy of it,
+    ``progress`` is told the name of each run that is done. Raises LogError, PolicyError, EditError before the first
+    run, LogError where a process ended early, and ModuleNotFoundError where Dask is not installed.
     """
     with LogReader(path) as reader:
         work = stretch.workload(reader)
@@ -95,7 +97,7 @@ def sweep(
             runs[place] = future.result()
             progress(to_do[place].name)
     found = fidelity(work, recorded(work, gpu).jobs, runs[again].jobs)
-    return Sweep(str(path), [runs[place] for place in range(len(variants))], found)
+    return Sweep(called or str(path), [runs[place] for place in range(len(variants))], found)
 
 
 def _is_baseline(variant: Variant, work: Workload) -> bool:

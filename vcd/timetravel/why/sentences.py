@@ -141,11 +141,12 @@ def _asked(pod: Pod) -> str:
 
 
 def _waited(episode: Episode, story: Story) -> str:
-    least = "at least " if episode.older else ""
-    words = "waits" + (" already" if episode.older else "")
-    if episode.end is not None:
-        words = f"waited {least}{span_in_words((episode.end - episode.start).total_seconds())}"
-    words += f" {waits_in_words(episode.waiting)}"
+    if episode.end is None:
+        verb = "waits already" if episode.older else "waits"
+    else:
+        span = span_in_words((episode.end - episode.start).total_seconds())
+        verb = f"waited at least {span}" if episode.older else f"waited {span}"
+    words = f"{verb} {waits_in_words(episode.waiting)}"
     first = waits_in_words(episode.waiting_first)
     return words if first in ("", waits_in_words(episode.waiting)) else f"{words}; at first {first}"
 
