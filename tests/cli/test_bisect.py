@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.results import without_defect
 from tests.timetravel.test_bisect import slowed, starved
 from vcd.cli import main
 
@@ -15,9 +16,7 @@ from vcd.cli import main
 def run(*arguments: object) -> Result:
     """Run ``vcd bisect``; a traceback fails the test."""
     result = CliRunner().invoke(main, ["bisect", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 async def test_a_job(tmp_path: Path) -> None:

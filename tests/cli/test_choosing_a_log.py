@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.results import without_defect
 from tests.eventlog.samples import write_history
 from vcd.cli import main
 from vcd.cli.kubectl import ASKING, kubectl_vcd
@@ -32,9 +33,7 @@ def run(*words: object, variable: object = None, program: object = main) -> Resu
     """Run a command; a traceback fails the test."""
     environment = {"VCD_EVENT_LOG": None if variable is None else str(variable), "KUBECONFIG": "/nowhere/kubeconfig"}
     result = CliRunner(env=environment).invoke(program, list(map(str, words)))  # type: ignore[arg-type]
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 def words_of(command: str) -> tuple[object, ...]:

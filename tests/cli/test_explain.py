@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests import dsl
+from tests.cli.results import without_defect
 from tests.timetravel.histories import CONF, scheduler, write_busy_history
 from vcd import api
 from vcd.cli import main
@@ -18,9 +19,7 @@ from vcd.cli import main
 def run(*arguments: object) -> Result:
     """Run ``vcd explain``; a traceback fails the test."""
     result = CliRunner().invoke(main, ["explain", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 @pytest.fixture

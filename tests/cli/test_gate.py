@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests import dsl
+from tests.cli.results import without_defect
 from tests.timetravel.plays import CONF, Work, play
 from vcd.cli import main
 from vcd.timetravel.whatif import gate as gates
@@ -47,9 +48,7 @@ def run(*arguments: object, fail_if: tuple[str, ...] = (PASSES,), new: str = "pa
     conditions = [word for each in fail_if for word in ("--fail-if", each)]
     given = ["gate", "--event-log", "events.sqlite", "--new", new, "--seeds", 1, "--jobs", 1, *conditions, *arguments]
     result = CliRunner().invoke(main, list(map(str, given)))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 def test_one_that_passes_exits_with_0_and_shows_both() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.results import without_defect
 from tests.eventlog.samples import gone, leads, noise, put, session, write_history
 from tests.timetravel.histories import write_busy_history
 from vcd.cli.log import log
@@ -26,9 +27,7 @@ ROOT = Path(__file__).parents[2]
 def run(*arguments: object) -> Result:
     """Run ``vcd log`` with these arguments; a traceback fails the test."""
     result = CliRunner().invoke(log, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 def lines(result: Result) -> list[dict[str, Any]]:

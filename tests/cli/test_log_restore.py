@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.results import without_defect
 from tests.timetravel.histories import write_busy_history
 from vcd.cli import main
 from vcd.eventlog import LogReader
@@ -18,9 +19,7 @@ from vcd.model.words import rfc3339
 def run(*arguments: object) -> Result:
     """Run ``vcd``; a traceback fails the test."""
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import vcd
+from tests.cli.results import without_defect
 from vcd.cli import Commands, main
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +79,20 @@ def test_an_interrupt_ends_it_without_a_word(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Commands, "get_command", lambda *_: interrupted)
     result = run("conf")
     assert (result.exit_code, result.output) == (130, "")
+
+
+def test_a_defect_is_told_with_its_place_and_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def broken() -> None:
+        raise ArithmeticError("of nobody's making")
+
+    monkeypatch.setattr(Commands, "get_command", lambda *_: broken)
+    result = run("gate")
+    assert (result.exit_code, result.stdout) == (70, "")
+    assert result.stderr.splitlines()[0] == "Traceback (most recent call last):"
+    assert result.stderr.splitlines()[-1] == "ArithmeticError: of nobody's making"
+    with pytest.raises(AssertionError, match="of nobody's making"):
+        without_defect(result)
 
 
 def test_who_reads_no_more_ends_it_without_a_word() -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 import vcd
 from tests import dsl
+from tests.cli.results import without_defect
 from vcd.cli import main
 
 OBJECTS = dsl.flat(
@@ -28,9 +29,7 @@ NOW = ("--now", "2026-11-21T08:00:00Z")
 def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
     """Run ``vcd plan``; a traceback fails the test."""
     result = CliRunner().invoke(main, ["plan", *map(str, arguments)], input=stdin)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 def as_json(*arguments: object, stdin: str | None = None) -> Any:

@@ -17,6 +17,7 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from tests import dsl
+from tests.cli.results import without_defect
 from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import make_store
 from vcd.cli import main
@@ -49,9 +50,7 @@ class Served:
 
 def invoked(*arguments: object) -> Result:
     result = CliRunner().invoke(main, list(map(str, arguments)))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 def kubeconfig(path: Path, url: str, current: str = "jane") -> Path:

@@ -12,6 +12,7 @@ import structlog
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.cli.results import without_defect
 from tests.timetravel.plays import CONF
 from tests.timetravel.shadowed import bind, job, shadow, write_shadow_history
 from vcd.cli import main
@@ -54,9 +55,7 @@ def volcano_job(name: str, at: int = 0) -> dict[str, Any]:
 def run(*words: object) -> Result:
     """Run ``vcd``; a traceback fails the test."""
     result = CliRunner().invoke(main, list(map(str, words)))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 def simulated(folder: Path, *manifests: dict[str, Any]) -> Path:

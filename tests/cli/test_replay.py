@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests import dsl
+from tests.cli.results import without_defect
 from tests.timetravel.histories import scheduler, write_busy_history
 from tests.timetravel.test_older import make_older
 from vcd.cli import main
@@ -21,9 +22,7 @@ from vcd.scheduling.decide import versions
 def run(*arguments: object) -> Result:
     """Run ``vcd replay``; a traceback fails the test."""
     result = CliRunner().invoke(main, ["replay", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console, RenderableType
 
 from tests import dsl
+from tests.cli.results import without_defect
 from tests.timetravel.histories import CONF, START, scheduler
 from tests.timetravel.test_older import make_older
 from vcd import api
@@ -24,9 +25,7 @@ SECOND = 1_000_000_000
 def run(*arguments: object) -> Result:
     """Run ``vcd top``; a traceback fails the test."""
     result = CliRunner().invoke(main, ["top", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 def row(text: str, *begin: str) -> list[str]:

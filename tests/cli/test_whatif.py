@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests import dsl
+from tests.cli.results import without_defect
 from tests.timetravel.plays import CONF, Work, play
 from vcd import api
 from vcd.cli import main
@@ -30,9 +31,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*arguments: object, stdin: str | None = None) -> Result:
     """Run ``vcd``; a traceback fails the test."""
     result = CliRunner().invoke(main, list(map(str, arguments)), input=stdin)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 def test_a_table_with_a_column_for_each_run(log: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -126,6 +126,32 @@ async def test_sessions_are_numbered_in_a_row(replica: Replica) -> None:
         await replica.happen(gang(name, 1, cpu=1))
         await replica.cycle.once(1)
     assert [record.session for record in replica.log.sessions] == [1, 2, 3]
+
+
+async def test_it_knows_the_event_of_the_last_session(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the last one that is in the state when the session is."""
+    append, more = replica.log.append, list[asyncio.Task[None]]()
+
+    async def and_more_after_a_session(events: Sequence[ev.Event]) -> int:
+        last = await append(events)
+        if isinstance(events[0], ev.SessionDecided) and not more:
+            more.append(asyncio.create_task(replica.happen(node("later"))))
+            await until(lambda: len(replica.log.appended) > last)
+        return last
+
+    monkeypatch.setattr(replica.log, "append", and_more_after_a_session)
+    seen = list[tuple[int, int]]()
+
+    def handover(record: ev.SessionDecided | None, *_: Any) -> None:
+        if record is not None and not seen:
+            seen.append((replica.cycle.logged, replica.log.appended.index(record) + 1))
+
+    replica.cycle.handover = handover
+    async with replica.runs():
+        await replica.happen(gang("g", 1, cpu=1))
+        await until(lambda: seen)
+    [(logged, event)] = seen
+    assert logged == event < len(replica.log.appended)
 
 
 async def test_it_decides_nothing_while_it_does_not_lead(replica: Replica) -> None:

@@ -61,6 +61,54 @@ async def test_what_cannot_be_logged_is_not_folded() -> None:
     assert not kept.changed.is_set()
 
 
+async def test_what_cannot_be_folded_is_told_to_who_put_it_and_to_who_keeps_the_program_running() -> None:
+    kept = keeper(FakeLog())
+
+    def defective(_: ev.Event) -> None:
+        raise ValueError("a defect")
+
+    kept.observers.append(defective)
+    stopping = asyncio.ensure_future(kept.until_broken())
+    with pytest.raises(ValueError, match="a defect"):
+        await kept.put([put("a")])
+    with pytest.raises(ValueError, match="a defect"):
+        await stopping
+
+
+async def test_after_an_event_that_cannot_be_folded_nobody_waits_and_no_state_is_kept() -> None:
+    log = FakeLog(held=True)
+    kept = keeper(log)
+    fold = kept.state.apply
+
+    def defective(sequence: int, event: ev.Event) -> None:
+        if isinstance(event, ev.ObjectPut) and event.key == "a":
+            raise ValueError("a defect")
+        fold(sequence, event)
+
+    kept.state.apply = defective  # type: ignore[method-assign]
+    async with asyncio.timeout(10):
+        puts = [asyncio.ensure_future(kept.put([put(name)])) for name in ("a", "b", "c")]
+        await until(lambda: len(log.waiting) == 3)
+        for waiting in (log.waiting[1], log.waiting[0], log.waiting[2]):
+            waiting.set_result(None)
+        assert [repr(each) for each in await asyncio.gather(*puts, return_exceptions=True)] == [
+            "ValueError('a defect')"
+        ] * 3
+        with pytest.raises(ValueError, match="a defect"):
+            await kept.checkpoint()
+
+
+async def test_what_cannot_be_logged_ends_the_program_whoever_put_it() -> None:
+    log = FakeLog()
+    log.error = LogError("disk full")
+    kept = keeper(log)
+    broken = asyncio.ensure_future(kept.until_broken())
+    with pytest.raises(LogError, match="disk full"):
+        await kept.put([put("a")])
+    with pytest.raises(LogError, match="disk full"):
+        await broken
+
+
 async def test_events_are_folded_in_the_logs_order_though_appends_return_out_of_it() -> None:
     log, seen = FakeLog(held=True), list[str]()
     kept = keeper(log)

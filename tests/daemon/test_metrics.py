@@ -6,7 +6,7 @@ import asyncio
 import cProfile
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ import structlog
 
 from tests.daemon.pages import CONF, Ticks, kept, observe, observe_session, page_of, recorded, value
 from tests.daemon.test_cycle import Replica, puts
-from tests.dsl import BARE, NOW_NS, gang, group, node, pod, queue, session_after
+from tests.dsl import BARE, NOW_NS, flat, gang, group, node, pod, queue, session_after
 from tests.kube.scripted import until
 from vcd.daemon.housekeeping import keep_house
 from vcd.daemon.keeper import Keeper
@@ -41,7 +41,7 @@ from vcd.model.reasons import Reason
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.reasons import cause_of, mending
-from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.gauges import Gauge, JobGauge
 from vcd.state.checkpoint import uncollected
 from vcd.state.cluster import ClusterState
 
@@ -172,6 +172,28 @@ class TestJobs:
         observe(metrics, DEFAULT, node("n", cpu=2), number=2)
         observe(metrics, DEFAULT, node("n", cpu=2), gang("a", 3, cpu=1), number=3)
         assert value(metrics, "volcano_job_retry_counts", job_id="a") == 1
+
+    @pytest.mark.parametrize("other", [{"uid": "other"}, {"creationTimestamp": "2024-01-02T00:00:00Z"}], ids=list)
+    @pytest.mark.parametrize("queue_goes", [False, True])
+    def test_a_job_made_again_between_two_sessions_starts_anew(
+        self, metrics: Metrics, other: dict[str, str], queue_goes: bool
+    ) -> None:
+        def objects(cpu: int, **meta: str) -> list[Any]:
+            manifests = flat([DEFAULT, node("n", cpu=4), *(gang(name, 1, cpu=cpu, queue="b") for name in "ab")])
+            for made in manifests:
+                if made["kind"] == "PodGroup":
+                    made["metadata"] |= {"uid": "first", **meta}
+            return manifests
+
+        observe(metrics, queue("b"), *objects(3))
+        first = page_of(metrics)
+        assert len(first["volcano_e2e_job_scheduling_duration"]) == len(first["volcano_job_retry_counts"]) == 1
+        if queue_goes:
+            observe(metrics, *objects(3), number=2)
+        observe(metrics, queue("b"), *objects(9, **other), number=3)
+        again = page_of(metrics)
+        assert not {"volcano_e2e_job_scheduling_duration", "volcano_e2e_job_scheduling_last_time"} & again.keys()
+        assert again["volcano_job_retry_counts"] == {kept(job_id="a"): 1, kept(job_id="b"): 1}
 
     def test_a_completed_group_is_counted_once(self, metrics: Metrics) -> None:
         objects = [DEFAULT, node("n"), group("a", phase="Running"), pod("a-0", group="a", on="n", phase="Succeeded")]
@@ -317,8 +339,28 @@ class TestOutcomes:
         }
 
     def test_an_outcome_of_an_unknown_session_still_counts(self, metrics: Metrics) -> None:
+        metrics.watches = _watched
         metrics.observe_outcome(OperationDone(3, 0, 0, "gone"))
         assert value(metrics, "vcd_commit_operations_total", verb="unknown", result="gone") == 1
+
+    @pytest.mark.parametrize("led_before", [False, True])
+    def test_who_follows_counts_none_of_the_leaders_outcomes(self, metrics: Metrics, led_before: bool) -> None:
+        if led_before:
+            metrics.observe_leadership(False, 1)
+            metrics.begin_anew()
+        metrics.observe_outcome(OperationDone(7, 0, 0, "done"))
+        metrics.observe_leadership(True, 2)
+        metrics.observe_outcome(OperationDone(7, 0, 1, "failed"))  # it takes over what it lacks before it writes
+        assert not any(page_of(metrics)["vcd_commit_operations_total"].values())
+        metrics.watches = _watched
+        metrics.observe_outcome(OperationDone(7, 0, 2, "failed"))  # never done, as the fresh lists show
+        assert value(metrics, "vcd_commit_operations_total", verb="unknown", result="failed") == 1
+
+    def test_what_was_under_way_when_the_lease_was_lost_is_counted(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 1, cpu=1), number=3)
+        metrics.observe_leadership(False, 1)
+        metrics.observe_outcome(OperationDone(3, 0, 0, "failed"))
+        assert value(metrics, "vcd_commit_operations_total", verb="bind", result="failed") == 1
 
     def test_a_bind_that_failed_is_an_error(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 1, cpu=1), number=3)
@@ -370,6 +412,7 @@ class TestOutcomes:
         session = session_after(DEFAULT, node("n", cpu=8), gang("a", 1, cpu=1), conf=CONF)
         for number in range(REMEMBERED_SESSIONS + 1):
             observe_session(metrics, session, *recorded(session, number), {})
+        metrics.watches = _watched
         metrics.observe_outcome(OperationDone(0, 0, 0, "done"))
         assert value(metrics, "vcd_commit_operations_total", verb="unknown", result="done") == 1
 
@@ -410,8 +453,13 @@ class TestWaiting:
         assert oldest == {kept(queue="default"): min(starts["a"], starts["b"]), kept(queue="b"): starts["c"]}
 
     def test_queues_that_do_not_exist_make_up_no_labels(self, metrics: Metrics) -> None:
-        observe(metrics, DEFAULT, node("n"), [group(f"g{i}", queue=f"made-up-{i}") for i in range(20)])
-        assert page_of(metrics)["vcd_waiting_groups"] == {kept(queue="", gate="queue", reason="queue-missing"): 20}
+        groups = [group(f"g{i}", queue=f"made-up-{i}", created=60 - i) for i in range(20)]
+        observe(metrics, DEFAULT, node("n"), groups)
+        page = page_of(metrics)
+        assert page["vcd_waiting_groups"] == {kept(queue="", gate="queue", reason="queue-missing"): 20}
+        session = session_after(DEFAULT, node("n"), groups, conf=CONF)
+        oldest = min(record.created for record in session.snapshot.groups.values())
+        assert page["vcd_waiting_oldest_timestamp_seconds"] == {kept(queue=""): oldest}
 
     def test_what_an_older_log_says_in_words_is_one_cause(self) -> None:
         assert cause_of(Waiting("ns/g", "predicate", "", "Insufficient cpu")) == "said-in-words"
@@ -571,10 +619,10 @@ class TestTheDaemon:
 class _Odd(Plugin):
     name = "odd"
 
-    def __init__(self, gauges: list[Gauge]) -> None:
+    def __init__(self, gauges: Sequence[Gauge | JobGauge]) -> None:
         self.given = gauges
 
-    def gauges(self) -> Iterator[Gauge]:
+    def gauges(self) -> Iterator[Gauge | JobGauge]:
         yield from self.given
 
 
@@ -585,9 +633,24 @@ class TestPluginsThatAreNotOurs:
         observe_session(metrics, session, Plan(), None, {})
         assert value(metrics, "odd_things", kind="x") == 3
 
-    @pytest.mark.parametrize("gauge", [Gauge("not a name", (), 1), Gauge("odd", (), "many"), ("odd",)])  # type: ignore[arg-type]
+    def test_what_they_tell_of_each_job_is_shown(self, metrics: Metrics) -> None:
+        session = session_after(DEFAULT, node("n"), gang("a", 1), gang("b", 1), conf=CONF)
+        framework_of(session).plugins.append(_Odd([JobGauge("odd_jobs", np.array([3.0, 4.0]))]))
+        observe_session(metrics, session, Plan(), None, {})
+        assert [value(metrics, "odd_jobs", job_ns="default", job_id=name) for name in "ab"] == [3, 4]
+
+    @pytest.mark.parametrize(
+        "gauge",
+        [
+            Gauge("not a name", (), 1),
+            Gauge("odd", (), "many"),  # type: ignore[arg-type]
+            ("odd",),
+            JobGauge("of_too_few_jobs", np.array([])),
+            JobGauge("of_texts", np.array(["many"])),
+        ],
+    )
     def test_a_bad_gauge_costs_their_gauges_only(self, metrics: Metrics, gauge: Gauge) -> None:
-        session = session_after(DEFAULT, node("n"), conf=CONF)
+        session = session_after(DEFAULT, node("n"), gang("a", 1), conf=CONF)
         framework_of(session).plugins.append(_Odd([Gauge("odd_things", (), 3), gauge]))
         observe_session(metrics, session, Plan(), None, {})
         assert value(metrics, "odd_things") is None
@@ -652,6 +715,11 @@ def test_every_series_of_volcanos_source_that_is_ever_set_is_there(metrics: Metr
 def _age(job: str, metrics: Metrics) -> float:
     labels = {"job_name": job, "queue": "default", "job_namespace": "default"}
     return NOW_NS / 1e9 - (value(metrics, "volcano_e2e_job_scheduling_start_time", **labels) or 0)
+
+
+def _watched() -> dict[str, WatchStatus]:
+    """Of a replica that writes the log."""
+    return {"Pod": WatchStatus(synced=True)}
 
 
 def _decided(plan: Plan) -> SessionDecided:
@@ -760,6 +828,38 @@ def test_lost_time_of_groups_whose_queue_is_missing_adds_up() -> None:
         clock.now += 10
         lost.append(sum(page_of(metrics)["vcd_lost_pod_seconds_total"].values()))
     assert lost == [20, 40, 60, 80]
+
+
+def test_lost_time_of_a_queue_that_is_deleted_does_not_come_back() -> None:
+    clock = Ticks()
+    metrics = Metrics(clock)
+    gone = gang("a", 2, cpu=4, queue="b")
+    observe(metrics, DEFAULT, queue("b"), node("n", cpu=1), gone, gang("left", 1, cpu=4))
+    clock.now += 100
+    before = page_of(metrics)["vcd_lost_pod_seconds_total"]
+    assert sorted(before.values()) == [100, 200]
+    clock.now += 30
+    observe(metrics, DEFAULT, node("n", cpu=1), gang("left", 1, cpu=4), number=2)
+    assert list(page_of(metrics)["vcd_lost_pod_seconds_total"].values()) == [130]
+    clock.now += 10
+    assert list(page_of(metrics)["vcd_lost_pod_seconds_total"].values()) == [140]
+
+
+def test_a_queue_that_is_deleted_before_its_last_session_is_summed_up_does_not_come_back() -> None:
+    clock = Ticks()
+    metrics = Metrics(clock)
+    placed = gang("placed", 1, cpu=1, queue="b", created=60)
+    sessions = [
+        session_after(DEFAULT, queue("b"), node("n", cpu=1), placed, gang("a", 2, cpu=4, queue="b"), conf=CONF),
+        session_after(DEFAULT, node("n", cpu=1), conf=CONF),
+    ]
+    summed_up = [metrics.begin_session(each, *recorded(each, number), {}) for number, each in enumerate(sessions, 1)]
+    for each in summed_up:
+        metrics.end_session(each())
+        clock.now += 30
+        page = page_of(metrics)
+        of_leader = ("vcd_wait_seconds_count", "vcd_verdict_pods", "vcd_lost_pod_seconds_total")
+        assert not [labels for name in of_leader for labels in page.get(name, ()) if ("queue", "b") in labels]
 
 
 def test_a_verdict_that_comes_after_the_lease_was_lost_shows_nothing() -> None:

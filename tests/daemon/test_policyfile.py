@@ -122,6 +122,37 @@ async def test_a_file_that_vanishes_keeps_the_old_version(follower: Follower) ->
         assert follower.file.policy.text == GOOD
 
 
+async def test_a_file_that_is_gone_is_told_of_once_until_it_can_be_read_again(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, read_text = list[Path](), Path.read_text
+
+    def looked(path: Path) -> str:
+        looks.append(path)
+        return read_text(path)
+
+    monkeypatch.setattr(Path, "read_text", looked)
+
+    async def looked_at(times: int) -> None:
+        before = len(looks)
+        await until(lambda: len(looks) > before + times)
+
+    async with follower.following():
+        for times in (1, 2):
+            follower.path.unlink()
+            await until(lambda: follower.refused)
+            await looked_at(3)
+            assert len(follower.refused) == times
+            follower.write(GOOD)  # as it was: nothing is to be loaded, and the next end is another one
+            await looked_at(2)
+        follower.path.write_bytes(b"\xff")
+        await until(lambda: len(follower.refused) == 3)
+        follower.path.unlink()  # for another reason
+        await until(lambda: len(follower.refused) == 4)
+    assert follower.loaded == []
+    assert all(f"--scheduler-conf {follower.path} cannot be read" in reason for reason in follower.refused)
+
+
 async def test_a_link_that_is_turned_to_another_file_is_noticed(follower: Follower, tmp_path: Path) -> None:
     """A mounted ConfigMap changes so."""
     follower.path.unlink()
@@ -159,3 +190,14 @@ def test_the_next_service_of_a_process_keeps_the_last_good_version(follower: Fol
     assert follower.file.load() == first
     follower.write(BETTER)
     assert follower.file.load().digest == read_policy(BETTER).digest
+
+
+async def test_a_file_that_could_not_be_read_at_a_takeover_is_taken_when_it_can_be(follower: Follower) -> None:
+    follower.file.load()
+    follower.path.unlink()
+    better = read_policy(BETTER)
+    assert follower.file.load(PolicyLoaded(better.digest, BETTER, "{}")).digest == better.digest
+    async with running(follower.file.follow(follower._changed, follower.refused.append, period=0.001)):
+        follower.write(GOOD)
+        await until(lambda: follower.loaded)
+    assert follower.file.policy.text == GOOD

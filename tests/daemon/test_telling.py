@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, cast
 
 import msgspec
@@ -30,7 +31,8 @@ class Told:
         self.state = state or ClusterState()
         self.clock = FakeClock()
         options = parse_options({})
-        self.telling = Telling(options, cast(KubeClient, None), self.state, Metrics(), lambda: leads, self.clock)
+        self.metrics = Metrics()
+        self.telling = Telling(options, cast(KubeClient, None), self.state, self.metrics, lambda: leads, self.clock)
         self.written: list[ev.GroupStatus] = []
         self.telling.statuses.submit_groups = lambda groups, *_, **__: self.written.extend(groups)  # type: ignore[method-assign]
         self._maker = SnapshotMaker(self.state)
@@ -172,6 +174,28 @@ async def test_a_session_that_is_told_after_the_gang_was_placed_says_nothing_of_
     await told.tell()
     conditions = [one.condition and one.condition[0] for one in told.written if one.key == "default/g"]
     assert conditions == [None, "Scheduled"]
+
+
+async def test_a_gang_is_told_pod_by_pod_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(node("n", cpu=1), gang("g", 30, members=30, cpu=2))
+    said: list[str] = []
+    told.telling.statuses.submit_pod_condition = lambda key, *_: said.append(key)  # type: ignore[method-assign]
+    steps: list[Any] = []
+    monkeypatch.setattr(told.telling.followup, "add", lambda compute, tell: steps.append((compute, tell)))
+    told.decide()
+    ((compute, tell),) = steps
+    after = [len(said) for _ in tell(compute())]
+    assert after[-1] == 30
+    assert max(more - before for before, more in pairwise([0, *after])) == 1
+
+
+def test_events_that_are_too_many_to_wait_are_counted() -> None:
+    told = Told()
+    for number in range(5002):
+        told.telling.recorder.record("Pod", f"ns/p-{number}", f"u-{number}", "Normal", "R", "m")
+    page = told.metrics.freeze()().decode()
+    assert 'vcd_writes_dropped_total{kind="Event"} 2.0' in page
+    assert 'vcd_writes_dropped_total{kind="Pod"} 0.0' in page
 
 
 async def test_a_pod_that_holds_room_for_a_gang_that_waits_is_told_as_the_others() -> None:

@@ -451,3 +451,18 @@ async def test_a_sample_starts_a_cycle_only_when_someone_decides_by_it(told: Ans
     assert keeper.changed.is_set()
     assert asked == ["usage", "usage"]
     assert keeper.state.answers["usage"]
+
+
+async def test_what_its_pause_meets_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    poller, slept = Poller(None), list[float]()  # without nodes
+    poller.settings = {"address": nobodys_url()}
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        raise OSError("no clock")
+
+    monkeypatch.setattr(poller.clock, "sleep", sleep)
+    with pytest.raises(OSError, match="no clock"):
+        async with running(poller.poller.run()) as polling:
+            await until(lambda: polling.done() or len(slept) > 1)
+    assert len(slept) == 1

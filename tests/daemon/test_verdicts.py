@@ -274,3 +274,19 @@ async def test_who_takes_too_long_at_being_asked_again_is_late_and_the_reasons_a
     monkeypatch.undo()
     await replica.session(gang("h", 1, cpu=3))
     assert replica.causes["default/h"] == "cluster-full"
+
+
+async def test_what_its_pause_meets_is_not_lost(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    await replica.session(gang("g", 1, cpu=2), seconds=0)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        raise OSError("no clock")
+
+    monkeypatch.setattr(replica.clock, "sleep", sleep)
+    monkeypatch.setattr(replica.verdicts, "_pause", lambda: 1.0)
+    with pytest.raises(OSError, match="no clock"):
+        async with running(replica.verdicts.run()) as asking:
+            await until(lambda: asking.done() or len(slept) > 1)
+    assert len(slept) == 1

@@ -531,7 +531,7 @@ def test_a_persistent_log_is_on_a_claim_of_each_replica(template: Template) -> N
     assert claim["spec"] == {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "local",
-        "resources": {"requests": {"storage": "20Gi"}},
+        "resources": {"requests": {"storage": "22Gi"}},
     }
     services = {name: manifest for (kind, _, name), manifest in found.items() if kind == "Service"}
     headless = services[after["serviceName"]]["spec"]

@@ -293,7 +293,7 @@ def test_the_lease_is_in_the_pods_namespace(folder: Path) -> None:
     given = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in named]
     configmap = {"name": "VCD_SCHEDULER_CONFIGMAP", "value": "vcd-scheduler-configmap"}
     acting = {"name": "VCD_CONTROLLERS", "value": ",".join(CONTROLLERS)}
-    volume = {"name": VOLUME_SIZE, "value": "20Gi"}
+    volume = {"name": VOLUME_SIZE, "value": "22Gi"}
     expected_env = [*given, configmap, volume, *([acting] if folder == STANDALONE else [])]
     of_the_log = {"POD_IP", "VCD_REPLICAS_ADDRESS", "VCD_REPLICAS_TOKEN_FILE"} if folder == STANDALONE else set()
     found = [each for each in container["env"] if each["name"] not in of_the_log]

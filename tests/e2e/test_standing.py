@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 from click.testing import CliRunner, Result
 
+from tests.cli.results import without_defect
 from tests.e2e.cluster import NAMESPACE, Cluster, Daemon, failed, until
 from tests.e2e.reading import Asked
 from tests.e2e.test_page import asked, free_port, page_of
@@ -25,9 +26,7 @@ LEASE = f"{NAMESPACE}/volcano"
 async def run(*arguments: object) -> Result:
     """Run ``vcd`` beside the daemons; a traceback fails the test."""
     result = await asyncio.to_thread(CliRunner().invoke, main, list(map(str, arguments)))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 CLOSED = 18.0

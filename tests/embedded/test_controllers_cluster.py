@@ -8,7 +8,19 @@ from unittest.mock import Mock
 import pytest
 from structlog.testing import capture_logs
 
-from tests.embedded.simulated import PODGROUPS, PODS, START, Obj, Simulated, deployment, job, pod, settle, task
+from tests.embedded.simulated import (
+    PODGROUPS,
+    PODS,
+    START,
+    Obj,
+    Simulated,
+    deployment,
+    job,
+    jump_to,
+    pod,
+    settle,
+    task,
+)
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.controllers.base import DEPLOYMENTS, EVENTS, JOBS, NODES, Controller, Key, Manager, key_of
@@ -267,3 +279,22 @@ def test_controllers_see_what_was_there_before_them() -> None:
     store.create(JOBS, job(task("a")))
     settle(EmbeddedCluster(store, clock))
     assert len(store.list(PODGROUPS)) == 1
+
+
+async def test_events_go_an_hour_after_they_were_written_last_and_are_written_anew() -> None:
+    clock = ClusterClock(start=START, speed=None)
+    async with EmbeddedCluster(Store(clock.now, Random(3)), clock) as cluster:
+        writer, store = cluster.manager.events, cluster.store
+        one, other = (store.create(NODES, {"metadata": {"name": name}}) for name in ("n1", "n2"))
+        began = cluster.clock.now()
+        for node in (one, other):
+            writer.record("kubelet", node, "Normal", "Starting", "starting")
+        jump_to(cluster.clock, began + 1800)
+        writer.record("kubelet", other, "Normal", "Starting", "starting")
+        jump_to(cluster.clock, began + 4300)
+        assert [(event["involvedObject"]["name"], event["count"]) for event in store.list(EVENTS)] == [("n2", 2)]
+        writer.record("kubelet", one, "Normal", "Starting", "starting")
+        counts = {event["involvedObject"]["name"]: event["count"] for event in store.list(EVENTS)}
+        assert counts == {"n1": 1, "n2": 2}
+        jump_to(cluster.clock, began + 9000)
+        assert (store.list(EVENTS), writer._names, writer._seen) == ([], {}, {})

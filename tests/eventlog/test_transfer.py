@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.eventlog.samples import as_is, fold, gone, leads, noise, outcome, put, session, write_history
-from vcd.eventlog import EventLog, LogError, Logged, LogReader, compact, export, import_logs, verify
+from vcd.eventlog import EventLog, LogError, Logged, LogReader, compact, export, import_logs, transfer, verify
+from vcd.eventlog.store import opened_to_write
 from vcd.model.events import PolicyLoaded
 
 
@@ -207,6 +211,31 @@ async def test_compacting_gives_room_back_and_changes_nothing(tmp_path: Path) ->
     with LogReader(path) as reader:
         assert list(reader.read()) == events
     assert verify(path).problems == []
+
+
+async def test_what_compacting_writes_first_is_in_a_file_and_not_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, seen = tmp_path / "log.sqlite", set[str]()
+    async with EventLog.open(path) as log:
+        await log.append([noise(n, 900) for n in range(500)])
+
+    def look() -> None:
+        """At the files that this process has open, while SQLite works."""
+        for file in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):
+                seen.add(file.readlink().name[:7])
+
+    @contextmanager
+    def opened(path: Path) -> Iterator[sqlite3.Connection]:
+        with opened_to_write(path) as connection:
+            connection.execute("PRAGMA cache_size = 10")  # pages, beyond which a file is made
+            connection.set_progress_handler(look, 1000)
+            yield connection
+
+    monkeypatch.setattr(transfer, "opened_to_write", opened)
+    compact(path)
+    assert "etilqs_" in seen, "SQLite's name for a temporary file"
 
 
 async def test_a_log_that_is_written_is_not_compacted(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.kube.scripted import (
     until,
 )
 from vcd.kube.client import Urgency
-from vcd.kube.committer import Committer
+from vcd.kube.committer import Committer, Outcome
 from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement
 
 UID = "982ef69e-ecd9-4e22-ab5b-e25d7d0f4e70"
@@ -83,9 +83,9 @@ async def fixture() -> AsyncIterator[Fixture]:
 
 
 @asynccontextmanager
-async def committing(clock: Any, **options: Any) -> AsyncIterator[Fixture]:
+async def committing(clock: Any, request_timeout: float = 0.1, **options: Any) -> AsyncIterator[Fixture]:
     log, heard = Log(), Heard()
-    async with scripted() as server, client_of(server, request_timeout=0.1) as client:
+    async with scripted() as server, client_of(server, request_timeout=request_timeout) as client:
         committer = Committer(
             client,
             log.sink,
@@ -121,16 +121,17 @@ async def test_outcomes_name_statement_and_operation(f: Fixture) -> None:
     assert done == {(0, 0): "done", (0, 1): "conflict", (1, 0): "done"}
 
 
-async def test_no_event_is_written_while_a_bind_waits(f: Fixture) -> None:
-    f.server.on("POST", "", BOUND)
+async def test_no_event_is_written_while_a_bind_waits() -> None:
     count = 200  # of which the client has 64 under way at once
     statement = Statement("g", "allocate", tuple(Operation("bind", f"ns/{n}", str(n), "n") for n in range(count)))
-    client = f.committer.client
-    async with running(f.commit_plan(Plan((statement,)))) as committing:
-        await until(f.binds)
-        await client.request("POST", "/api/v1/namespaces/ns/events", b"{}", urgency=Urgency.EVENT)
-        await committing
-    places = [number for number, call in enumerate(f.server.seen) if call.path.endswith("/events")]
+    async with committing(HastyClock(), request_timeout=30.0) as f:
+        f.server.on("POST", "", BOUND)
+        async with running(f.commit_plan(Plan((statement,)))) as ended:
+            await until(f.binds)
+            client = f.committer.client
+            await client.request("POST", "/api/v1/namespaces/ns/events", b"{}", urgency=Urgency.EVENT)
+            await ended
+        places = [number for number, call in enumerate(f.server.seen) if call.path.endswith("/events")]
     assert len(places) == 1
     assert places[0] >= count - 64
 
@@ -266,6 +267,17 @@ async def test_a_conflict_after_doubt_stays_one_when_the_pod_is_not_ours(f: Fixt
     assert await f.commit(BIND) == [("conflict", "already assigned to node g-n2")]
 
 
+@pytest.mark.parametrize(("found", "result"), [(answer("after the bind"), "done"), (pod(), "failed")])
+async def test_a_bind_that_was_in_doubt_has_not_failed_before_it_is_looked_at_once_more(
+    f: Fixture, found: Answer, result: str
+) -> None:
+    """A gateway answered while the first call was on its way; it arrived after the pod was looked at."""
+    f.server.on("POST", "binding", failure(502, "BadGateway", ""), failure(403, "Forbidden", "a webhook denied it"))
+    f.server.on("GET", "pods/g-p1", pod(), found)
+    assert [outcome for outcome, _ in await f.commit(BIND)] == [result]
+    assert [call.method for call in f.server.seen][:4] == ["POST", "GET", "POST", "GET"]
+
+
 async def test_what_cannot_be_looked_at_is_looked_at_again_and_not_repeated(f: Fixture) -> None:
     f.server.on("POST", "binding", Answer(drop=True))
     refusals = [failure(503, "ServiceUnavailable", ""), failure(403, "Forbidden", ""), Answer(drop=True)] * 4
@@ -288,6 +300,35 @@ async def test_a_pod_that_fails_again_and_again_is_told_of_ever_later(f: Fixture
         await f.commit(BIND)
     assert f.clock.slept[:3] == pytest.approx([0.1875, 0.375, 0.75])
     assert f.clock.slept[-1] == pytest.approx(0.75 * 15)
+
+
+async def test_what_is_told_later_holds_no_workers_place() -> None:
+    """One tenant's webhook denies its pods again and again; another's are bound meanwhile."""
+    clock = FakeClock()
+    async with committing(clock, concurrency=2) as f:
+        f.server.on("POST", "/denied/", failure(403, "Forbidden", "a webhook says no"))
+        f.server.on("POST", "/other/", BOUND)
+        denied = [Operation("bind", f"denied/{n}", f"denied-{n}", "n") for n in range(5)]
+        other = [Operation("bind", f"other/{n}", f"other-{n}", "n") for n in range(3)]
+        async with running(f.commit(*denied, *other)) as committing_:
+            await until(lambda: len(f.log.events) == 3)
+            assert [(done.operation, done.result) for done in f.log.of(OperationDone)] == [
+                (5, "done"), (6, "done"), (7, "done"),
+            ]  # fmt: skip
+            await until(lambda: clock.sleeping == 5)
+            assert not committing_.done()  # who waits for what was decided waits for what is told later, too
+            clock.advance(15)
+            assert [result for result, _ in await committing_] == ["failed"] * 5 + ["done"] * 3
+
+
+async def test_what_is_told_later_ends_with_its_commit() -> None:
+    clock = FakeClock()
+    async with committing(clock) as f:
+        f.server.on("POST", "binding", failure(403, "Forbidden", "a webhook says no"))
+        async with running(f.commit(BIND)):
+            await until(lambda: clock.sleeping)
+        assert clock.sleeping == 0
+        assert f.log.events == []
 
 
 async def test_a_success_ends_the_ever_longer_pauses(f: Fixture) -> None:
@@ -444,6 +485,48 @@ async def test_concurrency_is_bounded() -> None:
         f.server.on("POST", "binding", bind)
         await f.commit(*(Operation("bind", f"ns/p{i}", f"u{i}", "n") for i in range(8)))
         assert most == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (BOUND, ("done", "")),
+        (Answer(409, {"kind": "Status", "reason": "Conflict"}), ("failed", "a defect of vcd: KeyError('a defect')")),
+    ],
+)
+async def test_a_defect_keeps_its_own_pod_alone_from_an_outcome(
+    f: Fixture, monkeypatch: pytest.MonkeyPatch, answer: Answer, outcome: tuple[str, str]
+) -> None:
+    announce = f.committer._announce
+
+    def defective(operation: Operation, outcome: Outcome) -> None:
+        if operation == BIND:
+            raise KeyError("a defect")
+        announce(operation, outcome)
+
+    monkeypatch.setattr(f.committer, "_announce", defective)
+    other = Operation("bind", "default/other", "u-other", "n")
+    f.server.on("POST", f"{BIND.key.partition('/')[2]}/binding", answer)
+    f.server.on("POST", "other/binding", BOUND)
+    f.server.on("GET", BIND.key.partition("/")[2], pod(BIND.node if answer is BOUND else ""))
+    assert await f.commit(BIND, other) == [outcome, ("done", "")]
+    assert len(f.server.calls("GET")) == 1
+
+
+async def test_a_defect_that_meets_the_look_too_leaves_that_outcome_alone_unknown(
+    f: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = f.committer.client.request
+
+    async def defective(method: str, path: str, *args: Any, **options: Any) -> bytes:
+        if BIND.key.partition("/")[2] in path:
+            raise KeyError("a defect")
+        return await request(method, path, *args, **options)
+
+    monkeypatch.setattr(f.committer.client, "request", defective)
+    f.server.on("POST", "other/binding", BOUND)
+    other = Operation("bind", "default/other", "u-other", "n")
+    assert await f.commit(BIND, other) == [("unknown", "a defect of vcd: KeyError('a defect')"), ("done", "")]
 
 
 async def test_a_sink_that_fails_ends_the_commit(f: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:

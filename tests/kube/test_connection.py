@@ -324,7 +324,8 @@ async def test_a_server_without_a_scheme_is_asked_by_tls_where_its_authority_is_
 ) -> None:
     cluster = {"certificate-authority": str(tmp_path / "ca.crt")}
     found = await connect(kubeconfig(tmp_path / "k", {"token": "abc"}, "one:6443", **cluster))
-    assert (found.base_url, found.authority) == ("https://one:6443", str(tmp_path / "ca.crt"))
+    assert found.base_url == "https://one:6443"
+    assert found.credentials.authority == (tmp_path / "ca.crt").read_bytes()
 
 
 async def test_a_master_without_a_scheme_is_asked_by_tls_where_the_authority_is_named(

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.kube.scripted import FakeClock, until
 from tests.kube.test_connection import kubeconfig
@@ -113,6 +115,11 @@ class Peer:
         self.tasks: set[asyncio.Task[None]] = set()
         self._talk = talk
 
+    def hang_up(self) -> None:
+        """End all connections."""
+        for line in self.lines:
+            line.writer.transport.abort()
+
     def targets(self, method: str) -> list[str]:
         """What was asked for by a method, be it read wholly or not."""
         return [head.split(" ")[1] for head in self.heads if head.startswith(f"{method} ")]
@@ -146,8 +153,7 @@ async def served(talk: Talk, tls: ssl.SSLContext | None = None) -> AsyncIterator
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for line in peer.lines:
-            line.writer.transport.abort()
+        peer.hang_up()
         await server.wait_closed()
 
 
@@ -191,10 +197,19 @@ def serving(pair: Pair, asking: Authority | None = None) -> ssl.SSLContext:
     return context
 
 
+class Renewable(Authority):
+    """An authority whose certificates say by which key they are signed, as Kubernetes' do: all have one name here."""
+
+    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        own = x509.SubjectKeyIdentifier.from_public_key(key)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return super()._builder(subject, key).add_extension(own, critical=False).add_extension(signer, critical=False)
+
+
 def authority(folder: Path) -> Authority:
     """An authority with a folder of its own."""
     folder.mkdir()
-    return Authority(folder)
+    return Renewable(folder)
 
 
 def configured(folder: Path, server: str, cluster: dict[str, Any], user: dict[str, Any] | None = None) -> str:
@@ -407,16 +422,56 @@ async def test_each_watch_shows_the_certificate_that_holds(tmp_path: Path) -> No
         assert [asked.subject for asked in peer.asked] == ["first", "second"]
 
 
-async def test_an_authority_that_is_replaced_in_its_file_is_believed_by_watches_too(tmp_path: Path) -> None:
+async def once(line: Line) -> None:
+    """Answers the first request of a connection, and closes it: each request begins with a handshake."""
+    await line.read()
+    await line.answer(b"{}", "200 OK", "Connection: close")
+
+
+@pytest.mark.parametrize("talk", [once, polite], ids=["connections end", "connections are kept"])
+async def test_an_authority_that_comes_to_a_file_in_use_is_believed_by_requests_and_watches(
+    tmp_path: Path, talk: Talk
+) -> None:
     old, new, clock = authority(tmp_path / "old"), authority(tmp_path / "new"), FakeClock()
-    async with served(polite, serving(new.issue("server"))) as peer:
+    tls = serving(old.issue("server"))
+    async with served(talk, tls) as peer:
         cluster = {"certificate-authority": str(old.certificate)}
         path = configured(tmp_path, f"https://127.0.0.1:{peer.port}", cluster)
         async with KubeClient(await connect(path, clock=clock)) as client:
-            old.certificate.write_bytes(new.certificate.read_bytes())
+            await client.request("GET", "/pods")
+            old.certificate.write_bytes(old.certificate.read_bytes() + new.certificate.read_bytes())
             clock.advance(61)
+            await client.request("GET", "/pods")
+            renewed = new.issue("server")
+            tls.load_cert_chain(renewed.certificate, renewed.key)
+            peer.hang_up()
             assert await client.request("GET", "/pods") == b"{}"
-            assert [lines async for lines in client.watch("/pods?watch=1", idle_timeout=LIMIT)] == [[], [b"{}"]]
+            assert await client.request("POST", "/pods", b"{}") == b"{}"
+            assert await anext(client.watch("/pods?watch=1", idle_timeout=LIMIT)) == []
+
+
+@pytest.mark.parametrize("form", ["file", "data"])
+async def test_an_authority_that_the_configuration_names_anew_is_believed_and_the_old_one_no_more(
+    tmp_path: Path, form: str
+) -> None:
+    old, new, clock = authority(tmp_path / "old"), authority(tmp_path / "new"), FakeClock()
+
+    def named(ours: Authority, port: int) -> str:
+        by_file = {"certificate-authority": str(ours.certificate)}
+        cluster = by_file if form == "file" else {"certificate-authority-data": ours.bundle}
+        return configured(tmp_path, f"https://127.0.0.1:{port}", cluster)
+
+    tls = serving(old.issue("server"))
+    async with served(polite, tls) as peer:
+        async with KubeClient(await connect(named(old, peer.port), clock=clock)) as client:
+            await client.request("GET", "/a")
+            named(new, peer.port)
+            clock.advance(61)
+            assert not (await unanswered(client.request("GET", "/b"))).sent
+            renewed = new.issue("server")
+            tls.load_cert_chain(renewed.certificate, renewed.key)
+            assert await client.request("GET", "/c") == b"{}"
+        assert [asked.target for asked in peer.asked] == ["/a", "/c"]
 
 
 def _replace(pair: Pair, by: Pair) -> None:

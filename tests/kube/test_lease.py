@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -477,7 +478,21 @@ async def test_who_steps_down_leads_no_more_and_gives_the_lease_back_once_its_re
     assert [change.leading for change in taken(a)] == [True, False]
 
 
-@pytest.mark.parametrize("end", [LeaderElector.give_back_held, LeaderElector.release])
+async def test_who_ends_with_calls_cut_off_gives_the_lease_back_once_they_have_ended(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    await f.kill(a)
+    ending = asyncio.ensure_future(a.release(cut_off=True))
+    await f.settle()
+    assert (a.is_leader(), f.lease.spec["holderIdentity"]) == (False, "a")
+    f.clock.advance(REQUEST)
+    await ending
+    assert f.lease.spec["holderIdentity"] == ""
+
+
+@pytest.mark.parametrize(
+    "end", [LeaderElector.give_back_held, LeaderElector.release, partial(LeaderElector.release, cut_off=True)]
+)
 async def test_who_ends_while_its_requests_end_gives_the_lease_back(
     f: Fixture, end: Callable[[LeaderElector], Coroutine[Any, Any, None]]
 ) -> None:

@@ -153,12 +153,14 @@ async def test_long_messages_are_cut(f: Fixture) -> None:
     assert len(f.posts()[0]["message"]) == 1024
 
 
-async def test_a_queue_that_is_full_drops() -> None:
-    async with recording(capacity=2) as f:
+async def test_a_queue_that_is_full_drops_and_tells_of_each() -> None:
+    dropped: list[str] = []
+    async with recording(capacity=2, dropped=dropped.append) as f:
         for number in range(5):
             f.recorder.record("Pod", f"default/p{number}", "u", "Normal", "R", "m")
         await f.recorder.idle()
         assert [post["involvedObject"]["name"] for post in f.posts()] == ["p0", "p1"]
+        assert dropped == ["Event"] * 3
 
 
 async def test_trouble_passes(f: Fixture) -> None:

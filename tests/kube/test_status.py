@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.kube.recorded import answer, exchange
 from tests.kube.scripted import Answer, HastyClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
+from vcd.kube import status as module
 from vcd.kube.status import StatusWriter
 from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.objects import Condition, PodGroupStatus
@@ -159,6 +160,39 @@ async def test_a_group_that_was_refused_until_given_up_is_read_before_it_is_writ
         await f.groups(GroupStatus("ns/g", "Running", running=2))
         assert [patch["metadata"]["resourceVersion"] for patch in f.patches()] == ["9", "10"]
         assert store.object["status"] == {"phase": "Running", "running": 2}
+
+
+@pytest.mark.parametrize("end", ["deleted", "gone for the server alone", "the Lease is lost"])
+async def test_a_group_that_is_gone_is_doubted_no_more(end: str) -> None:
+    """What refused a write says nothing of the next group of that name, nor of what a later term lists."""
+    refused = exchange("renew from a stale copy")["response"]
+    async with writing(known_group={"ns/g": ("9", PodGroupStatus(phase="Inqueue"), "")}.get) as f:
+        f.server.on("GET", "/namespaces/ns/podgroups/g", lambda _: Answer(500, {}))
+        f.server.on("PATCH", "/namespaces/ns/podgroups/g", lambda _: Answer(refused["status"], refused["body"]))
+        await f.groups(GroupStatus("ns/g", "Running", running=1))
+        if end == "deleted":
+            f.writer.forget("PodGroup", "ns/g")
+        elif end == "the Lease is lost":
+            f.writer.begin()
+        else:
+            f.server.on("GET", "/namespaces/ns/podgroups/g", lambda _: failure(404, "NotFound", ""))
+            await f.groups(GroupStatus("ns/g", "Running", running=2))
+        f.server.on("GET", "/namespaces/ns/podgroups/g", lambda _: Answer(500, {}))
+        f.server.on("PATCH", "/namespaces/ns/podgroups/g", lambda seen: Answer(200, {"metadata": {}}))
+        await f.groups(GroupStatus("ns/g", "Running", running=3))
+        assert f.patches()[-1] == {"metadata": {"resourceVersion": "9"}, "status": {"phase": "Running", "running": 3}}
+
+
+async def test_what_is_too_much_to_wait_is_told_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CAPACITY", 2)
+    dropped: list[str] = []
+    async with writing(dropped=dropped.append) as f:
+        for name in "abc":
+            f.writer.submit_groups([GroupStatus(f"ns/{name}", "Running")])
+        f.writer.submit_queues([QueueUsage("q", {})])
+        f.writer.submit_pod_condition("ns/p", "u", Condition("PodScheduled", "False", "Unschedulable", "m"))
+        await f.writer.idle()
+    assert dropped == ["PodGroup", "Queue", "Pod"]
 
 
 async def test_counts_go_back_to_zero(f: Fixture) -> None:

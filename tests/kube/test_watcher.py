@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.kube.recorded import answer, watch_lines
 from tests.kube.scripted import (
@@ -400,6 +401,102 @@ async def test_where_the_reached_version_is_compacted_a_list_of_the_present_is_t
         assert f.watches()[:2] == ["5", "9"]
         assert f.log.of(ObjectGone) == [ObjectGone("Pod", "ns/a", "9")]
         assert f.watcher.status.drift == 0
+
+
+SHED = [
+    failure(429, "TooManyRequests", "later"),
+    failure(500, "InternalError", "etcd"),
+    failure(503, "ServiceUnavailable", "starting"),
+    failure(504, "Timeout", "the list took too long"),
+    Answer(drop=True),
+    Answer(200, "<html>a proxy</html>"),
+]
+
+
+async def next_watch(f: Fixture, seconds: float) -> None:
+    """Let a watch end that has lasted so long, and return once there is another one."""
+    await until(lambda: f.watcher.status.watched)
+    watches = len(f.watches())
+    f.watcher.clock.advance(seconds)  # type: ignore[attr-defined]
+    f.server.end_watches()
+    await until(lambda: len(f.watches()) > watches and f.watcher.status.watched)
+
+
+@pytest.mark.parametrize("fault", SHED, ids=["429", "500", "503", "504", "dropped", "html"])
+async def test_a_comparison_that_fails_is_put_off_and_told_and_the_watch_goes_on(fault: Answer) -> None:
+    clock = FakeClock()
+    told = Answer(lines=[line("ADDED", pod("b", 7))], stay=True)
+    async with watching([listing(5, pod("a", 4)), fault], [STAY, told, STAY], clock=clock) as f:
+        with capture_logs() as logs:
+            await next_watch(f, 2000)
+            await until(lambda: len(f.log.of(ObjectPut)) == 2)
+        assert f.watches() == ["5", "5"]
+        assert f.watcher.status.stale(clock.now) == 0
+        assert (f.watcher.status.lists, f.watcher.status.errors, f.watcher.status.relists) == (1, 1, 0)
+        assert clock.slept == []
+        assert [(entry["event"], entry["retry_in"]) for entry in logs] == [("comparison_failed", 300.0)]
+        assert logs[0]["error"] == f.watcher.status.last_error
+
+
+@pytest.mark.parametrize("fault", SHED, ids=["429", "500", "503", "504", "dropped", "html"])
+async def test_so_is_one_whose_version_is_compacted_where_the_list_of_the_present_fails_too(fault: Answer) -> None:
+    clock = FakeClock()
+    lists = [listing(5, pod("a", 4)), failure(410, "Expired", "compacted"), fault]
+    async with watching(lists, [STAY], clock=clock) as f:
+        await next_watch(f, 2000)
+        assert f.watches() == ["5", "5"]
+        assert len(f.lists()) >= 3
+        assert f.watcher.status.stale(clock.now) == 0
+        assert clock.slept == []
+
+
+async def test_one_that_takes_long_is_put_off_and_nothing_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.kube.watcher.COMPARED_WITHIN", 0.05)
+    clock = FakeClock()
+    told = Answer(lines=[line("MODIFIED", pod("b", 7))], stay=True)
+    lists = [listing(5, pod("a", 4)), listing(5, pod("b", 5), token="t"), Answer(hang=True)]
+    async with watching(lists, [STAY, told], clock=clock) as f:
+        await next_watch(f, 2000)
+        await until(lambda: f.log.of(ObjectPut) and f.log.of(ObjectPut)[-1].resource_version == "7")
+        assert f.watches() == ["5", "5"]
+        assert "took longer than 0.05 s" in f.watcher.status.last_error
+
+
+async def test_while_it_lasts_what_is_known_grows_old() -> None:
+    clock = FakeClock()
+    lists = [listing(5, pod("a", 4)), listing(5, pod("a", 4), token="t"), Answer(hang=True)]
+    async with watching(lists, [STAY], clock=clock) as f:
+        await until(lambda: f.watcher.status.watched)
+        clock.advance(2000)
+        f.server.end_watches()
+        await until(lambda: not f.watcher.status.watched)
+        clock.advance(7)
+        await until(lambda: f.lists() == ["", "", "t"])
+        assert f.watcher.status.stale(clock.now) == 7
+
+
+async def test_a_comparison_that_was_put_off_is_made_minutes_later() -> None:
+    async with watching([listing(5, pod("a", 4)), *SHED[:2], listing(5)], [STAY], clock=FakeClock()) as f:
+        compared = []
+        for seconds in (2000, 290, 20, 290, 20, 310):
+            await next_watch(f, seconds)
+            compared.append(len(f.lists()) - 1)
+        assert compared == [1, 1, 2, 2, 3, 3]
+        assert f.watcher.status.drift == 1
+        assert f.log.of(ObjectGone) == [ObjectGone("Pod", "ns/a", "5")]
+
+
+async def test_a_list_after_a_comparison_that_failed_gets_on_by_its_own_measure() -> None:
+    clock = FakeClock()
+    expired = Answer(lines=[EXPIRED])
+    lists = [listing(5), listing(5, pod("a", 4), pod("b", 4), token="t"), SHED[0]]
+    async with watching([*lists, listing(9, pod("a", 4), token="t"), SHED[0]], [STAY, expired], clock=clock) as f:
+        await until(lambda: f.watcher.status.watched)
+        clock.advance(2000)
+        f.server.end_watches()
+        await clock.advance_when_asleep(100)
+        await until(lambda: f.lists() == ["", "", "t", "", "t"] and clock.sleeping)
+        assert f.watcher.status.stale(clock.now) == 0
 
 
 async def test_comparisons_come_at_their_time_and_not_before() -> None:

@@ -68,6 +68,46 @@ async def test_a_full_queue_drops_new_keys() -> None:
     assert (len(queue), queue.pending("a"), queue.pending("b")) == (1, 2, None)
 
 
+async def test_what_is_dropped_is_told_one_by_one_and_logged_once_until_there_was_room_again() -> None:
+    dropped: list[int] = []
+    queue: WorkQueue[int, int] = WorkQueue(4, dropped=dropped.append)
+
+    async def work(key: int, value: int) -> None: ...
+
+    with structlog.testing.capture_logs() as lines:
+        for key in range(6):
+            queue.put(key, 0)
+        async with running(queue.serve(1, work)):
+            await queue.idle.wait()
+        for key in range(6):
+            queue.put(key, 0)
+    assert dropped == [4, 5, 4, 5]
+    assert [(line["event"], line["key"], line["capacity"]) for line in lines] == [("work_dropped", 4, 4)] * 2
+
+
+async def test_a_queue_that_stays_nearly_full_is_logged_once() -> None:
+    dropped: list[int] = []
+    queue: WorkQueue[int, int] = WorkQueue(8, dropped=dropped.append)
+    begun, go_on = list[int](), asyncio.Event()
+
+    async def work(key: int, value: int) -> None:
+        begun.append(key)
+        if key:
+            await go_on.wait()
+
+    with structlog.testing.capture_logs() as lines:
+        for key in range(9):
+            queue.put(key, 0)
+        async with running(queue.serve(1, work)):
+            await until(lambda: begun == [0, 1])  # so that two places are free
+            for key in (10, 11, 12):
+                queue.put(key, 0)
+            go_on.set()
+            await queue.idle.wait()
+    assert dropped == [8, 12]
+    assert len(lines) == 1
+
+
 async def test_cleared_work_is_never_done() -> None:
     queue: WorkQueue[str, int] = WorkQueue(10)
     done: list[str] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from tests.reference.model import READY, Job, Node, Task, build
 from tests.reference.session import PredicateFailure, Session
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
+from vcd.model.events import Waiting
 from vcd.model.objects import Object
 from vcd.scheduling.framework.reasons import Told, all_told
 
@@ -111,7 +112,8 @@ class Living(Returning):
             objects = cluster_of(rng, seed)
         if more.random() < 0.5:
             objects = mingled(more, objects)
-        super().__init__(objects, conf=f'actions: "{self.actions}"\n{self.tiers}', renames=rng.random() < 0.4)
+        self.conf = f'actions: "{self.actions}"\n{self.tiers}'
+        super().__init__(objects, conf=self.conf, renames=rng.random() < 0.4)
 
     def cycle(self) -> ev.Plan:
         """One session, carried out; the gates that it lifts are gone, too."""
@@ -171,20 +173,28 @@ def _manifest(kind: str, obj: Object) -> Manifest:
 
 
 class Search:
-    """What an opened reference session finds that could be done, and what of the told reasons is not so.
+    """What an opened reference session finds that could be done, and what of the ``told`` reasons is not so.
 
     ``makes_default``: whether the default queue is made where it is missing; ``now``: what deadlines are compared with.
     """
 
-    def __init__(self, world: Living, *, makes_default: bool = True, now: datetime.datetime = NOW) -> None:
-        self._enqueues = "enqueue" in world.actions
-        configuration = parse(f'actions: "enqueue, allocate, backfill"\n{world.tiers}')
-        self.session = Session(build(world.objects(), makes_default=makes_default), configuration, 0, True, now)
+    def __init__(
+        self,
+        objects: Iterable[Manifest],
+        conf: str,
+        told: Mapping[str, Sequence[Waiting]],
+        *,
+        makes_default: bool = True,
+        now: datetime.datetime = NOW,
+    ) -> None:
+        configuration = parse(conf)
+        self._enqueues = "enqueue" in configuration.actions
+        self.session = Session(build(objects, makes_default=makes_default), configuration, 0, True, now)
         for tier in configuration.tiers:
             for option in tier:
                 PLUGINS[option.name](self.session, option.arguments)
         self._gangs = "gang" in self.session.points.get("jobReady", {})
-        self._told = world.state.waiting
+        self._told = told
         self._jobs = [job for _, job in sorted(self.session.cluster.jobs.items())]
         self._keeping = [job.key for job in self._jobs if self._keeps(job)]
         """Jobs that keep what room they find though they are not complete, as sla has it: others go without."""
@@ -192,8 +202,9 @@ class Search:
     # --- what could be done -----------------------------------------------------------------------------------------
 
     def left_undone(self) -> list[str]:
-        """Groups that could be admitted, pods of which one alone could be bound, and gates that could be lifted."""
-        found = []
+        """Groups that could be admitted, pods that could be bound, one alone or a gang's together, and gates that could
+        be lifted."""
+        found: list[str] = []
         for job in self._jobs:
             if job.is_pending:
                 found += self._admission(job)
@@ -224,23 +235,44 @@ class Search:
             yield f"{job.key} could be admitted"
 
     def _binding(self, job: Job) -> Iterator[str]:
-        for task in job.having("Pending"):
-            yield from self._binding_of(job, task)
+        alone = [text for task in job.having("Pending") for text in self._binding_of(job, task)]
+        yield from alone
+        if not alone and (together := self._that_fit_together(job)):
+            yield f"{', '.join(task.key for task in together)} could be bound together"
 
     def _binding_of(self, job: Job, task: Task) -> Iterator[str]:
         if self._goes_without(job):
             return
         for node in self._places(job, task):
-            self.session.place(task, node, "Allocated")
-            ready = self._is_ready_with(job, task)
+            if not self.session.place(task, node, "Allocated"):
+                continue
+            ready = self._is_ready_with(job, [task])
             self.session.displace(task)
             if ready:
                 yield f"{task.key} could be bound to {node.name}"
                 break
 
-    def _is_ready_with(self, job: Job, task: Task) -> bool:
+    def _that_fit_together(self, job: Job) -> list[Task]:
+        """Pending tasks that make the job ready, each placed beside those before it as allocate would; none where all
+        that find room do not suffice."""
+        if self._goes_without(job):
+            return []
+        placed: list[Task] = []
+        ready = False
+        for task in self.session.tasks_in_order(job.having("Pending")):
+            nodes = self._places(job, task)
+            if nodes and self.session.place(task, self.session.best(task, nodes), "Allocated"):
+                placed.append(task)
+                ready = self._is_ready_with(job, placed)
+            if ready:
+                break
+        for task in reversed(placed):
+            self.session.displace(task)
+        return placed if ready else []
+
+    def _is_ready_with(self, job: Job, placed: list[Task]) -> bool:
         parts = Parts(job)
-        if self._gangs and (parts.too_few_ready() or not parts.is_ready(parts.of(task))):
+        if self._gangs and (parts.too_few_ready() or not all(parts.is_ready(parts.of(task)) for task in placed)):
             return False
         return self.session.job_ready(job)
 
@@ -322,8 +354,9 @@ class Search:
         return self._had_less(job) or not any(self._places(job, task) for task in tasks)
 
     def _had_less(self, job: Job) -> bool:
-        """Whether what was free as it was tried may have been less than is free now."""
-        return _beside_others(job) or self._goes_without(job)
+        """Whether what was free as it was tried may have been less than is free now: beside others of a gang, which do
+        not suffice, or as others keep what room they find."""
+        return self._goes_without(job) or (_beside_others(job) and not self._that_fit_together(job))
 
 
 def _beside_others(job: Job) -> bool:

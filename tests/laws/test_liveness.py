@@ -11,7 +11,10 @@ from collections import Counter
 
 import pytest
 
+from tests.e2e.cluster import group, node, pod
 from tests.laws.liveness import ORDERS, Living, Search
+from tests.reference.config import DEFAULT
+from vcd.model.events import Waiting
 
 BLOCK = 30
 
@@ -32,7 +35,7 @@ def faults(seed: int) -> list[str]:
     world = Living(seed)
     last = world.settle()
     waits = [f"{op.key} waits on {op.node}" for statement in last.statements for op in statement.operations]
-    search = Search(world)
+    search = Search(world.objects(), world.conf, world.state.waiting)
     return [*waits, *search.left_undone(), *search.untrue()]
 
 
@@ -40,6 +43,17 @@ def faults(seed: int) -> list[str]:
 def test_at_rest_nothing_is_left_to_do_and_reasons_are_true(block: range) -> None:
     wrong = {seed: found for seed in block if (found := faults(seed))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("cores", [3, 2])
+def test_a_gang_that_waits_though_there_is_room_for_all_of_it_is_found(cores: int) -> None:
+    pods = ("default/p-0", "default/p-1", "default/p-2")
+    told = {"default/g": (Waiting("default/g", "predicate", "", "Insufficient cpu", 1, len(pods), pods),)}
+    admitted = {**group("g", len(pods)), "status": {"phase": "Inqueue"}}
+    search = Search([node("n", cores), admitted, *(pod(key.partition("/")[2], "g") for key in pods)], DEFAULT, told)
+    has_room = cores >= len(pods)
+    assert search.left_undone() == ([f"{', '.join(pods)} could be bound together"] if has_room else [])
+    assert len(search.untrue()) == has_room
 
 
 def test_the_clusters_are_about_something() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.dsl import gang, group, node, queue
 from tests.laws.answering import Answering
 from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.session.gauges import Gauge
 
 WEIGHT = "volcano_queue_weight"
 
@@ -15,6 +16,8 @@ def gauges(world: Answering, queue_name: str = "q") -> dict[str, float]:
     values = {}
     for plugin in framework_of(world.session).plugins:
         for gauge in plugin.gauges():
+            if not isinstance(gauge, Gauge):
+                continue
             labels = dict(gauge.labels)
             if labels.get("queue_name") == queue_name and "capacity" not in gauge.name and gauge.name != WEIGHT:
                 values[f"{gauge.name} {labels.get('resource', '')}".strip()] = float(gauge.value)

@@ -87,14 +87,17 @@ def decide(
     now: datetime.datetime | None = None,
     seed: int = 0,
     pains: bool = True,
+    *,
+    makes_default: bool = True,
 ) -> Result:
     """Run one session. `conf` None is the compiled-in configuration; `now` is what deadlines are compared with.
 
-    Without `pains` what docs/semantics/details.md marks [pains] is as in Volcano.
+    `makes_default` is as `model.build` has it. Without `pains` what docs/semantics/details.md marks [pains] is as in
+    Volcano.
     Raises ValueError for a configuration or an object that the reference does not know.
     """
     configuration = parse(conf)
-    session = Session(build(objects), configuration, seed, pains, now or EPOCH)
+    session = Session(build(objects, makes_default=makes_default), configuration, seed, pains, now or EPOCH)
     for tier in configuration.tiers:
         for option in tier:
             PLUGINS[option.name](session, option.arguments)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.dsl import BARE, gang, node, pod
+import pytest
+
+from tests.dsl import BARE, Manifest, gang, group, node, pod
 from tests.world import World
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
+from vcd.state.records import TASK_SPEC
 
 SECOND = 1_000_000_000
 
@@ -63,6 +66,48 @@ def test_so_is_one_of_which_a_pod_came_again_under_its_name() -> None:
     assert (len(world.placed()), list(world.state.stranded)) == (3, [])
 
 
+def test_one_of_which_a_pod_came_again_in_another_group_is_remembered_and_that_is_not() -> None:
+    world = partly_left("default/g-2")
+    again = pod("g-2", group="h", cpu=9)
+    again["metadata"]["uid"] = "another"
+    world.put(group("h", members=1), again)
+    assert list(world.state.stranded) == ["default/g"]
+
+
+def left_amid_the_session(again: bool, minimum: int = 3) -> World:
+    """A gang of three of which a pod went while a session was decided on it, so late that it was logged before that
+    session and folded after what is stale had been looked for; ``again``: another one came under its name."""
+    world = World(node("n", cpu=3), gang("g", 3, cpu=1, members=minimum), conf=BARE)
+    happen = world.happen
+
+    def after_what_came_meanwhile(*events: ev.Event) -> None:
+        world.happen = happen  # type: ignore[method-assign]
+        world.remove("Pod", "default/g-1")
+        if again:
+            another = pod("g-1", group="g", cpu=1)
+            another["metadata"]["uid"] = "another"
+            world.put(another)
+        happen(*events)
+
+    world.happen = after_what_came_meanwhile  # type: ignore[method-assign]
+    world.decide()
+    for key in ("default/g-0", "default/g-2"):
+        world.update_pod(key, node="n", phase="Running")
+    return world
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_so_is_one_of_which_a_pod_went_just_before_its_session_was_logged(again: bool) -> None:
+    assert list(left_amid_the_session(again).state.stranded) == ["default/g"]
+
+
+def test_not_for_long_where_it_has_its_minimum_without_that_pod() -> None:
+    world = left_amid_the_session(again=False, minimum=2)
+    world.put(gang("other", 1, cpu=1))
+    world.cycle()
+    assert not world.state.stranded
+
+
 def test_it_is_not_released_before_its_time() -> None:
     world = partly_bound()
     world.now += 50 * SECOND
@@ -91,6 +136,51 @@ def test_the_time_counts_from_the_first_attempt_that_failed() -> None:
         assert world.state.stranded == since
     world.now += 16 * SECOND
     assert evictions(world.cycle()) == ["default/g-0", "default/g-1"]
+
+
+ROLES = {"minTaskMember": {"ps": 1, "worker": 4}}
+SUB_GROUPS = {"subGroupPolicy": [{"name": "p", "matchLabelKeys": [TASK_SPEC], "subGroupSize": 1, "minSubGroups": 2}]}
+
+
+@pytest.mark.parametrize("divided", [ROLES, SUB_GROUPS])
+def test_so_is_one_of_which_only_a_role_or_a_sub_group_is_denied_for_ever(
+    divided: Manifest,
+) -> None:
+    members = [pod(f"g-{n}", group="g", cpu=1, labels={TASK_SPEC: "ps" if n == 5 else "worker"}) for n in range(6)]
+    world = World(node("n", cpu=6), group("g", members=5, **divided), members, conf=BARE)
+    workers, since = [f"default/g-{n}" for n in range(5)], world.now
+    for _ in range(6):
+        plan = world.decide()
+        for number, statement in enumerate(plan.statements):
+            for position, operation in enumerate(statement.operations):
+                if operation.verb == "bind" and operation.key == "default/g-5":
+                    world.happen(ev.OperationDone(world.state.session, number, position, "failed", "refused"))
+                elif operation.verb == "bind":
+                    world.update_pod(operation.key, node=operation.node, phase="Running")
+                    world.happen(ev.OperationDone(world.state.session, number, position, "done"))
+        if found := evictions(plan):
+            assert found == workers
+            assert 60 * SECOND <= world.now - since < 80 * SECOND
+            return
+        world.now += 15 * SECOND
+    pytest.fail("it holds its room without end")
+
+
+def test_one_with_sub_groups_that_was_completed_is_forgotten_though_more_of_it_wait() -> None:
+    members = [pod(f"g-{n}", group="g", cpu=1, labels={TASK_SPEC: f"w{n}"}) for n in range(3)]
+    elastic = pod("g-3", group="g", cpu=100, labels={TASK_SPEC: "w3"})
+    policy = {"name": "p", "matchLabelKeys": [TASK_SPEC], "subGroupSize": 1, "minSubGroups": 3}
+    world = World(node("n", cpu=3), group("g", members=3, subGroupPolicy=[policy]), members, elastic, conf=BARE)
+    ((statement),) = world.decide().statements
+    for position, operation in enumerate(statement.operations):
+        if operation.key == "default/g-2":
+            world.happen(ev.OperationDone(world.state.session, 0, position, "failed", "refused"))
+        else:
+            world.update_pod(operation.key, node="n", phase="Running")
+    assert list(world.state.stranded) == ["default/g"]
+    world.cycle()
+    world.cycle()
+    assert (len(world.placed()), list(world.state.stranded)) == (3, [])
 
 
 def test_one_that_was_completed_is_forgotten() -> None:

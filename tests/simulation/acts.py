@@ -21,5 +21,3 @@ def calm(sim: Simulation) -> None:
 ACTS: dict[str, Callable[..., None]] = {
     **workload.ACTS, **faults.ACTS, **world.ACTS, **nodes.ACTS, **illegal.ACTS, **outside.ACTS, "calm": calm,
 }  # fmt: skip
-ILLEGAL: frozenset[str] = frozenset(illegal.ACTS) | faults.ILLEGAL
-"""Those that no API server, kernel or disk does."""

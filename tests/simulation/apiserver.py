@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from tests.embedded.disturbed import DisturbedServer, Stallable
 from vcd.embedded import listing
 from vcd.embedded.errors import StatusError
 from vcd.embedded.request import ApiCall
+from vcd.embedded.store import Store
 
 
 @dataclass
@@ -83,8 +85,15 @@ class SimulatedServer(DisturbedServer):
     status, once it was.
     """
 
+    def __init__(self, store: Store, *, bookmarks: float) -> None:
+        super().__init__(store, bookmarks=bookmarks)
+        self.affected: Counter[str] = Counter()
+        """How often what goes wrong with it, or around it, had an effect, by the name of the act."""
+
     asked: Request | None = None
     executed: Callable[[Request, int], None] = staticmethod(lambda request, status: None)
+    noted: Callable[[Request, int], None] = staticmethod(lambda request, status: None)
+    """Is told of each, too."""
     credentials: Callable[[str, str], bool] = staticmethod(lambda identity, token: True)
     """Whether a token is one of somebody's, and holds."""
 
@@ -96,6 +105,7 @@ class SimulatedServer(DisturbedServer):
             response = await self._handle(request)  # type: ignore[arg-type]
         finally:
             self.asked = None
+        self.noted(request, response.status)
         self.executed(request, response.status)
         if isinstance(response, Opened):
             return response

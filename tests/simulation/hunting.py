@@ -180,22 +180,31 @@ def _compatible(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def show_all(names: Sequence[str]) -> int:
     """Run the scripts of some mutants, or of all that have one, with the bug and without it, and tell of those that do
-    not show it; 1 where there was one. Raises click.UsageError for a name that has none."""
+    not violate what is expected of the bug, or violate something without it; 1 where there was one. Raises
+    click.UsageError for a name that has none."""
     scripts = {file.stem: file for file in sorted(SCRIPTS.glob("*.json"))}
     if strange := [name for name in names if name not in scripts]:
         raise click.UsageError(f"no script shows {strange[0]}; {SCRIPTS.relative_to(ROOT)} has them")
     chosen = [name for name in scripts if not names or name in names]
     with ThreadPoolExecutor(BESIDE) as pool:
-        codes = list(pool.map(lambda name: (_ran(scripts[name], name), _ran(scripts[name])), chosen))
-    bad = {name: found for name, found in zip(chosen, codes, strict=True) if found != (1, 0)}
-    for name, (with_it, without) in bad.items():
-        click.echo(f"{name}: " + ("the code without it violates something, too" if without else f"ends with {with_it}"))
+        found = list(pool.map(lambda name: (_ran(scripts[name], name), _ran(scripts[name])), chosen))
+    known, bad = mutants(), dict[str, str]()
+    for name, (with_it, without) in zip(chosen, found, strict=True):
+        if without.returncode or not shows(with_it, known[name].fires):
+            bad[name] = (without if without.returncode else with_it).stdout.strip()
+    for name, printed in bad.items():
+        click.echo(f"{name}: {printed}")
     click.echo(f"{len(chosen) - len(bad)} of {len(chosen)} scripts show the bug that they were written for.")
     return int(bool(bad))
 
 
-def _ran(script: Path, *names: str) -> int:
-    return subprocess.run(**_program("run", str(script), names), stdout=subprocess.DEVNULL).returncode
+def shows(done: subprocess.CompletedProcess[str], invariant: str) -> bool:
+    """Whether a run that is done has violated an invariant, and says so."""
+    return done.returncode == 1 and any(line.startswith(f"{invariant} at ") for line in done.stdout.splitlines())
+
+
+def _ran(script: Path, *names: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(**_program("run", str(script), names), capture_output=True, text=True)
 
 
 def _program(command: str, given: str, names: Sequence[str], *options: str) -> dict[str, Any]:

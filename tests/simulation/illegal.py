@@ -19,6 +19,7 @@ def spoil(sim: Simulation, resource: str, how: str, count: int) -> None:
     """On the open watches of a resource the next ``count`` events are lost (``drop``), change places with the one
     behind them (``swap``), or come again behind later ones (``repeat``)."""
     for stream in sim.server.open_watches(RESOURCES.get(resource, resource)):
+        sim.affected["spoil"] += 1
         _Spoiler(stream, how, count)
 
 
@@ -62,6 +63,7 @@ def _restore(sim: Simulation, version: int, backup: dict[str, dict[Any, Any]]) -
     if sim.calm:
         return
     store = sim.store
+    sim.affected["restore"] += 1
     sim.server.cut_watches()
     for storage, shelf in list(store._shelves.items()):
         wanted = backup.get(storage, {})

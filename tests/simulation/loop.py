@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
+from hashlib import sha256
 from random import Random
 from typing import Any
 
@@ -33,14 +34,43 @@ class Process:
 
     name: str
     alive: bool = True
-    stopped: bool = False
-    """As SIGSTOP does: nothing of it runs, time goes on."""
+    stops: list[object] = field(default_factory=list)
+    """What has stopped it, each until it is taken out: nothing of it runs, time goes on."""
     wall_ahead: float = 0.0
     """Seconds that its machine's wall clock is ahead of the true time."""
     busy: float = 0.0
     """Seconds that each piece of work in a thread takes longer, since its machine has other things to do."""
     ready: deque[asyncio.Handle] = field(default_factory=deque)
     signals: dict[int, Callable[[], Any]] = field(default_factory=dict)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    """Those that may still fail, and those that did and nobody has asked."""
+    _looked_at: int = 0
+
+    def __post_init__(self) -> None:
+        digest = sha256(self.name.encode()).digest()
+        self.monotonic_ahead = int.from_bytes(digest[:3], "big") / 16
+        """What its monotonic clock shows beside the loop's: each machine has booted at a time of its own."""
+
+    @property
+    def stopped(self) -> bool:
+        """As SIGSTOP does."""
+        return bool(self.stops)
+
+    def go_on(self, stop: object) -> None:
+        """Take out what had stopped it, unless that is out already."""
+        if stop in self.stops:
+            self.stops.remove(stop)
+
+    def begun(self, task: asyncio.Task[Any]) -> None:
+        """Keep a task until it is known to have done well."""
+        self.tasks.append(task)
+        if len(self.tasks) > 2 * self._looked_at + 200:
+            self.tasks = [each for each in self.tasks if not each.done() or _is_unseen(each)]
+            self._looked_at = len(self.tasks)
+
+    def unseen(self) -> list[asyncio.Task[Any]]:
+        """The tasks that failed, and whose exceptions nobody asked for; none while somebody may be about to."""
+        return [] if self.ready else [each for each in self.tasks if _is_unseen(each)]
 
     def context(self) -> Context:
         """A context whose tasks belong to this process."""
@@ -52,6 +82,11 @@ class Process:
         """As SIGKILL does."""
         self.alive = False
         self.ready.clear()
+
+
+def _is_unseen(task: asyncio.Task[Any]) -> bool:
+    """Whether a task failed, and nobody asked."""
+    return bool(task._log_traceback)  # type: ignore[attr-defined]
 
 
 PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
@@ -99,7 +134,7 @@ class _Ready:
             process.ready.append(handle)
 
     def runnable(self) -> list[Process]:
-        return [each for each in self.processes if each.ready and not each.stopped]
+        return [each for each in self.processes if each.ready and not each.stops]
 
     def __len__(self) -> int:
         return len(self.runnable())
@@ -122,14 +157,33 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.most = most
         self.world = Process("world")
         self._ready: Any = _Ready(self.world)
-        self.set_task_factory(lambda loop, coro, **options: _Task(coro, loop=loop, **options))
-        self.broken: list[dict[str, Any]] = []
-        """What no task's owner asked for: exceptions that went unseen."""
+        self.set_task_factory(self._made)
+        self._broken: list[dict[str, Any]] = []
         self.set_exception_handler(self._unseen)
+
+    def _made(self, _: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task = _Task(coro, loop=self, **options)
+        context = options.get("context")
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        (process or self.world).begun(task)
+        return task
 
     def _unseen(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if str(context.get("exception")) != _COLLECTED:
-            self.broken.append(context)
+            self._broken.append(context)
+
+    @property
+    def broken(self) -> list[dict[str, Any]]:
+        """What no task's owner asked for: exceptions that went unseen."""
+        for process in self._ready.processes:
+            self.look_through(process)
+        return self._broken
+
+    def look_through(self, process: Process) -> None:
+        """Note what failed unseen in a process; nobody asks for it any more where that has just ended."""
+        for task in process.unseen():
+            message = f"{process.name}: nobody asked what became of {task.get_coro().__qualname__}"  # type: ignore[union-attr]
+            self._broken.append({"message": message, "exception": task.exception()})
 
     # --- processes ----------------------------------------------------------------------------------------------------
 

@@ -16,10 +16,11 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.simulation.loop import PROCESS, SimulatedLoop
 
+T = TypeVar("T")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 """When simulations begin, in seconds since 1970."""
 REAL_SECONDS = time.perf_counter
@@ -90,7 +91,10 @@ def _simulated() -> SimulatedLoop | None:
 def _monotonic(real: Callable[[], float]) -> Callable[..., float]:
     def now(*_: Any) -> float:
         loop = _simulated()
-        return real() if loop is None else 1000.0 + loop.time()
+        if loop is None:
+            return real()
+        process = PROCESS.get()
+        return 1000.0 + loop.time() + (process.monotonic_ahead if process else 0.0)
 
     return now
 
@@ -118,9 +122,43 @@ def _collect(generation: int = 2, real: Callable[[int], int] = gc.collect) -> in
     return 0 if _simulated() else real(generation)
 
 
+def _own_clock() -> type[object]:
+    """A program's clock, which is its machine's whoever asks it: also who looks at the program from outside."""
+    from vcd.kube.clock import SYSTEM_CLOCK, SteadyClock
+
+    class OwnClock:
+        def __init__(self) -> None:
+            self._process = PROCESS.get()
+
+        def monotonic(self) -> float:
+            return self._asked(SYSTEM_CLOCK.monotonic)
+
+        def wall(self) -> int:
+            return self._asked(SYSTEM_CLOCK.wall)
+
+        async def sleep(self, seconds: float) -> None:
+            await SYSTEM_CLOCK.sleep(seconds)
+
+        def _asked(self, clock: Callable[[], T]) -> T:
+            token = PROCESS.set(self._process)
+            try:
+                return clock()
+            finally:
+                PROCESS.reset(token)
+
+    class OwnSteadyClock(SteadyClock):
+        def __init__(self) -> None:
+            super().__init__(OwnClock())
+
+    return OwnSteadyClock
+
+
 def install() -> None:
-    """Let the standard library's clocks, threads and identifiers be simulated ones while a SimulatedLoop runs."""
+    """Let the standard library's clocks, threads and identifiers be simulated ones while a SimulatedLoop runs, and vcd
+    be told nothing by this machine's environment."""
     assert os.environ.get("PYTHONHASHSEED") == "0", "hashes of texts would differ from run to run"
+    for name in [name for name in os.environ if name.startswith(("VCD_", "POD_"))]:
+        del os.environ[name]
     time.monotonic = time.perf_counter = _monotonic(REAL_SECONDS)
     time.time = _wall(time.time)
     time.time_ns = _nanoseconds(time.time)
@@ -136,8 +174,9 @@ def install() -> None:
     core.SimpleQueue = _Turns  # type: ignore[attr-defined]
     core.Thread = _Idle  # type: ignore[misc, assignment]
 
-    from vcd.daemon import followup, metrics, threads
+    from vcd.daemon import followup, metrics, service, threads
 
+    service.SteadyClock = _own_clock()  # type: ignore[misc, assignment]
     followup.SLICE = -1.0  # where time stands still no slice of it ends: each step is one
     followup.asyncio = SimpleNamespace(sleep=_turn, to_thread=asyncio.to_thread, Event=asyncio.Event)  # type: ignore[assignment]
     threads.threading = SimpleNamespace(Thread=_Thread)  # type: ignore[assignment]

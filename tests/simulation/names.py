@@ -36,7 +36,8 @@ NAMES: dict[str, str] = {
     "comes to an end": "A run ends.",
     # --- what is known and told
     "state is the server's": "What a leader knows is what the server has.",
-    "all that can be is done": "All is placed that the slow reference would place.",
+    "all that can be is done": "Nothing is left that the slow reference would do.",
+    "done soon": "At rest what is bound, evicted or admitted, and who leads, is so soon after what called for it.",
     "reasons are true": "Every reason that is shown is so.",
     "reasons are declared": "Every reason is one that its plugin declares.",
     "who waits is told": "Each pod that waits says so.",
@@ -50,9 +51,10 @@ NAMES: dict[str, str] = {
     "replay": "Every session is decided again, byte for byte.",
     "logs merge": "The logs of all replicas make one.",
     # --- replicas of one log
-    "log first": "What a follower folds is on its disk.",
+    "log first": "What a daemon folds is on its disk.",
     "said when it is durable": "What a follower says that it has is on its disk.",
     "a copy is the leader's log": "Byte for byte a follower has what its leader has under the same numbers.",
+    "of one version": "No replica follows one whose words it does not know.",
     "elsewhere before it is done": "A session's calls wait for a follower that keeps up.",
     "nobody is waited for too long": "For a second at most, and not soon again for who was late.",
     "what others have is taken over": "Who leads next asks all that it knows, and has what they had.",
@@ -60,8 +62,12 @@ NAMES: dict[str, str] = {
     "configurations go on": "Who leads next does not decide by a configuration that was given up before.",
     "known to who leads next": "What all replicas had is in the log that they have.",
     "nothing decided is lost": "A session that was done is in the log that all have, or kept beside it.",
+    "all come up": "At rest each replica has a program that is ready.",
     "no program ends by itself": "No program ends that nobody told to.",
     "no program ends with a traceback": "A program that ends says why.",
     "nothing fails unseen": "No exception is lost.",
     "the simulation works": "Nothing fails outside of the programs.",
 }
+
+ITSELF = "the simulation works"
+"""What tells of no defect of vcd."""

@@ -7,6 +7,7 @@ long as they last.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ from vcd.kube.curl import HttpRequest, Response
 from vcd.kube.errors import Fenced, Unanswered
 from vcd.kube.transport import Stream, retry_after
 
+SERVER_LIMIT = 60.0
+"""Seconds after which a server gives up a request that says nothing of it (--request-timeout)."""
+_TIMEOUT = re.compile(r"[?&]timeout=([\d.]+)s")
 LIMIT = 120.0
 """Seconds after which a connection through which nothing comes is given up by the machines themselves."""
 
@@ -187,6 +191,12 @@ class SimulatedTransport:
         raise Unanswered(f"GET {path}: no WebSockets", sent=False)
 
 
+def _given(path: str) -> float:
+    """The seconds that a server gives itself for a request that it got."""
+    found = _TIMEOUT.search(path)
+    return float(found.group(1)) if found else SERVER_LIMIT
+
+
 async def _whole(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
@@ -199,7 +209,7 @@ class _Exchange:
     way: Way
     answered: asyncio.Future[Any]
     until: float
-    """When the client, and the server, give it up."""
+    """When the client gives it up, and the machines deliver it no more."""
     line: Line | None = None
     left: bool = False
     """Whether the client waits no longer, and has closed the connection."""
@@ -251,6 +261,8 @@ class _Exchange:
         if self.way.instead is not None:
             self._reply(self.way.instead)
             return
+        if self.way.held:
+            await asyncio.sleep(self.way.held * _given(path))
         answer = await self.link.server.answer(self.link.identity, method, path, headers, body)
         if self.way.done is not None:
             self.way.done()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import multiprocessing
 import traceback
-from multiprocessing.pool import Pool
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import structlog
@@ -20,17 +26,89 @@ from tests.simulation.simulation import Outcome, Violation, simulate
 from tests.simulation.swarm import drawn
 from vcd.scheduling.framework.registry import kinds
 
+DEADLINE = 600.0
+"""Real seconds after which a seed that does not end is taken for one that never would."""
 _KEPT_EACH = 100
 """Seeds after which digests are kept: a night that is cut short has those of its first hours."""
 
 
-def children(workers: int = 1) -> Pool:
-    """Processes that run one seed or script each and end: what it leaves behind goes with it, and nobody collects it.
+class _Child(NamedTuple):
+    """A process that runs one script."""
+
+    process: BaseProcess
+    seed: int
+
+
+def outcomes(
+    run: Callable[[int], Outcome], seeds: Iterable[int], workers: int = 1, deadline: float = DEADLINE
+) -> Iterator[Outcome]:
+    """What comes of each seed, as soon as it is known: each is run by a process of its own, which then ends. What it
+    leaves behind goes with it, and nobody collects it. One that is killed, or does not end within ``deadline`` real
+    seconds, has violated something.
 
     They are forked, so that they have the clocks and the seed of hashes of this process, and what it has imported.
     """
     kinds()  # imports each plugin and action, which each child would do anew
-    return multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1)
+    left, running = iter(seeds), dict[Connection, _Child]()
+    try:
+        while True:
+            for seed in islice(left, workers - len(running)):
+                connection, child = _begun(run, seed, deadline)
+                running[connection] = child
+            if not running:
+                return
+            for connection in wait(list(running)):
+                assert isinstance(connection, Connection)
+                yield _outcome_of(connection, running.pop(connection))
+    finally:
+        for child in running.values():
+            child.process.kill()
+
+
+def _begun(run: Callable[[int], Outcome], seed: int, deadline: float) -> tuple[Connection, _Child]:
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+
+    def work() -> None:
+        faulthandler.dump_traceback_later(deadline, exit=True)
+        there.send(run(seed))
+
+    process = context.Process(target=work, daemon=True)
+    process.start()
+    there.close()
+    return here, _Child(process, seed)
+
+
+def _outcome_of(connection: Connection, child: _Child) -> Outcome:
+    try:
+        found = connection.recv()
+        assert isinstance(found, Outcome)
+    except EOFError:
+        child.process.join()
+        what = f"its process ended with {child.process.exitcode}, and said nothing"
+        found = Outcome(child.seed, [Violation("comes to an end", 0.0, what)])
+    child.process.join()
+    connection.close()
+    return found
+
+
+class Effects:
+    """In how many seeds each act was drawn, and in how many it had an effect."""
+
+    def __init__(self) -> None:
+        self._drawn: Counter[str] = Counter()
+        self._had: Counter[str] = Counter()
+
+    def add(self, outcome: Outcome) -> None:
+        """Count those of a run."""
+        self._drawn.update(list(outcome.effects))
+        self._had.update(name for name, count in outcome.effects.items() if count)
+
+    def missed(self) -> Iterator[str]:
+        """The acts that never had an effect, those first that were drawn most often."""
+        for name, count in self._drawn.most_common():
+            if not self._had[name]:
+                yield f"never had an effect, in {count} seeds: {name}"
 
 
 def silence() -> None:
@@ -56,7 +134,7 @@ def run_script(script: Script, keep: Path | None = None) -> Outcome:
 def run_seeds(seeds: range, workers: int = 1, digests: Path | None = None, against: Path | None = None) -> int:
     """Run seeds and tell of each that violates an invariant, or goes another way than ``against`` has it; 1 where there
     was one. ``digests`` is where their digests are kept, those that are through while others run."""
-    began, failed, found = REAL_SECONDS(), 0, dict[int, str]()
+    began, failed, found, effects = REAL_SECONDS(), 0, dict[int, str](), Effects()
 
     def told() -> str:
         seconds = (REAL_SECONDS() - began) / max(len(found), 1)
@@ -66,15 +144,17 @@ def run_seeds(seeds: range, workers: int = 1, digests: Path | None = None, again
             f"{seconds:.2f} s a seed with {workers} beside each other"
         )
 
-    with children(workers) as pool:
-        for outcome in pool.imap_unordered(run_seed, seeds):
-            for violation in outcome.violations:
-                click.echo(f"seed {outcome.seed}: {violation}")
-            failed += bool(outcome.violations)
-            found[outcome.seed] = outcome.digest
-            if digests is not None and len(found) % _KEPT_EACH == 0:
-                record.write(digests, seeds, told(), found)
+    for outcome in outcomes(run_seed, seeds, workers):
+        for violation in outcome.violations:
+            click.echo(f"seed {outcome.seed}: {violation}")
+        failed += bool(outcome.violations)
+        found[outcome.seed] = outcome.digest
+        effects.add(outcome)
+        if digests is not None and len(found) % _KEPT_EACH == 0:
+            record.write(digests, seeds, told(), found)
     click.echo(told())
+    for line in effects.missed():
+        click.echo(line)
     if digests is not None:
         record.write(digests, seeds, told(), found)
     others = [] if against is None else record.differing(record.read(against), found)

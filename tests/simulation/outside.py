@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -45,12 +46,16 @@ class Outside:
     store: Store
     rng: Random
     time: Callable[[], float]
+    affected: Counter[str]
+    """How often acts had an effect."""
     wrong: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def state(self, name: str) -> str:
         """What is wrong with a server now; empty where nothing is."""
         how, until = self.wrong.get(name, ("", 0.0))
-        return how if self.time() < until else ""
+        how = how if self.time() < until else ""
+        self.affected["disturb"] += bool(how)
+        return how
 
     def loads(self) -> dict[str, tuple[float, float]]:
         """Percent of cpu and memory that nodes use, by their names."""
@@ -68,7 +73,7 @@ def outside_of(link: Link) -> Outside:
     """What can be asked beside the API server of a link."""
     server = link.server
     if server not in _ALL:
-        _ALL[server] = Outside(server.store, link.loop.rng, link.loop.time)
+        _ALL[server] = Outside(server.store, link.loop.rng, link.loop.time, server.affected)
     return _ALL[server]
 
 

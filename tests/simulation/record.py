@@ -16,7 +16,7 @@ def write(path: Path, seeds: range, told: str, digests: Mapping[int, str]) -> No
     kept = read(path) if path.exists() else {}
     this = f"# {seeds.start}:{seeds.stop}: "
     others = [line for line in path.read_text().splitlines() if line.startswith("#")] if kept.keys() - seeds else []
-    found = kept | {seed: digest[:_DIGITS] for seed, digest in digests.items()}
+    found = kept | {seed: digest[:_DIGITS] for seed, digest in digests.items() if digest}  # one that was ended has none
     lines = [*(line for line in others if not line.startswith(this)), this + told]
     for _, some in groupby(sorted(found), lambda seed: seed // _A_LINE):
         lines += [f"{first} {' '.join(found[seed] for seed in run)}" for first, run in _runs(some)]

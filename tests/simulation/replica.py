@@ -14,6 +14,7 @@ from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Link
 from tests.simulation.peers import Peers
 from tests.simulation.road import Road
+from tests.simulation.versions import FIRST
 from vcd.daemon.options import Options, parse_options
 from vcd.daemon.service import SchedulerService, run
 
@@ -28,6 +29,7 @@ class Machine(Process):
     disk: Disk = field(kw_only=True)
     link: Link = field(kw_only=True)
     peers: Peers = field(kw_only=True)
+    version: int = FIRST
     service: SchedulerService | None = None
     told_to_end: bool = False
     code: int | None = None
@@ -60,6 +62,8 @@ class Replica:
     machine: Machine | None = None
     wall_ahead: float = 0.0
     busy: float = 0.0
+    version: int = FIRST
+    """Of the program that is started next."""
     road: Road = field(default_factory=Road)
     drive: Drive = field(default_factory=Drive)
     starts: int = 0
@@ -99,7 +103,10 @@ class Replica:
         self.peers.hosts.add(self.host)
         link = self.linked(identity)
         link.road = self.road
-        machine = Machine(identity, disk=disk, link=link, peers=self.peers, wall_ahead=self.wall_ahead, busy=self.busy)
+        machine = Machine(
+            identity, disk=disk, link=link, peers=self.peers, version=self.version,
+            wall_ahead=self.wall_ahead, busy=self.busy,
+        )  # fmt: skip
         self.machine = machine
         self.kept.append(machine)
         self.loop.add_process(machine)
@@ -119,6 +126,7 @@ class Replica:
         if not machine.alive or self.loop.is_closed():
             return  # the garbage collector's doing, long after
         machine.alive, machine.code, machine.crash = False, code, crash
+        self.loop.look_through(machine)
         machine.link.closed()
         self.peers.closed(machine)
         if not machine.told_to_end:
@@ -150,6 +158,7 @@ class Replica:
         machine = self.machine
         if machine is None or not machine.alive:
             return
+        self.loop.look_through(machine)
         machine.kill()
         machine.disk.gone = True
         machine.link.closed()
@@ -169,15 +178,11 @@ class Replica:
 
     def stop_for(self, seconds: float) -> None:
         """Let nothing of it run for so long, as SIGSTOP and SIGCONT do."""
-        machine = self.machine
+        machine, stop = self.machine, object()
         if machine is None or not machine.alive:
             return
-        machine.stopped = True
-
-        def go_on() -> None:
-            machine.stopped = False
-
-        self.loop.call_later(seconds, go_on, context=self.loop.world.context())
+        machine.stops.append(stop)
+        self.loop.call_later(seconds, machine.go_on, stop, context=self.loop.world.context())
 
     def set_wall_ahead(self, seconds: float) -> None:
         """Let its machine's wall clock be ahead by so many seconds from now on."""

@@ -38,7 +38,8 @@ class Way:
     it. ``forgotten``: the answer never arrives. ``cut``: of the answer's body only so many bytes. ``path``: what the
     server takes itself to be asked, where that is something else. ``done`` is called once the server has done it.
     ``impatient``: what somebody between answers as soon as it got the request, which is still on its way to the server.
-    ``connecting`` is called amid the time in which the connection comes about.
+    ``connecting`` is called amid the time in which the connection comes about. ``held`` is how long the server takes
+    from when it got the request until it is done, as a part of the time that the request may take (?timeout=).
     """
 
     asked: Asked
@@ -54,6 +55,7 @@ class Way:
     done: Callable[[], None] | None = None
     impatient: Answer | None = None
     connecting: Callable[[], None] | None = None
+    held: float = 0.0
 
 
 Draw = Callable[[str, str, Way], None]

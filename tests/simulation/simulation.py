@@ -9,13 +9,14 @@ import math
 import random
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.simulation import peers
-from tests.simulation.apiserver import SimulatedServer
+from tests.simulation.apiserver import Request, SimulatedServer
 from tests.simulation.loop import Restless, SimulatedLoop, Standstill
 from tests.simulation.machine import EPOCH
 from tests.simulation.names import NAMES
@@ -23,17 +24,21 @@ from tests.simulation.network import Link, SimulatedTransport
 from tests.simulation.peers import Peers
 from tests.simulation.replica import Machine, Replica
 from tests.simulation.road import Asked
-from tests.simulation.script import Script
+from tests.simulation.script import Act, Script
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.store import Store
+from vcd.eventlog import LogError, LogReader
 from vcd.kube import client
+from vcd.scheduling.framework.policy import DEFAULT_POLICY
 
 client.HttpTransport = SimulatedTransport  # type: ignore[misc, assignment]
 peers.install()
 
 Obj = dict[str, Any]
 NAMESPACE = "volcano-system"
+CONFIGURES = frozenset({"configure", "misconfigure"})
+"""Acts that write the configuration file, which is read where it was there from the start."""
 STEPS, STEPS_A_SECOND = 500_000, 500
 """Steps of the loop that a run may take: for all that happens, and for looking around at rest, as each replica does."""
 
@@ -65,10 +70,11 @@ class Simulation:
         self.trace = hashlib.sha256()
         self.store.create("namespaces", {"metadata": {"name": NAMESPACE}})
         self.conf_path = folder / "scheduler.conf"
-        """What the replicas read their configuration from, where the script has one."""
-        if script.conf:
-            self.conf_path.write_text(script.conf)
-        flags = {**script.flags, **({"scheduler-conf": [str(self.conf_path)]} if script.conf else {})}
+        """What the replicas read their configuration from, where the script has one, or acts that change it."""
+        flags = dict(script.flags)
+        if script.conf or any(act.what in CONFIGURES for act in script.acts):
+            self.conf_path.write_text(script.conf or DEFAULT_POLICY)
+            flags["scheduler-conf"] = [str(self.conf_path)]
         self.peers = Peers(loop)
         self.replicas = [
             Replica(name, loop, folder, flags, self._linked, self._ended, self.peers)
@@ -79,6 +85,9 @@ class Simulation:
         """Told of each request that a program makes, as Link.heard is."""
         self.calm = False
         """Whether nothing goes wrong any more."""
+        self.ends: dict[Hashable, float] = {}
+        """When what goes wrong for a while ends at the latest, by what it is."""
+        self.server.noted = self._carried_out
 
     def _linked(self, identity: str) -> Link:
         return Link(self.loop, self.server, identity, heard=lambda what, asked: self.heard(what, asked))
@@ -100,6 +109,39 @@ class Simulation:
         """Add to what two runs of one seed must have in common."""
         self.trace.update(repr((round(self.loop.time(), 9), *what)).encode())
 
+    def _carried_out(self, request: Request, status: int) -> None:
+        body = hashlib.sha256(request.payload).hexdigest()
+        self.note("carried out", request.identity, request.method, str(request.url), body, status)
+
+    def _note_logs(self) -> None:
+        """Note what each replica's log ends with."""
+        for replica in self.replicas:
+            if replica.machine is not None and replica.machine.disk.log.exists():
+                try:
+                    with LogReader(replica.machine.disk.log) as reader:
+                        self.note("log", replica.name, reader.head(), reader.link(reader.head()))
+                except LogError as error:
+                    self.note("no log", replica.name, type(error).__name__)
+
+    def _do(self, act: Act, what: Callable[..., None]) -> None:
+        """Let an act happen; one that changes something on the server has an effect."""
+        before = self.store.version
+        what(self, *act.given)
+        self.affected[act.what] += self.store.version != before
+
+    @property
+    def affected(self) -> Counter[str]:
+        """How often acts had an effect that are of no replica by itself."""
+        return self.server.affected
+
+    def effects(self) -> dict[str, int]:
+        """For each act of the script how often it had an effect."""
+        found: Counter[str] = Counter()
+        for affected in (self.affected, self.peers.affected, *(each.road.affected for each in self.replicas)):
+            for name, count in affected.items():
+                found[name.partition(" ")[0]] += count
+        return {name: found[name] for name in sorted({act.what for act in self.script.acts})}
+
     @property
     def machines(self) -> list[Machine]:
         """All that ever were."""
@@ -110,7 +152,7 @@ class Simulation:
         invariants = watched(self)
         async with self.cluster:
             for act in self.script.acts:
-                self.loop.call_at(act.at, acts[act.what], self, *act.given)
+                self.loop.call_at(act.at, self._do, act, acts[act.what])
             for replica in self.replicas:
                 self.loop.call_later(self.loop.rng.random(), replica.start)
             await asyncio.sleep(self.script.storm)
@@ -118,6 +160,7 @@ class Simulation:
             acts["calm"](self)
             await asyncio.sleep(self.script.calm)
             await invariants.at_rest()
+            self._note_logs()
             for replica in self.replicas:
                 replica.terminate()
             await asyncio.sleep(0)
@@ -125,12 +168,14 @@ class Simulation:
 
 @dataclass
 class Outcome:
-    """What a run came to: its violations, what it cost, and a digest that two runs of it share."""
+    """What a run came to: its violations, what it cost, a digest that two runs of it share, and how often each act of
+    its script had an effect."""
 
     seed: int
     violations: list[Violation] = field(default_factory=list)
     digest: str = ""
     steps: int = 0
+    effects: dict[str, int] = field(default_factory=dict)
 
 
 def simulate(
@@ -164,6 +209,7 @@ def _simulated(
             simulation.violated("comes to rest", str(error))
         outcome.violations = simulation.violations
         outcome.digest = simulation.trace.hexdigest()[:16]
+        outcome.effects = simulation.effects()
     finally:
         outcome.steps = loop.steps
         asyncio.set_event_loop(None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import aiohttp
 from aiohttp import WSMessage, WSMsgType
 
+from tests.simulation.versions import said_to
 from vcd.daemon.replicas.network import SILENCE
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class End:
                 told(self, said)
             if self._gone or not self.machine.alive:
                 return  # that was the plan
+            said = said_to(self, said)
             self._on_the_way += len(said)
         self._pass(frame, said)
 

@@ -13,6 +13,7 @@ from tests.simulation.hunting import Hunt, table
 from tests.simulation.mutants import ROOT, SCRIPTS, Mutant, mutants
 from tests.simulation.names import NAMES
 from tests.simulation.script import Script
+from tests.simulation.test_seeds import ran
 
 _MUTANTS = mutants()
 _FEWEST = 45
@@ -67,3 +68,11 @@ def test_the_table_tells_what_was_found_and_what_was_not() -> None:
         "",
         "1 of 2 planted bugs are found, in 15 minutes.",
     ]
+
+
+def test_a_hunt_tells_in_how_many_seeds_a_bug_is_found() -> None:
+    name = "done-asked-again"
+    done = ran("mutants", name, "--seeds", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith(f"| `{name}`")]
+    assert row.endswith(f"| 1 seed | {mutants()[name].fires} |")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,22 +13,27 @@ import pytest
 from tests.simulation import record
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = 10
+BLOCK = 25
+OFTEN = 5
+"""In so many seeds of a block an act has to be drawn, that it is to have an effect in one of them."""
 
 
-def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+def ran(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command of the simulation in a process of its own, whose standard library it replaces."""
     command = [sys.executable, "-m", "tests.simulation", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONHASHSEED": "0"}
-    )
+        command, cwd=cwd, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(ROOT), **environment},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("first", range(0, 100, BLOCK))
-def test_no_invariant_is_violated(first: int) -> None:
+def test_no_invariant_is_violated_and_what_is_drawn_often_has_an_effect(first: int) -> None:
     done = ran(f"{first}:{first + BLOCK}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{BLOCK} seeds, 0 with violations" in done.stdout
+    missed = re.findall(r"^never had an effect, in (\d+) seeds: (\w+)$", done.stdout, re.MULTILINE)
+    assert [name for count, name in missed if int(count) >= OFTEN] == []
 
 
 def test_a_seed_decides_everything(tmp_path: Path) -> None:
@@ -39,6 +45,28 @@ def test_a_seed_decides_everything(tmp_path: Path) -> None:
     other = ran("9:10", "--against", str(kept))
     assert other.returncode == 1
     assert "1 went another way" in other.stdout
+
+
+def test_a_seed_goes_the_same_way_in_another_environment(tmp_path: Path) -> None:
+    kept, folder = tmp_path / "kept", tmp_path / "elsewhere"
+    folder.mkdir()
+    assert ran("40:48", "--digests", str(kept)).returncode == 0
+    others = {"TMPDIR": str(folder), "LANG": "de_DE.UTF-8", "TZ": "Asia/Tokyo", "HOSTNAME": "other",
+              "POD_NAME": "other", "POD_NAMESPACE": "other", "VCD_PLACEMENTS": "1"}  # fmt: skip
+    again = ran("40:48", "--against", str(kept), cwd=folder, **others)
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_a_run_that_is_killed_or_never_ends_is_told() -> None:
+    done = with_the_machine(
+        "import os, time\n"
+        "from tests.simulation.night import outcomes\n"
+        "def run(seed):\n"
+        "    os.kill(os.getpid(), 9) if seed else time.sleep(3600.0)\n"
+        "print(*(found.violations[0] for found in outcomes(run, range(2), 2, 1.0)), sep='\\n')\n"
+    )
+    assert "comes to an end at 0.000 s: its process ended with 1, and said nothing" in done.stdout, done.stderr
+    assert "comes to an end at 0.000 s: its process ended with -9, and said nothing" in done.stdout, done.stderr
 
 
 def test_a_record_has_the_digest_of_each_seed(tmp_path: Path) -> None:
@@ -70,19 +98,16 @@ def with_the_machine(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
 
 
-def test_each_act_is_drawn() -> None:
-    done = with_the_machine("from tests.simulation.swarm.tables import undrawn; print(undrawn())")
-    assert done.stdout == "[]\n", done.stderr
-
-
-def test_each_seed_draws_acts_that_there_are_in_their_order() -> None:
+def test_seeds_draw_each_act_that_there_is_in_their_order() -> None:
     done = with_the_machine(
         "from tests.simulation.acts import ACTS; from tests.simulation.swarm import drawn\n"
+        "drawn_acts = {'calm'}\n"  # which is after each storm
         "for seed in range(5000):\n"
         "    script = drawn(seed)\n"
         "    acts = [act for act in script.acts if act.at <= script.storm]\n"
         "    assert len(script.acts) - len(acts) in (0, 2), seed\n"  # those of what is healed later
-        "    assert {act.what for act in acts} <= ACTS.keys(), seed\n"
+        "    drawn_acts |= {act.what for act in script.acts}\n"
         "    assert [act.at for act in acts] == sorted(act.at for act in acts), seed\n"
+        "assert drawn_acts == ACTS.keys(), drawn_acts ^ ACTS.keys()\n"
     )
     assert done.returncode == 0, done.stderr

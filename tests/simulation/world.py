@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from tests.e2e.cluster import pod
 from tests.simulation.workload import RESOURCES, refusable
-from vcd.embedded.controllers.base import Controller, Key, is_deleting, key_of
+from vcd.embedded.controllers.base import Controller, Key, is_deleting, key_of, with_condition
 from vcd.embedded.controllers.pods import TERMINAL
 from vcd.embedded.errors import StatusError
 
@@ -58,6 +58,7 @@ class World:
                 reconcile(key)
             elif (controller, key) not in self.undone:
                 self.undone[controller, key] = None
+                sim.affected["late"] += 1
                 clock.call_later(until - sim.loop.time() + 1e-3, lambda: self._wake(controller, key))
 
         controller.reconcile = later  # type: ignore[method-assign]
@@ -97,6 +98,7 @@ class World:
         def asked(rtype: Any, obj: Obj, *args: Any, **options: Any) -> Any:
             code, until = self.denied.get((verb, rtype.resource)) or self.denied.get((verb, "*"), (0, 0.0))
             if until > self.sim.loop.time() and rtype.resource.partition(".")[0] != "leases":
+                self.sim.affected["webhook"] += 1
                 raise _refusal(code)
             return inner(rtype, obj, *args, **options)
 
@@ -107,6 +109,7 @@ class World:
 
         def asked(namespace: str, name: str, binding: Obj) -> None:
             if self.unbindable.get((namespace, name), 0.0) > self.sim.loop.time():
+                self.sim.affected["refuse_binds"] += 1
                 raise _refusal(403)
             bind(namespace, name, binding)
 
@@ -144,6 +147,7 @@ def retire(sim: Simulation, name: str) -> None:
     """A controller does not run on this cluster."""
     for each in sim.cluster.manager.controllers:
         if each.name == name:
+            sim.affected["retire"] += 1
             each.reconcile = lambda key: None  # type: ignore[method-assign]
 
 
@@ -207,6 +211,30 @@ def fail(sim: Simulation, count: int) -> None:
             sim.store.patch("pods", *key_of(each), {"status": status}, "status")
 
 
+def go_back(sim: Simulation, count: int, how: str, seconds: float) -> None:
+    """Kubelets say of so many pods that run what was so before: that they are pending, or, for so long, not ready; or
+    after so long they write the status that there is now once more ("older")."""
+    running = [each for each in sim.store.list("pods") if each["spec"].get("nodeName") and not _is_over(each)]
+    for each in running[:count]:
+        conditions = each["status"].get("conditions") or ()
+        if how == "pending":
+            _write(sim, each, {"phase": "Pending"})
+        elif how == "unready":
+            unready = with_condition(conditions, {"type": "Ready", "status": "False"}, sim.store.now)
+            _write(sim, each, {"conditions": unready})
+        if how != "pending":
+            sim.loop.call_later(seconds, _write, sim, each, dict(each["status"]))
+
+
+def _write(sim: Simulation, pod: Obj, status: Obj) -> None:
+    """Write a pod's status, unless it is over, or another one."""
+    found = sim.store.find("pods", *key_of(pod))
+    if found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"] and not _is_over(found):
+        with refusable():
+            sim.store.patch("pods", *key_of(pod), {"status": status}, "status")
+            sim.affected["go_back"] += 1
+
+
 def evict(sim: Simulation, count: int) -> None:
     """Somebody else evicts so many pods that run."""
     running = [each for each in sim.store.list("pods") if each["spec"].get("nodeName") and not _is_over(each)]
@@ -230,5 +258,6 @@ def calm(sim: Simulation) -> None:
 
 
 ACTS: dict[str, Callable[..., None]] = {
-    each.__name__: each for each in (late, retire, webhook, refuse_binds, hold, bind_ours, bind_theirs, fail, evict)
+    each.__name__: each
+    for each in (late, retire, webhook, refuse_binds, hold, bind_ours, bind_theirs, fail, go_back, evict)
 }

@@ -107,6 +107,12 @@ def test_a_phase_that_was_decided_survives_a_late_echo_of_the_old_one() -> None:
     assert state.groups["default/g"].group.status.phase == "Inqueue"
 
 
+def test_a_group_that_went_while_its_session_was_decided_waits_for_nothing() -> None:
+    session = decided(waiting=(ev.Waiting("default/g", "allocate", reason="no room"),))
+    assert folded(put(group("g")), session).waiting.keys() == {"default/g"}
+    assert not folded(put(group("g")), ev.ObjectGone("PodGroup", "default/g"), session).waiting
+
+
 def test_a_phase_that_someone_else_wrote_wins_over_the_decided_one() -> None:
     state = folded(
         put(group("g", phase="Pending")),
@@ -235,6 +241,22 @@ def test_what_a_pods_claims_get_is_remembered_until_the_pod_is_bound() -> None:
 )
 def test_what_a_pods_claims_were_to_get_is_forgotten_when_it_is_not_bound(end: ev.Event) -> None:
     assert volumes_of(folded(*BASE, decided(BIND_WITH_VOLUMES), end)) == {}
+
+
+def test_an_outcome_of_a_pod_that_another_version_kept_and_this_one_cannot_read_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = folded(*BASE, decided(BIND)).dump()
+
+    def unreadable(*_: object) -> None:
+        raise ValueError("a quantity as a later version has it")
+
+    monkeypatch.setattr("vcd.state.cluster.taken_over", unreadable)
+    monkeypatch.setattr("vcd.state.cluster.counted_spec", unreadable)
+    state = ClusterState.load(kept)
+    assert ("Pod", "default/a") in state.bad
+    folded(ev.OperationDone(1, 0, 0, "failed"), state=state)
+    assert state.intents == {}
 
 
 def test_a_new_decision_replaces_what_a_pods_claims_get() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 from click.testing import CliRunner, Result
 
+from tests.cli.results import without_defect
 from tests.cli.test_older_log import SCHEMA_1
 from tests.timetravel.histories import write_busy_history
 from vcd.cli import main
@@ -20,9 +21,7 @@ from vcd.cli import main
 def call(*arguments: object) -> Result:
     """Run vcd; a traceback fails the test."""
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return without_defect(result)
 
 
 async def started(*arguments: object) -> asyncio.subprocess.Process:

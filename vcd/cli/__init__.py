@@ -40,6 +40,8 @@ UNREAD = 141
 UNWRITTEN = 2
 """The exit code of one that could not write what it had to say, or was refused something else by the machine: 1 is a
 verdict of some commands."""
+DEFECT = 70
+"""The exit code of one that a defect of its own ended, which is no verdict either (EX_SOFTWARE of sysexits.h)."""
 
 _COLLECTIONS = (50_000, 20, 100)
 """How many new objects begin a collection of garbage, and how many collections one of older objects: what a command
@@ -80,11 +82,15 @@ class Commands(Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command line; an error of the machine ends it in a line, and is no verdict."""
+        """Run the command line; an error of the machine ends it in a line, a defect with its traceback, and neither is
+        a verdict."""
         try:
             return super().main(*args, **kwargs)
         except OSError as error:  # of no file that was asked for: as when the output's disk is full
             sys.exit(_told(error))
+        except Exception:  # noqa: BLE001 - it is told; Python would exit with 1
+            sys.excepthook(*sys.exc_info())
+            sys.exit(DEFECT)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C ends it without a word."""

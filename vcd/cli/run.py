@@ -38,7 +38,8 @@ The flags are vc-scheduler's where it has them, written as it takes them, and ea
 variable that is named with it.
 
 Exits with 0 when it was told to stop, with 1 when it cannot go on (the event log or an address cannot be used), with 2
-for a bad flag, a bad configuration file, an event log of a newer vcd, or when no API server is named.
+for a bad flag, a bad configuration file or certificate, an event log of a newer vcd, one of the other kind (a
+shadow's, or with --shadow a scheduler's), or when no API server is named, and with 70 after a defect of vcd itself.
 """
 
 

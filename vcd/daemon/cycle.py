@@ -96,6 +96,8 @@ class Cycle:
         """Sessions in a row, without a pause between them, that decided nothing about any pod."""
         self.idle = asyncio.Event()
         """Set while there is nothing to decide on."""
+        self.logged = 0
+        """The event of the last session that was logged."""
         self.sessions = 0
 
     async def run(self) -> None:
@@ -172,7 +174,7 @@ class Cycle:
             asked=recorder.asked,
             interrupted=session.interrupted,
         )
-        await self.keeper.put([record])
+        self.logged = await self.keeper.put([record])
         self.sessions += 1
         self._said = plan.queues, now
         if self.check is not None:

@@ -90,6 +90,11 @@ DAEMON = (
         "Binds, evictions and lifted scheduling gates by their outcome.",
         ("verb", "result"),
     ),
+    _counter(
+        "vcd_writes_dropped_total",
+        "Events, statuses and conditions that were not written because too many waited, by the kind of the object.",
+        _KIND,
+    ),
     _histogram("vcd_event_log_append_seconds", "Time until appended events are durable.", (), _SECONDS),
     _counter("vcd_plugin_faults_total", "Sessions that a plugin failed in, or does not come back from.", ("plugin",)),
     _counter("vcd_usage_polls_total", "Samples of the nodes' usage: taken or failed.", ("result",)),

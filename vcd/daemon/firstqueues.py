@@ -10,8 +10,9 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from vcd.kube.client import KubeClient, Urgency, pause_after
-from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
+from vcd.daemon.retry import Retry
+from vcd.kube.client import KubeClient, Urgency
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import ApiError, Fenced, KubeError
 from vcd.model.kinds import KINDS
 
@@ -19,8 +20,8 @@ log = structlog.get_logger(__name__)
 
 ROOT = "root"
 _QUEUE = KINDS["Queue"]
-_LONGEST_PAUSE = 60.0
-"""Seconds between two attempts at most: a right that is missing may be granted while the program runs."""
+_FIRST_PAUSE = 1.0
+"""Seconds between two attempts at first."""
 
 
 @dataclass(eq=False)
@@ -28,7 +29,7 @@ class FirstQueues:
     """Makes the queues that are missing each time this replica begins to lead (``due``).
 
     ``there`` tells the names of the queues that there are, ``fence`` whether this replica leads. A refusal keeps
-    nobody from scheduling: it is told to ``refused`` once for each reason, and tried again after a growing pause.
+    nobody from scheduling: each reason is told to ``refused`` once in a term, and tried again after a growing pause.
     Source: Volcano ``pkg/scheduler/cache``.
     """
 
@@ -45,33 +46,34 @@ class FirstQueues:
         """Whether what a queue holds may be reclaimed, by its name."""
         self.due = asyncio.Event()
         """To be set when this replica leads, and knows all queues."""
-        self._told: set[str] = set()
 
     async def run(self) -> NoReturn:
         """Make what is missing whenever it is due, until cancelled."""
         while True:
             await self.due.wait()
             self.due.clear()
-            backoff = Backoff(1.0, _LONGEST_PAUSE)
-            while (problem := await self._make_missing()) is not None:
-                await self.clock.sleep(pause_after(problem, backoff))
+            retries = {name: Retry(self.clock, _FIRST_PAUSE) for name in self._wanted}
+            while failed := await self._make_missing(retries):
+                for name in failed:
+                    await retries[name].pause()
 
-    async def _make_missing(self) -> KubeError | None:
-        """What went wrong last, None where no more is to be done."""
-        problem: KubeError | None = None
+    async def _make_missing(self, retries: dict[str, Retry]) -> list[str]:
+        """The queues that are to be tried again."""
+        failed: list[str] = []
         for name, reclaimable in self._wanted.items():
             if name in self.there():
                 continue
             try:
                 await self._make(name, reclaimable)
             except Fenced:
-                return None  # the next leader looks for itself
+                return []  # the next leader looks for itself
             except KubeError as error:
                 if isinstance(error, ApiError) and error.status == 409:
                     continue  # somebody else was faster
-                problem = error
-                self._tell(name, error)
-        return problem
+                failed.append(name)
+                if retries[name].failed_anew(error):
+                    self._tell(name, error)
+        return failed
 
     async def _make(self, name: str, reclaimable: bool) -> None:
         body = {
@@ -85,8 +87,5 @@ class FirstQueues:
         log.info("queue made", queue=name)
 
     def _tell(self, name: str, error: KubeError) -> None:
-        words = f"queue {name} is missing and cannot be made: {error}; create it, or let vcd create queues"
-        if words not in self._told:
-            self._told.add(words)
-            log.warning("queue missing", queue=name, error=str(error))
-            self.refused(words)
+        log.warning("queue missing", queue=name, error=str(error))
+        self.refused(f"queue {name} is missing and cannot be made: {error}; create it, or let vcd create queues")

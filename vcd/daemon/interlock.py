@@ -59,7 +59,7 @@ class Interlock:
     state: ClusterState
     elector: LeaderElector
     leads: Callable[[], bool]
-    sink: Callable[[Sequence[ev.Event]], Awaitable[None]]
+    sink: Callable[[Sequence[ev.Event]], Awaitable[object]]
     report: Report
     settled: Callable[[], Awaitable[None]]
     again: Callable[[], None]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -60,7 +61,7 @@ def _restored(reader: LogReader) -> ClusterState:
     return ClusterState.of(dump)
 
 
-def _unwatched(task: asyncio.Task[None]) -> None:
+def _unwatched(task: asyncio.Task[int]) -> None:
     """See to the end of a task that nobody waits for: a log that fails tells so itself, anything else is a defect."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, LogError):
@@ -89,19 +90,23 @@ class Keeper:
         """How far the state was when it was last kept, or restored."""
         self._next = state.sequence + 1
         self._durable: dict[int, tuple[Sequence[Event], asyncio.Future[None]]] = {}
+        self._broken: Exception | None = None
+        self._breaks = asyncio.Event()
 
-    async def put(self, events: Sequence[Event]) -> None:
-        """Log events and fold them; returns when they are in the state. Raises LogError when they cannot be logged.
+    async def put(self, events: Sequence[Event]) -> int:
+        """Log events and fold them; returns the last one's sequence number when they are in the state, the state's
+        without events. Raises LogError when they cannot be logged.
 
         A caller that is cancelled does not take its events back: they are logged and folded all the same.
         """
-        if events:
-            writing = asyncio.ensure_future(self._put(events))
-            try:
-                await asyncio.shield(writing)
-            except asyncio.CancelledError:
-                writing.add_done_callback(_unwatched)
-                raise
+        if not events:
+            return self.state.sequence
+        writing = asyncio.ensure_future(self._put(events))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            writing.add_done_callback(_unwatched)
+            raise
 
     def is_checkpoint_due(self, most: int) -> bool:
         """Whether the state is to be kept again, which is after ``most`` events at the latest."""
@@ -111,20 +116,33 @@ class Keeper:
         """Fold events of another replica's log, which are durable in this one; returns when they are in the state."""
         await self._take(logged[0].sequence, [one.event for one in logged])
 
+    async def until_broken(self) -> None:
+        """Raise what an event could not be logged or folded for: no later one is, so the program cannot go on."""
+        await self._breaks.wait()
+        raise cast(Exception, self._broken)
+
     async def checkpoint(self) -> None:
-        """Keep the state as it is now, encoded in a thread."""
+        """Keep the state as it is now, encoded in a thread. Raises what an event could not be folded for: the state is
+        that of no event then."""
         await self.whole.wait()
+        self._refuse_when_broken()
         sequence, frozen = self.state.sequence, self.state.freeze()
         await self.log.checkpoint(sequence, await asyncio.to_thread(frozen.encode))
         self.checkpointed_at = sequence
 
-    async def _put(self, events: Sequence[Event]) -> None:
+    async def _put(self, events: Sequence[Event]) -> int:
         began = time.perf_counter()
-        last = await self.log.append(events)
+        try:
+            last = await self.log.append(events)
+        except LogError as error:
+            self._break(error)
+            raise
         self.appended(time.perf_counter() - began)
         await self._take(last - len(events) + 1, events)
+        return last
 
     async def _take(self, first: int, events: Sequence[Event]) -> None:
+        self._refuse_when_broken()
         folded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._durable[first] = (events, folded)
         if self.whole.is_set():  # else who folds goes on with these
@@ -140,12 +158,25 @@ class Keeper:
                 try:
                     for event in events:
                         await self._fold_one(event)
-                except Exception as error:  # noqa: BLE001 - a defect; who put the event is told, and the program stops
+                except Exception as error:  # noqa: BLE001 - a defect, which who put the event and until_broken raise
                     folded.set_exception(error)
+                    self._break(error)
                     return
                 folded.set_result(None)
         finally:
             self.whole.set()
+
+    def _refuse_when_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _break(self, error: Exception) -> None:
+        """Nothing is folded any more: whoever waits for that is told why."""
+        self._broken = self._broken or error
+        self._breaks.set()
+        for _, folded in self._durable.values():
+            folded.set_exception(self._broken)
+        self._durable.clear()
 
     async def _fold_one(self, event: Event) -> None:
         if isinstance(event, SessionDecided):

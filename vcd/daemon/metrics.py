@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
+import operator
 import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, get_args
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +24,7 @@ from prometheus_client import Metric, ProcessCollector, generate_latest
 
 from vcd.daemon import families as fam
 from vcd.daemon.series import LabelValues, SeriesStore
-from vcd.daemon.waiting import NO_QUEUE, WaitingCounts
+from vcd.daemon.waiting import NO_QUEUE, Alignment, WaitingCounts
 from vcd.kube.clock import SYSTEM_CLOCK
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import OperationDone, Plan, Result, SessionDecided, Statement
@@ -33,10 +35,11 @@ from vcd.model.version import __version__
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.guard import name_in
 from vcd.scheduling.framework.registry import series
-from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.gauges import Gauge, JobGauge, resource_gauges
 from vcd.scheduling.session.session import Session
 from vcd.state.groups import GroupColumns
-from vcd.state.sums import sum_of
+from vcd.state.records import GroupRecord
+from vcd.state.sums import Ints, sum_of
 
 _log = structlog.get_logger(__name__)
 
@@ -55,17 +58,20 @@ _INQUEUE, _RESERVED = "volcano_queue_inqueue", "vcd_queue_enqueue_reserved"
 _OF_QUEUE_CONTROLLER = "volcano_queue_pod_group_"
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _PENDING = int(TaskStatus.PENDING)
+_NOTHING: Final = -1
+"""What a job lacks that is not unschedulable: one may be without lacking a task."""
+_NOBODY: Final = np.zeros(0, np.int64)
+"""For whom a job stands that is like no other."""
 _COMPLETED = Phase.COMPLETED.text
 _NANOSECONDS = 1_000_000_000
 
 
 class _Progress(NamedTuple):
     """What is known of a job beyond one session: its age in ms and the Unix time when tasks of it were last placed,
-    and how many sessions found it unschedulable, or ended it."""
+    and how many sessions ended it."""
 
     duration: float | None = None
     last: int = 0
-    retries: int = 0
     completions: int = 0
 
 
@@ -101,21 +107,65 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _View:
-    """What the last session says of queues, jobs and who waits."""
+    """What the last session says of queues, jobs and who waits; ``lacks`` is how many tasks each job lacks of its
+    minimum, ``retries`` how many sessions found it unschedulable."""
 
     series: SeriesStore
-    gauges: list[Gauge]
+    gauges: list[Gauge | JobGauge]
     jobs: GroupColumns
     queue_names: list[str]
-    unschedulable: dict[str, int]
+    lacks: Ints
+    retries: Ints
 
 
 @dataclass(eq=False)
 class _Jobs:
-    """What is known of single jobs from session to session; only sessions' summaries change it."""
+    """What is known of single jobs from session to session; only sessions' summaries change it.
+
+    ``retries`` says of each job of the last session, whose ``records`` these are, how many found it unschedulable,
+    ``away`` of groups that are there and are no jobs any more, since their queue is gone.
+    """
 
     waiting: WaitingCounts = field(default_factory=WaitingCounts)
     progress: dict[str, _Progress] = field(default_factory=dict)
+    records: list[GroupRecord] = field(default_factory=list)
+    retries: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    away: dict[str, tuple[GroupRecord, int]] = field(default_factory=dict)
+
+    def frozen(self) -> _Jobs:
+        """What the page shows of single jobs, as it is now."""
+        return replace(self, progress=self.progress.copy())
+
+    def follow(self, aligned: Alignment, jobs: GroupColumns, groups: Mapping[str, GroupRecord]) -> None:
+        """Have a session's jobs, and forget those whose groups are gone, or were made again under their names."""
+        self.away |= {key: (self.records[place], self.retries.item(place)) for key, place in aligned.gone.items()}
+        self.retries = aligned.carried(self.retries)
+        for place, before in self._changed(aligned, jobs.records):
+            if _is_another(jobs.records[place], before):
+                self.retries[place] = 0
+                self.progress.pop(jobs.keys[place], None)
+        self.records = jobs.records
+        for key, (record, retries) in list(self.away.items()):
+            if key not in groups or _is_another(groups[key], record):
+                del self.away[key]
+                self.progress.pop(key, None)
+            elif (index := jobs.index(key)) is not None:
+                self.retries[index] = retries
+                del self.away[key]
+
+    def _changed(self, aligned: Alignment, records: list[GroupRecord]) -> Iterator[tuple[int, GroupRecord]]:
+        """The places of jobs that were there and have another record now, with that of before. All the others cost no
+        step of Python's: there are tens of thousands."""
+        known = [*self.records, None]  # the last one is NEW's
+        before = list(map(known.__getitem__, aligned.places.tolist()))
+        for place in itertools.compress(range(len(records)), map(operator.is_not, records, before)):
+            if (record := before[place]) is not None:
+                yield place, record
+
+
+def _is_another(group: GroupRecord, before: GroupRecord) -> bool:
+    """Whether a group is not the one that had its name before."""
+    return (group.group.metadata.uid, group.created) != (before.group.metadata.uid, before.created)
 
 
 @dataclass(frozen=True)
@@ -160,6 +210,8 @@ class Metrics:
         for verb in ("bind", "evict", "ungate"):  # a series that begins above 0 shows no increase
             for result in get_args(Result):
                 self.series.add("vcd_commit_operations_total", verb, result, by=0)
+        for kind in ("Event", "PodGroup", "Queue", "Pod"):
+            self.series.add("vcd_writes_dropped_total", kind, by=0)
         self._process = ProcessCollector(registry=None)
         self.begin_anew()
 
@@ -182,16 +234,19 @@ class Metrics:
         self._faulty: set[str] = set()
         self._shows = True
         """Whether sessions are shown: not while another replica leads, whatever of ours is still being told."""
+        self._decided: OrderedDict[int, _Decided] = OrderedDict()
+        """Sessions of ours, kept when the lease is lost: outcomes of calls that were under way still come."""
         self._forget_sessions()
 
     def _forget_sessions(self) -> None:
         self._view: _View | None = None
         self._jobs = _Jobs()
         self._leader = SeriesStore(fam.LEADER)
-        self._decided: OrderedDict[int, _Decided] = OrderedDict()
         self._verdicts: Mapping[LabelValues, int] = {}
         self._judged = self._clock()
         """Pods that wait, by verdict, and since when their time is to be counted."""
+        self._queues: Collection[str] = ()
+        """Those of the session that was noted last."""
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -213,8 +268,9 @@ class Metrics:
         for name, told in session.problems.items():
             if isinstance(told, Exception):
                 self._count_silent(name, "problems", told)
-        there = session.queues.keys() | {NO_QUEUE}
-        self._leader.forget(lambda label, queue: label.endswith("queue") and queue not in there)
+        self._count_lost()
+        self._queues = session.queues.keys() | {NO_QUEUE}
+        self._forget_gone_queues()
         if record is not None:
             self.series.show("vcd_session", record.session)
             self._decided[record.session] = _Decided(plan, record.now, self._clock())
@@ -289,9 +345,11 @@ class Metrics:
     # --- everything else ----------------------------------------------------------------------------------------------
 
     def observe_outcome(self, done: OperationDone) -> None:
-        """Note what became of an operation."""
+        """Note what became of an operation; not of another replica's, which counts it itself."""
         verb = "unknown"  # of a session before this start
         decided = self._decided.get(done.session)
+        if decided is None and not self.watches():  # who follows another's log watches nothing
+            return
         if decided is not None:
             verb = decided.plan.statements[done.statement].operations[done.operation].verb
             if decided.left is None:
@@ -323,7 +381,7 @@ class Metrics:
 
         def judged() -> dict[LabelValues, int]:
             waiting.judge(causes)
-            return dict(waiting.verdicts)
+            return dict(waiting.verdicts.pods)
 
         return judged
 
@@ -334,6 +392,13 @@ class Metrics:
         self._count_lost()
         self._verdicts = verdicts
         self._leader.show("vcd_verdict_pods", dict(sorted(verdicts.items())))
+        self._forget_gone_queues()  # these may be of an earlier session than the one that was noted last
+
+    def _forget_gone_queues(self) -> None:
+        """Drop what is of queues that are gone: a counter that came back would begin below what it was."""
+        queues = self._queues
+        self._verdicts = {labels: pods for labels, pods in self._verdicts.items() if labels[0] in queues}
+        self._leader.forget(lambda label, queue: label.endswith("queue") and queue not in queues)
 
     def _count_lost(self) -> None:
         """Count the time that pods waited since this was done last."""
@@ -384,7 +449,7 @@ class Metrics:
         self._show_watches(self.watches(), self._clock())
         self._count_lost()
         stores = (self.series.copy(), self._leader.copy())
-        jobs = None if self._series_left_out else dict(self._jobs.progress)
+        jobs = None if self._series_left_out else self._jobs.frozen()
         page = _Page(stores, self._view, jobs, self._controls_queues, self._process)
         return lambda: generate_latest(page)
 
@@ -403,7 +468,7 @@ class _Page:
 
     stores: tuple[SeriesStore, ...]
     view: _View | None
-    jobs: dict[str, _Progress] | None
+    jobs: _Jobs | None
     controls_queues: bool
     process: ProcessCollector
 
@@ -423,9 +488,10 @@ class _Page:
         if view is not None:
             yield from view.series.pages()
             yield from _job_series(view, self.jobs).pages()
-            yield from _gauge_pages(gauge for gauge in view.gauges if self._shows(gauge))
+            gauges = [gauge for gauge in view.gauges if self._shows(gauge)]
+            yield from _gauge_pages(each for gauge in gauges for each in _singly(gauge, view.jobs))
 
-    def _shows(self, gauge: Gauge) -> bool:
+    def _shows(self, gauge: Gauge | JobGauge) -> bool:
         """Beside Volcano's queue controller its series are its own, else sums over both would double."""
         if gauge.name.startswith(_OF_QUEUE_CONTROLLER):
             return self.controls_queues
@@ -435,35 +501,35 @@ class _Page:
 def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided | None) -> SessionSummary:
     stale = {} if record is None else dict(record.stale)
     progress = known.progress
-    for key in progress.keys() - session.snapshot.groups.keys():
-        del progress[key]
+    known.follow(known.waiting.update(session, plan), session.jobs, session.snapshot.groups)
     placed = _Placed() if record is None else _placements(session, plan, record.now, stale)
     for key, since in placed.jobs.items():
         age = _age(placed.now, since) if since else None
         progress[key] = progress.get(key, _NEW)._replace(duration=age, last=placed.now // _NANOSECONDS)
-    unschedulable, failed = _count_unschedulable(session, progress)
-    known.waiting.update(session, plan)
+    lacks, failed = _count_unschedulable(session)
+    known.retries = known.retries + (lacks > _NOTHING)
     silent: list[tuple[str, Exception]] = []
     statements = [each for number, each in enumerate(plan.statements) if number not in stale]
     shown = SeriesStore(fam.LAST_SESSION)
-    shown.show("volcano_unschedule_job_count", len(unschedulable))
+    shown.show("volcano_unschedule_job_count", int(np.count_nonzero(lacks > _NOTHING)))
     evicting = [(each, keys) for each in statements if (keys := _evicted_by(each))]
     victims = sum(len(keys) for statement, keys in evicting if statement.action in _PREEMPTING)
     shown.show("volcano_pod_preemption_victims", victims)
-    shown.show("vcd_waiting_groups", dict(sorted(known.waiting.groups.items())))
-    shown.show("vcd_waiting_pods", dict(sorted(known.waiting.pods.items())))
+    shown.show("vcd_waiting_groups", dict(sorted(known.waiting.reasons.groups.items())))
+    shown.show("vcd_waiting_pods", dict(sorted(known.waiting.reasons.pods.items())))
     shown.show("vcd_waiting_oldest_timestamp_seconds", dict(sorted(known.waiting.oldest(session).items())))
     shown.show("vcd_cluster_nodes", len(session.nodes))
     shown.show("vcd_cluster_allocatable", _in_units(session, session.nodes.total))
     shown.show("vcd_cluster_used", _in_units(session, sum_of(session.nodes.usage.used, axis=1)))
     phases = _phase_gauges(session, plan, progress)
     gauges = [*_plugin_gauges(session, silent), *_guarantees(session), *phases]
-    view = _View(shown, gauges, session.jobs, [queue.name for queue in session.queue_list], unschedulable)
+    queues = [queue.name for queue in session.queue_list]
+    view = _View(shown, gauges, session.jobs, queues, np.maximum(lacks, 0), known.retries)
     counts = _counts(statements, evicting)
     counts["volcano_schedule_attempts_total", "unschedulable"] = failed
     counts["vcd_session_statements_total", "stale"] = len(stale)
     number = 0 if record is None else record.session
-    verdicts = dict(known.waiting.verdicts)
+    verdicts = dict(known.waiting.verdicts.pods)
     return SessionSummary(known, view, number, counts, _evictions(session, evicting), placed, silent, verdicts)
 
 
@@ -516,25 +582,21 @@ def _placements(session: Session, plan: Plan, now: int, stale: Mapping[int, str]
     return placed
 
 
-def _count_unschedulable(session: Session, progress: dict[str, _Progress]) -> tuple[dict[str, int], int]:
-    """Per unschedulable job, the tasks that it lacks of its minimum; and how many tasks found no place."""
-    found: dict[str, int] = {}
+def _count_unschedulable(session: Session) -> tuple[Ints, int]:
+    """Of each unschedulable job the tasks that it lacks of its minimum, of others _NOTHING; and how many tasks found no
+    place."""
+    lacks = np.full(len(session.jobs), _NOTHING, np.int64)
     failed = 0
     stands_for = dict(session.classes.followers())
     for job in session.views.jobs():
         if session.classes.follows[job.index]:
             continue  # counted with the one that stands for it
-        others = stands_for.get(job.index, ())
-        refused = sum(waiting.tasks for waiting in job.why if waiting.gate in _TRIED)
+        others = stands_for.get(job.index, _NOBODY)
+        refused = sum([waiting.tasks for waiting in job.why if waiting.gate in _TRIED])
         failed += min(refused, job.counts[_PENDING]) * (1 + len(others))
-        if session.conditions.get(job.index, ("",))[0] != UNSCHEDULABLE:
-            continue
-        lacks = max(0, job.min_available - job.ready_count)
-        for key in (job.key, *[session.jobs.keys[index] for index in others]):
-            found[key] = lacks
-            known = progress.get(key, _NEW)
-            progress[key] = _Progress(known.duration, known.last, known.retries + 1, known.completions)
-    return found, failed
+        if session.conditions.get(job.index, ("",))[0] == UNSCHEDULABLE:
+            lacks[job.index] = lacks[others] = max(0, job.min_available - job.ready_count)
+    return lacks, failed
 
 
 def _phase_gauges(session: Session, plan: Plan, progress: dict[str, _Progress]) -> Iterator[Gauge]:
@@ -555,13 +617,13 @@ def _phase_gauges(session: Session, plan: Plan, progress: dict[str, _Progress]) 
             yield Gauge(f"{_OF_QUEUE_CONTROLLER}{text}_count", (named,), row[phase])
 
 
-def _plugin_gauges(session: Session, silent: list[tuple[str, Exception]]) -> Iterator[Gauge]:
+def _plugin_gauges(session: Session, silent: list[tuple[str, Exception]]) -> Iterator[Gauge | JobGauge]:
     for plugin in framework_of(session).plugins:
         try:
             taken = session.gauges.get(plugin.name)  # else they would be asked unguarded
             if isinstance(taken, Exception):
                 raise taken
-            gauges = _checked(plugin.gauges() if taken is None else taken)
+            gauges = _checked(plugin.gauges() if taken is None else taken, len(session.jobs))
         except Exception as error:  # noqa: BLE001 - a plugin's fault must not end the cycle that it is told in
             silent.append((plugin.name, error))
             continue
@@ -571,8 +633,18 @@ def _plugin_gauges(session: Session, silent: list[tuple[str, Exception]]) -> Ite
                 yield gauge._replace(name=_RESERVED + gauge.name.removeprefix(_INQUEUE))
 
 
-def _is_of_a_job(gauge: Gauge) -> bool:
-    return any(label in ("job_id", "job_name") for label, _ in gauge.labels)
+def _is_of_a_job(gauge: Gauge | JobGauge) -> bool:
+    return isinstance(gauge, JobGauge) or any(label in ("job_id", "job_name") for label, _ in gauge.labels)
+
+
+def _singly(gauge: Gauge | JobGauge, jobs: GroupColumns) -> Iterator[Gauge]:
+    """A gauge of each job one by one; another one as it is."""
+    if isinstance(gauge, Gauge):
+        yield gauge
+        return
+    for key, value in zip(jobs.keys, gauge.values.tolist(), strict=True):
+        namespace, _, name = key.partition("/")
+        yield Gauge(gauge.name, (("job_ns", namespace), ("job_id", name)), value)
 
 
 def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
@@ -588,38 +660,50 @@ def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
         yield page
 
 
-def _job_series(view: _View, progress: Mapping[str, _Progress] | None) -> SeriesStore:
-    """Volcano's series by job; none without ``progress``. Where a label has the name without the namespace, jobs of one
+def _job_series(view: _View, jobs: _Jobs | None) -> SeriesStore:
+    """Volcano's series by job; none without ``jobs``. Where a label has the name without the namespace, jobs of one
     name add up."""
     store = SeriesStore(fam.JOBS)
-    if progress is None:
+    if jobs is None:
         return store
     queues, phases = view.jobs.queue.tolist(), view.jobs.phase.tolist()
-    for key, record, queue, phase in zip(view.jobs.keys, view.jobs.records, queues, phases, strict=True):
+    counts = (view.lacks.tolist(), view.retries.tolist())
+    columns = zip(view.jobs.keys, view.jobs.records, queues, phases, *counts, strict=True)
+    for key, record, queue, phase, lacks, retries in columns:
         namespace, _, name = key.partition("/")
         labels = (name, view.queue_names[queue], namespace)
         store.add("volcano_e2e_job_scheduling_start_time", *labels, by=record.created)
         if phase != Phase.COMPLETED:
-            store.add("volcano_unschedule_task_count", name, by=view.unschedulable.get(key, 0))
-        known = progress.get(key, _NEW)
+            store.add("volcano_unschedule_task_count", name, by=lacks)
+        known = jobs.progress.get(key, _NEW)
         if known.duration is not None:
             store.add("volcano_e2e_job_scheduling_duration", *labels, by=known.duration)
         if known.last:
             store.add("volcano_e2e_job_scheduling_last_time", *labels, by=known.last)
-        if known.retries:
-            store.add("volcano_job_retry_counts", name, by=known.retries)
+        if retries:
+            store.add("volcano_job_retry_counts", name, by=retries)
         if known.completions:
             store.add("volcano_job_completed_phase_count", key, labels[1], by=known.completions)
     return store
 
 
-def _checked(gauges: Iterable[Gauge]) -> list[Gauge]:
+def _checked(gauges: Iterable[Gauge | JobGauge], jobs: int) -> list[Gauge | JobGauge]:
     """The gauges of a plugin. Raises what it raises, and ValueError or TypeError for what is no gauge."""
-    result = [Gauge(name, labels, float(value)) for name, labels, value, *_ in gauges]
+    result = [_checked_one(gauge, jobs) for gauge in gauges]
     for name in {gauge.name for gauge in result}:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of a metric")
     return result
+
+
+def _checked_one(gauge: Gauge | JobGauge, jobs: int) -> Gauge | JobGauge:
+    if isinstance(gauge, JobGauge):
+        values = np.asarray(gauge.values, np.float64)
+        if values.shape != (jobs,):
+            raise ValueError(f"{gauge.name} has values {values.shape} of {jobs} jobs")
+        return JobGauge(gauge.name, values)
+    name, labels, value, *_ = gauge
+    return Gauge(name, labels, float(value))
 
 
 def _guarantees(session: Session) -> Iterator[Gauge]:

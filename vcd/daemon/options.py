@@ -325,7 +325,7 @@ class Options:
         "endpoint as AWS tools find them. A replica without a log begins with what is there.",
     )
     archive_every: float = _flag(
-        "archive-every", "duration", "5m", "How often what came since is shipped to --archive.", above=0
+        "archive-every", "duration", "5m", "How often new events are shipped to --archive.", above=0
     )
     archive_keep: tuple[str, ...] = _flag(
         "archive-keep",

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NoReturn
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
 import structlog
 
+from vcd.daemon.followup import in_slices
+from vcd.daemon.retry import LONGEST_PAUSE, Retry
 from vcd.daemon.workloads import WorkloadGone, Workloads, changes, group_for, group_key
-from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency, pause_after
-from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
+from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import ApiError, Fenced, KubeError, is_final
 from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
@@ -29,15 +31,15 @@ log = structlog.get_logger(__name__)
 _POD, _GROUP = KINDS["Pod"], KINDS["PodGroup"]
 _LOOK = 1.0
 """Seconds between looks at which pods lack a group, or lost it; those that come are seen at once."""
-_SWEEP = 10
-"""Looks between two sweeps for groups that nobody needs."""
+_SWEEP = 10.0
+"""Seconds between two sweeps for groups that nobody needs."""
 _SHOWS = 10.0
 """Seconds within which the watch shows what was written."""
 _WORKERS = 16
 _CAPACITY = 200_000
 """Groups that wait to be made; for others the next look comes."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
-"""Seconds between two attempts: a right that is missing may be granted while the program runs."""
+_FIRST_PAUSE = 0.2
+"""Seconds between two attempts at first."""
 _PATIENCE = 3
 """Attempts after which a fault or conflict that may pass is told, too."""
 _COLLECTED = 6
@@ -46,15 +48,19 @@ _SETS = frozenset({"ReplicaSet", "StatefulSet"})
 """Whose group follows their annotations and template, and goes when they are scaled to nothing."""
 
 
-@dataclass
-class _Rest:
-    """A group that could not be made: when it is due again, how it grows, what was told last, and to which pods."""
+class _Retry(Retry):
+    """A group that could not be made; ``told_to`` has the pods that were told why, and their UIDs."""
 
-    pauses: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE, _LONGEST_PAUSE))
-    due: float = 0.0
-    attempts: int = 0
-    told: str = ""
-    told_to: dict[str, str] = field(default_factory=dict)
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock, _FIRST_PAUSE)
+        self.told_to: dict[str, str] = {}
+
+
+class _Lack(NamedTuple):
+    """The group that a pod lacks, and its UID where it names none yet."""
+
+    group: str
+    uid: str
 
 
 @dataclass(eq=False)
@@ -81,16 +87,23 @@ class PodGroups:
         self._work: WorkQueue[str, None] = WorkQueue(_CAPACITY)
         self._pods: dict[str, dict[str, None]] = {}
         """The pods that are to be named a group, by the group's key."""
-        self._resting: dict[str, _Rest] = {}
+        self._lacks: dict[str, _Lack] = {}
+        """What pods lacked when they were last looked at, by key; until they change."""
+        self._retries: dict[str, _Retry] = {}
+        """Groups that could not be made."""
         self._named: Recent[str, float] = Recent(_CAPACITY)
         """When pods were named their group that the watch has not shown so, by UID: one that comes again is another."""
         self._made: Recent[str, float] = Recent(_CAPACITY)
         """When groups were asked for that the watch has not shown yet."""
         self._unneeded: set[str] = set()
         """Groups without pods, as of the last sweep."""
+        self._unswept: dict[str, Retry] = {}
+        """Those of them that could not be looked after."""
 
     def observe(self, event: ev.Event) -> None:
         """An event was folded: a group is shown, or a pod may lack its own."""
+        if isinstance(event, (ev.ObjectPut, ev.ObjectGone)) and event.kind == "Pod":
+            self._lacks.pop(event.key, None)
         if not isinstance(event, ev.ObjectPut) or event.payload is None:
             return
         if event.kind == "PodGroup":
@@ -105,19 +118,15 @@ class PodGroups:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work.serve(_WORKERS, self._attend))
             tasks.create_task(self._look())
+            tasks.create_task(self._sweep_at_times())  # which asks for one owner after the other
         raise RuntimeError("workers ended")
 
     # --- what is missing ------------------------------------------------------------------------------------------
 
     async def _look(self) -> NoReturn:
-        looks = 0
         while True:
             if self.fence():
-                looks += 1
-                for key in [*self._groupless(), *self._orphaned()]:
-                    self._consider(key)
-                if looks % _SWEEP == 0:
-                    await self._sweep()
+                await in_slices(self._considered([*self._groupless(), *self._orphaned()]))
             await self.clock.sleep(_LOOK)
 
     def _groupless(self) -> Iterator[str]:
@@ -138,19 +147,33 @@ class PodGroups:
                 if (key := tasks.keys[row]) is not None:
                     yield key
 
+    def _considered(self, keys: list[str]) -> Iterator[None]:
+        """Consider pods, with a pause wherever a yield is: there may be a great many."""
+        for key in keys:
+            self._consider(key)
+            yield
+
     def _consider(self, key: str) -> None:
         """Queue a pod where it lacks its group, unless that rests or was named just now."""
-        pod = self.state.pod(key)
-        if pod is None or not self._lacks(pod):
-            return
-        group, now = group_key(pod), self.clock.monotonic()
-        rest, named = self._resting.get(group), None if pod.group_key else self._named.get(pod.metadata.uid)
-        if (rest is not None and now < rest.due) or (named is not None and now < named + _SHOWS):
-            return
-        self._pods.setdefault(group, {})[key] = None
-        self._work.put(group, None)
+        lack = self._lacks.get(key) or self._look_at(key)
+        if lack is not None and not self._rests(lack):
+            self._pods.setdefault(lack.group, {})[key] = None
+            self._work.put(lack.group, None)
 
-    def _lacks(self, pod: Pod) -> bool:
+    def _look_at(self, key: str) -> _Lack | None:
+        """What a pod lacks, as is remembered; None where it lacks nothing."""
+        pod = self.state.pod(key)
+        if pod is None or not self._is_without(pod):
+            return None
+        lack = self._lacks[key] = _Lack(group_key(pod), "" if pod.group_key else pod.metadata.uid)
+        return lack
+
+    def _rests(self, lack: _Lack) -> bool:
+        retry, named = self._retries.get(lack.group), self._named.get(lack.uid)
+        return (retry is not None and retry.rests) or (named is not None and self.clock.monotonic() < named + _SHOWS)
+
+    def _is_without(self, pod: Pod) -> bool:
+        """Whether a pod lacks its group."""
         names = self.state.settings.scheduler_names
         if (names and pod.spec.scheduler_name not in names) or pod.metadata.deletion_timestamp is not None:
             return False
@@ -162,24 +185,26 @@ class PodGroups:
 
     async def _attend(self, group: str, _: None) -> None:
         found = [self.state.pod(key) for key in self._pods.pop(group, {})]
-        pods = [pod for pod in found if pod is not None and self._lacks(pod)]
+        pods = [pod for pod in found if pod is not None and self._is_without(pod)]
         if not pods:
-            self._resting.pop(group, None)
+            self._retries.pop(group, None)
             return
+        if (retry := self._retries.get(group)) is not None and retry.rests:
+            return  # queued by a look while the attempt went on that failed
         try:
             await self._bring_about(group, pods[0])
             await self._name(group, pods)
         except Fenced:
             self._pods.clear()
-            self._resting.clear()  # who leads next looks for itself
+            self._retries.clear()  # who leads next looks for itself
         except WorkloadGone as error:  # so is what it owns, once the API server has collected it
-            if (rest := self._let_rest(group)).attempts >= _COLLECTED:
+            if (retry := self._failed(group)).attempts >= _COLLECTED:
                 why = f"its owner is not there ({error}); delete the pod, or its reference"
-                self._tell_pods(rest, group, pods, why)
+                self._tell_pods(retry, group, pods, why)
         except KubeError as error:
-            self._tell(self._let_rest(group, error), group, pods, error)
+            self._tell(self._failed(group, error), group, pods, error)
         else:
-            self._resting.pop(group, None)
+            self._retries.pop(group, None)
 
     async def _bring_about(self, group: str, pod: Pod) -> None:
         """Make a group, or bring that of a set up to date. Raises KubeError, WorkloadGone."""
@@ -239,31 +264,35 @@ class PodGroups:
 
     # --- what goes wrong ------------------------------------------------------------------------------------------
 
-    def _let_rest(self, group: str, error: KubeError | None = None) -> _Rest:
-        rest = self._resting.setdefault(group, _Rest())
-        pause = rest.pauses.next() if error is None else pause_after(error, rest.pauses)
-        rest.due = self.clock.monotonic() + pause
-        rest.attempts += 1
-        return rest
+    def _failed(self, group: str, error: KubeError | None = None) -> _Retry:
+        retry = self._retries.setdefault(group, _Retry(self.clock))
+        retry.failed(error)
+        return retry
 
-    def _tell(self, rest: _Rest, group: str, pods: list[Pod], error: KubeError) -> None:
+    def _tell(self, retry: _Retry, group: str, pods: list[Pod], error: KubeError) -> None:
         means_it = is_final(error) and not (isinstance(error, ApiError) and error.status == 409)
-        if means_it or rest.attempts >= _PATIENCE:
-            self._tell_pods(rest, group, pods, str(error))
+        if means_it or retry.attempts >= _PATIENCE:
+            self._tell_pods(retry, group, pods, str(error))
 
-    def _tell_pods(self, rest: _Rest, group: str, pods: list[Pod], why: str) -> None:
+    def _tell_pods(self, retry: _Retry, group: str, pods: list[Pod], why: str) -> None:
         """Tell the pods that wait for a group why it cannot be made, each once."""
         words = f"its PodGroup {group.partition('/')[2]} cannot be made: {why}"
-        if words != rest.told:
-            rest.told, rest.told_to = words, {}
+        if retry.is_news(words):
+            retry.told_to = {}
             log.warning("podgroup missing", group=group, pods=len(pods), error=why)
         for pod in pods:
-            if rest.told_to.get(pod.key) != pod.metadata.uid:
+            if retry.told_to.get(pod.key) != pod.metadata.uid:
                 self.refused(pod, words)
-        known = rest.told_to | {pod.key: pod.metadata.uid for pod in pods}
-        rest.told_to = {key: uid for key, uid in known.items() if key in self.state.tasks.row_of}
+        known = retry.told_to | {pod.key: pod.metadata.uid for pod in pods}
+        retry.told_to = {key: uid for key, uid in known.items() if key in self.state.tasks.row_of}
 
     # --- what nobody needs any more -------------------------------------------------------------------------------
+
+    async def _sweep_at_times(self) -> NoReturn:
+        while True:
+            await self.clock.sleep(_SWEEP)
+            if self.fence():
+                await self._sweep()
 
     async def _sweep(self) -> None:
         """Delete groups of sets that were scaled to nothing, which would ask for room as long as the set is there.
@@ -271,15 +300,21 @@ class PodGroups:
         Looked at are those that no pod named at two sweeps.
         """
         now = self.clock.monotonic()
-        self._resting = {key: rest for key, rest in self._resting.items() if now < rest.due + _LONGEST_PAUSE}
+        self._retries = {key: retry for key, retry in self._retries.items() if now < retry.due + LONGEST_PAUSE}
         without = {key for key in self.state.groups if _is_made(key) and key not in self.state.job_keys}
-        for key in sorted(without & self._unneeded):
+        self._unswept = {key: retry for key, retry in self._unswept.items() if key in without}
+        resting = {key for key, retry in self._unswept.items() if retry.rests}
+        for key in sorted((without & self._unneeded) - resting):
             try:
                 await self._delete_if_unneeded(key)
             except Fenced:
                 break
             except KubeError as error:
-                log.warning("podgroup not looked after", group=key, error=str(error))
+                retry = self._unswept.setdefault(key, Retry(self.clock, _SWEEP))
+                if retry.failed_anew(error):
+                    log.warning("podgroup not looked after", group=key, error=str(error))
+            else:
+                self._unswept.pop(key, None)
         self._unneeded = without
 
     async def _delete_if_unneeded(self, key: str) -> None:

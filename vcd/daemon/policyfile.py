@@ -37,6 +37,7 @@ class PolicyFile:
         """Read the file when a service begins, or takes the lead after one by which ``logged`` was in force. Raises
         PolicyError, or ConfigurationError when it cannot be read, unless this process had a good version before: then
         what was in force stays."""
+        self._seen = None  # what cannot be read now is taken when it can, be it what it was before
         try:
             self._seen = self._read()
             self.policy = read_policy(self._seen)
@@ -82,15 +83,20 @@ class PolicyFile:
         """Look at the file each ``period`` seconds, until cancelled: a mounted ConfigMap changes by its link."""
         if self.path is None:
             return
+        unreadable = ""
         while True:
             await asyncio.sleep(period)
             try:
-                text = await asyncio.to_thread(self.path.read_text)
+                text = await asyncio.to_thread(self._read)
+                unreadable = ""
                 if text == self._seen:
                     continue
                 self._seen = text
                 self.policy = await asyncio.to_thread(read_policy, text)
-            except (OSError, UnicodeDecodeError, PolicyError) as error:
+            except (ConfigurationError, PolicyError) as error:
+                if str(error) == unreadable:  # a file that is gone is so at each look
+                    continue
+                unreadable = str(error) if isinstance(error, ConfigurationError) else ""
                 self._refuse(str(error))
                 refused(str(error))
                 continue

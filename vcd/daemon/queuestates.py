@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, NoReturn
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NoReturn, cast
 
 import msgspec
 import structlog
 
-from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency, pause_after
-from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
-from vcd.kube.errors import ApiError, Fenced, KubeError, decoded
+from vcd.daemon.retry import Retry
+from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, Superseded, decoded
 from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_json
 from vcd.model.controllers import CLOSE, CLOSED_BY_PARENT, OPEN, action_of_parent, counts_by_phase, state_after
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Queue
@@ -25,8 +27,6 @@ ROOT = "root"
 _QUEUE = KINDS["Queue"]
 _LOOK = 1.0
 """Seconds between looks: what changes more often is written once."""
-_LONGEST_PAUSE = 60.0
-"""Seconds between two attempts at most: a right that is missing may be granted while the program runs."""
 
 
 class _Meta(msgspec.Struct):
@@ -40,22 +40,14 @@ class _Answer(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Answer)
 
 
-@dataclass
-class _Rest:
-    """A queue that could not be written: when it is due again, and what was told last."""
-
-    pauses: Backoff = field(default_factory=lambda: Backoff(_LOOK, _LONGEST_PAUSE))
-    due: float = 0.0
-    told: str = ""
-
-
 @dataclass(eq=False)
 class QueueStates:
     """Writes ``status.state`` and the counts of each queue where they change, while this replica leads (``fence``).
 
     All follows from the state. Who opens or closes a queue writes its ``status.state``; a closed queue closes its
-    children, which is noted in their annotation, and opens them again. ``status.allocated`` is written elsewhere;
-    ``answered`` gives the version of a queue as that was answered last.
+    children, which is noted in their annotation, and opens them again. A state is changed only where the queue is still
+    as it was when that was decided. ``status.allocated`` is written elsewhere; ``answered`` gives the version of a
+    queue as that was answered last.
     """
 
     client: KubeClient
@@ -72,10 +64,12 @@ class QueueStates:
         """Know nothing of what the server shows: a term begins."""
         self._shown: dict[str, tuple[str, dict[str, int]]] = {}
         """The counts that queues show, with their UIDs: one that comes again under its name shows none."""
-        self._resting: dict[str, _Rest] = {}
+        self._retries: dict[str, Retry] = {}
+        """Queues that could not be written."""
         self._places: dict[str, tuple[str, str]] = {}
         """Queue and phase of each group."""
         self._counts: dict[str, Counter[str]] = {}
+        """How many groups there are by phase, of each queue that has some."""
         self._groups_seen = self._queues_seen = -1
         self._written: dict[str, str] = {}
         """The versions of queues as they were answered to our last writes."""
@@ -99,28 +93,28 @@ class QueueStates:
             if not self.fence():
                 self._begin()
             else:
-                for name in sorted(self._due()):
-                    await self._attend(name)
+                try:
+                    for name in sorted(self._due()):
+                        await self._attend(name)
+                except Fenced:
+                    self._begin()  # and the others are written from counts that are made anew
             await self.clock.sleep(_LOOK)
 
     # --- what is due ------------------------------------------------------------------------------------------------
 
     def _due(self) -> set[str]:
         """The queues that changed since the last look, or whose groups or parents did, and those that rested."""
-        now, queues = self.clock.monotonic(), self.state.queues
-        changed = {name for name, rest in self._resting.items() if rest.due <= now}
+        queues = self.state.queues
+        for known in (self._shown, self._written, self._retries):
+            for name in known.keys() - queues.keys():
+                del known[name]
+        changed = set(self._retries)
         touched = self._changed_queues()
         changed |= touched | self._changed_groups() | self._overwritten
         self._overwritten.clear()
         changed |= {name for name, record in queues.items() if touched and _parent(record.queue) in touched}
-        for known in (self._shown, self._written):
-            for name in known.keys() - queues.keys():
-                del known[name]
-        return {name for name in changed if name in queues and self._rests_until(name) <= now}
-
-    def _rests_until(self, name: str) -> float:
-        rest = self._resting.get(name)
-        return 0.0 if rest is None else rest.due
+        resting = {name for name, retry in self._retries.items() if retry.rests}
+        return {name for name in changed - resting if name in queues}
 
     def _changed_queues(self) -> set[str]:
         changes = self.state.changed_queues
@@ -142,27 +136,32 @@ class QueueStates:
             if now != before:
                 for place, change in ((before, -1), (now, 1)):
                     if place is not None:
-                        self._counts.setdefault(place[0], Counter())[place[1]] += change
+                        self._count(*place, change)
                         queues.add(place[0])
         return queues
+
+    def _count(self, queue: str, phase: str, change: int) -> None:
+        counts = self._counts.setdefault(queue, Counter())
+        counts[phase] += change
+        if not counts.total():  # groups name queues that never were
+            del self._counts[queue]
 
     # --- writing it -------------------------------------------------------------------------------------------------
 
     async def _attend(self, name: str) -> None:
+        """Write what is due of a queue. Raises Fenced."""
         try:
             await self._write(name)
         except Fenced:
-            self._begin()
+            raise
         except KubeError as error:
-            if isinstance(error, ApiError) and error.status == 404:
-                return  # it was deleted meanwhile, as the watch will show
-            rest = self._resting.setdefault(name, _Rest())
-            rest.due = self.clock.monotonic() + pause_after(error, rest.pauses)
-            if str(error) != rest.told:
-                rest.told = str(error)
-                log.warning("queue status not written", queue=name, error=rest.told)
+            if isinstance(error, Superseded) or (isinstance(error, ApiError) and error.status == 404):
+                return  # it was changed or deleted meanwhile, as the watch will show
+            retry = self._retries.setdefault(name, Retry(self.clock, _LOOK))
+            if retry.failed_anew(error):
+                log.warning("queue status not written", queue=name, error=str(error))
         else:
-            self._resting.pop(name, None)
+            self._retries.pop(name, None)
 
     async def _write(self, name: str) -> None:
         record = self.state.queues.get(name)
@@ -172,35 +171,65 @@ class QueueStates:
         state, marks = queue.status.state, queue.metadata.annotations
         parent = self._parent_state(queue)
         action = "" if name == ROOT else action_of_parent(state, parent, marks)
-        if action == CLOSE:  # the mark comes before the state, and goes after it: with it alone nothing is lost
-            await self._mark(name, "true")
         wanted = state_after(state, action, counts.total())
+        version = await self._version_of(queue) if wanted != state else ""
+        if action == CLOSE:  # the mark comes before the state, and goes after it: with it alone nothing is lost
+            version = await self._mark(name, "true", version)
         told = queue.metadata.uid, counts_by_phase(counts)
         changed: dict[str, Any] = {} if told == self._shown.get(name) else dict(told[1])
         if wanted != state:
             changed["state"] = wanted
         if changed:
             path = f"{_QUEUE.object_path(name)}/status"
-            raw = await self._patch(path, {"status": changed})
-            self._shown[name], self._written[name] = told, decoded(_decoder, raw, path).metadata.resource_version
+            self._written[name] = await self._patch(path, {"status": changed}, version)
+            self._shown[name] = told
         if wanted != state:
             log.info("queue state", queue=name, state=wanted, before=state)
         if wanted == OPEN == parent and marks.get(CLOSED_BY_PARENT) == "true":
             await self._mark(name, "false")
 
-    async def _mark(self, name: str, value: str) -> None:
-        """Say whether a queue's parent closed it, so that it opens with it."""
-        await self._patch(_QUEUE.object_path(name), {"metadata": {"annotations": {CLOSED_BY_PARENT: value}}})
+    async def _version_of(self, queue: Queue) -> str:
+        """The version of a queue, read now. Raises Superseded where the watch has yet to show what was written to it.
+
+        Our own writes make versions, too, faster than the watch shows them: none that it showed would do.
+        """
+        path = _QUEUE.object_path(queue.key)
+        try:
+            found, version = decode_json(_QUEUE, await self.client.request("GET", path, fence=self.fence))
+        except BadObject as error:
+            raise Malformed(str(error)) from error
+        if _grounds(cast(Queue, found)) != _grounds(queue):
+            raise Superseded(f"{path}: it is another now")
+        return version
+
+    async def _mark(self, name: str, value: str, version: str = "") -> str:
+        """Say whether a queue's parent closed it, so that it opens with it; returns the queue's version."""
+        annotations = {CLOSED_BY_PARENT: value}
+        return await self._patch(_QUEUE.object_path(name), {"metadata": {"annotations": annotations}}, version)
 
     def _parent_state(self, queue: Queue) -> str:
         parent = self.state.queues.get(_parent(queue))
         return OPEN if parent is None else parent.queue.status.state or OPEN
 
-    async def _patch(self, path: str, body: dict[str, Any]) -> bytes:
-        raw = msgspec.json.encode(body)
-        return await self.client.request(
-            "PATCH", path, raw, content_type=MERGE_PATCH, urgency=Urgency.STATUS, fence=self.fence
+    async def _patch(self, path: str, body: dict[str, Any], version: str = "") -> str:
+        """Returns the queue's version then. A ``version`` is a precondition, and the queue's UID with it."""
+        if version:
+            body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
+        raw = await self.client.request(
+            "PATCH",
+            path,
+            msgspec.json.encode(body),
+            content_type=MERGE_PATCH,
+            urgency=Urgency.STATUS,
+            fence=self.fence,
         )
+        return decoded(_decoder, raw, path).metadata.resource_version
+
+
+def _grounds(queue: Queue) -> tuple[str, ...]:
+    """What of a queue itself its next state is decided by."""
+    meta = queue.metadata
+    return meta.uid, queue.status.state, _parent(queue), meta.annotations.get(CLOSED_BY_PARENT, "")
 
 
 def _parent(queue: Queue) -> str:

@@ -9,8 +9,9 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency, pause_after
-from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
+from vcd.daemon.retry import Retry
+from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import KubeError
 from vcd.model.kinds import KINDS
 
@@ -20,8 +21,8 @@ LABEL = "vcd.volcano.sh/role"
 LEADER, FOLLOWER = "leader", "follower"
 _LOOK = 0.5
 """Seconds between looks at whether this replica leads."""
-_LONGEST_PAUSE = 60.0
-"""Seconds between two attempts at most: a right that is missing may be granted while the program runs."""
+_FIRST_PAUSE = 1.0
+"""Seconds between two attempts at first."""
 
 
 @dataclass(eq=False)
@@ -39,7 +40,7 @@ class RoleLabel:
 
     async def run(self) -> NoReturn:
         """Until cancelled."""
-        shown, told, pauses = "", "", Backoff(1.0, _LONGEST_PAUSE)
+        shown, retry = "", Retry(self.clock, _FIRST_PAUSE)
         while True:
             role = LEADER if self.leads() else FOLLOWER
             if role == shown:
@@ -48,13 +49,11 @@ class RoleLabel:
             try:
                 await self._show(role)
             except KubeError as error:
-                if str(error) != told:
-                    told = str(error)
-                    log.warning("label not set", pod=self.key, label=LABEL, error=told)
-                await self.clock.sleep(pause_after(error, pauses))
+                if retry.failed_anew(error):
+                    log.warning("label not set", pod=self.key, label=LABEL, error=str(error))
+                await retry.pause()
             else:
-                shown, told = role, ""
-                pauses.reset()
+                shown, retry = role, Retry(self.clock, _FIRST_PAUSE)
 
     async def _show(self, role: str) -> None:
         body = msgspec.json.encode({"metadata": {"labels": {LABEL: role}}})

@@ -68,6 +68,9 @@ __all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "SchedulerService",
 _COLLECTIONS = (10_000, 5, 500)
 """How many new objects begin a collection, how many of these one of older objects, and of those one of all."""
 
+_ANEW = (Unseated, BegunAnew, Parted)
+"""What ends a service that begins anew in its process: it has not failed."""
+
 
 def collect_seldom() -> None:
     """Have the garbage collector look at all objects only once in a long while: the program stands still meanwhile."""
@@ -112,56 +115,70 @@ class SchedulerService:
         if self.replica is None and not options.shadow:
             self.terms.writes.set()
         self.telling = Telling(options, client, state, self.metrics, leads, clock)
-        self.committer = Committer(
-            client,
-            keeper.put,
-            self.terms.holds,
-            self.telling.recorder,
-            self.telling.statuses,
-            bind_timeout=bind_timeout(policy.policy) or BIND_TIMEOUT,
-            clock=clock,
-        )
+        self.committer = self._made_committer()
         self.lookups = Lookups(self.committer, state, self.watches, keeper.put, leads, clock=clock)
         self.watchdog = Watchdog(keeper, options.plugin_timeout or math.inf, wall=clock.wall)
         self.asking = Asking(self.watchdog.check)
         self.cycle = self._made_cycle(gather)
+        self.verdicts = self._made_verdicts()
+        self.telling.told = self.verdicts.session
         usage_polled = partial(self.metrics.series.add, "vcd_usage_polls_total")
-        self.verdicts = Verdicts(
-            options.event_log,
-            state,
+        self.usage = UsagePoller(client, state, keeper.put, lambda: policy.policy.metrics, usage_polled, clock)
+        self.first_queues = self._made_first_queues()
+        self.podgroups = PodGroups(client, state, leads, self.telling.lacks_group, clock=clock)
+        self.rest = Rest(keeper, self.watches, self.terms, self.cycle, self.telling, self.verdicts, self.commits)
+        identity = self.terms.elector.identity
+        self.archiver = Archiver(options, keeper.log, self.metrics, identity, self._leads_under, clock)
+        self.queue_states = QueueStates(client, state, leads, self.telling.statuses.version_of, clock=clock)
+        self._connect()
+        self.interlock = None if options.shadow else self._made_interlock()
+
+    def _connect(self) -> None:
+        """Let those be told who have to know of each event."""
+        keeper, state = self.keeper, self.keeper.state
+        self.metrics.watches = self.watches.running
+        self.metrics.set_aside = lambda: state.bad
+        keeper.minded = self.policy.minds
+        keeper.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
+        keeper.observers += [self._observe, self.telling.observe, self.verdicts.observe]
+        keeper.observers += [self.lookups.observe, self.rest.observe]
+        if PODGROUP in self.options.controllers:
+            keeper.observers.append(self.podgroups.observe)
+        if QUEUE in self.options.controllers:
+            keeper.observers.append(self.queue_states.observe)
+
+    def _made_committer(self) -> Committer:
+        return Committer(
+            self.client,
+            self.keeper.put,
+            self.terms.holds,
+            self.telling.recorder,
+            self.telling.statuses,
+            bind_timeout=bind_timeout(self.policy.policy) or BIND_TIMEOUT,
+            clock=self.clock,
+        )
+
+    def _made_verdicts(self) -> Verdicts:
+        return Verdicts(
+            self.options.event_log,
+            self.keeper.state,
             self.cycle.deciding,
             self.watchdog,
             self.telling.verdict,
             self.telling.judged,
             lambda name, error: self.metrics.observe_silent(name, "verdict", error),
-            clock,
+            self.clock,
         )
-        self.telling.told = self.verdicts.session
-        self.usage = UsagePoller(client, state, keeper.put, lambda: policy.policy.metrics, usage_polled, clock)
-        self.first_queues = FirstQueues(
-            client,
-            options.default_queue,
-            lambda: state.keys("Queue"),
-            leads,
+
+    def _made_first_queues(self) -> FirstQueues:
+        return FirstQueues(
+            self.client,
+            self.options.default_queue,
+            lambda: self.keeper.state.keys("Queue"),
+            self.terms.leads,
             partial(self.telling.at_configuration, "QueueMissing"),
-            clock=clock,
+            clock=self.clock,
         )
-        self.podgroups = PodGroups(client, state, leads, self.telling.lacks_group, clock=clock)
-        self.rest = Rest(keeper, self.watches, self.terms, self.cycle, self.telling, self.verdicts, self.commits)
-        identity = self.terms.elector.identity
-        self.archiver = Archiver(options, keeper.log, self.metrics, identity, self._leads_under, clock)
-        self.metrics.watches = self.watches.running
-        self.metrics.set_aside = lambda: state.bad
-        keeper.minded = policy.minds
-        keeper.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
-        keeper.observers += [self._observe, self.telling.observe, self.verdicts.observe]
-        keeper.observers += [self.lookups.observe, self.rest.observe]
-        if PODGROUP in options.controllers:
-            keeper.observers.append(self.podgroups.observe)
-        self.queue_states = QueueStates(client, state, leads, self.telling.statuses.version_of, clock=clock)
-        if QUEUE in options.controllers:
-            keeper.observers.append(self.queue_states.observe)
-        self.interlock = None if options.shadow else self._made_interlock()
 
     def _made_replica(self) -> Replica:
         admit = self.security.check_follower
@@ -253,7 +270,7 @@ class SchedulerService:
         if record is None:
             return
         if any(statement.operations for statement in plan.statements):
-            task = asyncio.get_running_loop().create_task(self._commit(record, plan))
+            task = asyncio.get_running_loop().create_task(self._commit(record, plan, self.cycle.logged))
             self.commits.add(task)
             task.add_done_callback(self._commit_ended)
         _log.debug(
@@ -263,11 +280,11 @@ class SchedulerService:
             seconds=round(durations["total"], 4),
         )
 
-    async def _commit(self, record: ev.SessionDecided, plan: ev.Plan) -> None:
-        """Carry a session out, once a replica that follows has it."""
+    async def _commit(self, record: ev.SessionDecided, plan: ev.Plan, sequence: int) -> None:
+        """Carry a session out, once a replica that follows has its event."""
         if self.replica is not None:
             began = self.clock.monotonic()
-            await self.replica.have_all()
+            await self.replica.have_all(sequence)
             waited = self.metrics.series.distribution("vcd_event_log_followers_wait_seconds")
             waited.observe(self.clock.monotonic() - began)
         await self.committer.commit(record, plan)
@@ -275,7 +292,7 @@ class SchedulerService:
     def _commit_ended(self, task: asyncio.Task[None]) -> None:
         self.commits.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log.error("commit failed", error=repr(task.exception()))
+            _log.error("commit failed", error=repr(task.exception()))  # the keeper ends the program
 
     def _observe(self, event: ev.Event) -> None:
         if isinstance(event, ev.OperationDone):
@@ -330,6 +347,7 @@ class SchedulerService:
         keeper, metrics, telling = self.keeper, self.metrics, self.telling
         parts: list[Coroutine[Any, Any, None]] = [
             self.cycle.run(),
+            keeper.until_broken(),
             self._when_it_writes(self.watches.run),
             telling.recorder.run(),
             telling.statuses.run(),
@@ -393,7 +411,7 @@ class SchedulerService:
             for task in done - {stopping}:
                 error = task.exception()
                 if error is not None:
-                    self._failure = error
+                    self._failure = None if isinstance(error, _ANEW) else error
                     raise error
 
     async def _shut_down(self, tasks: list[asyncio.Task[None]]) -> None:

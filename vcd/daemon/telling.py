@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass
+from functools import partial
 
 import msgspec
 import structlog
@@ -66,9 +67,18 @@ class Telling:
     def __post_init__(self, client: KubeClient, clock: Clock) -> None:
         self._shown_groups: dict[str, tuple[str, PodGroupStatus, str]] = {}
         """Version, status and UID of groups, as the watch last told them."""
-        self.recorder = Recorder(client, self.options.scheduler_names[0], self.leads, clock=clock, kinds=kinds())
+        dropped = partial(self.metrics.series.add, "vcd_writes_dropped_total")
+        self.recorder = Recorder(
+            client, self.options.scheduler_names[0], self.leads, dropped=dropped, clock=clock, kinds=kinds()
+        )
         self.statuses = StatusWriter(
-            client, self.leads, clock=clock, known_group=self._shown_groups.get, waits=self._may_wait, shown=self._shown
+            client,
+            self.leads,
+            known_group=self._shown_groups.get,
+            waits=self._may_wait,
+            shown=self._shown,
+            dropped=dropped,
+            clock=clock,
         )
         self.followup = FollowUp()
         self._fault_news = FaultNews(clock.monotonic)
@@ -113,7 +123,7 @@ class Telling:
             self.statuses.submit_queues(plan.queues)
             yield from self._tell_waiting(plan, session, nominated)
         yield from self._tell_latecomers(session, {waiting.group for waiting in plan.waiting}, nominated)
-        self._tell_nominated(evicted_for)
+        yield from self._tell_nominated(evicted_for)
         self.told(record, plan, session, at)
 
     def write_again(self) -> None:
@@ -246,6 +256,7 @@ class Telling:
             for task in job.pending():
                 if task.status in _HAS_NO_NODE and (task.status == TaskStatus.PENDING or task.key not in nominated):
                     self._tell_pod(task.pod, reason_of, own.get(task.key, words))
+                yield
 
     def _tell_latecomers(self, session: Session, told: Container[str], nominated: Container[str]) -> Iterator[None]:
         """The same for pods that came to groups that wait as before, and so are not among those ``told``, and for those
@@ -277,12 +288,13 @@ class Telling:
             self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message))
         self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
-    def _tell_nominated(self, evicted_for: Sequence[ev.Operation]) -> None:
+    def _tell_nominated(self, evicted_for: Sequence[ev.Operation]) -> Iterator[None]:
         """On pods that others are evicted for: the node where they wait for their room."""
         for pod in evicted_for:
             words = f"waits for room that evictions free on node {pod.node}"
             condition = Condition("PodScheduled", "False", UNSCHEDULABLE, words)
             self.statuses.submit_pod_condition(pod.key, pod.uid, condition, pod.node)
+            yield
 
     def lacks_group(self, pod: Pod, why: str) -> None:
         """A pod's group cannot be made."""

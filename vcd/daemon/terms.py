@@ -102,9 +102,7 @@ class Terms:
         """Give the Lease back once ``parts`` have ended; ``cut_off`` says that calls may still be carried out, and who
         takes a Lease that was given back does not wait."""
         if self._elected:
-            if cut_off:
-                await asyncio.sleep(self._request_timeout)
-            await self.elector.release()
+            await self.elector.release(cut_off=cut_off)
 
     async def make_room(self) -> None:
         """Give the Lease back where this replica does not see what it decides on: another one perhaps does.

@@ -23,6 +23,7 @@ from vcd.daemon.outgoing import headers_for, open_session, read_within
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import ApiError, KubeError, Malformed, decoded
+from vcd.kube.waits import first_of
 from vcd.model.events import Event
 from vcd.model.objects import Named
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
@@ -74,7 +75,7 @@ class UsagePoller:
 
     client: KubeClient
     state: ClusterState
-    put: Callable[[Sequence[Event]], Awaitable[None]]
+    put: Callable[[Sequence[Event]], Awaitable[object]]
     settings: Callable[[], Mapping[str, str]]
     observe: Callable[[str], None]
     clock: Clock = SYSTEM_CLOCK
@@ -90,20 +91,10 @@ class UsagePoller:
             if not (given.get("type") or given.get("address")):
                 await self.reloaded.wait()
             elif not self.state.nodes:
-                await self._pause(_LOOK)
+                await first_of(self.clock.sleep(_LOOK), self.reloaded.wait())
             else:
                 await self.once(settings)
-                await self._pause(settings["interval"] / 1e9)
-
-    async def _pause(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        passing, reloading = self.clock.sleep(seconds), self.reloaded.wait()
-        waiting: list[asyncio.Task[Any]] = [loop.create_task(passing), loop.create_task(reloading)]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+                await first_of(self.clock.sleep(settings["interval"] / 1e9), self.reloaded.wait())
 
     async def once(self, settings: ArgumentValues) -> None:
         """Take one sample and log it. A failure is told and counted, and changes nothing."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from vcd.diagnosis.spans import Kind, dominant, kind_of
 from vcd.diagnosis.verdictwords import said, shortened
 from vcd.diagnosis.waiting import GroupWait
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.waits import first_of
 from vcd.model import events as ev
 from vcd.scheduling.framework.guard import Interrupted, at_fault
 from vcd.scheduling.session.session import Session
@@ -157,14 +158,8 @@ class Verdicts:
 
     async def _wait(self, seconds: float | None) -> None:
         """Until there is a new session, or for so long."""
-        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._wake.wait())]
-        if seconds is not None:
-            waits.append(asyncio.create_task(self.clock.sleep(seconds)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waits:
-                task.cancel()
+        passing = () if seconds is None else (self.clock.sleep(seconds),)
+        await first_of(self._wake.wait(), *passing)
 
     async def _ask_some(self) -> None:
         """Ask about some groups."""

@@ -13,6 +13,7 @@ from vcd.embedded.clock import ClusterClock
 from vcd.embedded.controllers.base import Controller, Manager
 from vcd.embedded.controllers.deployment import DeploymentController
 from vcd.embedded.controllers.disruption import DisruptionController
+from vcd.embedded.controllers.eventttl import EventExpiry
 from vcd.embedded.controllers.garbage import GarbageCollector, PodGarbageCollector
 from vcd.embedded.controllers.job import JobController
 from vcd.embedded.controllers.node import NodeLifecycleController
@@ -49,12 +50,14 @@ class EmbeddedCluster:
         self.clock = clock
         self.manager = manager = Manager(store, clock)
         manager.add(*(controller(manager) for controller in _CONTROLLERS))
+        self._expiry = EventExpiry(store, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._end_activity = store.subscribe([rtype.storage for rtype in store.registry], lambda *_: clock.touch())
 
     async def start(self) -> None:
         """Show the controllers what exists and let them and the clock run."""
         self.manager.start()
+        self._expiry.start()
         for work in (self.manager.run(), self.clock.run()):
             self._tasks.append(asyncio.create_task(work))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import aiosqlite
 import msgspec
 
-from vcd.eventlog.reader import LAST, LogReader
+from vcd.eventlog.reader import LAST, CheckpointInfo, LogReader
 from vcd.eventlog.statements import statements
 
 STEP_BYTES = 4 << 20
@@ -33,8 +34,7 @@ async def retain(
     path: Path, transact: Transact, before: int | None, max_bytes: int | None, elsewhere: int | None = None
 ) -> Retained:
     """Remove history up to checkpoints, through ``transact``: see ``EventLog.retain``; ``before`` is a time in ns."""
-    with LogReader(path) as reader:
-        checkpoints, first = reader.checkpoints(), reader.first()
+    checkpoints, first = await asyncio.to_thread(_extent, path)
     removed = begins = 0
     known = LAST if elsewhere is None else elsewhere
     old = [c.sequence for c in checkpoints if before is not None and c.time <= before and c.sequence <= known]
@@ -51,6 +51,11 @@ async def retain(
         removed += await _remove(transact, begins)
         size = await _give_back(transact)
     return Retained(removed, begins if removed else 0, size)
+
+
+def _extent(path: Path) -> tuple[list[CheckpointInfo], int | None]:
+    with LogReader(path) as reader:
+        return reader.checkpoints(), reader.first()
 
 
 async def _remove(transact: Transact, cut: int) -> int:

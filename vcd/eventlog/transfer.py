@@ -149,6 +149,7 @@ def compact(path: str | Path) -> tuple[int, int]:
     with failures_explained(path):
         before = path.stat().st_size
     with opened_to_write(path) as connection:
+        connection.execute("PRAGMA temp_store = FILE")  # what stays is written there first: it may not fit into memory
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return before, path.stat().st_size

@@ -117,20 +117,23 @@ class Committer:
         Pipelined operations hold room in the state alone: they make no call and have no outcome.
         Raises an ExceptionGroup of what the sink raises.
         """
-        stale = {index for index, _ in record.stale}
-        wanted = [
-            (statement, index, operation)
-            for statement, each in enumerate(plan.statements)
-            for index, operation in enumerate(each.operations)
-            if statement not in stale and operation.verb != "pipeline"
-        ]
+        wanted = _wanted(record, plan)
         work = deque(each for each in wanted if not each[2].volumes)
         outcomes: asyncio.Queue[Event | None] = asyncio.Queue()
         fence = partial(self.fence, record.epoch)
+        late: list[asyncio.Task[None]] = []
+
+        async def tell(done: OperationDone, pause: float) -> None:
+            await self.clock.sleep(pause)
+            outcomes.put_nowait(done)
 
         async def carry_out(statement: int, index: int, operation: Operation) -> None:
             outcome = await self._perform(operation, fence)
-            outcomes.put_nowait(OperationDone(record.session, statement, index, outcome.result, outcome.detail))
+            done = OperationDone(record.session, statement, index, outcome.result, outcome.detail)
+            if pause := self._pause_before_telling(operation, outcome, fence):
+                late.append(group.create_task(tell(done, pause)))  # who waits for a worker does not wait for this
+            else:
+                outcomes.put_nowait(done)
 
         async def worker() -> None:
             while work:
@@ -141,8 +144,9 @@ class Committer:
             workers = [group.create_task(worker()) for _ in range(min(self.concurrency, len(work)))]
             # what waits for its volumes holds up nothing else
             workers += [group.create_task(carry_out(*each)) for each in wanted if each[2].volumes]
-            if workers:
-                await asyncio.wait(workers)
+            for tasks in (workers, late):
+                if tasks:
+                    await asyncio.wait(tasks)
             outcomes.put_nowait(None)
             await flusher
 
@@ -155,17 +159,34 @@ class Committer:
 
     async def _perform(self, operation: Operation, fence: Callable[[], bool]) -> Outcome:
         call = self._call_for(operation)
-        outcome = await self._bind_volumes(call, fence) if operation.volumes else None
-        outcome = outcome or await self._attempt(call, fence)
-        self._announce(operation, outcome)
+        try:
+            outcome = await self._bind_volumes(call, fence) if operation.volumes else None
+            outcome = outcome or await self._attempt(call, fence)
+            self._announce(operation, outcome)
+        except Exception as error:  # a defect, which keeps its own pod alone from being placed
+            log.error("operation_raised", verb=operation.verb, pod=operation.key, error=repr(error), exc_info=True)
+            outcome = await self._after_defect(call, fence, f"a defect of vcd: {error!r}")
+        return outcome
+
+    async def _after_defect(self, call: _Call, fence: Callable[[], bool], words: str) -> Outcome:
+        """What became of an operation amid which something was raised; the next term looks where not even that can be
+        found out."""
+        try:
+            return await self._settle(call, fence) or Outcome("failed", words)
+        except Exception:  # the same defect, or another one
+            log.exception("outcome_not_found", pod=call.operation.key)
+            return Outcome("unknown", words)
+
+    def _pause_before_telling(self, operation: Operation, outcome: Outcome, fence: Callable[[], bool]) -> float:
+        """Seconds until an outcome is told; it holds no worker's place meanwhile."""
         if outcome.result == "done" or not fence():
             self._pauses.drop(operation.uid)
-            return outcome
+            return 0.0
         known = self._pauses.get(operation.uid)
         backoff = self._pauses.find(operation.uid, lambda: Backoff(0.25, _LONGEST_PATIENCE, self.rand))
-        if outcome.result == "failed" or known is not None:  # a list that is behind shows again what is gone or bound
-            await self.clock.sleep(backoff.next())
-        return outcome
+        if outcome.result != "failed" and known is None:  # a list that is behind shows again what is gone or bound
+            return 0.0
+        return backoff.next()
 
     def _call_for(self, operation: Operation) -> _Call:
         if operation.verb == "bind":
@@ -217,6 +238,10 @@ class Committer:
                 verdict = await self._settle(call, fence)
                 if verdict is not None:
                     return verdict
+        if doubted and not doubt:  # an earlier call may have been carried out since that was looked at
+            verdict = await self._settle(call, fence)
+            if verdict is not None:
+                return verdict
         result = _FINAL.get(problem.status, "failed") if isinstance(problem, ApiError) else "failed"
         return Outcome(result, str(problem))
 
@@ -262,6 +287,17 @@ class Committer:
             message = f"failed to bind to node {operation.node}: {outcome.detail}"
             condition = Condition("PodScheduled", "False", UNSCHEDULABLE_REASON, message)
             self.conditions.submit_pod_condition(key, uid, condition)
+
+
+def _wanted(record: SessionDecided, plan: Plan) -> list[tuple[int, int, Operation]]:
+    """What is to be carried out of a plan, with the places of statement and operation."""
+    stale = {index for index, _ in record.stale}
+    return [
+        (statement, index, operation)
+        for statement, each in enumerate(plan.statements)
+        for index, operation in enumerate(each.operations)
+        if statement not in stale and operation.verb != "pipeline"
+    ]
 
 
 _FINAL: dict[int, Result] = {404: "gone", 409: "conflict"}

@@ -70,7 +70,8 @@ class Credentials:
         """The client's certificate and its key, in PEM; None for none, or for a key beside its certificate."""
         self.ssl_context = context
         """TLS by the files as they are now: also the server's authority may be replaced in its place."""
-        self._authority = _content(settings.ssl_ca_cert)
+        self.authority = _content(settings.ssl_ca_cert)
+        """The certificates that the server's has to be of, in PEM; None for the system's."""
         self._load = load
         self._readings: dict[bool, asyncio.Task[bool]] = {}
         """What is being read now, by whether the server refused what was known."""
@@ -119,8 +120,8 @@ class Credentials:
             shown = settings.headers().get("Authorization"), pair
             if shown == _NOTHING and shown != self.shown():
                 raise ConfigurationError("there are none any more")
-            if self.ssl_context is not None and (pair, authority) != (self.certificate, self._authority):
-                self.ssl_context, self._authority = _ssl_context(settings), authority
+            if self.ssl_context is not None and (pair, authority) != (self.certificate, self.authority):
+                self.ssl_context, self.authority = _ssl_context(settings), authority
         except Exception as error:  # noqa: BLE001 - any kind of plugin or file error; the old credentials may still hold
             log.warning("credentials_not_refreshed", error=str(error) or type(error).__name__)
             return False
@@ -149,15 +150,14 @@ def _content(file: str | None) -> bytes | None:
 class Connection:
     """An API server: its base URL without a trailing slash, TLS, proxy and credentials.
 
-    ``authority`` is the file of the certificates that its own has to be of (None: the system's), unless it is not to be
-    ``verified`` at all; the credentials' ``ssl_context`` holds the same.
+    Its certificate has to be of the credentials' ``authority``, unless it is not to be ``verified`` at all; their
+    ``ssl_context`` holds the same.
     """
 
     base_url: str
     credentials: Credentials
     server_hostname: str | None = None
     proxy: str | None = None
-    authority: str | None = None
     verified: bool = True
 
     def check_streams(self) -> None:
@@ -198,7 +198,6 @@ async def connect(
         credentials,
         settings.tls_server_name,
         settings.proxy,
-        authority=settings.ssl_ca_cert,
         verified=settings.verify_ssl,
     )
 

@@ -36,6 +36,12 @@ _BEFORE_SENDING = frozenset(
     }
 )
 
+_Tls = tuple[bytes | None, bytes | None, bytes | None]
+"""The client's certificate, its key, and the server's authorities, in PEM."""
+_TLS_TEXTS = (pycurl.SSLCERT_BLOB, pycurl.SSLKEY_BLOB, pycurl.CAINFO_BLOB)
+"""Their options, of libcurl 7.77 and later. Not by files' names: so libcurl would take a kept connection again that
+showed what a file had before, and believe for 24 hours the authorities that it had."""
+
 _WANTED = {
     pycurl.POLL_REMOVE: (),
     pycurl.POLL_IN: (pycurl.CSELECT_IN,),
@@ -80,10 +86,10 @@ class Curl:
         self._options = _options(connection)
         self._options[pycurl.SOCKOPTFUNCTION] = partial(_nothing_comes_late, patience)
         self._base, self._host = _base(connection)
-        self._certificate = connection.credentials.certificate
+        self._tls = _tls_of(connection)
         self._under_way: dict[pycurl.Curl, asyncio.Future[tuple[int, str | None]]] = {}
         self._idle: list[pycurl.Curl] = []
-        """Handles without a request, all of the certificate that holds now."""
+        """Handles without a request, all of the certificates that hold now."""
         self._watched: dict[int, tuple[int, ...]] = {}
         """By a socket's number, whether the loop tells when it can be read, and written."""
         self._timer: asyncio.Handle | None = None
@@ -117,7 +123,7 @@ class Curl:
         method, path, headers, body, timeout, fence = asked
         if self._closed:
             raise Unanswered(f"{asked}: {_CLOSED}", sent=False)
-        handle, certificate = self._handle(), self._certificate
+        handle, tls = self._handle(), self._tls
         sending, received = _Body(body or b"", fence), list[bytes]()
         try:
             handle.setopt(pycurl.URL, self._base + path)
@@ -137,7 +143,7 @@ class Curl:
         handle.setopt(pycurl.FRESH_CONNECT, int(not body and method != "GET"))
         code, problem = await self._perform(handle)
         status, retry_after = handle.getinfo(pycurl.RESPONSE_CODE), handle.getinfo(pycurl.RETRY_AFTER)
-        if certificate == self._certificate:
+        if tls == self._tls:
             self._idle.append(handle)
         if sending.fenced:
             raise Fenced
@@ -160,18 +166,15 @@ class Curl:
                 self._multi.remove_handle(handle)
 
     def _handle(self) -> pycurl.Curl:
-        certificate = self._connection.credentials.certificate
-        if certificate != self._certificate:
+        tls = _tls_of(self._connection)
+        if tls != self._tls:
             self._idle.clear()
-            self._certificate = certificate
+            self._tls = tls
         if self._idle:
             return self._idle.pop()
         handle = pycurl.Curl()
-        for option, value in self._options.items():
+        for option, value in (self._options | _tls_options(tls)).items():
             handle.setopt(option, value)
-        for option, file in zip((pycurl.SSLCERT_BLOB, pycurl.SSLKEY_BLOB), certificate, strict=True):
-            if file:  # not its name: a connection that showed what the file had before would be taken again
-                handle.setopt(option, file)
         return handle
 
     # --- what libcurl asks of the loop --------------------------------------------------------------------------------
@@ -260,19 +263,27 @@ def _options(connection: Connection) -> dict[int, object]:
         pycurl.SSL_VERIFYPEER: int(connection.verified),
         pycurl.SSL_VERIFYHOST: 2 * int(connection.verified),
     }
-    if connection.authority is not None:
-        options[pycurl.CAINFO], options[pycurl.CAPATH] = connection.authority, ""
-    else:
-        found = ssl.get_default_verify_paths()
-        options |= {
-            option: where for option, where in ((pycurl.CAINFO, found.cafile), (pycurl.CAPATH, found.capath)) if where
-        }
     if connection.server_hostname:
         url = urlsplit(connection.base_url)
         host = f"[{url.hostname}]" if ":" in str(url.hostname) else url.hostname
         port = url.port or 443
         options[pycurl.CONNECT_TO] = [f"{connection.server_hostname}:{port}:{host}:{port}"]
     return options
+
+
+def _tls_of(connection: Connection) -> _Tls:
+    """What holds now; libcurl takes no kept connection again that began with other ones."""
+    credentials = connection.credentials
+    return (*credentials.certificate, credentials.authority)
+
+
+def _tls_options(tls: _Tls) -> dict[int, object]:
+    options: dict[int, object] = {option: text for option, text in zip(_TLS_TEXTS, tls, strict=True) if text}
+    if pycurl.CAINFO_BLOB in options:
+        return options | {pycurl.CAPATH: ""}  # else the system's count, too
+    system = ssl.get_default_verify_paths()
+    files = {pycurl.CAINFO: system.cafile, pycurl.CAPATH: system.capath}
+    return options | {option: where for option, where in files.items() if where}
 
 
 def _base(connection: Connection) -> tuple[str, str]:

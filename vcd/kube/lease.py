@@ -178,17 +178,18 @@ class LeaderElector:
             await self._give_back()
             self._held = False
 
-    async def release(self) -> None:
+    async def release(self, *, cut_off: bool = False) -> None:
         """Stop leading, and give the lease back so that another may take it at once.
 
-        Call it after ``run`` was cancelled and all calls made under the lease have ended. A failure is only logged:
-        the lease then runs out by itself.
+        Call it after ``run`` was cancelled and all calls made under the lease have ended; ``cut_off`` says that some
+        may still be carried out, which is waited for. A failure is only logged: the lease then runs out by itself.
         """
         led = self._leading  # be it for longer than it renewed: it is given back only while it is still its own
         self._lose("released")
-        if led:
+        if led and not cut_off:
             await self._give_back()
         else:
+            self._held |= led
             await self.give_back_held()
 
     async def _give_back(self) -> None:

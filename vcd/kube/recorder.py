@@ -85,8 +85,8 @@ class _Bucket:
 class Recorder(Writer[_Identity, _Series]):
     """Writes Events in the background; ``component`` is their source.
 
-    ``capacity`` bounds the Events that wait, ``fence`` says whether this replica may write, ``kinds`` are those that
-    Events are about, by the names that `record` is given.
+    ``capacity`` bounds the Events that wait; of each beyond it the kind, Event, is told to ``dropped``. ``fence`` says
+    whether this replica may write, ``kinds`` are those that Events are about, by the names that `record` is given.
     """
 
     def __init__(
@@ -96,11 +96,13 @@ class Recorder(Writer[_Identity, _Series]):
         fence: Callable[[], bool],
         *,
         capacity: int = 5000,
+        dropped: Callable[[str], None] = lambda _: None,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
         kinds: Mapping[str, Kind] = KINDS,
     ) -> None:
-        super().__init__(client, fence, WorkQueue(capacity), 4, clock, rand)
+        work: WorkQueue[_Identity, _Series] = WorkQueue(capacity, dropped=lambda _: dropped("Event"))
+        super().__init__(client, fence, work, 4, clock, rand)
         self._kinds = kinds
         self._component = component
         self._stamp = 0

@@ -94,7 +94,8 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
     ``known_group`` gives a group's version, status and UID as the watch last told them, which saves reading it first;
     where that is old, the server refuses it by its version. ``waits`` tells of a pod, by its key, whether it may have
     no node yet: of others nothing is written. ``shown`` gives the status of a pod's condition, by key, UID and type, as
-    the watch last told it. ``concurrency`` bounds the writes under way.
+    the watch last told it. ``concurrency`` bounds the writes under way. Of what is too much to wait, the object's kind
+    is told to ``dropped``.
     """
 
     def __init__(
@@ -106,10 +107,12 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         waits: Callable[[str], bool] = lambda _: True,
         shown: Callable[[str, str, str], str] = lambda key, uid, type: "",
         concurrency: int = 32,
+        dropped: Callable[[str], None] = lambda _: None,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
     ) -> None:
-        super().__init__(client, fence, WorkQueue(_CAPACITY, ranks=2), concurrency, clock, rand)
+        work: WorkQueue[tuple[str, str], _Work] = WorkQueue(_CAPACITY, ranks=2, dropped=lambda name: dropped(name[0]))
+        super().__init__(client, fence, work, concurrency, clock, rand)
         self._known_group = known_group
         self._waits = waits
         self._shown = shown
@@ -165,6 +168,8 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
             self._remembered[kind].drop(key)
         if kind == "Pod":
             self._unwritten.pop(key, None)
+        elif kind == "PodGroup":
+            self._doubted.drop(key)
 
     def saw(self, queue: str, version: str) -> None:
         """The watch told of a queue: what is remembered of an older version holds no more."""
@@ -185,16 +190,20 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
     def _lost_lease(self) -> None:
         self._work.clear()  # the new leader writes what it finds, so nothing remembered holds any more
         self._unwritten.clear()
+        self._doubted.clear()
         for recent in self._remembered.values():
             recent.clear()
 
     def _may_pass(self, name: tuple[str, str], error: KubeError) -> bool:
         """What is remembered of the object is dropped in any case."""
         kind, key = name
+        status = error.status if isinstance(error, ApiError) else 0
         self._remembered[kind].drop(key)
         if kind == "PodGroup":
-            self._doubted.set(key, True)
-        status = error.status if isinstance(error, ApiError) else 0
+            if status == 404:  # nothing is in doubt about one that is gone
+                self._doubted.drop(key)
+            else:
+                self._doubted.set(key, True)
         crowded = status == 409 and _ANOTHER not in str(error)  # many write to it, and the server gave up
         if not is_final(error) or (crowded and kind != "Queue"):
             return True

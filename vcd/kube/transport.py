@@ -33,7 +33,7 @@ class Stream(NamedTuple):
 def retry_after(headers: Mapping[str, str]) -> int:
     """The seconds after which a server wants to be asked again; 0 where it says nothing, or a date."""
     said = headers.get("Retry-After", "")
-    return int(said) if said.isdigit() else 0
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0
 
 
 class Transport(Protocol):

@@ -6,7 +6,6 @@ that carries its node, or a volume that names its claim, is where the pod's next
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from vcd.kube.client import MERGE_PATCH, KubeClient, pause_after
+from vcd.kube.client import MERGE_PATCH, Admission, KubeClient, Urgency, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, is_final
 from vcd.model.codec import BadObject, decode_json
@@ -25,6 +24,10 @@ from vcd.model.objects import Object, ObjectReference, PersistentVolume, Persist
 BIND_TIMEOUT = 600.0
 """Seconds until the volumes of a pod must be bound, as kube-scheduler's bindTimeoutSeconds."""
 
+AGAIN_PER_SECOND = 50
+"""Steps repeated in a second at most, by all pods that wait together, of up to three requests each: else the API server
+would throttle this client, the Lease with it. Some 75 pods look each 2 s all the same."""
+
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
@@ -32,6 +35,15 @@ _CLAIM, _VOLUME = KINDS["PersistentVolumeClaim"], KINDS["PersistentVolume"]
 _encode = msgspec.json.Encoder().encode
 _ATTEMPTS = 5
 """Writes of one object that meet another one's."""
+
+
+class _Turns(Admission):
+    """Admission of steps, which lets a turn be given back that came to nothing."""
+
+    def give_back(self) -> None:
+        """Leave without having made a call: the next one goes at once."""
+        self._tokens += 1
+        self.leave()
 
 
 class NotBound(Exception):
@@ -47,8 +59,9 @@ class NotBound(Exception):
 class VolumeBinder:
     """Binds the volumes of pods, for any number of them at once.
 
-    ``timeout`` (seconds) is how long a pod's volumes may take; ``concurrency`` bounds the pods that make calls at once:
-    those that wait make none.
+    ``timeout`` (seconds) is how long a pod's volumes may take; where many wait, the last look at them comes as late as
+    its turn. ``concurrency`` bounds the pods that make their first calls at once, and those that repeat them: those
+    that wait make none.
     """
 
     client: KubeClient
@@ -59,7 +72,8 @@ class VolumeBinder:
     rand: Random = SYSTEM_RANDOM
 
     def __post_init__(self, concurrency: int) -> None:
-        self._turns = asyncio.Semaphore(concurrency)
+        self._first = _Turns(0, 1, concurrency, self.clock)
+        self._again = _Turns(AGAIN_PER_SECOND, AGAIN_PER_SECOND, concurrency, self.clock)
 
     async def bind(
         self, operation: Operation, fence: Callable[[], bool], check_pod: Callable[[], Awaitable[None]]
@@ -71,7 +85,7 @@ class VolumeBinder:
         work = _Binding(self.client, operation.node, fence)
         deadline = self.clock.monotonic() + self.timeout
         for choice in operation.volumes:
-            await self._repeat(partial(work.choose, choice), deadline)
+            await self._repeat(partial(work.choose, choice), deadline, fence)
         missing = list(operation.volumes)
 
         async def look() -> str:
@@ -83,16 +97,15 @@ class VolumeBinder:
                 del missing[0]
             return ""
 
-        await self._repeat(look, deadline)
+        await self._repeat(look, deadline, fence)
 
-    async def _repeat(self, step: Callable[[], Awaitable[str]], deadline: float) -> None:
+    async def _repeat(self, step: Callable[[], Awaitable[str]], deadline: float, fence: Callable[[], bool]) -> None:
         """Repeat a step until it waits for nothing any more. What passes, as an overloaded server, is waited out."""
         backoff = Backoff(0.2, 2.0, self.rand)
-        conflicts = 0
+        conflicts, turns = 0, self._first
         while True:
             try:
-                async with self._turns:
-                    waits_for = await step()
+                waits_for = await _in_turn(turns, step, fence)
                 if not waits_for:
                     return
                 pause = backoff.next()
@@ -107,6 +120,21 @@ class VolumeBinder:
             if rest <= 0:
                 raise NotBound("failed", f"binding volumes took longer than {self.timeout:g} s: {waits_for}")
             await self.clock.sleep(min(pause, rest))
+            turns = self._again
+
+
+async def _in_turn(turns: _Turns, step: Callable[[], Awaitable[str]], fence: Callable[[], bool]) -> str:
+    """Make a step at its turn. Who has lost its term takes none from those of the next. Raises Fenced."""
+    if not fence():
+        raise Fenced
+    await turns.enter(Urgency.COMMIT)
+    if not fence():
+        turns.give_back()
+        raise Fenced
+    try:
+        return await step()
+    finally:
+        turns.leave()
 
 
 def _is_conflict(error: KubeError) -> bool:

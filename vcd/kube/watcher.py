@@ -23,7 +23,7 @@ from vcd.model.kinds import Kind
 
 log = structlog.get_logger(__name__)
 
-Sink = Callable[[Sequence[Event]], Awaitable[None]]
+Sink = Callable[[Sequence[Event]], Awaitable[object]]
 """Takes events in order; returns when they are in the log and in the state. What it raises ends the watcher."""
 
 WORK_SLICE = 0.02
@@ -43,7 +43,12 @@ RESUME_GRACE = 60.0
 """Seconds for which a watch that was cut off, or put off with 429, is tried again where it was. Then comes a list."""
 
 RELIST_PERIOD = 1800.0
-"""Seconds, give or take a quarter, after which what is known is compared with a list, whatever the watch said."""
+RELIST_AGAIN = 300.0
+"""Seconds, give or take a quarter, after which what is known is compared with a list, whatever the watch said; and
+after which a comparison that failed is tried again."""
+
+COMPARED_WITHIN = 30.0
+"""Seconds that such a list may take in all: nothing is watched meanwhile."""
 
 MISSING_GRACE = 30.0
 MISSING_RETRY = 5.0
@@ -161,14 +166,14 @@ class Watcher:
                 seen.clear()
             version = page.resource_version
             changed += await self._emit_page(page.items, seen, known)
-            if len(seen) > self._farthest:  # one that fails at the same page each time gets nowhere
+            if not at and len(seen) > self._farthest:  # one that fails at the same page each time gets nowhere
                 self._farthest, self.status.got_on = len(seen), self.clock.monotonic()
         gone = sorted(key for key in self.known.keys(self.kind.name) if key not in seen)
         events: list[Event] = [ObjectGone(self.kind.name, key, version) for key in gone]
         await self._emit([*events, KindListed(self.kind.name, version)])
         self._version = self.status.resource_version = version
         self._farthest, self.status.got_on = 0, self.clock.monotonic()
-        self._relist_at = self.clock.monotonic() + self.relist_period * (0.75 + 0.5 * self.rand())
+        self._compare_after(self.relist_period)
         self.status.lists += 1
         self.status.missing, self._missing_since = False, None
         self._note_synced()
@@ -179,19 +184,45 @@ class Watcher:
         if not was:
             self.when_synced()
 
+    def _compare_after(self, seconds: float) -> None:
+        self._relist_at = self.clock.monotonic() + seconds * (0.75 + 0.5 * self.rand())
+
     async def _compare(self, version: str) -> None:
-        """A list as of the version that the watch has reached: what differs, no watch has told and none would."""
+        """A list as of the version that the watch has reached: what differs, no watch has told and none would.
+
+        Where it fails the watch goes on: a server that sheds lists serves watches, which cost it next to nothing.
+        """
         query = urlencode({"resourceVersion": version, "resourceVersionMatch": "Exact"})
         try:
-            changed = await self._list(query)
-        except ApiError as error:
-            if error.status != 410:
-                raise
-            await self._list()  # compacted; what differs may also have happened since
+            async with asyncio.timeout(COMPARED_WITHIN):
+                changed = await self._list(query)
+        except TimeoutError:
+            self._overlay.clear()  # of what was read and not told
+            self._put_off(Unanswered(f"GET {self._path}: the list took longer than {COMPARED_WITHIN:g} s", sent=True))
+            return
+        except KubeError as error:
+            if isinstance(error, ApiError) and error.status == 410:
+                await self._list_in_place_of_comparing()
+            else:
+                self._put_off(error)
             return
         if changed and self._version == version:
             self.status.drift += changed
             self._log.warning("watch_drifted", objects=changed, resource_version=version)
+
+    async def _list_in_place_of_comparing(self) -> None:
+        """The version is compacted: what differs from a list of now may also have happened since."""
+        told = self.status.events
+        try:
+            await self._list()
+        except KubeError as error:
+            if self.status.events != told:  # newer than what the watch would go on with
+                raise
+            self._put_off(error)
+
+    def _put_off(self, error: KubeError) -> None:
+        self._compare_after(min(self.relist_period, RELIST_AGAIN))
+        self._tell("comparison_failed", error, self._relist_at - self.clock.monotonic())
 
     async def _emit_page(self, items: list[msgspec.Raw], seen: set[str], known: set[str]) -> int:
         """Emit what a page says that is new; returns how many objects that concerns."""
@@ -355,11 +386,14 @@ class Watcher:
         await self.clock.sleep(pause)
 
     async def _retry(self, error: KubeError) -> None:
+        pause = pause_after(error, self._backoff)
+        self._tell("watch_failed", error, pause)
+        await self.clock.sleep(pause)
+
+    def _tell(self, what: str, error: KubeError, pause: float) -> None:
         self.status.errors += 1
         self.status.last_error = str(error)
-        pause = pause_after(error, self._backoff)
-        self._log.warning("watch_failed", error=str(error), retry_in=round(pause, 3))
-        await self.clock.sleep(pause)
+        self._log.warning(what, error=str(error), retry_in=round(pause, 3))
 
     async def _missing(self, error: ApiError) -> None:
         """The kind is not served: empty. A server that starts says so, too, so known objects are kept for a while."""

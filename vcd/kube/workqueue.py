@@ -18,11 +18,14 @@ log = structlog.get_logger(__name__)
 class WorkQueue(Generic[K, V]):
     """A bounded, coalescing queue with ranks; a lower rank goes first.
 
-    ``capacity`` bounds the keys that wait; a put of a new key beyond it is dropped.
+    ``capacity`` bounds the keys that wait; a new key beyond it is dropped, and told to ``dropped``.
     """
 
-    def __init__(self, capacity: int, ranks: int = 1) -> None:
+    def __init__(self, capacity: int, ranks: int = 1, dropped: Callable[[K], None] = lambda _: None) -> None:
         self._capacity = capacity
+        self._dropped = dropped
+        self._overflowed = False
+        """Whether it was logged that keys are dropped; it is again once half of the room was free."""
         self._values: dict[K, V] = {}
         self._ranks: dict[K, int] = {}
         self._ready: list[deque[K]] = [deque() for _ in range(ranks)]
@@ -46,6 +49,7 @@ class WorkQueue(Generic[K, V]):
             self._values[key] = value
             return
         if len(self._values) >= self._capacity:
+            self._drop(key)
             return
         self._values[key] = value
         self._ranks[key] = rank
@@ -53,6 +57,12 @@ class WorkQueue(Generic[K, V]):
             self._ready[rank].append(key)
             self._wake.set()
         self.idle.clear()
+
+    def _drop(self, key: K) -> None:
+        self._dropped(key)
+        if not self._overflowed:
+            self._overflowed = True
+            log.warning("work_dropped", key=key, capacity=self._capacity)
 
     def clear(self) -> None:
         """Forget all that waits."""
@@ -97,5 +107,7 @@ class WorkQueue(Generic[K, V]):
         return None
 
     def _settle(self) -> None:
+        if 2 * len(self._values) <= self._capacity:
+            self._overflowed = False
         if not self._values and not self._busy:
             self.idle.set()

@@ -43,6 +43,8 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
     only a plugin can count (``Plugin.quotas``): where such a queue holds something that it did not, or its limits or
     the labels of its nodes are others, nothing is bound for it before it was decided on anew.
     """
+    if not plan.statements:
+        return ()
     check = _Head(plan, head, base)
     stale = []
     dropped: set[str] = set()
@@ -191,9 +193,12 @@ def _relabelled(base: Snapshot, head: Snapshot) -> Iterator[str]:
 def _places(snapshot: Snapshot, queues: Sequence[str], statuses: tuple[int, ...]) -> tuple[Ints, Ints]:
     """By row, which of the queues a placed pod of such a status is in, and its node; both nowhere (-1) for others."""
     tasks, number_of = snapshot.tasks, {name: number for number, name in enumerate(queues)}
-    of_job = [number_of.get(queue_name(snapshot, key or "") or "", _NOWHERE) for key in snapshot.job_keys]
     held = (tasks.node >= 0) & np.isin(tasks.status, statuses)
-    of_row = np.array([*of_job, _NOWHERE], np.int64)[tasks.job]
+    jobs = np.unique(tasks.job[held & (tasks.job >= 0)])
+    of_job = np.full(len(snapshot.job_keys) + 1, _NOWHERE, np.int64)  # one more for pods without a group
+    keys = snapshot.job_keys.at(jobs.tolist())
+    of_job[jobs] = [number_of.get(queue_name(snapshot, key or "") or "", _NOWHERE) for key in keys]
+    of_row = of_job[tasks.job]
     for row, queue in snapshot.orphans.items():
         of_row[row] = number_of.get(queue, _NOWHERE)
     numbers = np.where(held, of_row, _NOWHERE)

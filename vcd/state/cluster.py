@@ -16,6 +16,7 @@ from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import AS_THEY_ARE, NOBODY, Dump, Frozen, decoded, on_node
+from vcd.state.completion import Completion
 from vcd.state.grouptable import GroupTable
 from vcd.state.interning import Changes, Interner, Pages, Rows
 from vcd.state.podtable import PodTable, taken_over
@@ -350,10 +351,9 @@ class ClusterState:
                 self.shown_nodes.append("")
         else:
             node = tasks.at(row, "node")
+            if cast(Pod, self.pods[row]).metadata.uid != meta.uid:
+                self._forget_plans(key, row)
             self._release(row)
-            if cast(Pod, self.pods[row]).metadata.uid != meta.uid:  # the room was made for another one
-                self.nominated.pop(key, None)
-                self.nomination_turns.pop(key, None)
         labels = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
         namespace = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
         name = spec.scheduler_name
@@ -438,8 +438,8 @@ class ClusterState:
         status = task_status(pod, node_name)
         intent = self.intents.get(key)
         if intent is not None:
-            if intent.uid != pod.metadata.uid or self._is_shown(intent, status, pod.spec):
-                if intent.uid != pod.metadata.uid or not node_name:
+            if self._is_shown(intent, status, pod.spec):
+                if not node_name:
                     self._strand_unbound(intent, row)
                 self._forget_intent(key)
             elif intent.verb == "bind":
@@ -509,8 +509,7 @@ class ClusterState:
         if key not in self.tasks.row_of:
             return
         row = self.tasks.row_of[key]
-        if key in self.intents:
-            self._strand_unbound(self.intents[key], row)
+        self._forget_plans(key, row)
         self._release(row)
         node = self.tasks.at(row, "node")
         if node >= 0:
@@ -519,10 +518,15 @@ class ClusterState:
         self.pods[row] = None
         self.changed_rows.note(row)
         self.tasks.remove(key)
-        self.nominated.pop(key, None)
         self.shown_nominations.pop(key, None)
-        self.nomination_turns.pop(key, None)
+
+    def _forget_plans(self, key: str, row: int) -> None:
+        """Forget what was meant for a pod that goes, or in whose place another one is; its row is still its own."""
+        if key in self.intents:
+            self._strand_unbound(self.intents[key], row)
         self._forget_intent(key)
+        self.nominated.pop(key, None)
+        self.nomination_turns.pop(key, None)
 
     # --- decisions ------------------------------------------------------------------------------------------------
 
@@ -544,8 +548,11 @@ class ClusterState:
                 continue
             for position, operation in enumerate(statement.operations):
                 yield
-                if operation.verb != "pipeline":
-                    self._intend_operation(decided.session, number, position, operation)
+                if operation.verb == "pipeline":
+                    continue
+                is_there = self._intend_operation(decided.session, number, position, operation)
+                if operation.verb == "bind" and not is_there:  # it went while it was decided on
+                    self._strand_group(statement.group)
         self._nominate_pipelined(plan.statements, stale)
         self._remember_evictions(
             operation.key
@@ -626,35 +633,47 @@ class ClusterState:
     def _wait(self, changes: Iterable[ev.Waiting]) -> Iterator[None]:
         for group, reasons in ev.waits_by_group(changes).items():
             yield
-            self._set_waiting(group, reasons)
+            if group in self.groups:  # it may have gone while the session was decided
+                self._set_waiting(group, reasons)
 
-    def _intend_operation(self, session: int, statement: int, position: int, operation: ev.Operation) -> None:
+    def _intend_operation(self, session: int, statement: int, position: int, operation: ev.Operation) -> bool:
+        """Count an operation as done; False where its pod is not there."""
         row = self.tasks.row_of.get(operation.key)
         pod = None if row is None else self.pods[row]
         if row is None or pod is None or pod.metadata.uid != operation.uid:
-            return
+            return False
         made = (operation.verb, operation.uid, operation.node, operation.volumes, operation.annotations)
         self._remember_intent(operation.key, Intent(session, statement, position, *made))
         self._place(operation.key, row)
+        return True
 
     def _outcome(self, done: ev.OperationDone) -> None:
         if done.result in ("done", "unknown"):
             return
         key = self._intent_of_call.get((done.session, done.statement, done.operation))
-        if key is not None:
-            verb = self.intents[key].verb
-            if verb == "bind":
-                self._strand(self.tasks.row_of[key])
-            elif verb == "evict":
-                self._forget_eviction(self.tasks.row_of[key])
+        if key is None:
+            return
+        verb, row = self.intents[key].verb, self.tasks.row_of.get(key)
+        if row is None:  # another version kept the pod, which this one set aside
             self._forget_intent(key)
-            self._place(key, self.tasks.row_of[key])
+            return
+        if verb == "bind":
+            self._strand(row)
+        elif verb == "evict":
+            self._forget_eviction(row)
+        self._forget_intent(key)
+        self._place(key, row)
 
     def _strand(self, row: int) -> None:
-        """Remember that a gang was let in only in part, unless it has its minimum all the same."""
+        """Remember of the gang of a row what ``_strand_group`` does."""
         job = self.tasks.at(row, "job")
-        if job >= 0 and self.job_keys[job] in self.groups:
-            self.stranded.setdefault(self.job_keys[job], self._decided_at)
+        if job >= 0:
+            self._strand_group(self.job_keys[job])
+
+    def _strand_group(self, key: str) -> None:
+        """Remember that a gang was let in only in part, unless it has its minimum all the same."""
+        if key in self.groups:
+            self.stranded.setdefault(key, self._decided_at)
 
     def _strand_unbound(self, intent: Intent, row: int) -> None:
         """A pod went before it was bound, and the others of its gang may have been."""
@@ -662,21 +681,9 @@ class ClusterState:
             self._strand(row)
 
     def _forget_completed(self) -> None:
-        """Drop from ``stranded`` the gangs that have their minimum, or nothing any more.
-
-        A bind under way completes no gang: it may fail as the last one did.
-        """
-        if not self.stranded:
-            return
-        tasks = self.tasks
-        number_of = {key: number for number, key in enumerate(self.job_keys.values) if key in self.stranded}
-        status = tasks.column("status")
-        placed = (tasks.column("node") >= 0) & ~np.isin(status, (TaskStatus.RELEASING, TaskStatus.FAILED))
-        for key in list(self.stranded):
-            record = self.groups.get(key)
-            have = placed & (tasks.column("job") == number_of.get(key, -2))
-            sure = int((have & (status != TaskStatus.BINDING)).sum())
-            if record is None or not have.any() or sure >= record.group.spec.min_member:
+        """Drop from ``stranded`` the gangs that have what they ask for, or nothing any more."""
+        if self.stranded:
+            for key in Completion(self.tasks, self.pods, self.job_keys).settled(self.stranded, self.groups):
                 del self.stranded[key]
 
     def _remember_intent(self, key: str, intent: Intent) -> None:

@@ -197,6 +197,10 @@ class Interner(Generic[T]):
         """Whether anybody uses the value known as ``key``."""
         return key in self._numbers
 
+    def number(self, key: Hashable) -> int | None:
+        """The number of the value known as ``key``, None where nobody uses it."""
+        return self._numbers.get(key)
+
     def is_known_as(self, number: int, key: Hashable) -> bool:
         """Whether a number stands for the value known as ``key``."""
         return self._keys[number] == key

@@ -9,7 +9,7 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.requests import format_sum
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.gauges import Gauge, JobGauge
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.state.sums import sums_by
@@ -95,9 +95,9 @@ def held_by_queue(session: Session, held: Ints) -> dict[str, dict[str, int]]:
     }
 
 
-def _take(gauges: Iterable[Gauge], found: dict[str, QueueFigures]) -> None:
+def _take(gauges: Iterable[Gauge | JobGauge], found: dict[str, QueueFigures]) -> None:
     counted: dict[tuple[str, str], dict[str, int]] = {}
-    for figure in [gauge.figure for gauge in gauges if gauge.figure is not None]:
+    for figure in [gauge.figure for gauge in gauges if isinstance(gauge, Gauge) and gauge.figure is not None]:
         figures = found.get(figure.queue)
         if figures is None:
             continue

@@ -18,8 +18,8 @@ from tests.kube.scripted import client_of, running, scripted, until
 from tests.kube.test_lease import LeaseServer
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.replicas import following, network, wire
-from vcd.daemon.replicas.following import BegunAnew
-from vcd.daemon.replicas.replica import Replica
+from vcd.daemon.replicas.following import BegunAnew, Parted
+from vcd.daemon.replicas.replica import Replica, Unseated
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.terms import Terms
 from vcd.eventlog import EventLog
@@ -52,7 +52,7 @@ def ending(replica: Replica, elector: LeaderElector, error: Exception | None) ->
 
     idle = asyncio.Event()
     idle.set()
-    terms: Any = SimpleNamespace(elector=elector, end=lambda: None, _elected=True, _request_timeout=0.0)
+    terms: Any = SimpleNamespace(elector=elector, end=lambda: None, _elected=True)
     terms.release = lambda **given: Terms.release(terms, **given)
     service: Any = SimpleNamespace(
         client=SimpleNamespace(request_timeout=0.2, is_writing=False), commits=set(), terms=terms, replica=replica,
@@ -87,6 +87,19 @@ async def test_one_whose_log_has_no_state_of_its_own_gives_the_lease_back(tmp_pa
             await SchedulerService._shut_down(ending(replica, elector, error), [elected])
         assert lease.spec["holderIdentity"] == ""
         assert replica.followers.dismissed.is_set()
+
+
+@pytest.mark.parametrize("error", [Unseated("no longer leading", 0.0), BegunAnew(), Parted(4, "leader"), OSError()])
+async def test_one_that_begins_anew_has_not_failed(error: Exception) -> None:
+    async def part() -> None:
+        raise error
+
+    service: Any = SimpleNamespace(_failure=None)
+    stopping = asyncio.ensure_future(asyncio.Event().wait())
+    with pytest.raises(type(error)):
+        await SchedulerService._until_one_fails(service, stopping, [asyncio.ensure_future(part())])
+    stopping.cancel()
+    assert service._failure is (error if isinstance(error, OSError) else None)
 
 
 async def test_one_that_is_told_to_end_while_it_takes_the_lead_ends(

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 def calm(sim: Simulation) -> None:
     """From now on nothing goes wrong."""
     change.mend(sim)
+    change.roll_out(sim)
     peers.calm(sim)
     sim.server.habits.bookmarks, sim.server.habits.fail_watches = True, 0
+    sim.ends.clear()
     for replica in sim.replicas:
         replica.set_wall_ahead(0.0)
         replica.set_busy(0.0)
@@ -25,15 +27,12 @@ def calm(sim: Simulation) -> None:
         replica.road.late = 0.0
         network.heal(sim, replica)
         if (machine := replica.machine) is not None:
-            machine.stopped = False
+            machine.stops.clear()
             for line in machine.link.lines:
                 line.stalled = False
             machine.link.resume()
             machine.link.reset_lost()
 
-
-ILLEGAL = disks.ILLEGAL
-"""The acts that do what nothing real may do."""
 
 ACTS: dict[str, Callable[..., None]] = {
     **network.ACTS, **watches.ACTS, **processes.ACTS, **leaders.ACTS, **moments.ACTS, **disks.ACTS, **change.ACTS,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from tests.simulation.road import Draw, Road, Way
 
@@ -25,6 +26,7 @@ WHAT: dict[str, Callable[[str, str], bool]] = {
 }
 """Requests that a fault can be for, by method (WATCH for a watch) and path."""
 
+F = TypeVar("F", bound=Hashable)
 Effect = Callable[[str, str, Way], bool]
 """Changes what becomes of a request, and says whether it did."""
 
@@ -34,9 +36,36 @@ def chosen(sim: Simulation, replica: int) -> list[Replica]:
     return list(sim.replicas) if replica < 0 else [sim.replicas[replica % len(sim.replicas)]]
 
 
+def affected(sim: Simulation, replica: int, name: str, *, runs: bool = False) -> list[Replica]:
+    """The chosen, on each of which an act of a name has an effect; where its program ``runs``, if it has to."""
+    found = [each for each in chosen(sim, replica) if not runs or (each.machine is not None and each.machine.alive)]
+    for each in found:
+        each.road.affected[name] += 1
+    return found
+
+
 def later(sim: Simulation, seconds: float, what: Callable[[], None]) -> None:
     """Do something in the world, whoever asks for it."""
     sim.loop.call_later(max(0.0, seconds), what, context=sim.loop.world.context())
+
+
+def lasts(sim: Simulation, fault: Hashable, seconds: float, end: Callable[[], None]) -> None:
+    """Let a fault end after so long, unless the same goes on for longer."""
+    all_last(sim, [fault], seconds, lambda _: end())
+
+
+def all_last(sim: Simulation, faults: Sequence[F], seconds: float, end: Callable[[F], None]) -> None:
+    """Let each of some faults end after so long, unless it goes on for longer."""
+    for fault in faults:
+        sim.ends[fault] = max(sim.ends.get(fault, 0.0), sim.loop.time() + seconds)
+
+    def look() -> None:
+        for fault in faults:
+            if sim.ends.get(fault, math.inf) <= sim.loop.time():
+                del sim.ends[fault]
+                end(fault)
+
+    later(sim, seconds, look)
 
 
 def spoil(
@@ -69,8 +98,23 @@ def add_draw(sim: Simulation, road: Road, seconds: float, draw: Draw) -> None:
     later(sim, seconds, end)
 
 
-def at_request(replica: Replica, number: int, what: str, name: str, act: Callable[[Way], None]) -> None:
-    """Let something befall the ``number``-th request from now on (1: the next) of those that are meant, once."""
+def count(sim: Simulation, seconds: float, what: str, name: str) -> None:
+    """For so long, count the requests on which something has an effect that is done elsewhere."""
+    meant = WHAT[what]
+    for each in sim.replicas:
+        add_draw(sim, each.road, seconds, _counted(each.road, meant, name))
+
+
+def _counted(road: Road, meant: Callable[[str, str], bool], name: str) -> Draw:
+    def draw(method: str, path: str, way: Way) -> None:
+        road.affected[name] += meant(method, path)
+
+    return draw
+
+
+def at_request(replica: Replica, number: int, what: str, name: str, act: Callable[[Way], object]) -> None:
+    """Let something befall the ``number``-th request from now on (1: the next) of those that are meant, once. ``act``
+    says False where nothing came of it."""
     left, road, meant = number, replica.road, WHAT[what]
 
     def draw(method: str, path: str, way: Way) -> None:
@@ -80,8 +124,7 @@ def at_request(replica: Replica, number: int, what: str, name: str, act: Callabl
         left -= 1
         if left <= 0:
             road.draws.remove(draw)
-            road.affected[name] += 1
-            act(way)
+            road.affected[name] += act(way) is not False
 
     road.draws.append(draw)
 

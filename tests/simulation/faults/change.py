@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tests.simulation.faults.aim import chosen, later
+from tests.simulation.faults.aim import chosen, lasts
 from vcd.eventlog import LogError
 from vcd.timetravel.logfile import downgrade
 
@@ -22,23 +21,21 @@ _GOOD: WeakKeyDictionary[Simulation, str] = WeakKeyDictionary()
 
 def configure(sim: Simulation, text: str) -> None:
     """The configuration file of all replicas is written anew."""
-    file: Path | None = getattr(sim, "conf_path", None)
-    if file is not None:
-        _GOOD.pop(sim, None)
-        file.write_text(text)
+    _GOOD.pop(sim, None)
+    sim.affected["configure"] += not sim.conf_path.exists() or sim.conf_path.read_text() != text
+    sim.conf_path.write_text(text)
 
 
 def misconfigure(sim: Simulation, text: str | None, seconds: float) -> None:
     """The configuration file says something bad for so long, or is not there (null)."""
-    file: Path | None = getattr(sim, "conf_path", None)
-    if file is None or not file.exists():
-        return
-    _GOOD.setdefault(sim, file.read_text())
+    if sim not in _GOOD:
+        _GOOD[sim] = sim.conf_path.read_text()
+    sim.affected["misconfigure"] += 1
     if text is None:
-        file.unlink()
+        sim.conf_path.unlink(missing_ok=True)
     else:
-        file.write_text(text)
-    later(sim, seconds, lambda: mend(sim))
+        sim.conf_path.write_text(text)
+    lasts(sim, "misconfigure", seconds, lambda: mend(sim))
 
 
 def is_bad(sim: Simulation) -> bool:
@@ -49,7 +46,7 @@ def is_bad(sim: Simulation) -> bool:
 def mend(sim: Simulation) -> None:
     """Let the configuration file say again what it said before it was bad."""
     if sim in _GOOD:
-        configure(sim, _GOOD[sim])
+        sim.conf_path.write_text(_GOOD.pop(sim))
 
 
 def age_log(sim: Simulation, replica: int, pause: float) -> None:
@@ -68,4 +65,23 @@ def age_log(sim: Simulation, replica: int, pause: float) -> None:
         each.kill(disk, pause=pause)
 
 
-ACTS: dict[str, Callable[..., None]] = {"configure": configure, "misconfigure": misconfigure, "age_log": age_log}
+def install(sim: Simulation, replica: int, version: int) -> None:
+    """A replica's program is of another version when it is started next: what replicas of the two say to each other,
+    neither understands."""
+    for each in chosen(sim, replica):
+        each.road.affected["install"] += each.version != version
+        each.version = version
+
+
+def roll_out(sim: Simulation) -> None:
+    """Let all replicas be of the newest version that any is."""
+    newest = max(each.version for each in sim.replicas)
+    for each in sim.replicas:
+        each.version = newest
+        if each.machine is not None and each.machine.version != newest:
+            each.kill()
+
+
+ACTS: dict[str, Callable[..., None]] = {
+    act.__name__: act for act in (configure, misconfigure, age_log, install)
+}  # fmt: skip

@@ -8,8 +8,8 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.disk import LOG, WAL, Disk, Image
-from tests.simulation.faults.aim import at_write, chosen, later
+from tests.simulation.disk import LOG, PAGE, Disk, Image
+from tests.simulation.faults.aim import affected, at_write, chosen, lasts, later
 from tests.simulation.replica import FIRST_PAUSE
 
 if TYPE_CHECKING:
@@ -21,14 +21,18 @@ _LOOK = 10.0
 _WHEN = ("before", "after")
 
 
-def fill_disk(sim: Simulation, replica: int, seconds: float, room: int) -> None:
-    """For so long, a log may grow by ``room`` bytes and no more."""
+def fill_disk(sim: Simulation, replica: int, seconds: float, room: int, of: str = "files") -> None:
+    """For so long, a log may grow by ``room`` bytes and no more: its ``files`` may not be larger, or no ``blocks`` are
+    left for its database."""
     for each in chosen(sim, replica):
         if each.machine is not None:
-            used = sum(len(data) for data in each.machine.disk.image().values())
-            each.drive.capacity = used + room
+            image = each.machine.disk.image()
+            if of == "files":
+                each.drive.capacity = sum(len(data) for data in image.values()) + room
+            else:
+                each.drive.pages = (len(image.get(LOG, b"")) + room) // PAGE
             each.road.affected["fill_disk"] += 1
-            later(sim, seconds, partial(setattr, each.drive, "capacity", None))
+            lasts(sim, ("room", each.name), seconds, each.drive.make_room)
 
 
 def slow_disk(sim: Simulation, replica: int, seconds: float, slow: float) -> None:
@@ -36,14 +40,14 @@ def slow_disk(sim: Simulation, replica: int, seconds: float, slow: float) -> Non
     for each in chosen(sim, replica):
         each.drive.slow = slow
         each.road.affected["slow_disk"] += 1
-        later(sim, seconds, partial(setattr, each.drive, "slow", 0.0))
+        lasts(sim, ("slow", each.name), seconds, partial(setattr, each.drive, "slow", 0.0))
 
 
 def fail_disk(sim: Simulation, replica: int, seconds: float, share: float) -> None:
     """For so long, a share of the writes fails: some with nothing written, some with all of it."""
     for each in chosen(sim, replica):
         each.drive.fails = partial(_failure, sim, each, share)
-        later(sim, seconds, partial(setattr, each.drive, "fails", lambda: ""))
+        lasts(sim, ("fails", each.name), seconds, partial(setattr, each.drive, "fails", lambda: ""))
 
 
 def _failure(sim: Simulation, replica: Replica, share: float) -> str:
@@ -100,23 +104,29 @@ def _lose(replica: Replica, pause: float) -> bool:
 
 
 def flip_bits(sim: Simulation, replica: int, number: int, pause: float) -> None:
-    """A replica is killed, and finds ``number`` bits of its log's files changed when it starts again. Illegal."""
+    """A replica is killed, and finds ``number`` bits of its log's files changed when it starts again; often its WAL was
+    in the database already. Illegal."""
     for each in chosen(sim, replica):
         if each.machine is not None and each.machine.alive:
-            image = each.machine.disk.image()
-            for _ in range(number):
-                _flip(sim, image)
-            each.kill(each.machine.disk.with_image(each.next_disk(), image), pause=pause)
+            disk = each.machine.disk.after_crash(each.next_disk())
+            if sim.loop.rng.random() < 0.5 and disk.log.exists():
+                with closing(sqlite3.connect(disk.log)) as connection:
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            disk.changed = frozenset(_flip(sim, disk) for _ in range(number)) - {""}
+            each.kill(disk, pause=pause)
             each.road.affected["flip_bits"] += 1
 
 
-def _flip(sim: Simulation, image: Image) -> None:
-    rng, names = sim.loop.rng, [name for name in (LOG, WAL) if image.get(name)]
-    if names:
-        name = rng.choice(names)
-        changed = bytearray(image[name])
-        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-        image[name] = bytes(changed)
+def _flip(sim: Simulation, disk: Disk) -> str:
+    """Change a bit of one of the log's files; returns its name, empty where there is none."""
+    rng, files = sim.loop.rng, {name: data for name, data in disk.image().items() if data}
+    if not files:
+        return ""
+    name = rng.choice(list(files))
+    changed = bytearray(files[name])
+    changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    (disk.folder / name).write_bytes(changed)
+    return name
 
 
 def lose_syncs(sim: Simulation, replica: int, seconds: float, pause: float) -> None:
@@ -128,7 +138,9 @@ def lose_syncs(sim: Simulation, replica: int, seconds: float, pause: float) -> N
 
 def _lose_since(replica: Replica, machine: Machine, image: Image, pause: float) -> None:
     if replica.machine is machine and machine.alive:
-        replica.kill(machine.disk.with_image(replica.next_disk(), image), pause=pause)
+        disk = machine.disk.with_image(replica.next_disk(), image)
+        disk.lacks = True
+        replica.kill(disk, pause=pause)
         replica.road.affected["lose_syncs"] += 1
 
 
@@ -149,10 +161,10 @@ def kill_in_checkpoint(sim: Simulation, replica: int, number: int, pause: float)
         at_write(each, 1, "kill_in_checkpoint", partial(act, each))
 
 
-def restart_full(sim: Simulation, replica: int, seconds: float, room: int) -> None:
+def restart_full(sim: Simulation, replica: int, seconds: float, room: int, of: str = "files") -> None:
     """A replica is killed, and for so long its log may grow by ``room`` bytes and no more, from its start on."""
-    fill_disk(sim, replica, seconds, room)
-    for each in chosen(sim, replica):
+    fill_disk(sim, replica, seconds, room, of)
+    for each in affected(sim, replica, "restart_full", runs=True):
         each.kill(pause=min(seconds / 2, 1.0))
 
 
@@ -208,9 +220,6 @@ def _move_away(replica: Replica) -> None:
     replica.drive.damaged = False
 
 
-ILLEGAL = frozenset({"flip_bits", "lose_syncs", "damage_event"})
-"""What no disk may do: a log that it befell need not be whole, and must not pass for it."""
-
 ACTS: dict[str, Callable[..., None]] = {
     act.__name__: act
     for act in (
@@ -218,5 +227,3 @@ ACTS: dict[str, Callable[..., None]] = {
         damage_event,
     )
 }  # fmt: skip
-HARM = frozenset(ACTS) - {"kill_in_checkpoint"}
-"""The acts after which a log may fail."""

@@ -8,10 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults.aim import at_request, later, spoil
-from tests.simulation.faults.leaders import leader
-from tests.simulation.faults.network import answer_of
+from tests.simulation.faults.leaders import when_led
+from tests.simulation.faults.network import answer_of, delay
+from tests.simulation.faults.processes import busy
 from tests.simulation.road import Way
-from tests.simulation.workload import delete_pods
+from tests.simulation.workload import delete_pods, submit_bare
 
 if TYPE_CHECKING:
     from tests.simulation.replica import Replica
@@ -24,26 +25,33 @@ _LOOK, _PATIENCE = 0.05, 15.0
 def blind_handover(sim: Simulation, number: int, late: float, seconds: float) -> None:
     """Who leads is killed when its ``number``-th next bind is done, and is back after so long; until then what watches
     tell the others arrives ``late`` seconds late."""
-    led = leader(sim)
-    if led is None:
-        return
+    when_led(sim, partial(_blind_handover, sim, number, late, seconds))
 
+
+def _blind_handover(sim: Simulation, number: int, late: float, seconds: float, led: Replica) -> None:
     def act(way: Way) -> None:
         way.done = partial(led.kill, pause=seconds)
 
     for each in sim.replicas:
-        each.road.late = late
-        later(sim, seconds, partial(setattr, each.road, "late", 0.0))
+        delay(sim, each, seconds, late, "late")
     at_request(led, number, "bindings", "blind_handover", act)
+    _pods_come(sim, number)
+
+
+def _pods_come(sim: Simulation, number: int) -> None:
+    """So many pods, that there is something to bind."""
+    submit_bare(sim, f"handed-over-{round(sim.loop.time() * 1000)}", number, 1)
 
 
 def end_amid_calls(sim: Simulation, number: int, refused: float, part: float, seconds: float) -> None:
     """Who leads is ended as by SIGTERM at its ``number``-th next bind. Its binds and evictions are answered with 503
     for ``refused`` seconds, and until ``seconds`` have passed take that part of the request time-out to arrive (and
     half as much to connect)."""
-    led = leader(sim)
-    if led is None or led.service is None:
-        return
+    when_led(sim, partial(_end_amid_calls, sim, number, refused, part, seconds))
+
+
+def _end_amid_calls(sim: Simulation, number: int, refused: float, part: float, seconds: float, led: Replica) -> None:
+    assert led.service is not None
     slow = part * led.service.options.request_timeout
 
     def effect(method: str, path: str, way: Way) -> bool:
@@ -63,29 +71,33 @@ def end_amid_calls(sim: Simulation, number: int, refused: float, part: float, se
 
     until = 0.0
     at_request(led, number, "bindings", "end_amid_calls", act)
+    _pods_come(sim, number)
 
 
 def delete_amid_session(sim: Simulation, slow: float, gang: str, every: int) -> None:
     """Who leads takes up to ``slow`` seconds longer to decide, and amid its next session somebody deletes a gang's
     pods, or each second one ..."""
-    _amid_session(sim, slow, lambda led: delete_pods(sim, gang, every))
+    _amid_session(sim, "delete_amid_session", slow, lambda led: delete_pods(sim, gang, every))
 
 
 def pause_amid_session(sim: Simulation, slow: float, seconds: float) -> None:
     """Who leads takes up to ``slow`` seconds longer to decide, and amid its next session is stopped for ``seconds``."""
-    _amid_session(sim, slow, lambda led: led.stop_for(seconds))
+    _amid_session(sim, "pause_amid_session", slow, lambda led: led.stop_for(seconds))
 
 
-def _amid_session(sim: Simulation, slow: float, act: Callable[[Replica], None]) -> None:
-    led = leader(sim)
-    if led is None:
-        return
+def _amid_session(sim: Simulation, name: str, slow: float, act: Callable[[Replica], None]) -> None:
+    when_led(sim, partial(_busy_until_it_decides, sim, name, slow, act))
+
+
+def _busy_until_it_decides(
+    sim: Simulation, name: str, slow: float, act: Callable[[Replica], None], led: Replica
+) -> None:  # fmt: skip
     until = sim.loop.time() + _PATIENCE
-    led.set_busy(slow)
-    later(sim, _PATIENCE, partial(led.set_busy, 0.0))
+    busy(sim, led, slow, _PATIENCE)
 
     def look() -> None:
         if led.service is not None and led.service.cycle.deciding.locked():
+            sim.affected[name] += 1
             act(led)
         elif sim.loop.time() < until:
             later(sim, _LOOK, look)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tests.e2e.cluster import LEASES
-from tests.simulation.faults.aim import WHAT, add_draw, at_request, chosen, later, spoil
+from tests.simulation.faults.aim import WHAT, add_draw, at_request, chosen, lasts, later, spoil
 from tests.simulation.faults.network import answer_of
 from tests.simulation.road import Way
 from tests.simulation.workload import refusable, submit_bare
@@ -40,6 +40,15 @@ _HELD, _RENEWED = 15, 2.0
 def leader(sim: Simulation) -> Replica | None:
     """The replica that leads, or believes so."""
     return next((each for each in sim.replicas if each.leads), None)
+
+
+def when_led(sim: Simulation, act: Callable[[Replica], None]) -> None:
+    """Do something to who leads, as soon as somebody does."""
+    led = leader(sim)
+    if led is not None and led.service is not None:
+        act(led)
+    elif not sim.calm:
+        later(sim, _LOOK, partial(when_led, sim, act))
 
 
 # --- two at once ------------------------------------------------------------------------------------------------------
@@ -86,7 +95,8 @@ def _stop_until_another_leads(sim: Simulation, led: Replica, patience: float, mo
     machine = led.machine
     if machine is None or not machine.alive:
         return
-    machine.stopped = True
+    stop = object()
+    machine.stops.append(stop)
     until = sim.loop.time() + patience
 
     def look() -> None:
@@ -95,15 +105,11 @@ def _stop_until_another_leads(sim: Simulation, led: Replica, patience: float, mo
         if leads:
             led.road.affected["two_leaders"] += 1
         if leads or sim.calm or sim.loop.time() >= until:
-            later(sim, 0.0 if sim.calm else more, partial(_go_on, machine))
+            later(sim, 0.0 if sim.calm else more, partial(machine.go_on, stop))
         else:
             later(sim, _LOOK, look)
 
     later(sim, _LOOK, look)
-
-
-def _go_on(machine: Machine) -> None:
-    machine.stopped = False
 
 
 # --- terms ------------------------------------------------------------------------------------------------------------
@@ -138,11 +144,11 @@ def clock_back(sim: Simulation, back: float, seconds: float) -> None:
     if led is None or led.service is None:
         return
     options = led.service.options
-    lasts = options.lease_duration + options.retry_period + seconds
-    spoil(sim, sim.replicas.index(led), lasts, 1.0, "lease", "clock_back", _refuse)
+    goes_on = options.lease_duration + options.retry_period + seconds
+    spoil(sim, sim.replicas.index(led), goes_on, 1.0, "lease", "clock_back", _refuse)
     led.set_wall_ahead(-back)
-    later(sim, lasts, partial(led.set_wall_ahead, 0.0))
-    later(sim, lasts - seconds / 2, partial(submit_bare, sim, "amid-two", 2, 1))
+    lasts(sim, ("clock", led.name), goes_on, partial(led.set_wall_ahead, 0.0))
+    later(sim, goes_on - seconds / 2, partial(submit_bare, sim, "amid-two", 2, 1))
 
 
 def _refuse(method: str, path: str, way: Way) -> bool:
@@ -183,16 +189,18 @@ def delete_lease(sim: Simulation, replica: int) -> None:
     cannot know of that (docs/reliability.md), nor one of a Lease that is there for a moment. So it is put back where
     one of them ends before another one has made it."""
 
-    def act(each: Replica, way: Way) -> None:
+    def act(each: Replica, way: Way) -> bool:
         now, last, lease = sim.loop.time(), _DELETED.get(sim, -_APART), sim.store.find(LEASES, *_named(sim))
         if lease is None or now - last < _APART:
-            return
+            return False
         transitions = int(lease["spec"].get("leaseTransitions") or 0)
-        if all(_has_seen(replica, transitions) for replica in sim.replicas):
-            _DELETED[sim] = now
-            with refusable():
-                sim.store.delete(LEASES, *_named(sim))
-            _put_back(sim, dict(lease["spec"]), [replica.machine for replica in sim.replicas])
+        if not all(_has_seen(replica, transitions) for replica in sim.replicas):
+            return False
+        _DELETED[sim] = now
+        with refusable():
+            sim.store.delete(LEASES, *_named(sim))
+        _put_back(sim, dict(lease["spec"]), [replica.machine for replica in sim.replicas])
+        return True
 
     for each in chosen(sim, replica)[:1]:
         at_request(each, 1, "lease", "delete_lease", partial(act, each))
@@ -248,6 +256,7 @@ class _Other:
             later(self._sim, _LOOK, self.look)
             return
         self._until = now + self._seconds
+        self._sim.affected["take_lease"] += 1
         self._renew()
 
     def _renew(self) -> None:

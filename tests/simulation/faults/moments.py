@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.faults.aim import WHAT, add_draw, chosen, later
+from tests.simulation.faults.aim import WHAT, add_draw, affected, chosen, later
 from tests.simulation.nodes import cordon
 from tests.simulation.road import Road, Way
 from tests.simulation.workload import refusable, submit
@@ -95,8 +95,7 @@ def hear_late(sim: Simulation, replica: int, seconds: float, late: float) -> Non
         way.there += late / 2
         way.back += late / 2
 
-    for each in chosen(sim, replica):
-        each.road.affected["hear_late"] += 1
+    for each in affected(sim, replica, "hear_late"):
         add_draw(sim, each.road, seconds, slow)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.apiserver import Answer
-from tests.simulation.faults.aim import add_draw, at_request, chosen, later, spoil
+from tests.simulation.faults.aim import add_draw, at_request, chosen, lasts, later, spoil
 from tests.simulation.network import LIMIT
 from tests.simulation.road import Asked, Way
 from vcd.embedded.codec import encode
@@ -35,7 +35,6 @@ _BAD_GATEWAY = Answer(502, {}, b"<html><body><h1>502 Bad Gateway</h1></body></ht
 _RETRY_AFTER = (1, 2, 5)
 _AGAIN = 10.0
 """Seconds within which what was answered too early is asked for again."""
-_LOST_TOKEN = "The provided continue parameter is too old to display a consistent list result."
 
 
 def answer_of(status: int, details: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None) -> Answer:
@@ -80,6 +79,18 @@ def slow_requests(sim: Simulation, replica: int, seconds: float, share: float, w
         return True
 
     spoil(sim, replica, seconds, share, what, "slow_requests", effect)
+
+
+def hold_writes(sim: Simulation, replica: int, seconds: float, share: float, what: str) -> None:
+    """The server takes its time with writes, up to all that it has for each, be the client there or not."""
+
+    def effect(method: str, path: str, way: Way) -> bool:
+        if method in ("GET", "WATCH"):
+            return False
+        way.held = sim.loop.rng.random()
+        return True
+
+    spoil(sim, replica, seconds, share, what, "hold_writes", effect)
 
 
 def answer_instead(sim: Simulation, replica: int, seconds: float, share: float, what: str, status: int) -> None:
@@ -154,43 +165,14 @@ def short_pages(sim: Simulation, replica: int, seconds: float, most: int) -> Non
     spoil(sim, replica, seconds, 1.0, "lists", "short_pages", effect)
 
 
-def lose_tokens(sim: Simulation, replica: int, seconds: float, share: float) -> None:
-    """Lists are told in their midst that their continue token is too old."""
-
-    def effect(method: str, path: str, way: Way) -> bool:
-        if "continue=" not in path:
-            return False
-        error = StatusError(410, "Expired", _LOST_TOKEN)
-        way.instead = Answer(410, {}, encode(error.status()))
-        return True
-
-    spoil(sim, replica, seconds, share, "lists", "lose_tokens", effect)
-
-
-def stale_server(sim: Simulation, replica: int, seconds: float, behind: float) -> None:
-    """The server's watch cache is so many seconds behind: watches are late, and lists at a version are put off.
-
-    Other lists ask for the newest state, which also such a server reads from etcd.
-    """
-
-    def effect(method: str, path: str, way: Way) -> bool:
-        if "resourceVersionMatch=Exact" not in path:
-            return False
-        way.instead = answer_of(504, {"causes": [{"reason": "ResourceVersionTooLarge"}], "retryAfterSeconds": 1})
-        return True
-
-    spoil(sim, replica, seconds, 1.0, "lists", "stale_server", effect)
-    for each in chosen(sim, replica):
-        _delay(sim, each, seconds, behind)
-
-
-def _delay(sim: Simulation, replica: Replica, seconds: float, behind: float) -> None:
-    road = replica.road
-    road.late += behind
-    road.affected["late"] += 1
+def delay(sim: Simulation, replica: Replica, seconds: float, late: float, name: str) -> None:
+    """For so long, let all that watches tell a replica arrive so many seconds late."""
+    road, machine = replica.road, replica.machine
+    road.late += late
+    road.affected[name] += 0 if machine is None else len(machine.link.lines)
 
     def end() -> None:
-        road.late = max(0.0, road.late - behind)
+        road.late = max(0.0, road.late - late)
 
     later(sim, seconds, end)
 
@@ -198,7 +180,7 @@ def _delay(sim: Simulation, replica: Replica, seconds: float, behind: float) -> 
 def late_watches(sim: Simulation, replica: int, seconds: float, late: float) -> None:
     """What watches tell arrives so many seconds late."""
     for each in chosen(sim, replica):
-        _delay(sim, each, seconds, late)
+        delay(sim, each, seconds, late, "late_watches")
 
 
 def partition(sim: Simulation, replica: int, seconds: float, ways: str) -> None:
@@ -208,15 +190,12 @@ def partition(sim: Simulation, replica: int, seconds: float, ways: str) -> None:
 
 
 def _part(sim: Simulation, replica: Replica, seconds: float, *, up: bool, down: bool) -> None:
-    road, began = replica.road, sim.loop.time()
-    road.up, road.down, road.cut_at = road.up and not up, road.down and not down, began
+    road = replica.road
+    if road.up and road.down:
+        road.cut_at = sim.loop.time()
+    road.up, road.down = road.up and not up, road.down and not down
     road.affected["partition"] += 1
-
-    def end() -> None:
-        if road.cut_at == began:
-            heal(sim, replica)
-
-    later(sim, seconds, end)
+    lasts(sim, ("partition", replica.name), seconds, partial(heal, sim, replica))
 
 
 def heal(sim: Simulation, replica: Replica) -> None:
@@ -234,7 +213,7 @@ def reset_connections(sim: Simulation, replica: int) -> None:
     """All connections of a replica are dropped at once."""
     for each in chosen(sim, replica):
         if each.machine is not None:
-            each.road.affected["reset"] += len(each.machine.link.lines) + len(each.machine.link.exchanges)
+            each.road.affected["reset_connections"] += len(each.machine.link.lines) + len(each.machine.link.exchanges)
             each.machine.link.reset()
 
 
@@ -242,11 +221,12 @@ def restart_server(sim: Simulation, seconds: float) -> None:
     """The API server restarts and is back after so many seconds, with nothing in its watch cache."""
     reset_connections(sim, -1)
     sim.store.compact()
-    refuse_connections(sim, -1, seconds, 1.0, "all")
+    spoil(sim, -1, seconds, 1.0, "all", "restart_server", partial(_marked, "refused"))
 
 
 def compact(sim: Simulation) -> None:
     """History is compacted: watches from before, continue tokens and lists at older versions are answered with 410."""
+    sim.affected["compact"] += 1
     sim.store.compact()
 
 
@@ -263,8 +243,8 @@ def _can_conflict(method: str, path: str) -> bool:
 ACTS: dict[str, Callable[..., None]] = {
     act.__name__: act
     for act in (
-        refuse_connections, lose_requests, lose_answers, cut_answers, slow_requests, answer_instead, answer_afterwards,
-        answer_early, rotate_tokens, deny_writes, short_pages, lose_tokens, stale_server, late_watches, partition,
+        refuse_connections, lose_requests, lose_answers, cut_answers, slow_requests, hold_writes, answer_instead,
+        answer_afterwards, answer_early, rotate_tokens, deny_writes, short_pages, late_watches, partition,
         reset_connections, restart_server, compact,
     )
 }  # fmt: skip

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults import disks, network
-from tests.simulation.faults.aim import chosen, later
+from tests.simulation.faults.aim import all_last, chosen, later
 from tests.simulation.network import LIMIT
 from tests.simulation.socket import End
 
@@ -30,19 +30,18 @@ def _directions(sim: Simulation, replica: int, other: int, ways: str) -> list[Di
 
 def part_peers(sim: Simulation, replica: int, other: int, seconds: float, ways: str) -> None:
     """Nothing gets from a replica to another, or back, or either; both reach the API server as ever."""
-    parted = [each for each in _directions(sim, replica, other, ways) if each.open]
-    for each in parted:
-        each.open = False
+    parted = _directions(sim, replica, other, ways)
     sim.peers.affected["part_peers"] += len(parted)
 
-    def end() -> None:
-        for each in parted:
-            each.open = True
+    def end(each: Direction) -> None:
+        each.open = True
         if seconds > LIMIT:
-            _cut(sim, replica, other)
+            _cut(sim, replica, other, "part_peers")
         sim.peers.resume()
 
-    later(sim, seconds, end)
+    for each in parted:
+        each.open = False
+    all_last(sim, parted, seconds, end)
 
 
 def late_peers(sim: Simulation, replica: int, other: int, seconds: float, late: float) -> None:
@@ -61,14 +60,14 @@ def late_peers(sim: Simulation, replica: int, other: int, seconds: float, late: 
 
 def reset_peers(sim: Simulation, replica: int) -> None:
     """All connections of a replica with others are dropped at once; what is on its way may still arrive."""
-    _cut(sim, replica, -1)
+    _cut(sim, replica, -1, "reset_peers")
 
 
-def _cut(sim: Simulation, replica: int, other: int) -> None:
+def _cut(sim: Simulation, replica: int, other: int, name: str) -> None:
     for one in chosen(sim, replica):
         for two in chosen(sim, other):
             for end in sim.peers.between(one.name, two.name):
-                sim.peers.affected["reset_peers"] += 1
+                sim.peers.affected[name] += 1
                 end.cut()
 
 
@@ -107,8 +106,12 @@ def cut_amid_message(sim: Simulation, replica: int, number: int) -> None:
 def kill_at_message(sim: Simulation, replica: int, number: int, sent: bool, pause: float) -> None:
     """A replica's program is killed at the ``number``-th next message that it is about to send, or has just read."""
     for each in chosen(sim, replica):
-        kill = partial(each.kill, None, pause)
-        _at_message(sim.peers, sent, each, number, "kill_at_message", partial(_unminded, kill))
+        _kill_at_message(sim, each, number, sent, pause, "kill_at_message")
+
+
+def _kill_at_message(sim: Simulation, replica: Replica, number: int, sent: bool, pause: float, name: str) -> None:
+    kill = partial(replica.kill, None, pause)
+    _at_message(sim.peers, sent, replica, number, name, partial(_unminded, kill))
 
 
 def pause_at_message(sim: Simulation, replica: int, number: int, sent: bool, seconds: float) -> None:
@@ -126,6 +129,7 @@ def _of_role(sim: Simulation, leads: bool) -> list[int]:
 def kill_leader(sim: Simulation, pause: float) -> None:
     """Who leads is ended as by SIGKILL, and started again after ``pause`` seconds."""
     for number in _of_role(sim, leads=True):
+        sim.peers.affected["kill_leader"] += 1
         sim.replicas[number].kill(pause=pause)
 
 
@@ -133,7 +137,7 @@ def kill_leader_at_message(sim: Simulation, number: int, pause: float) -> None:
     """Who leads is killed at the ``number``-th next message that it is about to send, and started after ``pause``
     seconds."""
     for leader in _of_role(sim, leads=True):
-        kill_at_message(sim, leader, number, True, pause)
+        _kill_at_message(sim, sim.replicas[leader], number, True, pause, "kill_leader_at_message")
 
 
 def succeed_behind(sim: Simulation, wait: float, cut: float, pause: float) -> None:
@@ -147,6 +151,7 @@ def succeed_behind(sim: Simulation, wait: float, cut: float, pause: float) -> No
     part_peers(sim, leaders[0], behind, wait + cut, "there")
 
     def succeed() -> None:
+        sim.peers.affected["succeed_behind"] += 1
         sim.replicas[leaders[0]].kill(pause=pause)
         network.partition(sim, ahead, cut, "both")
 
@@ -157,6 +162,7 @@ def lead_alone(sim: Simulation, alone: float, pause: float) -> None:
     """Who leads has no road to the others for so long, and is killed then, to be back after ``pause`` seconds: what it
     decided alone nobody else has."""
     for number in _of_role(sim, leads=True):
+        sim.peers.affected["lead_alone"] += 1
         part_peers(sim, number, -1, alone + pause, "both")
         later(sim, alone, partial(sim.replicas[number].kill, None, pause))
 
@@ -164,12 +170,14 @@ def lead_alone(sim: Simulation, alone: float, pause: float) -> None:
 def slow_followers(sim: Simulation, seconds: float, slow: float) -> None:
     """For so long, each write of the replicas that do not lead now takes ``slow`` seconds more."""
     for number in _of_role(sim, leads=False):
+        sim.peers.affected["slow_followers"] += 1
         disks.slow_disk(sim, number, seconds, slow)
 
 
 def fill_followers(sim: Simulation, seconds: float, room: int) -> None:
     """For so long, the logs of the replicas that do not lead now may grow by ``room`` bytes and no more."""
     for number in _of_role(sim, leads=False):
+        sim.peers.affected["fill_followers"] += 1
         disks.fill_disk(sim, number, seconds, room)
 
 

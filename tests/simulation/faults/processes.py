@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.faults.aim import at_request, at_write, chosen, later
+from tests.simulation.faults.aim import affected, at_request, at_write, chosen, lasts, later
 from tests.simulation.road import Way
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def kill(sim: Simulation, replica: int, pause: float) -> None:
     """A replica's program is ended as by SIGKILL, and started again after ``pause`` seconds."""
-    for each in chosen(sim, replica):
+    for each in affected(sim, replica, "kill", runs=True):
         each.kill(pause=pause)
 
 
@@ -47,7 +47,7 @@ def kill_at_request(sim: Simulation, replica: int, number: int, done: bool, paus
 
 def terminate(sim: Simulation, replica: int, grace: float) -> None:
     """A replica's program is ended as by SIGTERM, and killed when it is not gone after ``grace`` seconds."""
-    for each in chosen(sim, replica):
+    for each in affected(sim, replica, "terminate", runs=True):
         machine = each.machine
         each.terminate()
         later(sim, grace, partial(_kill_same, each, machine))
@@ -60,7 +60,7 @@ def _kill_same(replica: Replica, machine: Machine | None) -> None:
 
 def pause(sim: Simulation, replica: int, seconds: float) -> None:
     """Nothing of a replica runs for so long."""
-    for each in chosen(sim, replica):
+    for each in affected(sim, replica, "pause", runs=True):
         each.stop_for(seconds)
 
 
@@ -100,24 +100,32 @@ def pause_at_connection(sim: Simulation, replica: int, number: int, takes: float
 
 def set_clock(sim: Simulation, replica: int, ahead: float, seconds: float) -> None:
     """A machine's wall clock jumps, to be so many seconds ahead (or behind, if negative), and back after a while."""
-    for each in chosen(sim, replica):
-        each.set_wall_ahead(ahead)
-        later(sim, seconds, partial(each.set_wall_ahead, 0.0))
+    for each in affected(sim, replica, "set_clock"):
+        _jump(sim, each, ahead, seconds)
+
+
+def _jump(sim: Simulation, replica: Replica, ahead: float, seconds: float) -> None:
+    replica.set_wall_ahead(ahead)
+    lasts(sim, ("clock", replica.name), seconds, partial(replica.set_wall_ahead, 0.0))
 
 
 def keep_busy(sim: Simulation, replica: int, slow: float, seconds: float) -> None:
     """For so long, all that a replica does in threads, as deciding, takes up to ``slow`` seconds longer."""
-    for each in chosen(sim, replica):
-        each.set_busy(slow)
-        later(sim, seconds, partial(each.set_busy, 0.0))
+    for each in affected(sim, replica, "keep_busy"):
+        busy(sim, each, slow, seconds)
+
+
+def busy(sim: Simulation, replica: Replica, slow: float, seconds: float) -> None:
+    """Let a replica be busy for so long."""
+    replica.set_busy(slow)
+    lasts(sim, ("busy", replica.name), seconds, partial(replica.set_busy, 0.0))
 
 
 def restart_with_clock(sim: Simulation, replica: int, ahead: float, pause: float, seconds: float) -> None:
     """A machine restarts, and its wall clock is ahead (or behind, if negative) when it is back, for so long."""
-    for each in chosen(sim, replica):
+    for each in affected(sim, replica, "restart_with_clock"):
         each.kill(pause=pause)
-        each.set_wall_ahead(ahead)
-        later(sim, pause + seconds, partial(each.set_wall_ahead, 0.0))
+        _jump(sim, each, ahead, pause + seconds)
 
 
 ACTS: dict[str, Callable[..., None]] = {

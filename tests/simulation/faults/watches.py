@@ -1,21 +1,26 @@
-"""What goes wrong with watches; ``replica`` and ``share`` as for requests, of the watches that are open."""
+"""What goes wrong with watches and lists; ``replica`` and ``share`` as for requests, of the watches that are open."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.simulation.faults.aim import chosen, later, spoil
-from tests.simulation.faults.network import answer_of
+from tests.simulation.apiserver import Answer
+from tests.simulation.faults.aim import all_last, chosen, count, lasts, later, spoil
+from tests.simulation.faults.network import answer_of, delay
 from tests.simulation.road import Way
 from tests.simulation.workload import refusable
+from vcd.embedded.codec import encode
 from vcd.embedded.controllers.base import key_of
-from vcd.embedded.errors import expired
+from vcd.embedded.errors import StatusError, expired
 
 if TYPE_CHECKING:
     from tests.simulation.line import Line
     from tests.simulation.simulation import Simulation
+
+_LOST_TOKEN = "The provided continue parameter is too old to display a consistent list result."
 
 
 def _drawn(sim: Simulation, replica: int, share: float, name: str) -> list[Line]:
@@ -33,6 +38,7 @@ def close_watches(sim: Simulation, share: float) -> None:
     """The server ends watches, whosever they are."""
     for stream in sim.server.open_watches():
         if sim.loop.rng.random() < share:
+            sim.affected["close_watches"] += 1
             stream.end()
 
 
@@ -40,6 +46,7 @@ def expire_watches(sim: Simulation, share: float) -> None:
     """The server ends watches with an ERROR line that says 410, whosever they are."""
     for stream in sim.server.open_watches():
         if sim.loop.rng.random() < share:
+            sim.affected["expire_watches"] += 1
             stream.fail(expired("The resourceVersion for the provided watch is too old."))
 
 
@@ -57,7 +64,8 @@ def refuse_watches(sim: Simulation, replica: int, seconds: float, share: float, 
 def fail_watches(sim: Simulation, seconds: float, code: int) -> None:
     """New watches end as soon as they are open, with an ERROR line of 410 or 500."""
     sim.server.habits.fail_watches = code
-    later(sim, seconds, lambda: setattr(sim.server.habits, "fail_watches", 0))
+    lasts(sim, "fail_watches", seconds, lambda: setattr(sim.server.habits, "fail_watches", 0))
+    count(sim, seconds, "watches", "fail_watches")
 
 
 def break_watches(sim: Simulation, replica: int, share: float) -> None:
@@ -69,15 +77,14 @@ def break_watches(sim: Simulation, replica: int, share: float) -> None:
 def stall_watches(sim: Simulation, replica: int, seconds: float, share: float) -> None:
     """What open watches tell is kept back for so long, their connections open."""
     lines = _drawn(sim, replica, share, "stall_watches")
+
+    def end(line: Line) -> None:
+        line.stalled = False
+        line.resume()
+
     for line in lines:
         line.stalled = True
-
-    def end() -> None:
-        for line in lines:
-            line.stalled = False
-            line.resume()
-
-    later(sim, seconds, end)
+    all_last(sim, lines, seconds, end)
 
 
 def end_watches_soon(sim: Simulation, replica: int, seconds: float) -> None:
@@ -129,16 +136,81 @@ def list_anew(sim: Simulation, replica: int, seconds: float, most: int) -> None:
     expire_watches(sim, 1.0)
 
 
+def compare_lists(sim: Simulation, replica: int, times: int, every: float) -> None:
+    """It is half an hour since a replica listed all, so many times: its watches end, as they do each few minutes, and
+    what it knows is compared with lists at the versions that they have reached."""
+    _compare(sim, replica)
+    for number in range(1, times):
+        later(sim, number * every, partial(_compare, sim, replica))
+    spoil(sim, replica, times * every, 1.0, "lists", "compare_lists", compares)
+
+
+def _compare(sim: Simulation, replica: int) -> None:
+    for each in chosen(sim, replica):
+        for watcher in [] if each.service is None or sim.calm else each.service.watches._watchers.values():
+            watcher._relist_at = 0.0
+        for line in [] if each.machine is None or sim.calm else each.machine.link.lines:
+            line.end()
+
+
+def compares(method: str, path: str, way: Way) -> bool:
+    """Whether a list is one at the version that a watch has reached."""
+    return "resourceVersionMatch=Exact" in path
+
+
+def lose_tokens(sim: Simulation, replica: int, seconds: float, share: float) -> None:
+    """Lists come in pages of two items, and a share of them is told in their midst that their continue token is too
+    old."""
+
+    def effect(method: str, path: str, way: Way) -> bool:
+        way.path = re.sub(r"\blimit=\d+", "limit=2", path)
+        if "continue=" not in path or sim.loop.rng.random() >= share:
+            return False
+        error = StatusError(410, "Expired", _LOST_TOKEN)
+        way.instead = Answer(410, {}, encode(error.status()))
+        return True
+
+    spoil(sim, replica, seconds, 1.0, "lists", "lose_tokens", effect)
+    expire_watches(sim, 1.0)
+
+
+def stale_server(sim: Simulation, replica: int, seconds: float, behind: float) -> None:
+    """The server's watch cache is so many seconds behind: watches are late, lists at a version are put off, and one
+    that may be old is. Other lists ask for the newest state, which also such a server reads from etcd.
+
+    Meanwhile what is known is compared with such lists.
+    """
+    versions: list[tuple[float, int]] = []
+
+    def effect(method: str, path: str, way: Way) -> bool:
+        now = sim.loop.time()
+        versions.append((now, sim.store.version))
+        if "resourceVersion=0" in path:
+            old = next((version for at, version in reversed(versions) if at <= now - behind), versions[0][1])
+            way.path = path.replace("resourceVersion=0", f"resourceVersion={old}&resourceVersionMatch=Exact")
+            return True
+        if "resourceVersionMatch=Exact" not in path:
+            return False
+        way.instead = answer_of(504, {"causes": [{"reason": "ResourceVersionTooLarge"}], "retryAfterSeconds": 1})
+        return True
+
+    spoil(sim, replica, seconds, 1.0, "lists", "stale_server", effect)
+    compare_lists(sim, replica, 1, seconds)
+    for each in chosen(sim, replica):
+        delay(sim, each, seconds, behind, "late")
+
+
 def no_bookmarks(sim: Simulation, seconds: float) -> None:
     """Watches that are opened meanwhile get no bookmarks."""
     sim.server.habits.bookmarks = False
-    later(sim, seconds, lambda: setattr(sim.server.habits, "bookmarks", True))
+    lasts(sim, "no_bookmarks", seconds, lambda: setattr(sim.server.habits, "bookmarks", True))
+    count(sim, seconds, "watches", "no_bookmarks")
 
 
 ACTS: dict[str, Callable[..., None]] = {
     act.__name__: act
     for act in (
         close_watches, expire_watches, refuse_watches, fail_watches, break_watches, stall_watches, no_bookmarks,
-        end_watches_soon, watch_again, list_anew,
+        end_watches_soon, watch_again, list_anew, compare_lists, lose_tokens, stale_server,
     )
 }  # fmt: skip

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.invariants.acknowledged import Acknowledged
+from tests.simulation.invariants.binds import Binds
 from tests.simulation.invariants.calls import Calls
 from tests.simulation.invariants.configurations import Configurations
+from tests.simulation.invariants.copies import Copies
 from tests.simulation.invariants.decisions import Decisions
+from tests.simulation.invariants.delays import Delays
 from tests.simulation.invariants.gangs import Gangs
+from tests.simulation.invariants.known import Known
+from tests.simulation.invariants.limits import Limits
 from tests.simulation.invariants.lists import Lists
 from tests.simulation.invariants.logs import Logs
 from tests.simulation.invariants.memory import Memory
@@ -32,27 +37,31 @@ class Invariants:
 
     def __init__(self, sim: Simulation) -> None:
         witness = Witness(sim)
-        self._places = Places(sim, witness)
-        terms = Terms(sim, witness)
-        decisions = Decisions(sim, witness, terms)
+        terms, known = Terms(sim, witness), Known(sim, witness)
+        decisions = Decisions(sim, witness, terms, known)
+        places = Places(sim, witness, decisions, known)
         writes = Writes(sim, witness, decisions, terms)
         self._calls = Calls(sim, witness)
-        self._gangs = Gangs(sim, witness)
+        Binds(sim, witness)
+        Limits(sim, witness, decisions, places)
+        self._gangs = Gangs(sim, witness, decisions)
         self._programs = Programs(sim, witness)
         self._rest = Rest(sim, witness)
         Lists(sim, witness)
+        Delays(sim, witness)
         Configurations(sim, decisions)
         Minima(sim, witness, decisions)
         self._memory, self._told = Memory(sim), Told(sim, witness)
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)
+        Copies(sim, witness)
         self._one_log = OneLog(sim, witness, writes.done) if is_one_log(sim.script) else None
 
     async def at_rest(self) -> None:
         """Look at what must hold once all has come to rest."""
         await self._rest.comes()
-        plugins = self._rest.at_rest()
-        self._gangs.at_rest(plugins)
+        if self._rest.at_rest():
+            self._gangs.at_rest()
         self._calls.at_rest()
         self._memory.at_rest()
         self._told.at_rest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,15 +36,16 @@ class Acknowledged:
 
         service.keeper.observers.append(folded)
 
-    def is_in(self, log: Path, machines: Sequence[Machine]) -> None:
-        """Hold a log to what the machines were told that wrote it one after the other."""
+    def is_in(self, log: Path, machines: Sequence[Machine], left_of: Callable[[str], tuple[int, int]]) -> None:
+        """Hold a log to what the machines were told that wrote it one after the other; ``left_of`` gives the last event
+        of a machine that its disk kept."""
         with LogReader(log) as reader:
             first = reader.first() or reader.head() + 1
             logged = {one.sequence: one.event for one in reader.read()}
         for machine in machines:
             for sequence, event in self._events[machine.name].items():
                 # what is older, retention took away
-                if sequence >= first and logged.get(sequence) != event:
+                if first <= sequence <= left_of(machine.name)[0] and logged.get(sequence) != event:
                     is_there = "another one" if sequence in logged else "not there"
                     what = f"{machine.name}: event {sequence} is {is_there} in {log.parent.name}: {_named(event)}"
                     self._sim.violated("logged for good", what)

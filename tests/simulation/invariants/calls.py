@@ -8,7 +8,7 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.acts import ILLEGAL
+from tests.simulation.invariants.known import may_go_back
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.replica import Machine
 from tests.simulation.road import Asked
@@ -71,7 +71,7 @@ class Calls:
         self._failed: dict[tuple[str, str], _Failed] = {}
         """Conditions of pods that came to nothing, by machine and path."""
         self._told: set[tuple[str, str]] = set()
-        self._restored = any(act.what in ILLEGAL for act in sim.script.acts)
+        self._restored = may_go_back(sim.script)
         witness.requests.append(self._heard)
         witness.services.append(self._watch)
         witness.calls.append(self._called)

@@ -1,4 +1,5 @@
-"""Replicas of one log, while it grows: a copy is the leader's log, and is said to be there when it is on the disk."""
+"""Logs while they grow: nothing is folded before it is on the disk; and of replicas of one log, a copy is the leader's,
+and is said to be there when it is on the disk."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Copies:
-    """Looks at each word of a follower on how far it is, and at each event that it folds."""
+    """Looks at each word of a follower on how far it is, and at each event that a daemon folds."""
 
     def __init__(self, sim: Simulation, witness: Witness) -> None:
         self._sim = sim
@@ -32,6 +33,8 @@ class Copies:
         said = wire.from_follower(data)
         if isinstance(said, wire.Follow):
             self._same[end] = said.after or 0
+            if end.machine.version != end.other.machine.version:
+                self._sim.violated("of one version", f"{end.machine.name} follows {end.other.machine.name}")
         elif isinstance(said, wire.Have) and said.sequence > self._same.get(end, 0):
             self._compare(end.machine, end.other.machine, self._same.get(end, 0), said.sequence)
             self._same[end] = said.sequence

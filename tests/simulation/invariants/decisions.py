@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tests.e2e.cluster import LEASES
 from tests.laws.accounts import Accounts
 from tests.reference.values import quantity
+from tests.simulation.invariants.known import Known
 from tests.simulation.invariants.quotas import Quotas
 from tests.simulation.invariants.replacements import Replacements
-from tests.simulation.invariants.witness import Witness
+from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
@@ -34,20 +36,36 @@ RELEASE = "release"
 """The action that evicts what is left of a gang that was let in only in part, whoever protects it."""
 
 
+@dataclass(frozen=True)
+class Decided:
+    """How an operation was decided last: by which action and plugins, and until when all that happened was known. What
+    failed, or was configured anew, since its program began is counted: then it may evict whom it did not."""
+
+    action: str
+    plugins: Mapping[str, PluginOption]
+    known: float
+    policy: str
+    anew: int
+
+
 class Decisions:
     """Looks at each session as it is about to be logged, when nothing of what it was held against can have changed.
 
-    ``durable`` has the operations of sessions that are in a machine's log, by its name, and the last such session.
+    ``durable`` has the operations of sessions that are in a machine's log, by its name, and the last such session,
+    ``decided`` how each was decided. ``to_go`` are the keys of pods that sessions evict, by UID.
     """
 
-    def __init__(self, sim: Simulation, witness: Witness, terms: Terms) -> None:
-        self._sim, self._terms = sim, terms
-        self.durable: dict[str, dict[tuple[str, str, str, str], int]] = defaultdict(dict)
+    def __init__(self, sim: Simulation, witness: Witness, terms: Terms, known: Known) -> None:
+        self._sim, self._terms, self._known = sim, terms, known
+        self.durable: dict[str, dict[Operation, int]] = defaultdict(dict)
+        self.decided: dict[str, dict[Operation, Decided]] = defaultdict(dict)
+        self.to_go: dict[str, str] = {}
+        self.admitted: dict[tuple[str, str], float] = {}
+        """Until when a machine knew all that admitted a group by its namespace's quotas, by both their names."""
+        self._anew: Counter[str] = Counter()
         self._replacements = Replacements(sim)
         self._queues: dict[str, dict[str, str]] = defaultdict(dict)
         """By machine the queue of each group that was there at some session: pods that outlive it count for that."""
-        self.policies: dict[str, str] = {}
-        """The digest of the configuration that a machine decided by last."""
         self.looks: list[Callable[[Machine, SchedulerService, ev.SessionDecided], None]] = []
         """Others that look at each session as it is about to be logged."""
         witness.services.append(self._watch)
@@ -55,20 +73,21 @@ class Decisions:
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
         put = service.keeper.put
 
-        async def watched(events: Iterable[ev.Event]) -> None:
+        async def watched(events: Iterable[ev.Event]) -> int:
             events = list(events)
             for event in events:
                 if isinstance(event, ev.SessionDecided):
                     self._decided(machine, service, event)
                     for look in self.looks:
                         look(machine, service, event)
-            await put(events)
+            return await put(events)
 
         def folded(event: ev.Event) -> None:
             if isinstance(event, ev.PolicyLoaded) or (
                 isinstance(event, ev.OperationDone) and event.result not in ("done", "unknown")
             ):
                 self._replacements.forget(machine)
+                self._anew[machine.name] += 1
             if isinstance(event, ev.SessionDecided):
                 self.durable[machine.name].update(dict.fromkeys(operations_of(event), event.session))
 
@@ -84,20 +103,31 @@ class Decisions:
             what = f"{machine.name}: session {event.session} of epoch {event.epoch}, after its term"
             self._sim.violated("decided by who leads", what)
         policy, state = service.policy.named(event.policy), service.keeper.state
-        self.policies[machine.name] = event.policy
         plan = event.accepted()
         plugins = {option.name: option for tier in policy.tiers for option in tier}
+        self._note(machine, event.policy, plan, plugins)
         accounts = Accounts(state)
-        known = self._queues[machine.name]
-        known.update({key: record.group.spec.queue for key, record in state.groups.items()})
-        accounts.former = {**known, **accounts.former}
+        queues = self._queues[machine.name]
+        queues.update({key: record.group.spec.queue for key, record in state.groups.items()})
+        accounts.former = {**queues, **accounts.former}
         look = _Session(state, plugins, accounts, event.now / 1e9)
         found = list(self._replacements.seen(machine, state, event, accounts))
         found += [problem for statement in plan.statements for problem in look.problems(statement)]
         if "enqueue" in policy.actions and asks_quotas(policy):
             found += look.over_quota(plan.groups)
+            known = self._known.until(machine)
+            self.admitted.update({(machine.name, key): known for key in look.admitted})
         for invariant, what in found:
             self._sim.violated(invariant, f"{machine.name}, session {event.session}: {what}")
+
+    def _note(self, machine: Machine, policy: str, plan: ev.Plan, plugins: Mapping[str, PluginOption]) -> None:
+        known, anew = self._known.until(machine), self._anew[machine.name]
+        for statement in plan.statements:
+            how = Decided(statement.action, plugins, known, policy, anew)
+            for operation in statement.operations:
+                self.decided[machine.name][operation_of(operation)] = how
+                if operation.verb == "evict":
+                    self.to_go[operation.uid] = operation.key
 
     def _holder(self, service: SchedulerService) -> str | None:
         """Who holds the Lease by the server's truth, "" for nobody; None where there is no election."""
@@ -116,10 +146,14 @@ def asks_quotas(policy: Policy) -> bool:
     return False
 
 
-def operations_of(event: ev.SessionDecided) -> set[tuple[str, str, str, str]]:
-    """Verb, key, UID and node (of binds) of what a session intends."""
-    found = [operation for statement in event.accepted().statements for operation in statement.operations]
-    return {(each.verb, each.key, each.uid, each.node if each.verb == "bind" else "") for each in found}
+def operations_of(event: ev.SessionDecided) -> set[Operation]:
+    """What a session intends."""
+    return {operation_of(each) for statement in event.accepted().statements for each in statement.operations}
+
+
+def operation_of(each: ev.Operation) -> Operation:
+    """An operation as the server is asked for it."""
+    return each.verb, each.key, each.uid, each.node if each.verb == "bind" else ""
 
 
 class _Session:
@@ -132,6 +166,8 @@ class _Session:
         self._evicted = {key for key, intent in state.intents.items() if intent.verb == "evict"}
         self._gone: Counter[str] = Counter()
         """How many pods went of each budget that was asked."""
+        self.admitted: list[str] = []
+        """The groups for which quotas were asked."""
 
     def problems(self, statement: ev.Statement) -> Iterable[tuple[str, str]]:
         binds = [operation for operation in statement.operations if operation.verb == "bind"]
@@ -177,19 +213,14 @@ class _Session:
     # --- evictions ----------------------------------------------------------------------------------------------------
 
     def _protected(self, operation: ev.Operation, pod: Pod) -> Iterable[tuple[str, str]]:
-        critical = pod.metadata.namespace == "kube-system" or pod.spec.priority_class_name in CRITICAL
-        if critical and "conformance" in self._plugins:
-            yield "no protected pod evicted", f"{operation.key} is the system's"
-        said = {**pod.metadata.labels, **pod.metadata.annotations}.get("volcano.sh/preemptable")
-        if said == "false":
-            yield "no protected pod evicted", f"{operation.key} says that it is not preemptable"
+        yield from protection(pod, self._plugins)
         if "pdb" in self._plugins:
             yield from self._beyond_budgets(operation.key, pod)
 
     def _beyond_budgets(self, key: str, pod: Pod) -> Iterable[tuple[str, str]]:
         for name, budget in sorted(self._state.others.get("PodDisruptionBudget", {}).items()):
             assert isinstance(budget, PodDisruptionBudget)
-            if not _selects(budget, pod) or pod.metadata.name in budget.status.disrupted_pods:
+            if not selects(budget, pod) or pod.metadata.name in budget.status.disrupted_pods:
                 continue
             if name not in self._gone:
                 self._gone[name] = sum(self._is_going(other, budget) for other in sorted(self._accounts.pods))
@@ -201,7 +232,7 @@ class _Session:
     def _is_going(self, key: str, budget: PodDisruptionBudget) -> bool:
         """Whether a pod was evicted, and its budget may not show that yet."""
         pod, intent = self._accounts.pods[key], self._state.intents.get(key)
-        if not _selects(budget, pod) or pod.metadata.name in budget.status.disrupted_pods:
+        if not selects(budget, pod) or pod.metadata.name in budget.status.disrupted_pods:
             return False
         evicted = intent is not None and intent.verb == "evict"
         return evicted or (bool(self._accounts.node_of[key]) and self._now < _asked_to_go(pod) + SETTLING)
@@ -217,6 +248,7 @@ class _Session:
                 continue
             if self._accounts.is_too_large(status.key):
                 continue  # it can use nothing of what it is admitted for (docs/differences.md)
+            self.admitted.append(status.key)
             for name, text in (record.group.spec.min_resources or {}).items():
                 wanted[status.key.partition("/")[0]][name] += quantity(text)  # type: ignore[assignment]
         for quota in self._state.others.get("ResourceQuota", {}).values():
@@ -227,7 +259,17 @@ class _Session:
                     yield "no namespace over", f"{quota.key} allows {limit} {name}, {used} used, {asked} admitted"
 
 
-def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
+def protection(pod: Pod, plugins: Mapping[str, PluginOption]) -> Iterable[tuple[str, str]]:
+    """Why a pod may not be evicted by such plugins, whatever for."""
+    critical = pod.metadata.namespace == "kube-system" or pod.spec.priority_class_name in CRITICAL
+    if critical and "conformance" in plugins:
+        yield "no protected pod evicted", f"{pod.key} is the system's"
+    said = {**pod.metadata.labels, **pod.metadata.annotations}.get("volcano.sh/preemptable")
+    if said == "false":
+        yield "no protected pod evicted", f"{pod.key} says that it is not preemptable"
+
+
+def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """An empty selector selects nothing here, as in Volcano; nor does one that cannot be read."""
     try:
         selector = LabelSelector.compile(budget.spec.selector)

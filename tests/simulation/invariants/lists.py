@@ -43,7 +43,7 @@ class Lists:
 
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
         def folded(event: ev.Event) -> None:
-            if isinstance(event, ev.SessionDecided) and service.replica is None:
+            if isinstance(event, ev.SessionDecided) and (service.replica is None or service.terms.leads()):
                 self._decided(machine, service, event)
 
         service.keeper.observers.append(folded)

@@ -12,6 +12,7 @@ from tests.simulation.invariants.acknowledged import Acknowledged
 from tests.simulation.invariants.folding import Folding
 from tests.simulation.invariants.logfiles import differences, operations_in, problem_of
 from tests.simulation.invariants.onelog import LOSES, is_one_log
+from tests.simulation.invariants.spoilt import Spoilt
 from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine, Replica
 from vcd.daemon.service import SchedulerService
@@ -20,9 +21,6 @@ from vcd.timetravel.logfile import import_logs
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
-
-ROTTEN = ("flip_bits", "lose_syncs")
-"""What makes of a disk one that keeps nothing for sure: nothing can be asked of it."""
 
 
 class Logs:
@@ -40,36 +38,38 @@ class Logs:
         """Incarnations that began without a log."""
         self._damaged: set[str] = set()
         """Those that began with one that cannot be read."""
+        self._spoilt = Spoilt(sim)
         witness.services.append(self._served)
         for replica in sim.replicas:
             replica.start = partial(self._start, replica, replica.start)  # type: ignore[method-assign]
 
     def _start(self, replica: Replica, start: Callable[[Disk | None], None], disk: Disk | None = None) -> None:
+        name = f"{replica.name}-{replica.starts + 1}"
         if disk is None or not disk.log.exists():
-            self._anew.add(f"{replica.name}-{replica.starts + 1}")
+            self._anew.add(name)
         elif replica.drive.damaged:
-            self._damaged.add(f"{replica.name}-{replica.starts + 1}")
+            self._damaged.add(name)
+        self._spoilt.starts(replica, name, disk)
         start(disk)
 
     def _served(self, machine: Machine, _: SchedulerService) -> None:
         if machine.name in self._damaged:
             self._sim.violated("a damaged log is refused", f"{machine.name} goes on with it")
+        self._spoilt.serves(machine)
 
     def at_rest(self) -> None:
         """Hold each replica's last log, and those that were lost before, to what was done; then all together."""
         merged, one_log = list[Path](), is_one_log(self._sim.script)  # of these ``onelog`` knows what is to hold
         for replica in self._sim.replicas:
-            if any(replica.road.affected[act] for act in ROTTEN):
-                continue
             lineages = self._lineages(replica.kept)
             for machines in lineages:
                 if machines[-1].service is None and self._is_not_made(machines[-1].disk.log):
                     continue
                 log, damaged = machines[-1].disk.log, machines[-1].name in self._damaged
-                if log.exists() and not damaged and self._is_sound(log):
+                if log.exists() and not damaged and self._is_sound(log, found=self._spoilt.is_on(machines[-1])):
                     if not one_log:
                         self._holds_what_was_done(log, machines)
-                        self._acknowledged.is_in(log, machines)
+                        self._acknowledged.is_in(log, machines, self._spoilt.left_of)
                     is_last = machines is lineages[-1]
                     runs = is_last and machines[-1].alive and (not one_log or _leads(machines[-1]))
                     Folding(self._sim, log).holds(replica.machine if runs else None)
@@ -92,8 +92,9 @@ class Logs:
         its first transaction."""
         return any(act.what == "age_log" for act in self._sim.script.acts) or _size_of(log) == 0
 
-    def _is_sound(self, log: Path) -> bool:
-        if problem := problem_of(log):
+    def _is_sound(self, log: Path, *, found: bool = False) -> bool:
+        """Whether a log is; ``found``: it is enough where it is found not to be."""
+        if (problem := problem_of(log)) and not found:
             self._sim.violated("sound log", f"{log.parent.name}: {problem}")
         return not problem
 
@@ -103,7 +104,8 @@ class Logs:
             return
         intended, first = operations_in(log)
         for name, (operation, session) in done:
-            if operation not in intended and session >= first:  # what is older, retention took away
+            _, last = self._spoilt.left_of(name)
+            if operation not in intended and first <= session <= last:  # what is older, retention took away
                 self._sim.violated("logged for good", f"{name}: {operation} is not in {log.parent.name}")
 
     def _epochs_are_forgotten(self) -> bool:

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.cluster import GROUPS
+from tests.e2e.cluster import GROUPS, QUEUES
+from vcd.daemon.firstqueues import ROOT
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog.log import EventLog
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 _ELSEWHERE = (ClusterState, EventLog, Metrics, Recent)
 """What is held against the server by itself, shows the last session, or keeps no more than so many things, whatever
 they are."""
-_KINDS = ("pods", GROUPS)
+_KINDS = ("pods", GROUPS, QUEUES)
 
 
 class Memory:
-    """Notes the names of all pods and groups that ever were, and looks for them in what daemons keep."""
+    """Notes the names of all pods, groups and queues that ever were, and looks for them in what daemons keep."""
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
@@ -37,7 +38,8 @@ class Memory:
     def at_rest(self) -> None:
         """Look through each daemon that runs."""
         there = {_key(obj) for resource in _KINDS for obj in self._sim.store.list(resource)}
-        gone = self._were - there
+        asked_for = {group["spec"].get("queue", "") for group in self._sim.store.list(GROUPS)}
+        gone = self._were - there - asked_for
         for replica in self._sim.replicas:
             if replica.service is not None and replica.machine is not None:
                 for what in _remembered(replica.service, gone):
@@ -45,10 +47,12 @@ class Memory:
 
 
 def _key(obj: dict[str, Any]) -> str:
-    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+    meta = obj["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
 
 
 def _remembered(service: SchedulerService, gone: set[str]) -> Iterator[str]:
+    gone = gone - {ROOT, service.options.default_queue}  # which it makes
     for path, kept in _containers(service):
         if found := sorted(name for name in map(_name, kept) if name in gone):
             yield f"{path} has {len(found)} that are gone, as {found[0]}"

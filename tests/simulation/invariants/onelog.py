@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.simulation.invariants.copies import Copies, contents, end
+from tests.simulation.invariants.copies import contents, end
 from tests.simulation.invariants.logfiles import differences, operations_in, problem_of
 from tests.simulation.invariants.patience import Patience
 from tests.simulation.invariants.takeovers import Takeovers
@@ -49,7 +49,6 @@ class OneLog:
         """What is in logs that were kept beside, and the first session that retention left in them."""
         self._left: dict[str, int] = defaultdict(int)
         """The first session that retention had left in a log that went back, by replica."""
-        Copies(sim, witness)
         Takeovers(sim, witness)
         self._patience = Patience(sim, witness)
         daemon.go_back = self._watched  # type: ignore[attr-defined]

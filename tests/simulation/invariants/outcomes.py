@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.acts import ILLEGAL
+from tests.simulation import illegal
 from tests.simulation.invariants.witness import Call, Operation, Witness
 from tests.simulation.replica import Machine
+from tests.simulation.script import Act
 from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
 
@@ -31,11 +32,11 @@ class Outcomes:
         """UIDs of pods, and the nodes that they were ever on."""
         self._ended: set[str] = set()
         """UIDs of pods that were ever told to end, or went."""
-        # a server that forgets what it did, and one that tells of it wrongly, make a liar of everyone
-        if not any(act.what in ILLEGAL for act in sim.script.acts):
-            witness.services.append(self._watch)
-            witness.calls.append(self._called)
-            sim.store.subscribe(["pods"], self._pod)
+        self._until = min((_from(act) for act in sim.script.acts if act.what in illegal.ACTS), default=math.inf)
+        """From when on a server that forgets what it did, or tells of it wrongly, makes a liar of everyone."""
+        witness.services.append(self._watch)
+        witness.calls.append(self._called)
+        sim.store.subscribe(["pods"], self._pod)
 
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
         replica = machine.name.partition("-")[0]
@@ -82,7 +83,7 @@ class Outcomes:
 
     def _outcome(self, replica: str, name: str, event: ev.OperationDone) -> None:
         known = self._intended.get((replica, event.session, event.statement, event.operation))
-        if known is None or known[0][0] not in ("bind", "evict"):
+        if self._sim.loop.time() >= self._until or known is None or known[0][0] not in ("bind", "evict"):
             return
         operation, since = known
         verb, key, uid, node = operation
@@ -100,3 +101,8 @@ class Outcomes:
             if name == replica and number > session and known == operation
         )
         return min(anew, default=math.inf)
+
+
+def _from(act: Act) -> float:
+    """When an illegal act shows; a restored server forgets what it did since the backup, which is made at once."""
+    return act.at + (float(act.given[0]) if act.what == "restore" else 0.0)

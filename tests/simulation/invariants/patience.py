@@ -147,8 +147,10 @@ class Patience:
 
     # --- not too long -------------------------------------------------------------------------------------------------
 
-    def _watched(self, machine: Machine, have_all: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
-        async def watched() -> bool:
+    def _watched(
+        self, machine: Machine, have_all: Callable[[int | None], Awaitable[bool]]
+    ) -> Callable[[int | None], Awaitable[bool]]:
+        async def watched(sequence: int | None = None) -> bool:
             began, name = self._sim.loop.time(), machine.name
             since, welcomed = self._late.get(name), self._welcomed[name]
             followed = sum(end.machine is machine and end.lives for end in self._copies)
@@ -156,7 +158,7 @@ class Patience:
             ended: list[bool] = []
             self._look(machine, ended, _A_LITTLE if is_passed_over else PATIENCE + _A_LITTLE)
             try:
-                had = await have_all()
+                had = await have_all(sequence)
             finally:
                 ended.append(True)
             waited = self._sim.loop.time() - began

@@ -7,15 +7,14 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tests.reference.model import Quantities, pod_requests, quantities
-from tests.simulation.invariants.witness import Witness
+from tests.simulation.invariants.decisions import Decisions
+from tests.simulation.invariants.known import Known
+from tests.simulation.invariants.witness import Call, Witness
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 Obj = dict[str, Any]
-SEEN = 330.0
-"""Seconds within which a leader knows of what changed: a watch may be late for as long as ``stale_deadline``, and that
-it is no leader any more it notices by its next look. What is younger it may not have seen."""
 SHARED_CARDS, CARDS_GIVEN = "volcano.sh/gpu-number", "volcano.sh/gpu-index"
 _OVER = ("Succeeded", "Failed")
 
@@ -23,8 +22,8 @@ _OVER = ("Succeeded", "Failed")
 class Places:
     """Looks at each pod's node as it gets it."""
 
-    def __init__(self, sim: Simulation, witness: Witness) -> None:
-        self._sim, self._witness = sim, witness
+    def __init__(self, sim: Simulation, witness: Witness, decisions: Decisions, known: Known) -> None:
+        self._sim, self._witness, self._decisions, self._known = sim, witness, decisions, known
         self._bound: dict[str, str] = {}
         """Nodes, by the UID of the pod that is there."""
         self._ours: set[str] = set()
@@ -69,11 +68,12 @@ class Places:
         if call is None:
             return
         self._ours.add(uid)
-        rooms = self._rooms_that_may_be_known(node)
+        known = self._known_by(call)
+        rooms = self._rooms_that_may_be_known(node, known)
         if not any(rooms):
             self._sim.violated("bound there", f"{name} to {node}, which is gone, by {call.machine.name}")
             return
-        used = self._used_that_is_known(node)
+        used = self._used_that_is_known(node, known)
         most: Quantities = {}
         for room in rooms:
             most = {key: max(room.get(key, Fraction(0)), most.get(key, Fraction(0))) for key in {**room, **most}}
@@ -90,17 +90,26 @@ class Places:
             if other != uid and (same := sorted(mine & _cards_of(pod))):
                 self._sim.violated("no card shared", f"{name} and {pod['metadata']['name']} have {same} of {node}")
 
-    def _rooms_that_may_be_known(self, node: str) -> list[Quantities]:
+    def _known_by(self, call: Call) -> float:
+        """Until when who decided a call knew all."""
+        decided = self._decisions.decided[call.machine.name].get(call.operation) if call.operation else None
+        return self._known.until(call.machine) if decided is None else decided.known
+
+    def is_known(self, uid: str, known: float, marked_at: float = 0.0) -> bool:
+        """Whether who knows all until a time knows where a pod is: what replicas bound each of them knows."""
+        return uid in self._ours or max(self._since.get(uid, known), marked_at) < known
+
+    def _rooms_that_may_be_known(self, node: str, earliest: float) -> list[Quantities]:
         """What the node had to give at any time that a leader may take for now."""
-        history, earliest = self._rooms[node], self._sim.loop.time() - SEEN
+        history = self._rooms[node]
         ends = [since for since, _ in history[1:]] + [self._sim.loop.time() + 1]
         return [room for (_, room), end in zip(history, ends, strict=True) if end >= earliest]
 
-    def _used_that_is_known(self, node: str) -> Counter[str]:
-        """What pods use of a node that replicas bound, and of others those that are there for long."""
+    def _used_that_is_known(self, node: str, known: float) -> Counter[str]:
+        """What pods use of a node that who knows all until a time can know."""
         used: Counter[str] = Counter()
         for uid, pod in self._on[node].items():
-            if uid in self._ours or self._since[uid] < self._sim.loop.time() - SEEN:
+            if self.is_known(uid, known):
                 used["pods"] += 1
                 for key, amount in pod_requests(pod, False).items():
                     used[key] += amount  # type: ignore[assignment]

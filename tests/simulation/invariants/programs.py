@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from tests.simulation.faults import change, disks
+from tests.simulation.faults import change
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
-from vcd.daemon.replicas.following import BegunAnew, Parted
-from vcd.daemon.replicas.replica import Unseated
 from vcd.daemon.service import SchedulerService
+from vcd.model import events as ev
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
-DISK = disks.HARM | {"slow_followers", "fill_followers"}
-"""Acts that harm disks."""
-AGAIN = (Unseated, Parted, BegunAnew)
-"""What makes a replica of one log begin anew, in the same program."""
+ENDING = 5.0
+"""Seconds in which a program ends whose log has failed, beside those that a request may take: who holds the Lease waits
+until none of its own can arrive any more."""
+_FULL = ("fill_disk", "restart_full", "fill_followers")
+_FOR_GOOD = ("flip_bits", "lose_syncs")
+"""Acts after which a log may fail at any time, until somebody moves it away."""
 
 
 class Programs:
@@ -26,27 +28,65 @@ class Programs:
     def __init__(self, sim: Simulation, witness: Witness) -> None:
         self._sim = sim
         self._services: list[tuple[Machine, SchedulerService]] = []
-        witness.services.append(lambda machine, service: self._services.append((machine, service)))
+        witness.services.append(self._watch)
         for replica in sim.replicas:
             told, replica.ended = replica.ended, self._ended
             self._told = told
 
+    def _watch(self, machine: Machine, service: SchedulerService) -> None:
+        self._services.append((machine, service))
+        commit = service.committer.commit
+
+        async def watched(record: ev.SessionDecided, plan: ev.Plan) -> None:
+            try:
+                await commit(record, plan)
+            except Exception as error:
+                if service.keeper.log.failure is None:  # else its outcomes cannot be logged
+                    self._sim.violated("nothing fails unseen", f"{machine.name}: commit: {error!r}")
+                raise
+
+        service.committer.commit = watched  # type: ignore[method-assign]
+
     def _ended(self, machine: Machine, code: int) -> None:
         self._told(machine, code)
         service = machine.service
-        opens = service is None or isinstance(service._failure, AGAIN)  # its log, perhaps once more
-        if self._disks_fail and (opens or (service is not None and _log_failed(service))):
+        # one that is closed is opened once more, where its replica begins anew
+        opens = service is None or service.keeper.log.failure is not None
+        if opens and self._disk_fails(machine):
             return
         if code == 2 and service is None and change.is_bad(self._sim):
             return  # it was to start by that
         self._sim.violated("no program ends by itself", f"{machine.name} with {code}")
 
-    @property
-    def _disks_fail(self) -> bool:
-        return any(act.what in DISK for act in self._sim.script.acts)
+    def _disk_fails(self, machine: Machine) -> bool:
+        """Whether an act that harms its disk is in force, or was so just now."""
+        road, now, script = machine.link.road, self._sim.loop.time(), self._sim.script
+        number = [each.name for each in self._sim.replicas].index(machine.replica)
+        for act in script.acts:
+            until = math.inf
+            if act.what in (*_FULL, "fail_disk", "damage_event"):
+                seconds = act.given[0 if act.what == "fill_followers" else 1]
+                until = min(act.at + seconds, script.storm) + self._takes_to_end()
+            elif act.what not in _FOR_GOOD:
+                continue
+            is_meant = (
+                act.what == "fill_followers" or act.given[0] < 0 or act.given[0] % len(self._sim.replicas) == number
+            )
+            befell = road.affected["fill_disk" if act.what in _FULL else act.what] > 0
+            if is_meant and befell and act.at <= now < until:
+                return True
+        return False
+
+    def _takes_to_end(self) -> float:
+        services = [service for _, service in self._services]
+        return ENDING + max((each.options.request_timeout for each in services), default=0.0)
 
     def at_rest(self) -> None:
-        """Look at what went wrong inside."""
+        """Look at what went wrong inside, and whether all replicas are up again."""
+        for replica in self._sim.replicas:
+            why = "it runs no program" if replica.service is None else replica.service.ready()
+            if why:
+                self._sim.violated("all come up", f"{replica.name}: {why}")
         for machine in self._sim.machines:
             if machine.crash is not None:
                 self._sim.violated("no program ends with a traceback", f"{machine.name}: {machine.crash!r}")
@@ -54,8 +94,7 @@ class Programs:
             error = context.get("exception")
             self._sim.violated("nothing fails unseen", f"{context.get('message')}: {error!r}")
         for machine, service in self._services:
-            known = isinstance(service._failure, AGAIN) or _log_failed(service)
-            if service._failure is not None and not known:
+            if service._failure is not None and not _log_failed(service):
                 self._sim.violated("nothing fails unseen", f"{machine.name}: {service._failure!r}")
             for kind, status in service.watches.statuses().items():
                 if status.crashes and not _log_failed(service):

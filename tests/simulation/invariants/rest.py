@@ -6,25 +6,24 @@ import asyncio
 import datetime
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 from tests.e2e.cluster import GROUPS, QUEUES
-from tests.laws.liveness import Living, Search
+from tests.laws.liveness import Search
 from tests.parity.cases import NOW
+from tests.reference import Result, decide
+from tests.simulation.invariants.truth import Truth, group_of, key_of
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.loop import PROCESS
 from tests.simulation.machine import EPOCH
-from tests.simulation.outside import ANSWERS
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.embedded.clock import parse_timestamp
 from vcd.embedded.errors import StatusError
 from vcd.kube.clock import SteadyClock
 from vcd.model.codec import BadObject, encode_payload, from_manifest, payload_digest
-from vcd.model.controllers import GROUP_NAME
 from vcd.model.kinds import Kind
 from vcd.scheduling.framework.reasons import declared
 from vcd.state.interning import Interner
@@ -97,7 +96,7 @@ class Rest:
     def _all_rest(self) -> bool:
         """Whether nobody leads, since who gave the Lease back for want of lists stands again after a pause."""
         services = [each.service for each in self._sim.replicas if each.service is not None]
-        rests = [each.terms.elector.rests_until > self._sim.loop.time() for each in services]
+        rests = [each.terms.elector.rests_until > each.clock.monotonic() for each in services]
         return any(rests) and not any(each.terms.elector.is_leader() for each in services)
 
     def at_rest(self) -> set[str]:
@@ -163,37 +162,30 @@ class Rest:
 
     def _has_done_all(self, machine: Machine, service: SchedulerService) -> None:
         state = service.keeper.state
-        search = self._search(service)
-        if search is not None:
-            for what in search.left_undone():
-                self._sim.violated("all that can be is done", what)
-            for what in search.untrue():
-                self._sim.violated("reasons are true", what)
+        objects, conf = list(Truth(self._sim.store, service).manifests()), service._policy_in_force().text
+        # who deletes the default queue has none until another replica begins to lead, as in Volcano
+        search = Search(objects, conf, state.waiting, makes_default=False, now=self._now_of(service))
+        for what in search.left_undone():
+            self._sim.violated("all that can be is done", what)
+        for what in search.untrue():
+            self._sim.violated("reasons are true", what)
+        now = datetime.datetime.fromtimestamp(service.clock.wall() / 1e9, datetime.UTC)
+        decided = decide(objects, conf, now, service.options.seed, makes_default=False)
+        for what in self._work_in(decided):
+            self._sim.violated("all that can be is done", what)
         for group, reasons in state.waiting.items():
             for reason in reasons:
                 if declared(reason.reason, reason.plugin) is None:
                     self._sim.violated("reasons are declared", f"{group}: {reason}")
 
-    def _search(self, service: SchedulerService) -> Search | None:
-        """The slow reference's; None where it does not know the configuration, or there are pods whose group is gone,
-        which it counts for no queue."""
-        groups = {
-            f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in self._sim.store.list(GROUPS)
-        }
-        if any(_group_of(pod) not in {*groups, ""} and _is_there(pod) for pod in self._sim.store.list("pods")):
-            return None
-        state = service.keeper.state
-        policy = service._policy_in_force()
-        _, found, tiers = policy.text.partition("tiers:")
-        chosen = service.options.node_selector
-        world = SimpleNamespace(
-            actions=", ".join(policy.actions), tiers=found + tiers, state=state, objects=lambda: self._manifests(chosen)
-        )
-        try:
-            # who deletes the default queue has none until another replica begins to lead, as in Volcano
-            return Search(cast(Living, world), makes_default=False, now=self._now_of(service))
-        except (ValueError, KeyError):
-            return None
+    def _work_in(self, decided: Result) -> Iterator[str]:
+        """What a session of the slow reference would do."""
+        yield from (f"{key} would be bound to {node}" for key, node in decided.binds.items())
+        yield from (f"{key} would be evicted" for key in decided.evictions)
+        for group in self._sim.store.list(GROUPS):
+            key, phase = key_of(group), (group.get("status") or {}).get("phase") or ""
+            if decided.phases.get(key, phase) != phase:
+                yield f"{key} is {phase or 'new'}, and would be {decided.phases[key]}"
 
     def _now_of(self, service: SchedulerService) -> datetime.datetime:
         """When it is: all that is waited for has come, but by a clock that is behind (docs/reliability.md)."""
@@ -201,27 +193,15 @@ class Rest:
         behind = now < EPOCH + self._sim.loop.time() - SteadyClock.JUMP
         return datetime.datetime.fromtimestamp(now, datetime.UTC) if behind else NOW
 
-    def _manifests(self, chosen: Sequence[str]) -> Iterable[Obj]:
-        """What the reference is told of, which knows no flags: with --node-selector, of the ``chosen`` nodes only."""
-        labels = [tuple(each.split(":", 1)) for each in chosen]
-        for node in self._sim.store.list("nodes"):
-            if not labels or any((node["metadata"].get("labels") or {}).get(key) == value for key, value in labels):
-                yield node
-        for resource in (QUEUES, GROUPS, "resourcequotas", "priorityclasses.scheduling.k8s.io", "namespaces"):
-            yield from self._sim.store.list(resource)
-        yield from filter(_is_minded, self._sim.store.list("pods"))
-        yield ANSWERS
-
     def _conditions(self, plugins: set[str]) -> None:
         """No group is called unschedulable whose members are all placed, unless it is over: what is said last stays."""
         if "gang" not in plugins:
             return
         members: dict[str, list[Obj]] = {}
         for pod in self._sim.store.list("pods"):
-            name = (pod["metadata"].get("annotations") or {}).get(GROUP_NAME)
-            members.setdefault(f"{pod['metadata']['namespace']}/{name}", []).append(pod)
+            members.setdefault(group_of(pod), []).append(pod)
         for group in self._sim.store.list(GROUPS):
-            key = f"{group['metadata']['namespace']}/{group['metadata']['name']}"
+            key = key_of(group)
             # failed ones count for no minimum, and where roles have minima nobody here says of which one is missing
             alive = [pod for pod in members.get(key, ()) if pod["status"].get("phase") != "Failed"]
             if len(alive) < len(members.get(key, ())) and group["spec"].get("minTaskMember"):
@@ -260,7 +240,7 @@ class Rest:
 
     def _series(self, machine: Machine, service: SchedulerService) -> None:
         found = self._sim.store.list(GROUPS)
-        groups = {f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in found}
+        groups = {key_of(each) for each in found}
         # who waits in a queue that is not there is counted under its name
         asked_for = {each["spec"].get("queue", "") for each in found}
         there = {
@@ -272,26 +252,6 @@ class Rest:
             known = there["job" if label.startswith("job") else "queue"]
             if value not in known:
                 self._sim.violated("no series of what is gone", f"{machine.name}: {label}={value!r}")
-
-
-def _group_of(pod: Obj) -> str:
-    """The key of a pod's group; empty where it names none."""
-    name = (pod["metadata"].get("annotations") or {}).get(GROUP_NAME)
-    return f"{pod['metadata']['namespace']}/{name}" if name else ""
-
-
-def _is_there(pod: Obj) -> bool:
-    """Whether a pod holds room."""
-    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ("Succeeded", "Failed")
-
-
-def _is_minded(pod: Obj) -> bool:
-    """Whether a pod is the scheduler's, or takes room. Not one that has ended before it had a group: nobody makes one
-    for it any more, and the reference would imagine one that waits to be admitted."""
-    ended = pod["status"].get("phase") in ("Succeeded", "Failed")
-    if ended and GROUP_NAME not in (pod["metadata"].get("annotations") or {}):
-        return False
-    return pod["spec"].get("schedulerName") == "volcano" or bool(pod["spec"].get("nodeName"))
 
 
 def _kinds(service: SchedulerService) -> list[Kind]:

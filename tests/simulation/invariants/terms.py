@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import LEASES
-from tests.simulation.acts import ILLEGAL
 from tests.simulation.invariants.decisions import operations_of
+from tests.simulation.invariants.known import may_go_back
 from tests.simulation.invariants.witness import Call, Operation, Witness
 from tests.simulation.replica import Machine
 from tests.simulation.road import Asked
@@ -52,7 +52,7 @@ class Terms:
         """Whose each epoch was."""
         self._robbed: dict[str, float] = {}
         """Until when who held the Lease may write that somebody took away."""
-        self._restored = any(act.what in ILLEGAL for act in sim.script.acts)
+        self._restored = may_go_back(sim.script)
         self._sessions: dict[str, dict[Operation, int]] = defaultdict(dict)
         """Under which epoch a machine decided an operation last."""
         witness.services.append(self._watch)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS, LEASES, QUEUES
-from tests.simulation.acts import ILLEGAL
-from tests.simulation.invariants.decisions import Decisions
+from tests.simulation.invariants.decisions import Decided, Decisions
+from tests.simulation.invariants.replacements import EXEMPT
 from tests.simulation.invariants.terms import Terms
-from tests.simulation.invariants.witness import Call, Witness
-from vcd.embedded.resources import PDBS, PRIORITY_CLASSES
+from tests.simulation.invariants.witness import Call, Operation, Witness
+from vcd.model.controllers import GROUP_NAME
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 Obj = dict[str, Any]
-_MINDED = ("nodes", QUEUES, GROUPS, PDBS, PRIORITY_CLASSES)
-"""Of these, what is not status is input to who is evicted; and the status of nodes and budgets."""
+_MARKS = ("labels", "annotations")
 
 
 class Writes:
@@ -26,19 +26,18 @@ class Writes:
 
     def __init__(self, sim: Simulation, witness: Witness, decisions: Decisions, terms: Terms) -> None:
         self._sim, self._witness, self._decisions, self._terms = sim, witness, decisions, terms
-        self.done: dict[str, list[tuple[tuple[str, str, str, str], int]]] = defaultdict(list)
-        self._bound: set[str] = set()
-        """UIDs of pods whose binding the server accepted from a replica, unless its storage may be restored."""
-        self._restored = any(act.what in ILLEGAL for act in sim.script.acts)
+        self.done: dict[str, list[tuple[Operation, int]]] = defaultdict(list)
         self._evicted: set[str] = set()
         """UIDs of pods that replicas evicted, and that are still there."""
-        self._last: dict[str, tuple[object, ...]] = {}
-        """By which input a pod of a name was evicted last."""
-        self._input = 0
-        """How often something came that may be a reason to evict."""
+        self._last: dict[str, tuple[str, Decided]] = {}
+        """Which machine evicted a pod of a name last, and how it had decided that."""
+        self._input_at: dict[str, float] = defaultdict(lambda: -math.inf)
+        """When something last came that may be a reason to evict pods of a group; under "" those of any."""
         self._known: dict[tuple[str, str], object] = {}
+        self._groups: dict[str, str] = {}
+        """The keys of pods' groups, by UID."""
         witness.calls.append(self._called)
-        sim.store.subscribe(_MINDED, self._changed)
+        sim.store.subscribe(["nodes", QUEUES, GROUPS], self._changed)
         sim.store.subscribe(["pods"], self._pod)
 
     def _called(self, call: Call) -> None:
@@ -50,10 +49,6 @@ class Writes:
             verb, key, uid, _ = call.operation
             if verb == "evict":
                 self._once(call, key, uid)
-            elif uid in self._bound and not self._restored:
-                self._sim.violated("bound once", f"{key} {uid} again, by {call.machine.name}")
-            else:
-                self._bound.add(uid)
 
     def _held(self, call: Call) -> None:
         service = call.machine.service
@@ -64,7 +59,7 @@ class Writes:
         if holder != call.machine.name and not self._terms.may_still_write(call.machine.name):
             self._sim.violated("written by who leads", f"{call}, while {holder!r} holds the Lease")
 
-    def _intended(self, call: Call, operation: tuple[str, str, str, str]) -> None:
+    def _intended(self, call: Call, operation: Operation) -> None:
         session = self._decisions.durable[call.machine.name].get(operation, 0)
         self.done[call.machine.name].append((operation, session))
         if not session:
@@ -76,24 +71,31 @@ class Writes:
         if uid in self._evicted:
             self._sim.violated("nobody evicted twice", f"{key} {uid} by {call.machine.name}")
         self._evicted.add(uid)
-        given = (self._input, call.machine.name, self._decisions.policies.get(call.machine.name))
-        if self._last.get(key) == given:
+        decided = self._decisions.decided[call.machine.name].get(("evict", key, uid, ""))
+        if decided is None or decided.action in EXEMPT:
+            return
+        machine, before = self._last.get(key, ("", decided))
+        same = machine == call.machine.name and (before.policy, before.anew) == (decided.policy, decided.anew)
+        if same and max(self._input_at[""], self._input_at[self._groups.get(uid, "")]) < before.known:
             self._sim.violated("nobody evicted twice", f"{key} came back and went again, and nothing else happened")
-        self._last[key] = given
+        self._last[key] = call.machine.name, decided
 
     def _changed(self, event: str, resource: str, obj: Obj) -> None:
-        kept = obj.get("spec"), obj["metadata"].get("labels"), obj["metadata"].get("annotations"), obj.get("value")
-        status = obj.get("status") if resource in (PDBS, "nodes") else None
+        """Nodes and queues are input for all, a group for its own (docs/semantics/actions.md#not-evicted-twice)."""
         name = f"{obj['metadata'].get('namespace')}/{obj['metadata']['name']}"
-        if event == "DELETED" or self._known.get((resource, name)) != (kept, status):
-            self._input += 1
-        self._known[resource, name] = kept, status
+        marks = () if resource == GROUPS else tuple(obj["metadata"].get(mark) for mark in _MARKS)
+        kept = obj.get("spec"), marks, obj["status"].get("allocatable") if resource == "nodes" else None
+        if event == "DELETED" or self._known.get((resource, name)) != kept:
+            self._input_at[name if resource == GROUPS else ""] = self._sim.loop.time()
+        self._known[resource, name] = kept
 
     def _pod(self, event: str, _: str, obj: Obj) -> None:
-        key, uid = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}", obj["metadata"]["uid"]
-        if event == "DELETED" or not obj["metadata"].get("deletionTimestamp"):
+        """Who takes the place of whom is told by a group's pods, as they come and end."""
+        metadata, uid = obj["metadata"], obj["metadata"]["uid"]
+        group = self._groups[uid] = f"{metadata['namespace']}/{(metadata.get('annotations') or {}).get(GROUP_NAME)}"
+        if event == "DELETED" or not metadata.get("deletionTimestamp"):
             self._evicted.discard(uid)
-        ended = event == "DELETED" and self._witness.asking is None and not obj["metadata"].get("deletionTimestamp")
-        came = event == "ADDED" and key not in self._last
+        ended = event == "DELETED" and self._witness.asking is None and not metadata.get("deletionTimestamp")
+        came = event == "ADDED" and f"{metadata['namespace']}/{metadata['name']}" not in self._last
         if came or ended or obj["status"].get("phase") in ("Succeeded", "Failed"):
-            self._input += 1
+            self._input_at[group] = self._sim.loop.time()

@@ -14,11 +14,14 @@ from tests.simulation.swarm.onelog import one_log
 from tests.simulation.swarm.plain import plain
 from tests.simulation.swarm.rare import is_rare, rare
 from tests.simulation.swarm.scenes import scenes
-from tests.simulation.swarm.tables import CHANGES, FAMILIES, ILLEGAL_FAMILY, happenings, of_family
+from tests.simulation.swarm.tables import CHANGES, FAMILIES, ILLEGAL_FAMILY, compared, happenings, of_family
 from tests.simulation.swarm.work import work
 
 PLAIN = 0.5
 """The part of the seeds in which little is on."""
+SILENT = 100.0
+"""Seconds after which a watch without bookmarks is begun anew (``watcher.IDLE_TIMEOUT``), as who was not stopped is to
+have done before all is looked at."""
 UNHEALED, HALF_AN_HOUR = 5.0, 2300.0
 """Seconds for which what watches told wrongly stays as it is, and for which all programs then stand still, and the last
 lists are old when they go on: half an hour and a quarter more."""
@@ -45,10 +48,12 @@ def drawn(seed: int) -> Script:
     given, more = flags(draw, acts)
     shared, between = one_log(draw, faulty=lot >= 0.2)
     given, more = {**given, **shared}, [*more, *between]
+    if draw.often(0.25):
+        more.append(compared(draw))
     acts = sorted([*more, *acts], key=lambda act: act.at)
     storm, calm = storm_of(draw, acts), calm_after(acts)
     if any(act.what in illegal.ACTS for act in acts):  # healed by the next list, for which it would cost to wait
         acts.append(draw.act(storm + UNHEALED, "pause", -1, HALF_AN_HOUR))
-        acts.append(draw.act(storm + UNHEALED, "no_bookmarks", HALF_AN_HOUR))
+        acts.append(draw.act(storm + UNHEALED, "no_bookmarks", HALF_AN_HOUR - SILENT))
         calm += UNHEALED + HALF_AN_HOUR
     return Script(seed, draw.replicas, given, conf.text, storm, calm, tuple(acts))

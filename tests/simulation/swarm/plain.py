@@ -13,7 +13,7 @@ from tests.simulation.script import Act, Script
 from tests.simulation.swarm.draw import Draw
 from tests.simulation.swarm.flags import beside_others, calm_after, storm_of, times
 from tests.simulation.swarm.scenes import EVICTING, PREEMPTS, SCENES, a_scene
-from tests.simulation.swarm.tables import CHANGES, FAMILIES, PEERS, Family
+from tests.simulation.swarm.tables import CHANGES, FAMILIES, PEERS, Family, compared
 
 _STORMS = (20.0, 40.0)
 CONFIGURATIONS: tuple[tuple[str, str], ...] = (
@@ -64,6 +64,8 @@ def plain(rng: Random, seed: int) -> Script:
         given["checkpoint-interval"] = [draw.pick(("20", "20", "100"))]
     if draw.often(0.4):
         given["schedule-period"] = ["5s"]
+    if draw.often(0.15):
+        acts.append(compared(draw))
     acts.sort(key=lambda act: act.at)
     return Script(seed, draw.replicas, given, conf, storm_of(draw, acts), calm_after(acts), tuple(acts))
 

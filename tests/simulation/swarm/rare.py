@@ -1,6 +1,6 @@
-"""Scripts of what needs several things one after the other, each at its time: one seed in sixteen is one of them.
+"""Scripts of what needs several things one after the other, each at its time: some seeds are one of them.
 
-Each shows a bug that two thousand seeds in which all is drawn by itself did not.
+Most show a bug that two thousand seeds in which all is drawn by itself did not.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from tests.simulation.script import Act, Script
 from tests.simulation.swarm.draw import Draw
 from tests.simulation.swarm.flags import calm_after, storm_of, times
 from tests.simulation.swarm.scenes import PREEMPTS
+from tests.simulation.versions import FIRST, SECOND
 
-EVERY, THE = 16, 7
-"""Of so many seeds that follow one another, the one with this number is such a script."""
 _STORM = 30.0
 _URGENT = {"queue": "default", "priorityClassName": "urgent"}
 
@@ -23,13 +22,19 @@ Story = Callable[[Draw], Iterator[Act]]
 
 def is_rare(seed: int) -> bool:
     """Whether a seed is such a script."""
-    return seed % EVERY == THE
+    return bool(_stories(seed))
+
+
+def _stories(seed: int) -> dict[Story, tuple[str, bool]]:
+    """Those that a seed may tell."""
+    return next((told for (every, the), told in _STORIES.items() if seed % every == the), {})
 
 
 def rare(rng: Random, seed: int) -> Script:
     """The script of such a seed."""
-    story = rng.choice(list(_STORIES))
-    conf, shared = _STORIES[story]
+    stories = _stories(seed)
+    story = rng.choice(list(stories))
+    conf, shared = stories[story]
     draw = Draw(rng, _STORM, 2 if shared else rng.choice((1, 1, 2)), frozenset())
     for number in range(draw.number(1, 3)):
         draw.nodes[f"node-{number}"] = draw.pick((2, 4))
@@ -71,11 +76,14 @@ def _answered_before_it_arrived(draw: Draw) -> Iterator[Act]:
 
 
 def _denied_for_ever(draw: Draw) -> Iterator[Act]:
-    """A webhook denies one pod of a gang again and again, while others come that are decided about, until somebody else
-    has its room: the gang can never be whole."""
+    """A webhook denies one pod of a gang, perhaps the only one of a role, again and again, while others come that are
+    decided about, until somebody else has its room: the gang can never be whole."""
     pods = draw.number(2, min(4, sum(draw.nodes.values())))
     yield draw.act(0.5, "refuse_binds", "default", "half-0", 900.0)
-    yield draw.act(1.0, "submit", "half", pods, pods, 1, {}, {})
+    if pods > 2 and draw.often(0.5):  # one more than the group's minimum, which runs without the one that is denied
+        yield draw.act(1.0, "submit_roles", "half", [("ps", 1, 1, 1), ("worker", pods - 2, pods - 1, 1)], {}, {})
+    else:
+        yield draw.act(1.0, "submit", "half", pods, pods, 1, {}, {})
     late = draw.rng.uniform(33.0, 45.0)
     for number in range(8):
         yield draw.act(draw.rng.uniform(15.0, late), "submit", f"other-{number}", 1, 1, 0, {}, {})
@@ -105,12 +113,53 @@ def _lost_with_the_rest(draw: Draw) -> Iterator[Act]:
     yield draw.act(back + 8.0, "submit", "last", 1, 1, 0, {}, {})
 
 
+def _rolled_to_another_version(draw: Draw) -> Iterator[Act]:
+    """Pods are replaced, one after the other, by those of a version whose words the ones before do not understand, and
+    perhaps back, while gangs come. Who is replaced ends in order, is lost, or loses its log, too."""
+    draw.replicas, at = draw.pick((2, 2, 3)), draw.rng.uniform(4.0, 7.0)
+    for version in (SECOND, FIRST)[: draw.pick((1, 1, 1, 2))]:
+        for replica in draw.rng.sample(range(draw.replicas), draw.replicas):
+            yield draw.act(at, "install", replica, version)
+            end, given = draw.pick((("terminate", 8.0), ("kill", 1.0), ("lose_disk", 1.0)))
+            yield draw.act(at, end, replica, given)
+            at += draw.pick((3.0, 8.0, 14.0))
+    for number in range(int(at)):
+        ends = {"annotations": {"vcd.sim/run-seconds": str(draw.number(2, 9))}}
+        yield draw.act(1.0 + number, "submit", f"gang-{number}", *(draw.number(1, 2),) * 2, 1, {}, ends)
+
+
+def _clock_is_set(draw: Draw) -> Iterator[Act]:
+    """A wall clock jumps, and after ten minutes its time is believed. Gangs come before that, and about then."""
+    at, ahead = draw.rng.uniform(4.0, 8.0), draw.pick((-1.0, 1.0)) * draw.pick((60.0, 3_600.0, 86_400.0))
+    yield draw.act(at, "set_clock", draw.anyone(), ahead, 700.0)
+    for number, when in enumerate((1.0, at + 2.0, at + 590.0, at + 605.0, at + 650.0)):
+        ends = {"annotations": {"vcd.sim/run-seconds": str(draw.number(2, 20))}}
+        yield draw.act(when, "submit", f"gang-{number}", *(draw.number(1, 3),) * 2, 1, {}, ends)
+    if draw.often(0.5):
+        yield draw.act(at + draw.pick((300.0, 640.0)), "kill", -1, 1.0)
+
+
+def _carried_out_late(draw: Draw) -> Iterator[Act]:
+    """The server takes its time with the binds of who leads, and another one leads before it has done them."""
+    draw.replicas, at = 2, draw.rng.uniform(4.0, 7.0)
+    yield draw.act(at, "hold_writes", -1, 20.0, 1.0, "bindings")
+    for number in range(draw.number(3, 6)):
+        yield draw.act(at + 0.5 * number, "submit", f"gang-{number}", *(draw.number(1, 2),) * 2, 1, {}, {})
+    yield draw.act(at + draw.rng.uniform(0.5, 3.0), "kill_leader", 20.0)
+
+
 _PLAIN = ""
-_STORIES: dict[Story, tuple[str, bool]] = {
-    _evicted_again_and_again: (PREEMPTS, False),
-    _answered_before_it_arrived: (_PLAIN, False),
-    _denied_for_ever: (_PLAIN, False),
-    _told_later: (_PLAIN, False),
-    _lost_with_the_rest: (_PLAIN, True),
+_STORIES: dict[tuple[int, int], dict[Story, tuple[str, bool]]] = {
+    (16, 7): {
+        _evicted_again_and_again: (PREEMPTS, False),
+        _answered_before_it_arrived: (_PLAIN, False),
+        _denied_for_ever: (_PLAIN, False),
+        _told_later: (_PLAIN, False),
+        _lost_with_the_rest: (_PLAIN, True),
+    },
+    (64, 19): {_rolled_to_another_version: (_PLAIN, True)},
+    (64, 35): {_clock_is_set: (_PLAIN, False)},
+    (64, 51): {_carried_out_late: (_PLAIN, False)},
 }
-"""What the scheduler is told in each, and whether its replicas have one log."""
+"""Of so many seeds that follow one another, the one with this number tells one of some stories: what the scheduler is
+told in each, and whether its replicas have one log."""

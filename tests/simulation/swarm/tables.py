@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.simulation.acts import ACTS
 from tests.simulation.outside import HOW
 from tests.simulation.script import Act
 from tests.simulation.swarm.cluster import GROUP_LABEL, ZONE_LABEL, amounts, node_details, queue_marks, queue_spec
@@ -103,7 +102,7 @@ FAMILIES: Mapping[str, Family] = {
         "paused at a write": ("pause_at_write", lambda d: (d.anyone(), d.soon(), d.seconds(40))),
         "paused at a call": ("pause_at_request", lambda d: (d.anyone(), d.soon(), d.seconds(40), d.call())),
         "paused as it connects": ("pause_at_connection", lambda d: (
-            d.anyone(), d.soon(), d.seconds(2), d.seconds(40), d.call())),
+            d.anyone(), d.number(1, 4), d.seconds(2), d.seconds(40), d.call())),
         "clock": ("set_clock", lambda d: (d.anyone(), d.pick((-1, 1)) * d.seconds(4000), d.seconds(60))),
         "clock at a start": ("restart_with_clock", lambda d: (
             d.anyone(), d.pick((-1, 1)) * d.seconds(4000), d.seconds(30), d.seconds(60))),
@@ -124,8 +123,9 @@ FAMILIES: Mapping[str, Family] = {
         "Lease taken": ("take_lease", lambda d: (d.seconds(40), d.seconds(20), d.pick((0, 1, 2)))),
     },
     "moments": {
-        "pod made again": ("remake_pod", lambda d: (d.anyone(), d.soon(), d.pick(("bindings", "deletes", "status")))),
-        "pod bound": ("bind_pod", lambda d: (d.anyone(), d.soon())),
+        "pod made again": ("remake_pod", lambda d: (
+            d.anyone(), d.number(1, 5), d.pick(("bindings", "deletes", "status")))),
+        "pod bound": ("bind_pod", lambda d: (d.anyone(), d.number(1, 5))),
         "flapping": ("flap", lambda d: (d.node(), d.pick((5.0, 25.0, 40.0)), d.pick((0.3, 0.6, 3.0)))),
         "slow": ("hear_late", lambda d: (d.anyone(), d.seconds(40), d.seconds(6))),
     },
@@ -143,7 +143,8 @@ FAMILIES: Mapping[str, Family] = {
     "restarts": {
         "at a bind": ("kill_at_request", lambda d: (
             d.anyone(), d.number(1, 3), d.often(0.5), d.seconds(30), "bindings")),
-        "on a full disk": ("restart_full", lambda d: (d.anyone(), d.seconds(20), d.pick((0, 1, d.number(2, 100_000))))),
+        "on a full disk": ("restart_full", lambda d: (
+            d.anyone(), d.seconds(20), d.pick((0, 1, d.number(2, 100_000))), d.pick(("files", "blocks")))),
         "in a checkpoint": ("kill_in_checkpoint", lambda d: (d.replica(), d.number(1, 12), d.seconds(20))),
         "with an older log": ("age_log", lambda d: (d.anyone(), d.seconds(20))),
     },
@@ -153,6 +154,7 @@ FAMILIES: Mapping[str, Family] = {
         "unanswered": ("lose_answers", lambda d: (*d.share(20), d.call())),
         "cut": ("cut_answers", lambda d: (*d.share(20), d.call())),
         "slow": ("slow_requests", lambda d: (*d.share(30), d.call(), d.seconds(6))),
+        "held": ("hold_writes", lambda d: (*d.share(30), d.pick(_WRITES))),
         "answered before": ("answer_instead", lambda d: (*d.share(20), d.call(), d.pick(_BEFORE))),
         "answered after": ("answer_afterwards", lambda d: (*d.share(20), d.call(), d.pick((500, 502, 504)))),
         "answered early": ("answer_early", lambda d: (
@@ -182,10 +184,12 @@ FAMILIES: Mapping[str, Family] = {
         "without bookmarks": ("no_bookmarks", lambda d: (d.seconds(60),)),
         "ending soon": ("end_watches_soon", lambda d: (d.anyone(), d.seconds(20))),
         "begun earlier": ("watch_again", lambda d: (*d.share(40), d.pick((3, 30, 300)))),
+        "compared": ("compare_lists", lambda d: (d.anyone(), d.number(1, 5), d.seconds(20))),
         "listed anew": ("list_anew", lambda d: (d.anyone(), d.seconds(20), d.number(1, 3))),
     },
     "disks": {
-        "full": ("fill_disk", lambda d: (d.anyone(), d.seconds(20), d.pick((0, 1, d.number(2, 100_000))))),
+        "full": ("fill_disk", lambda d: (
+            d.anyone(), d.seconds(20), d.pick((0, 1, d.number(2, 100_000))), d.pick(("files", "blocks")))),
         "slow": ("slow_disk", lambda d: (d.anyone(), d.seconds(30), d.seconds(30))),
         "failing": ("fail_disk", lambda d: d.share(20)),
         "without power": ("lose_power", lambda d: (d.anyone(), d.soon(), d.seconds(30))),
@@ -213,6 +217,7 @@ FAMILIES: Mapping[str, Family] = {
         "late": ("late", lambda d: (f"kubelet/{d.node()}", d.seconds(60))),
         "kept": ("hold", lambda d: (*d.pod(), d.seconds(60))),
         "failing": ("fail", lambda d: (d.number(1, 4),)),
+        "backwards": ("go_back", lambda d: (d.number(1, 4), d.pick(("pending", "unready", "older")), d.seconds(20))),
     },
     "controllers": {
         "late": ("late", lambda d: (d.pick(_LATE), d.seconds(60))),
@@ -273,6 +278,12 @@ ILLEGAL_FAMILY: Family = {
 _SPOILED = ("pod", "pod", "group", "node", "queue")
 
 
+def compared(draw: Draw) -> Act:
+    """Throughout a storm what is known is compared with lists."""
+    every = draw.pick((2.0, 5.0, 10.0))
+    return draw.act(1.0, "compare_lists", -1, int(draw.storm / every) + 1, every)
+
+
 def happenings(draw: Draw, families: Mapping[str, Family], part: float) -> Iterator[Act]:
     """Acts of the families that are on, each of which is with that probability."""
     for family in families.values():
@@ -285,13 +296,4 @@ def of_family(draw: Draw, family: Family) -> Iterator[Act]:
     on = draw.some(sorted(family), 0.4) or [draw.pick(sorted(family))]
     for _ in range(draw.number(1, 4)):
         what, givens = family[draw.pick(on)]
-        if what in ACTS:
-            yield draw.act(draw.when(1.0), what, *givens(draw))
-
-
-def undrawn() -> list[str]:
-    """Acts that no table draws; those of the cluster, of work and of stories are drawn elsewhere."""
-    families = (*FAMILIES.values(), *PEERS.values(), CHANGES, ILLEGAL_FAMILY)
-    tabled = {what for family in families for what, _ in family.values()}
-    elsewhere = {"calm", "retire", "add_storage", "add_budget", "kill_leader_at_message"}
-    return sorted(name for name in ACTS if name not in tabled | elsewhere and not name.startswith("submit"))
+        yield draw.act(draw.when(1.0), what, *givens(draw))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 
 import structlog
 from aiohttp import ClientError, WSMsgType
@@ -97,7 +98,8 @@ class LogFollower:
 
     async def _begin(self, socket: Socket, leader: str, address: str) -> None:
         """Agree on where to go on."""
-        with LogSource(self._log.path) as own:
+        with ExitStack() as stack:
+            own = await ended(asyncio.to_thread(lambda: stack.enter_context(LogSource(self._log.path))))
             known, sealed = await ended(asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head))))
             await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, self._name, known, sealed, address)))
             welcome = await _welcomed(socket)

@@ -113,9 +113,10 @@ class Replica:
         finally:
             self._admitted.discard(request.protocol)
 
-    async def have_all(self) -> bool:
-        """Wait until a replica that follows has all that is logged here; False where none does in time."""
-        return await self.followers.have(self._keeper.log.head)
+    async def have_all(self, sequence: int | None = None) -> bool:
+        """Wait until a replica that follows has all up to an event, or that is logged here; False where none does in
+        time."""
+        return await self.followers.have(self._keeper.log.head if sequence is None else sequence)
 
     # --- following --------------------------------------------------------------------------------------------------
 

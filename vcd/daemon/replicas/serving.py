@@ -46,7 +46,7 @@ class LogServer:
         socket = await network.accepted(request)
         try:
             with ExitStack() as stack:
-                source = stack.enter_context(LogSource(self._log.path))
+                source = await ended(asyncio.to_thread(lambda: stack.enter_context(LogSource(self._log.path))))
                 hello, pieces = await self._greeted(socket, source)
                 address = hello.address if is_replica else ""
                 follower = stack.enter_context(self._followers.joined(hello.name, address))

@@ -183,6 +183,10 @@ class Index:
             self._held.setdefault(now, {})[key] = obj
 
 
+_Seen = tuple[str, str, str, str]
+"""The UID of what an Event is about, who says it, and what."""
+
+
 class EventWriter:
     """Writes core/v1 Events; one that repeats is counted up instead of written anew.
 
@@ -191,7 +195,15 @@ class EventWriter:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._names: dict[tuple[str, str, str, str], tuple[str, str]] = {}
+        self._names: dict[_Seen, Key] = {}
+        """What an Event that is there says of what, and its key;"""
+        self._seen: dict[Key, _Seen] = {}
+        """and the other way round."""
+        store.subscribe([EVENTS], self._forget)
+
+    def _forget(self, change: str, _: str, event: Obj) -> None:
+        if change == "DELETED" and (seen := self._seen.pop(key_of(event), None)) is not None:
+            del self._names[seen]
 
     def record(self, component: str, obj: Obj, kind: str, reason: str, message: str) -> None:
         """Write an Event about ``obj``; ``kind`` is Normal or Warning."""
@@ -204,8 +216,8 @@ class EventWriter:
         namespace, name = key_of(obj)
         now = self._store.now
         seen = (obj["metadata"]["uid"], component, reason, message)
-        event = self._store.find(EVENTS, *self._names[seen]) if seen in self._names else None
-        if event is not None:
+        if seen in self._names:
+            event = self._store.get(EVENTS, *self._names[seen])
             self._store.update(EVENTS, {**event, "count": event.get("count", 1) + 1, "lastTimestamp": now})
             return
         where = namespace or "default"
@@ -233,6 +245,7 @@ class EventWriter:
             },
         )
         self._names[seen] = key_of(event)
+        self._seen[key_of(event)] = seen
 
 
 class Manager:

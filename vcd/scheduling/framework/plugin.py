@@ -16,7 +16,7 @@ from vcd.model.kinds import Kind
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.quotas import QueueLimit, Quota, limits_in
 from vcd.scheduling.framework.victims import VictimsAnswer
-from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.gauges import Gauge, JobGauge
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -101,7 +101,7 @@ class Plugin:
         """The limits, of queues or of the cluster, that a reason of its own is about, also one of an older log."""
         return limits_in(reason, cls.quotas)
 
-    def gauges(self) -> Iterable[Gauge]:
+    def gauges(self) -> Iterable[Gauge | JobGauge]:
         """What it shows on the metrics page after the session."""
         return ()
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import READY_STATUSES, SCHEDULED, UNSCHEDULABLE, TaskStatus
+from vcd.model.subgroups import SubGroups
 from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.subgroups import SubGroups
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
 
 _MEND = "see why the controller makes no more pods, or lower the minimum"

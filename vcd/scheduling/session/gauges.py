@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from vcd.model.quantity import to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY
 
@@ -28,6 +31,14 @@ class Gauge(NamedTuple):
     labels: tuple[tuple[str, str], ...]
     value: float
     figure: QueueFigure | None = None
+
+
+class JobGauge(NamedTuple):
+    """A value of each of the session's jobs, in their order, under a metric's full name and the labels ``job_ns`` and
+    ``job_id``; shown where jobs have series of their own."""
+
+    name: str
+    values: npt.NDArray[np.float64]
 
 
 SERIES: Final = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
 from operator import itemgetter
 from typing import Any, cast
 
@@ -23,9 +22,9 @@ from vcd.model.events import Waiting
 from vcd.model.objects import Pod, SubGroupPolicy
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, Phase, TaskStatus
+from vcd.model.subgroups import SubGroups, index_of_value, place_of
 from vcd.scheduling.session.nodes import Deltas
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.subgroups import SubGroups, index_of_value
 from vcd.state.content import TaskColumns, values_of
 from vcd.state.groups import Rows
 from vcd.state.records import GroupRecord, Shape, is_preemptable, task_role
@@ -434,7 +433,8 @@ class Partition:
         rest = SubGroups(None, len(self.policies))
         found: dict[tuple[int, tuple[str, ...]], SubJob] = {}
         for task in job.tasks():
-            groups, values = self._place_of(task.pod, rest)
+            groups, values = place_of(task.pod, self.policies)
+            groups = groups or rest
             sub_job = found.get((groups.index, values))
             if sub_job is None:
                 sub_job = found[(groups.index, values)] = SubJob(job, groups, values, len(self.sub_jobs))
@@ -444,13 +444,6 @@ class Partition:
             self._of[task.row] = sub_job
         for sub_job in self.sub_jobs:
             sub_job.settle()
-
-    def _place_of(self, pod: Pod, rest: SubGroups) -> tuple[SubGroups, tuple[str, ...]]:
-        for groups in self.policies:
-            values = groups.values_of(pod)
-            if values:
-                return groups, values
-        return rest, ()
 
     def of(self, task: Task) -> SubJob:
         """The sub-job of a task."""
@@ -595,16 +588,15 @@ class PendingRows:
 
     def of(self, job: int) -> list[int]:
         """The rows of a job."""
-        start, end = self._places.get(job, (0, 0))
-        rows: list[int] = self.rows[start:end].tolist()
+        starts = self._starts
+        rows: list[int] = self.rows[starts[job] : starts[job + 1]].tolist() if job + 1 < len(starts) else []
         return rows
 
     @cached_property
-    def _places(self) -> dict[int, tuple[int, int]]:
-        """By job where its rows begin, and where they end."""
-        jobs = self.distinct.tolist()
-        starts = np.searchsorted(self.jobs, self.distinct).tolist()
-        return dict(zip(jobs, pairwise([*starts, len(self.jobs)]), strict=True))
+    def _starts(self) -> Rows:
+        """By job where its rows begin, up to where those of the last one end."""
+        last = int(self.jobs[-1]) if len(self.jobs) else -1
+        return np.searchsorted(self.jobs, np.arange(last + 2))
 
 
 def _distinct(ascending: Rows) -> Rows:

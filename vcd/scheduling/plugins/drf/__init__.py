@@ -11,7 +11,7 @@ from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.order import SHARE, Label, labelled, plain
 from vcd.scheduling.framework.victims import Allowance, lets_go
 from vcd.scheduling.plugins.drf.hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
-from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.gauges import JobGauge
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
@@ -89,17 +89,15 @@ class DrfPlugin(KeepsAccounts):
         """What a job's share is of: what it has allocated, and what its tasks wait for."""
         return self._held.get(job.index, job.allocated)
 
-    def gauges(self) -> Iterator[Gauge]:
+    def gauges(self) -> Iterator[JobGauge]:
         """Volcano's shares, of all jobs."""
         jobs = self._session.jobs
         columns = [column for column, _ in self._total]
         totals = np.array([amount for _, amount in self._total], np.float64)
-        shares = (jobs.allocated[:, columns] / totals).max(axis=1, initial=0.0).tolist()
+        shares = (jobs.allocated[:, columns] / totals).max(axis=1, initial=0.0)
         for job in self._session.views.jobs():
             shares[job.index] = self.share(job.allocated)
-        for key, share in zip(jobs.keys, shares, strict=True):
-            namespace, _, name = key.partition("/")
-            yield Gauge("volcano_job_share", (("job_ns", namespace), ("job_id", name)), share)
+        yield JobGauge("volcano_job_share", shares)
 
     @lets_go("tasks whose jobs keep no less than the preemptor's job would get")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _LargerShares:

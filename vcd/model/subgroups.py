@@ -6,6 +6,7 @@ Source: Volcano ``api/sub_job_info.go``.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from vcd.model.objects import Pod, SubGroupPolicy
 from vcd.model.selectors import LabelSelector, Selector, SelectorError
@@ -46,6 +47,14 @@ class SubGroups:
             return ()
         values = tuple([labels.get(key, "") for key in self._keys])
         return values if all(values) else ()
+
+
+def place_of(pod: Pod, policies: Iterable[SubGroups]) -> tuple[SubGroups | None, tuple[str, ...]]:
+    """The first policy that takes a pod, and what tells its sub-job from others there; None where none does."""
+    for policy in policies:
+        if values := policy.values_of(pod):
+            return policy, values
+    return None, ()
 
 
 def index_of_value(text: str) -> int:

@@ -1,0 +1,95 @@
+"""What is done comes soon after what called for it, once nothing goes wrong any more: liveness has a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.cluster import GROUPS, LEASES, QUEUES
+from tests.simulation.invariants.truth import key_of
+from tests.simulation.invariants.witness import Call, Witness
+from vcd.kube.watcher import IDLE_TIMEOUT
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+Obj = dict[str, Any]
+_SESSION = 5.0
+"""Seconds for a session, and for its calls at the lowest rates that are drawn."""
+SOON = {"bind": 20.0 + 15.0 + _SESSION, "evict": 60.0 + 15.0 + _SESSION, "admit": 20.0 + _SESSION}
+"""Seconds: sla has its groups wait for 20 (swarm/configurations.py), one of which a part was let in is released after
+60 (docs/operations.md), and a call that failed is made again after 15 at most (``committer._LONGEST_PATIENCE``)."""
+TAKES_OVER = 15.0
+"""Seconds until somebody has the Lease beyond twice its duration, since who sees no lists lets others go first: the
+program begins anew, and asks again each ``--leader-elect-retry-period``."""
+
+
+class Delays:
+    """Looks at binds, evictions and admissions, and at who holds the Lease."""
+
+    def __init__(self, sim: Simulation, witness: Witness) -> None:
+        self._sim, self._witness = sim, witness
+        self._holder = ""
+        self._changed = 0.0
+        """When somebody else than the scheduler changed something last, or another one began to lead."""
+        self._phases: dict[str, str] = {}
+        storm = sim.script.storm
+        # what is after the storm, such as a pause of all replicas for half an hour, says for how long at its end
+        self._calm = max([storm, *(act.at + act.given[-1] for act in sim.script.acts if act.at > storm)])
+        self._rests = self._calm
+        """Until when replicas do not stand that gave the Lease back, which they do for ever longer."""
+        self._started: dict[str, float] = {}
+        """When each program began to do something."""
+        witness.services.append(lambda machine, _: self._started.setdefault(machine.name, sim.loop.time()))
+        sim.store.subscribe(["nodes", "pods", QUEUES, GROUPS], self._see)
+        sim.store.subscribe([LEASES], self._see_lease)
+        witness.calls.append(self._called)
+        self._begun = False
+
+    def _begin(self) -> None:
+        """Nothing goes wrong from now on; a watch whose end was not heard is begun anew after a while."""
+        if self._begun or self._sim.loop.time() < self._calm:
+            return
+        self._begun = True
+        services = [each.service for each in self._sim.replicas if each.service is not None]
+        rest = [each.terms.elector.rests_until - each.clock.monotonic() for each in services]
+        self._rests = max([self._calm, *(self._sim.loop.time() + seconds for seconds in rest)])
+        alive = [each.machine for each in self._sim.replicas if each.machine is not None and each.machine.alive]
+        if any(line.closed for machine in alive for line in machine.link.lines):
+            self._calm += IDLE_TIMEOUT
+
+    def _see(self, event: str, resource: str, obj: Obj) -> None:
+        self._begin()
+        if self._witness.asking is None:
+            self._changed = self._sim.loop.time()
+        if resource == GROUPS:
+            key, phase = key_of(obj), (obj.get("status") or {}).get("phase") or ""
+            if phase == "Inqueue" and self._phases.get(key) != phase:
+                self._look("admit", key)
+            self._phases[key] = phase
+
+    def _see_lease(self, event: str, resource: str, obj: Obj) -> None:
+        self._begin()
+        spec = obj.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        if holder and holder != self._holder:
+            now, most = self._sim.loop.time(), 2 * spec["leaseDurationSeconds"] + TAKES_OVER
+            waited = now - max(self._rests, self._calm, self._somebody_runs_since())
+            if waited > most:
+                self._sim.violated("done soon", f"{holder} has the Lease {waited:.1f} s later, not in {most:g}")
+            self._changed = now
+        self._holder = holder
+
+    def _somebody_runs_since(self) -> float:
+        """When the first of those that run began: a machine may be back only long after all goes well."""
+        running = [each.machine for each in self._sim.replicas if each.machine is not None and each.machine.alive]
+        now = self._sim.loop.time()
+        return min((self._started.get(each.name, now) for each in running), default=now)
+
+    def _called(self, call: Call) -> None:
+        if call.operation is not None:
+            self._look(*call.operation[:2])
+
+    def _look(self, verb: str, key: str) -> None:
+        waited = self._sim.loop.time() - max(self._changed, self._calm)
+        if waited > SOON[verb]:
+            self._sim.violated("done soon", f"{verb} {key} {waited:.1f} s after the last change, not in {SOON[verb]:g}")

@@ -1,0 +1,43 @@
+"""Events last for an hour, as those of an API server do (kube-apiserver ``--event-ttl``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vcd.embedded.clock import ClusterClock
+from vcd.embedded.controllers.base import EVENTS, Key, Obj, key_of
+from vcd.embedded.store import Store
+
+TTL: Final = 3600.0
+"""Seconds of cluster time after which an Event goes that nobody wrote to."""
+_LOOK: Final = 600.0
+"""Seconds between two looks at which are due."""
+
+
+class EventExpiry:
+    """Follows when Events are written, and deletes those that are over."""
+
+    def __init__(self, store: Store, clock: ClusterClock) -> None:
+        self._store = store
+        self._clock = clock
+        self._written: dict[Key, float] = {}
+        """When each was written last, the oldest first."""
+        for event in store.list(EVENTS):
+            self._changed("ADDED", EVENTS, event)
+        store.subscribe([EVENTS], self._changed)
+
+    def _changed(self, change: str, _: str, event: Obj) -> None:
+        key = key_of(event)
+        self._written.pop(key, None)
+        if change != "DELETED":
+            self._written[key] = self._clock.now()
+
+    def start(self) -> None:
+        """Look now and again; nobody waits for that."""
+        self._clock.call_later(_LOOK, self._look, background=True)
+
+    def _look(self) -> None:
+        due = self._clock.now() - TTL
+        for key in [key for key, written in self._written.items() if written <= due]:
+            self._store.delete(EVENTS, *key)
+        self.start()
