@@ -347,7 +347,7 @@ def _take(session: Session, queue: Queue, statement: Statement, task: Task, may:
             idle = [node for node in vacant if task.request.fits(node.idle)]
             return statement.pipeline(task, session.best(task, idle or vacant))
     start = len(statement.steps)
-    for node in session.ranked(task, session.node_order):
+    for node in session.may_be_freed(session.ranked(task, session.node_order), task):
         if _free(session, queue, statement, task, node, may):
             placed = statement.pipeline(task, node)
             if not placed:

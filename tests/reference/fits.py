@@ -106,6 +106,7 @@ def nodegroup(session: Session, arguments: Arguments) -> None:
 
     session.register("prePredicate", "nodegroup", pre_predicate)
     session.register("predicate", "nodegroup", predicate)
+    session.register("unresolvable", "nodegroup", lambda task, node: bool(predicate(task, node)))
     session.register("takes", "nodegroup", lambda task, node: not affinity(task, node))
     session.register("nodeOrder", "nodegroup", score)
 

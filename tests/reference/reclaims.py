@@ -321,7 +321,7 @@ def _take(session: Session, queue: Queue, statement: Statement, task: Task) -> N
             statement.pipeline(task, session.best(task, idle or vacant))
             return
     start = len(statement.steps)
-    for node in session.node_order:
+    for node in session.may_be_freed(session.node_order, task):
         if _free(session, queue, statement, task, node):
             if statement.pipeline(task, node):
                 return

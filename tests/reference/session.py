@@ -189,6 +189,11 @@ class Session:
                 fitting.append(node)
         return fitting, dict(sorted(reasons.items()))
 
+    def may_be_freed(self, nodes: list[Node], task: Task) -> list[Node]:
+        """Those that may take a task once pods went: of the others Volcano says UnschedulableAndUnresolvable."""
+        functions = list(self.functions("unresolvable", "predicate"))
+        return [node for node in nodes if not any(function(task, node) for function in functions)]
+
     def pre_predicate(self, task: Task) -> None:
         for function in self.functions("prePredicate", "predicate"):
             function(task)

@@ -75,6 +75,8 @@ class Disk:
     folder: Path
     drive: Drive = field(default_factory=Drive)
     gone: bool = False
+    refused: bool = False
+    """Whether it has failed a write, or had no room for one."""
     changed: frozenset[str] = frozenset()
     """The log's files in which a disk changed something by itself. Illegal."""
     lacks: bool = False
@@ -108,6 +110,7 @@ class Disk:
             self._writer, fails = None, ""
         else:
             fails = self.drive.fails()
+        self.refused |= bool(fails)
         if fails == "before":
             raise _io_error()
         result = self._done(function)
@@ -119,8 +122,12 @@ class Disk:
     def _done(self, function: Callable[[], Any]) -> Any:
         self._limit()
         before = self.image() if self._syncs < FULL else None
-        with self._bounded():
-            result = function()
+        try:
+            with self._bounded():
+                result = function()
+        except (sqlite3.Error, OSError):
+            self.refused |= self.drive.capacity is not None or self.drive.pages is not None
+            raise
         if isinstance(result, sqlite3.Connection):
             self._writer, self._syncs, self._limited = result, FULL, False
         self._note_syncs(before)

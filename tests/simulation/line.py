@@ -21,7 +21,8 @@ class Line:
         self._link = link
         self._chunks: deque[bytes | Unanswered | None] = deque()
         self._came = asyncio.Event()
-        self._free = 0.0
+        self.free = 0.0
+        """When the last that was written will have arrived."""
         self.closed = False
         self.stalled = False
         """Whether what the server writes does not arrive for now, the connection open."""
@@ -75,8 +76,8 @@ class Line:
 
     def _send(self, data: bytes | Unanswered | None) -> None:
         loop, link = self._link.loop, self._link
-        self._free = max(self._free, loop.time() + link.takes() + link.road.late) + 1e-9
-        loop.call_at(self._free, self._arrive, data, context=loop.world.context())
+        self.free = max(self.free, loop.time() + link.takes() + link.road.late) + 1e-9
+        loop.call_at(self.free, self._arrive, data, context=loop.world.context())
 
     def _arrive(self, data: bytes | Unanswered | None) -> None:
         if data != b"":

@@ -41,7 +41,7 @@ class Link:
     """Seconds that a way takes in the mean."""
     lines: list[Line] = field(default_factory=list)
     """The open watches."""
-    exchanges: list[_Exchange] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
     """The requests that wait for their answers."""
     heard: Callable[[str, Asked], None] = lambda what, asked: None
     """Told of each request when it is made ("asked"), is about to go out ("sent"), and is over ("over")."""
@@ -119,7 +119,7 @@ class SimulatedTransport:
         way = link.way(told)
         sent = fenced = False
         status = wait = 0
-        exchange = _Exchange(link, way, link.loop.create_future(), link.loop.time() + timeout)
+        exchange = Exchange(link, way, link.loop.create_future(), link.loop.time() + timeout)
         try:
             async with asyncio.timeout(timeout):
                 await exchange.connect()
@@ -167,7 +167,7 @@ class SimulatedTransport:
         link, told, status, wait = self._link, self._link.ask("WATCH", path), 0, 0
         way = link.way(told)
         connected = link.road.up and link.road.down
-        exchange = _Exchange(link, way, link.loop.create_future(), link.loop.time() + idle_timeout, line)
+        exchange = Exchange(link, way, link.loop.create_future(), link.loop.time() + idle_timeout, line)
         try:
             async with asyncio.timeout(idle_timeout if connected else timeout):
                 await exchange.connect()
@@ -202,7 +202,7 @@ async def _whole(body: bytes) -> AsyncIterator[bytes]:
 
 
 @dataclass(eq=False)
-class _Exchange:
+class Exchange:
     """One request on its way to the server, and its answer on the way back."""
 
     link: Link
@@ -278,7 +278,8 @@ class _Exchange:
         self._reply(self.way.afterwards or answer)
 
     def _reply(self, answer: Any) -> None:
-        if self.way.forgotten or self.dropped or not self.link.road.down:
+        self.way.forgotten |= not self.link.road.down
+        if self.way.forgotten or self.dropped:
             return
         loop = self.link.loop
         loop.call_later(self.way.back, self._arrive, answer, context=loop.world.context())

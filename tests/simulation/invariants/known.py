@@ -95,4 +95,4 @@ def _plurals(machine: Machine) -> list[str]:
 
 def _is_free(line: Line, now: float) -> bool:
     """Whether what the server writes arrives, and at once."""
-    return not line.closed and not line.held and line._free <= now + LOOK
+    return not line.closed and not line.held and line.free <= now + LOOK

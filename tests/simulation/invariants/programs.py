@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults import change
@@ -14,11 +13,7 @@ from vcd.model import events as ev
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
-ENDING = 5.0
-"""Seconds in which a program ends whose log has failed, beside those that a request may take: who holds the Lease waits
-until none of its own can arrive any more."""
-_FULL = ("fill_disk", "restart_full", "fill_followers")
-_FOR_GOOD = ("flip_bits", "lose_syncs")
+_SPOIL = ("flip_bits", "lose_syncs")
 """Acts after which a log may fail at any time, until somebody moves it away."""
 
 
@@ -59,27 +54,9 @@ class Programs:
         self._sim.violated("no program ends by itself", f"{machine.name} with {code}")
 
     def _disk_fails(self, machine: Machine) -> bool:
-        """Whether an act that harms its disk is in force, or was so just now."""
-        road, now, script = machine.link.road, self._sim.loop.time(), self._sim.script
-        number = [each.name for each in self._sim.replicas].index(machine.replica)
-        for act in script.acts:
-            until = math.inf
-            if act.what in (*_FULL, "fail_disk", "damage_event"):
-                seconds = act.given[0 if act.what == "fill_followers" else 1]
-                until = min(act.at + seconds, script.storm) + self._takes_to_end()
-            elif act.what not in _FOR_GOOD:
-                continue
-            is_meant = (
-                act.what == "fill_followers" or act.given[0] < 0 or act.given[0] % len(self._sim.replicas) == number
-            )
-            befell = road.affected["fill_disk" if act.what in _FULL else act.what] > 0
-            if is_meant and befell and act.at <= now < until:
-                return True
-        return False
-
-    def _takes_to_end(self) -> float:
-        services = [service for _, service in self._services]
-        return ENDING + max((each.options.request_timeout for each in services), default=0.0)
+        """Whether its disk refused a write, or has a log that was spoilt."""
+        spoilt = machine.disk.drive.damaged or any(machine.link.road.affected[act] for act in _SPOIL)
+        return machine.disk.refused or spoilt
 
     def at_rest(self) -> None:
         """Look at what went wrong inside, and whether all replicas are up again."""
