@@ -158,7 +158,8 @@ class Replica:
         machine = self.machine
         if machine is None or not machine.alive:
             return
-        self.loop.look_through(machine)
+        if machine.service is None or machine.service.keeper.log.failure is None:  # else it asks as it ends
+            self.loop.look_through(machine)
         machine.kill()
         machine.disk.gone = True
         machine.link.closed()
