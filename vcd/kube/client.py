@@ -123,9 +123,10 @@ class Admission:
         """Whether all places are free."""
         return self._free == self._places
 
-    def leave(self) -> None:
-        """Give a place back."""
+    def leave(self, *, unused: bool = False) -> None:
+        """Give a place back; ``unused``: no call was made by it, so that the next one goes at once."""
         self._free += 1
+        self._tokens += unused
         if self._queue:
             self._grant()
 

@@ -37,15 +37,6 @@ _ATTEMPTS = 5
 """Writes of one object that meet another one's."""
 
 
-class _Turns(Admission):
-    """Admission of steps, which lets a turn be given back that came to nothing."""
-
-    def give_back(self) -> None:
-        """Leave without having made a call: the next one goes at once."""
-        self._tokens += 1
-        self.leave()
-
-
 class NotBound(Exception):
     """A pod's volumes were not bound; ``result`` and ``detail`` are the outcome of the pod's bind."""
 
@@ -72,8 +63,8 @@ class VolumeBinder:
     rand: Random = SYSTEM_RANDOM
 
     def __post_init__(self, concurrency: int) -> None:
-        self._first = _Turns(0, 1, concurrency, self.clock)
-        self._again = _Turns(AGAIN_PER_SECOND, AGAIN_PER_SECOND, concurrency, self.clock)
+        self._first = Admission(0, 1, concurrency, self.clock)
+        self._again = Admission(AGAIN_PER_SECOND, AGAIN_PER_SECOND, concurrency, self.clock)
 
     async def bind(
         self, operation: Operation, fence: Callable[[], bool], check_pod: Callable[[], Awaitable[None]]
@@ -123,13 +114,13 @@ class VolumeBinder:
             turns = self._again
 
 
-async def _in_turn(turns: _Turns, step: Callable[[], Awaitable[str]], fence: Callable[[], bool]) -> str:
+async def _in_turn(turns: Admission, step: Callable[[], Awaitable[str]], fence: Callable[[], bool]) -> str:
     """Make a step at its turn. Who has lost its term takes none from those of the next. Raises Fenced."""
     if not fence():
         raise Fenced
     await turns.enter(Urgency.COMMIT)
     if not fence():
-        turns.give_back()
+        turns.leave(unused=True)
         raise Fenced
     try:
         return await step()

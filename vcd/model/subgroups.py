@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 from vcd.model.objects import Pod, SubGroupPolicy
 from vcd.model.selectors import LabelSelector, Selector, SelectorError
@@ -16,16 +17,15 @@ _LARGEST = 2**63
 
 
 class SubGroups:
-    """One policy, and how many sub-jobs it has: in all (``count``), ready, and pipelined or ready."""
+    """One policy: how large its sub-groups are, how many there have to be, and whose pods they have."""
 
-    __slots__ = ("_keys", "_selector", "count", "fault", "index", "minimum", "name", "pipelined", "ready", "size")
+    __slots__ = ("_keys", "_selector", "fault", "index", "minimum", "name", "size")
 
     def __init__(self, policy: SubGroupPolicy | None, index: int) -> None:
         self.index = index
         self.name = "" if policy is None else policy.name
         self.size = 1 if policy is None else policy.sub_group_size
         self.minimum = 0 if policy is None else policy.min_sub_groups
-        self.count = self.ready = self.pipelined = 0
         self.fault = ""
         """Why it can take no pod, and how to mend it; empty where it can."""
         self._keys = () if policy is None else policy.match_label_keys
@@ -49,7 +49,10 @@ class SubGroups:
         return values if all(values) else ()
 
 
-def place_of(pod: Pod, policies: Iterable[SubGroups]) -> tuple[SubGroups | None, tuple[str, ...]]:
+Policy = TypeVar("Policy", bound=SubGroups)
+
+
+def place_of(pod: Pod, policies: Iterable[Policy]) -> tuple[Policy | None, tuple[str, ...]]:
     """The first policy that takes a pod, and what tells its sub-job from others there; None where none does."""
     for policy in policies:
         if values := policy.values_of(pod):

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import READY_STATUSES, SCHEDULED, UNSCHEDULABLE, TaskStatus
-from vcd.model.subgroups import SubGroups
 from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Partition, SubJob, Task
+from vcd.scheduling.session.views import CountedSubGroups, Job, Partition, SubJob, Task
 
 _MEND = "see why the controller makes no more pods, or lower the minimum"
 _TOO_FEW_OF_TASK = ReasonCode("pods-missing-of-task", Cause.PODS_MISSING, "NotEnoughPodsOfTask", mend=_MEND)
@@ -194,7 +193,7 @@ class _WholeOrNone(_Surplus):
         return left == 1 or self._named.get(job.index, 0) >= placed or ready < job.min_available
 
 
-def _too_few(groups: SubGroups) -> dict[str, str]:
+def _too_few(groups: CountedSubGroups) -> dict[str, str]:
     """What a job lacks that has fewer sub-groups of a policy than its minimum."""
     detail = {
         "message": "Not enough valid subGroups of each task for gang-scheduling",

@@ -350,7 +350,7 @@ class SubJob:
         "values",
     )
 
-    def __init__(self, job: Job, groups: SubGroups, values: tuple[str, ...], index: int) -> None:
+    def __init__(self, job: Job, groups: CountedSubGroups, values: tuple[str, ...], index: int) -> None:
         self.job = job
         self.groups = groups
         self.values = values
@@ -422,15 +422,25 @@ class SubJob:
         return f"SubJob({self.uid!r})"
 
 
+class CountedSubGroups(SubGroups):
+    """One policy, and how many sub-jobs it has: in all (``count``), ready, and pipelined or ready."""
+
+    __slots__ = ("count", "pipelined", "ready")
+
+    def __init__(self, policy: SubGroupPolicy | None, index: int) -> None:
+        super().__init__(policy, index)
+        self.count = self.ready = self.pipelined = 0
+
+
 class Partition:
     """A job's tasks as sub-jobs, in the order of their first tasks' keys; counts follow every change in trial."""
 
     def __init__(self, job: Job, policies: Sequence[SubGroupPolicy]) -> None:
         self.job = job
-        self.policies = [SubGroups(policy, index) for index, policy in enumerate(policies)]
+        self.policies = [CountedSubGroups(policy, index) for index, policy in enumerate(policies)]
         self.sub_jobs: list[SubJob] = []
         self._of: dict[int, SubJob] = {}
-        rest = SubGroups(None, len(self.policies))
+        rest = CountedSubGroups(None, len(self.policies))
         found: dict[tuple[int, tuple[str, ...]], SubJob] = {}
         for task in job.tasks():
             groups, values = place_of(task.pod, self.policies)
@@ -451,11 +461,11 @@ class Partition:
 
     # --- minSubGroups -----------------------------------------------------------------------------------------------
 
-    def too_few(self) -> SubGroups | None:
+    def too_few(self) -> CountedSubGroups | None:
         """The first policy that has fewer sub-jobs than its minimum, whatever their state."""
         return next((groups for groups in self.policies if groups.count < groups.minimum), None)
 
-    def short(self) -> SubGroups | None:
+    def short(self) -> CountedSubGroups | None:
         """The first policy that has fewer ready sub-jobs than its minimum."""
         return next((groups for groups in self.policies if groups.ready < groups.minimum), None)
 
