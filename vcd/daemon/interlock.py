@@ -75,6 +75,8 @@ class Interlock:
             self._ours.setdefault(key, set()).add((intent.uid, intent.node))
         self._unplaced: dict[str, str] = {}
         """Pods of ours that were seen without a node, and their UIDs."""
+        self._placed: dict[str, str] = {}
+        """Pods of ours that were seen with a node, which they keep, and their UIDs."""
         for key in self.state.tasks.row_of:
             self._look(key)
         self._seen: deque[ForeignBindSeen] = deque()
@@ -108,12 +110,16 @@ class Interlock:
         row, before = self.state.tasks.row_of.get(key), self._unplaced.pop(key, "")
         if row is None:
             self._ours.pop(key, None)
+            self._placed.pop(key, None)
             return None
         uid, node = cast(Pod, self.state.pods[row]).metadata.uid, self.state.shown_nodes[row]
-        if node:
-            return (key, uid, node) if before == uid else None
         names = self.state.settings.scheduler_names
-        if not names or self.state.schedulers[self.state.tasks.at(row, "scheduler")] in names:
+        if names and self.state.schedulers[self.state.tasks.at(row, "scheduler")] not in names:
+            return None
+        if node:
+            self._placed[key] = uid
+            return (key, uid, node) if before == uid else None
+        if self._placed.get(key) != uid:  # else a watch tells again what was so before
             self._unplaced[key] = uid
         return None
 
