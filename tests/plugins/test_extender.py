@@ -792,6 +792,11 @@ def test_structures_have_the_fields_of_volcanos() -> None:
     assert set(request["Nodes"]["n0"]["Tasks"]["default/v-0"]) == set(TASK_INFO.split())
 
 
+def test_a_job_without_pods_asks_for_nothing() -> None:
+    asked = whole(node("n"), group("g"))["Jobs"]["default/g"]["TotalRequest"]
+    assert (asked["MilliCPU"], asked["Memory"]) == (0, 0)
+
+
 def test_a_task_as_go_writes_it() -> None:
     marks = {"volcano.sh/task-spec": "worker", "volcano.sh/preemptable": "false", "volcano.sh/revocable-zone": "*"}
     spec = {"priority": 7, "initContainers": [{"name": "s", "image": "i", "restartPolicy": "Always"}]}

@@ -104,6 +104,9 @@ class Decisions:
             self._sim.violated("decided by who leads", what)
         policy, state = service.policy.named(event.policy), service.keeper.state
         plan = event.accepted()
+        for fault in plan.faults:
+            if fault not in event.interrupted:  # which took too long
+                self._sim.violated("nothing fails unseen", f"{machine.name}, session {event.session}: {fault}")
         plugins = {option.name: option for tier in policy.tiers for option in tier}
         self._note(machine, event.policy, plan, plugins)
         accounts = Accounts(state)

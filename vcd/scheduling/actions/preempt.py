@@ -140,14 +140,14 @@ class PreemptAction(Action):
         resolvable = room.resolvable(task)
         if not resolvable.any() or _waits_for_nominated(session, task, resolvable):
             return False
-        rating = room.candidates(task).rating(resolvable)
+        rating, stays_shut = room.candidates(task).rating(resolvable), room.stays_shut(task)
         nodes = best_first(rating, room.reach(task))
         if compares:
             nodes = self._compared(session, statement, room, task, nodes, self._compared_count(int(resolvable.sum())))
         save_point = statement.save()
         for node in nodes:
             if room.free(statement, task, node, room.offered(task, node)) is not None:
-                if not compares:
+                if stays_shut and not compares:
                     resolvable &= rating <= rating[node]  # those rated above it had nothing
                 if statement.pipeline(task, node):
                     return True

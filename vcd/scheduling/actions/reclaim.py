@@ -87,21 +87,24 @@ class ReclaimAction(Action):
     @staticmethod
     def _take(framework: Framework, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
         """Let a task wait where nobody has to go, else on the last of ``nodes`` that gives; those that have nothing for
-        it are taken off."""
+        any like it are taken off."""
         vacant = room.vacant(task)
         if vacant is not None:
             statement.pipeline(task, vacant)
             return
-        save_point = statement.save()
-        refused: list[int] = []
+        save_point, stays_shut = statement.save(), room.stays_shut(task)
+        kept: list[int] = []
+        """Those that refuse this task, and may let in others of its kind."""
         while nodes:
             if room.exchange(statement, task, nodes[-1]) or _free(room, statement, task, nodes[-1]):
                 if statement.pipeline(task, nodes[-1]):
                     break
                 statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
-                refused.append(nodes[-1])
+                kept.append(nodes[-1])
+            elif not stays_shut:
+                kept.append(nodes[-1])
             nodes.pop()
-        nodes.extend(reversed(refused))  # others of its kind may be let in
+        nodes.extend(reversed(kept))
 
 
 def _free(room: Room, statement: Statement, task: Task, node: int) -> bool:

@@ -271,7 +271,7 @@ class Room:
 
     ``freeable`` is the most that tasks that are not exempt would free, by node. Nodes that had nothing for a kind
     of task are not looked at again for the same job, since what a job takes leaves less for it; but where other pods'
-    places matter (affinity, spread) what it takes may open a node, too.
+    places matter (affinity, spread) what it takes may open a node, too, and where its queue had no room who goes.
     """
 
     def __init__(self, framework: Framework, job: Job, ask: Ask, freeable: Freeable, exempt: Exempt, why: str) -> None:
@@ -303,6 +303,11 @@ class Room:
                 mask &= self._freeable.at_first.any(axis=0)  # only where somebody goes can the queue get room
             self._resolvable[kind] = mask
         return mask
+
+    def stays_shut(self, task: Task) -> bool:
+        """Whether nodes that have nothing for a task now have nothing for those alike either: where its queue, or one
+        above it, has no room, who goes from another node may make some."""
+        return self.framework.allocatable(task.job.queue, task) is None
 
     def reach(self, task: Task) -> npt.NDArray[np.bool_]:
         """Nodes that would have room for a task if all went that may and are still there; as of now."""

@@ -204,7 +204,8 @@ class Wire:
         by_status: dict[str, dict[str, Json]] = {}
         for task in job.tasks():
             by_status.setdefault(str(1 << task.status), {})[task.uid] = tasks[task.uid]
-        asked = sum_of(np.array([task.request for task in job.tasks()]).reshape(-1, len(session.nodes.resources)))
+        requests = np.array([task.request for task in job.tasks()], np.int64)
+        asked = sum_of(requests.reshape(-1, len(session.nodes.resources)))  # of a job without pods, too
         return _raw(
             {
                 "UID": job.key,
