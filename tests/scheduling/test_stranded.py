@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.dsl import BARE, Manifest, gang, group, node, pod
@@ -99,6 +101,26 @@ def left_amid_the_session(again: bool, minimum: int = 3) -> World:
 @pytest.mark.parametrize("again", [False, True])
 def test_so_is_one_of_which_a_pod_went_just_before_its_session_was_logged(again: bool) -> None:
     assert list(left_amid_the_session(again).state.stranded) == ["default/g"]
+
+
+def test_so_is_one_that_lost_what_it_had_as_the_rest_was_bound() -> None:
+    """Of what was let in of it nothing was left when the session that bound the rest was logged."""
+    world, happen = partly_bound(), World.happen
+    world.put(node("n", cpu=3))
+
+    def after_what_went_meanwhile(*events: ev.Event) -> None:
+        world.happen = partial(happen, world)  # type: ignore[method-assign]
+        world.remove("Pod", "default/g-0", "default/g-1")
+        world.happen(*events)
+
+    world.happen = after_what_went_meanwhile  # type: ignore[method-assign]
+    since = world.now = world.now + SECOND
+    (statement,) = world.decide().statements
+    assert [(op.verb, op.key) for op in statement.operations] == [("bind", "default/g-2")]
+    assert world.state.stranded == {"default/g": since}
+    world.update_pod("default/g-2", node="n", phase="Running")
+    world.now += 61 * SECOND
+    assert evictions(world.cycle()) == ["default/g-2"]
 
 
 def test_not_for_long_where_it_has_its_minimum_without_that_pod() -> None:

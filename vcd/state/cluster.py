@@ -541,7 +541,7 @@ class ClusterState:
 
     def _take_over(self, decided: ev.SessionDecided, plan: ev.Plan) -> Iterator[None]:
         """Count what was decided as done."""
-        self._forget_completed()
+        forgotten = self._forget_completed()
         stale = dict(decided.stale)
         for number, statement in enumerate(plan.statements):
             if number in stale:
@@ -553,6 +553,7 @@ class ClusterState:
                 is_there = self._intend_operation(decided.session, number, position, operation)
                 if operation.verb == "bind" and not is_there:  # it went while it was decided on
                     self._strand_group(statement.group)
+        self._strand_again(forgotten)
         self._nominate_pipelined(plan.statements, stale)
         self._remember_evictions(
             operation.key
@@ -680,11 +681,24 @@ class ClusterState:
         if intent.verb == "bind":
             self._strand(row)
 
-    def _forget_completed(self) -> None:
-        """Drop from ``stranded`` the gangs that have what they ask for, or nothing any more."""
+    def _forget_completed(self) -> list[str]:
+        """Drop from ``stranded`` the gangs that have what they ask for, or nothing any more; their keys."""
+        forgotten = []
         if self.stranded:
-            for key in Completion(self.tasks, self.pods, self.job_keys).settled(self.stranded, self.groups):
+            forgotten = Completion(self.tasks, self.pods, self.job_keys).settled(self.stranded, self.groups)
+            for key in forgotten:
                 del self.stranded[key]
+        return forgotten
+
+    def _strand_again(self, forgotten: list[str]) -> None:
+        """Remember anew the gangs that had nothing left, and are bound in part: what they had went as that was
+        decided."""
+        if forgotten:
+            completion = Completion(self.tasks, self.pods, self.job_keys, believed=True)
+            settled = set(completion.settled(forgotten, self.groups))
+            for key in forgotten:
+                if key not in settled:
+                    self._strand_group(key)
 
     def _remember_intent(self, key: str, intent: Intent) -> None:
         self._forget_intent(key)

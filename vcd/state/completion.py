@@ -22,14 +22,16 @@ Ints = npt.NDArray[np.integer[Any]]
 class Completion:
     """What the pods of each group have at one moment, counted once for all groups.
 
-    A bind under way completes no gang: it may fail as the last one did.
+    A bind under way completes no gang, as it may fail as the last one did, unless it is ``believed`` to be done.
     """
 
-    def __init__(self, tasks: Rows, pods: Pages[Pod | None], job_keys: Interner[str]) -> None:
+    def __init__(
+        self, tasks: Rows, pods: Pages[Pod | None], job_keys: Interner[str], *, believed: bool = False
+    ) -> None:
         self._pods, self._job_keys = pods, job_keys
         status, self._job = tasks.column("status"), tasks.column("job")
         placed = (tasks.column("node") >= 0) & ~np.isin(status, (TaskStatus.RELEASING, TaskStatus.FAILED))
-        self._sure = placed & (status != TaskStatus.BINDING)
+        self._sure = placed if believed else placed & (status != TaskStatus.BINDING)
         self._placed_of, self._sure_of = self._count(placed), self._count(self._sure)
 
     def _count(self, of: npt.NDArray[np.bool_]) -> Ints:

@@ -53,8 +53,8 @@ class Calls:
         self._sim = sim
         self._times: dict[tuple[str, str], deque[float]] = defaultdict(deque)
         """When something was asked for lately, by machine and what."""
-        self._waits: dict[tuple[str, str], tuple[float, object]] = {}
-        """Until when the server does not want to be asked, and who was told so, by machine and kind."""
+        self._waits: dict[tuple[str, str], tuple[float, object, str]] = {}
+        """Until when the server does not want to be asked, who was told so, and how, by machine and kind."""
         self._known: dict[tuple[str, str], int] = {}
         """The newest version that a machine was told of a kind."""
         self._asked_under: dict[tuple[str, str], int] = {}
@@ -104,7 +104,7 @@ class Calls:
     def _over(self, machine: Machine, asked: Asked) -> None:
         self._open[machine.name] -= 1
         if asked.status == 429 and asked.wait and (watcher := _watcher(machine, asked)) is not None:
-            self._waits[machine.name, watcher.kind.name] = self._sim.loop.time() + asked.wait, watcher
+            self._waits[machine.name, watcher.kind.name] = self._sim.loop.time() + asked.wait, watcher, asked.method
         self._came_to(machine, asked)
         if asked.status == 409 and asked.method == "PATCH" and (version := _version_in(asked.body)):
             self._refused[machine.name, asked.place] = version
@@ -134,8 +134,9 @@ class Calls:
         kind = watcher.kind.name
         if "continue=" not in asked.path:  # how many pages a list has is the server's affair
             self._count(machine, f"lists and watches of {kind}", MOST_READS)
-        until, who = self._waits.pop((machine.name, kind), (0.0, None))
-        if who is watcher and (early := until - self._sim.loop.time()) > 1e-6:
+        until, who, refused = self._waits.pop((machine.name, kind), (0.0, None, ""))
+        goes_on = (refused, asked.method) == ("GET", "WATCH")  # where it was to be compared
+        if who is watcher and not goes_on and (early := until - self._sim.loop.time()) > 1e-6:
             self._violated("Retry-After is kept", machine, f"asks for {kind} {early:.3f} s too early")
         if asked.method != "WATCH":
             return
