@@ -185,6 +185,16 @@ def test_a_gang_that_lost_a_pod_on_which_its_minimum_rests_gets_no_more(
     assert stale == ({} if reason is None else {0: reason})
 
 
+@pytest.mark.parametrize("spec", [{"minMember": 3}, {"minTaskMember": {"worker": 2}}, {"queue": "other"}])
+def test_a_gang_whose_minimum_was_edited_is_decided_on_anew(spec: dict[str, Any]) -> None:
+    state = half_refused(2)
+    base = state.maker.snapshot()
+    plan = decided(base, BARE)
+    state.put(group("g", **{"minMember": 2, **spec}))
+    stale = dict(stale_statements(plan, state.maker.snapshot(), base))
+    assert stale == ({} if "queue" in spec else {0: "the minimum of its gang is another one"})
+
+
 def test_a_gang_with_minima_of_roles_may_lose_none() -> None:
     state = half_refused(1)
     state.put(group("g", minTaskMember={"worker": 1}))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.events import Operation, Plan, Statement
-from vcd.model.objects import Pod
+from vcd.model.objects import Pod, PodGroupSpec
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework import registry
@@ -36,7 +36,7 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
     an eviction needs its pod placed under the same UID. One operation that does not hold drops its statement whole,
     and the later ones of its group with it: what a gang gets beyond its minimum must not come without the minimum.
     For the same reason nothing is bound for a gang that lost a pod on which its minimum rests, be it deleted or not
-    let in.
+    let in, or whose minimum is another one.
 
     ``base`` is what the plan was decided from. A queue that holds more than it did then, or whose capability is
     another one, must stay within its capability; of all others the plan knew what it does. What else limits a queue
@@ -51,8 +51,7 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
     broken = check.broken(plan.statements)
     for index, (statement, doubtful) in enumerate(zip(plan.statements, check.doubtful(plan.statements), strict=True)):
         reason = "an earlier statement of its group was dropped" if statement.group in dropped else ""
-        if statement.group in broken:
-            reason = reason or "its gang has lost a pod on which its minimum rests"
+        reason = reason or broken.get(statement.group, "")
         if doubtful:
             reason = reason or check.accept(statement.operations)
         if reason:
@@ -205,6 +204,11 @@ def _places(snapshot: Snapshot, queues: Sequence[str], statuses: tuple[int, ...]
     return numbers, np.where(numbers >= 0, tasks.node, _NOWHERE).astype(np.int64)
 
 
+def _minimum(spec: PodGroupSpec) -> tuple[object, ...]:
+    """What of a group has to be placed together."""
+    return spec.min_member, spec.min_task_member, spec.sub_group_policy
+
+
 def _ready(snapshot: Snapshot) -> Ints:
     """How many pods of each job count towards its minimum."""
     tasks = snapshot.tasks
@@ -242,10 +246,11 @@ class _Head:
         self._requests = head.shape_columns.requests
         self._idle = head.usage[: len(head.resources)].T.copy()
 
-    def broken(self, statements: Sequence[Statement]) -> frozenset[str]:
-        """Groups that something is bound for, and that lost more placed pods than they would have had above their
-        minimum. Those whose minimum is one of roles or of sub-groups may not lose any."""
-        jobs, bound, found = dict[str, int](), Counter[str](), set[str]()
+    def broken(self, statements: Sequence[Statement]) -> dict[str, str]:
+        """Groups that something is bound for and that may not get their minimum by it, and why: it is another one, or
+        they lost more placed pods than they would have had above it. Those whose minimum is one of roles or of
+        sub-groups may not lose any."""
+        jobs, bound, found = dict[str, int](), Counter[str](), dict[str, str]()
         for statement in statements:
             for operation in statement.operations:
                 if operation.verb == "bind" and (row := self._row_of.get(operation.key)) is not None:
@@ -253,15 +258,17 @@ class _Head:
                     jobs[statement.group] = int(self._head.tasks.job[row])
         before, now = _ready(self._base), _ready(self._head)
         for group, job in jobs.items():
-            record = self._head.groups.get(group)
+            known, record = self._base.groups.get(group), self._head.groups.get(group)
             if record is None or not 0 <= job < len(before) or self._base.job_keys[job] != group:
                 continue
             spec = record.group.spec
             whole = not spec.min_task_member and not spec.sub_group_policy
             spare = max(0, before[job] + bound[group] - spec.min_member) if whole else 0
-            if before[job] - now[job] > spare:
-                found.add(group)
-        return frozenset(found)
+            if known is not None and _minimum(known.group.spec) != _minimum(spec):
+                found[group] = "the minimum of its gang is another one"
+            elif before[job] - now[job] > spare:
+                found[group] = "its gang has lost a pod on which its minimum rests"
+        return found
 
     def doubtful(self, statements: Sequence[Statement]) -> list[bool]:
         """Which statements have to be looked at operation by operation, in order; all others hold.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tests.e2e.cluster import GROUPS, LEASES, QUEUES
 from tests.simulation.invariants.truth import key_of
 from tests.simulation.invariants.witness import Call, Witness
+from vcd.daemon.service import SchedulerService
+from vcd.daemon.usage import settings_of
 from vcd.kube.watcher import IDLE_TIMEOUT
 
 if TYPE_CHECKING:
@@ -24,6 +26,14 @@ SOON = {"bind": 20.0 + 15.0 + _SESSION, "evict": 60.0 + 15.0 + _SESSION, "admit"
 TAKES_OVER = 15.0
 """Seconds until somebody has the Lease beyond twice its duration, since who sees no lists lets others go first: the
 program begins anew, and asks again each ``--leader-elect-retry-period``."""
+
+
+def _sample(service: SchedulerService) -> float:
+    """Seconds until a replica has a sample of the nodes' usage, where one is waited for in vain; 0 where it takes
+    none."""
+    given = service.usage.settings()
+    settings = settings_of(given)
+    return (settings["timeout"] + settings["interval"]) / 1e9 if given.get("address") else 0.0
 
 
 class Delays:
@@ -68,6 +78,7 @@ class Delays:
         if any(line.closed for line in lines):
             self._calm += IDLE_TIMEOUT
         self._calm = max([self._calm, *(line.free for line in lines)])
+        self._calm = max([self._calm, *(self._sim.loop.time() + _sample(each) for each in services)])
         self._under_way = [exchange for machine in alive for exchange in machine.link.exchanges]
 
     def _goes_well_since(self) -> float:
