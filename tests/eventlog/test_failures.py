@@ -21,7 +21,7 @@ import pytest
 
 from tests.eventlog.samples import gone, noise, put, write_history
 from vcd.eventlog import EventLog, LogError, LogReader, verify
-from vcd.eventlog.errors import explained
+from vcd.eventlog.errors import DamagedLog, explained
 from vcd.eventlog.store import migrations
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +153,16 @@ async def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
     assert "truncated or damaged" in await refusal(path)
     with pytest.raises(LogError, match="truncated or damaged"):
+        LogReader(path)
+
+
+async def test_one_whose_schema_a_disk_made_no_text_is_refused(tmp_path: Path) -> None:
+    """SQLite names the column that is not there, in bytes that are no UTF-8."""
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 1)
+    path.write_bytes(path.read_bytes().replace(b"(sequence, part)", b"(sequence,\xa0part)"))
+    assert "truncated or damaged" in await refusal(path)
+    with pytest.raises(DamagedLog, match="truncated or damaged"):
         LogReader(path)
 
 

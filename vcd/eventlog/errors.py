@@ -23,13 +23,14 @@ class DamagedLog(LogError):
     """What is in the file is no log, or not whole: only another file can take its place."""
 
 
+_DAMAGED = "it is truncated or damaged; restore a copy, or start a new file"
 _CAUSES = (
     ("SQLITE_FULL", "the disk is full, or the file may not grow; make room and restart"),
     ("SQLITE_IOERR", "the disk does not read or write it; check the disk, its quota and file size limits, and restart"),
     ("SQLITE_BUSY", "another program holds it locked; end that program"),
     ("SQLITE_LOCKED", "another program holds it locked; end that program"),
     ("SQLITE_NOTADB", "it is not a vcd log; name another file"),
-    ("SQLITE_CORRUPT", "it is truncated or damaged; restore a copy, or start a new file"),
+    ("SQLITE_CORRUPT", _DAMAGED),
     ("SQLITE_CANTOPEN", "it cannot be opened; check that the directory exists and may be written"),
     ("SQLITE_READONLY", "it, or its directory, may not be written; check owner and mode"),
     ("SQLITE_PERM", "it may not be accessed; check owner and mode"),
@@ -46,6 +47,8 @@ def explained(path: Path, error: Exception) -> LogError:
     for prefix, cause in _CAUSES:
         if name.startswith(prefix):
             return made(f"event log {path}: {cause} (SQLite: {error})")
+    if isinstance(error, UnicodeDecodeError):
+        return made(f"event log {path}: {_DAMAGED} (what SQLite says of it is no text)")
     if isinstance(error, sqlite3.DatabaseError):
         return LogError(f"event log {path}: SQLite reports {error}")
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -56,5 +59,6 @@ def explained(path: Path, error: Exception) -> LogError:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether SQLite found the file itself to be wrong."""
-    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+    """Whether SQLite found the file itself to be wrong, be it in words that are taken from the file, and no text."""
+    name = getattr(error, "sqlite_errorname", "")
+    return isinstance(error, UnicodeDecodeError) or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))

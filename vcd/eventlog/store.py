@@ -51,7 +51,7 @@ def failures_explained(path: Path) -> Iterator[None]:
     """Turn what SQLite and the file system raise into a LogError about ``path``."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         raise explained(path, error) from error
 
 
