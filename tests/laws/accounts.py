@@ -60,11 +60,21 @@ class Accounts:
         return [name for name in sorted(minded.union(ALWAYS)) if used[name] > room.get(name, 0)]
 
     def is_too_large(self, group: str) -> bool:
-        """Whether too few of a group's pods for its minimum would find room on a node that is empty."""
+        """Whether too few of a group's pods for its minimum would find room on a node that is empty; of a Volcano Job
+        without pods, whether none has room for what they ask for on average."""
         sizes = [record.allocatable for record in self.nodes.values()]
         asked = [pod_requests(pod.spec) for key, pod in self.pods.items() if self.group_of(key) == group]
+        record = self.groups[group]
+        least = max(1, record.group.spec.min_member)
+        if not asked and any(
+            owner.api_version.startswith("batch.volcano.sh/") for owner in record.group.metadata.owner_references
+        ):
+            minimum = (record.min_resources or {}).items()
+            return bool(sizes) and any(
+                -(-amount // least) > max(size.get(name, 0) for size in sizes) for name, amount in minimum
+            )
         held = sum(any(all(size.get(name, 0) >= ask[name] for name in ask) for size in sizes) for ask in asked)
-        return bool(sizes) and held < len(asked) and held < max(1, self.groups[group].group.spec.min_member)
+        return bool(sizes) and held < len(asked) and held < least
 
     # --- queues -----------------------------------------------------------------------------------------------------
 

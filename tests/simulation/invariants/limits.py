@@ -186,7 +186,7 @@ class Limits:
         since, budget = said
         if budget is None or not selects(budget, pod) or pod.metadata.name in budget.status.disrupted_pods:
             return True
-        lately, gone = max(since, self._sim.loop.time() - SETTLING), 0
+        lately, gone = max(since, self._sim.loop.time() - SETTLING + 1.0), 0  # when it was asked to go has no fractions
         for uid, (at, other) in self._evicted.items():
             stays = uid == pod.metadata.uid or self._is_there(other.key, uid)
             gone += stays and at > lately and selects(budget, other)
