@@ -120,6 +120,8 @@ class Delays:
     def _called(self, call: Call) -> None:
         if call.operation is not None:
             self._look(*call.operation[:2])
+            if call.operation[0] == "evict":  # others may come in its place, or its gang anew
+                self._changed = self._sim.loop.time()
 
     def _look(self, verb: str, key: str) -> None:
         waited = self._sim.loop.time() - max(self._changed, self._goes_well_since())

@@ -69,10 +69,13 @@ class Rest:
     async def comes(self) -> None:
         """Let time pass until nothing happens any more, as long as that may take, and somebody leads who may."""
         for _ in range(LOOKS):
-            quiet = self._recent().total() <= MOST_CALLS and not self._all_rest() and not self._waits_in_vain()
-            if quiet and not self._somebody_leaves() and await self._nothing_ends():
+            if self._rests() and await self._nothing_ends() and self._rests():
                 return
             await asyncio.sleep(LOOKED_AT)
+
+    def _rests(self) -> bool:
+        quiet = self._recent().total() <= MOST_CALLS and not self._all_rest() and not self._waits_in_vain()
+        return quiet and not self._somebody_leaves()
 
     async def _nothing_ends(self) -> bool:
         """Whether no pod is changed for a while, so that what happened at this very moment was heard of."""
