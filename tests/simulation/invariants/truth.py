@@ -60,7 +60,8 @@ class Truth:
             fresh = [pod for pod in pods if pod["metadata"]["uid"] not in evicted.known]
             fresh.sort(key=lambda pod: (pod["metadata"]["creationTimestamp"], key_of(pod)))
             spared = fresh if len(fresh) == len(pods) else fresh[: len(evicted.gone)]
-        yield from (_marked(pod, {PREEMPTABLE: "false"}) if pod in spared else pod for pod in pods)
+        placed = [pod for pod in spared if holds_room(pod)]  # of those that wait the mark would say who they may evict
+        yield from (_marked(pod, {PREEMPTABLE: "false"}) if pod in placed else pod for pod in pods)
 
     def _orphans(self, group: str, pods: list[Obj]) -> Iterator[Obj]:
         """Pods whose group is gone; those that hold room in one that stands for it, for each queue that they count
