@@ -104,6 +104,18 @@ def test_other_queues_lose_nothing() -> None:
     assert evictions(one_node(), queue("q"), job("old", "low", on=["n1"], cpu=4), new) == []
 
 
+@pytest.mark.parametrize(("narrow", "wide"), [("n1", "n2"), ("n2", "n1")])
+def test_a_node_that_had_nothing_is_looked_at_again_once_others_made_room_in_the_queue(narrow: str, wide: str) -> None:
+    """Its one victim makes no room in a queue that holds too much, and is enough once those of the other node go."""
+    conf = CONF.replace("name: nodeorder", "name: capacity")
+    held = [job(f"low-{number}", "low", on=[wide], cpu=1) for number in range(3)]
+    held += [job("low-3", "low", on=[narrow], cpu=1), job("keep", "low", 2, members=2, on=[narrow] * 2, cpu=1)]
+    room = [node("n1", cpu=3), node("n2", cpu=3), queue("default", capability={"cpu": "4"})]
+    plan = preempted(*room, *held, job("new", "high", 2, members=2, cpu=1), conf=conf)
+    assert plan.evictions == [f"default/low-{number}-0" for number in range(4)]
+    assert plan.pipelined == {"default/new-0": wide, "default/new-1": narrow}
+
+
 @pytest.mark.parametrize("where", ["annotations", "labels"])
 def test_a_pod_that_says_so_is_no_victim(where: str) -> None:
     marks: dict[str, Any] = {where: {"volcano.sh/preemptable": "false"}}
