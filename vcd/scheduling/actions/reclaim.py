@@ -93,18 +93,19 @@ class ReclaimAction(Action):
             statement.pipeline(task, vacant)
             return
         save_point, stays_shut = statement.save(), room.stays_shut(task)
-        kept: list[int] = []
-        """Those that refuse this task, and may let in others of its kind."""
+        refused, kept = list[int](), list[int]()
         while nodes:
             if room.exchange(statement, task, nodes[-1]) or _free(room, statement, task, nodes[-1]):
                 if statement.pipeline(task, nodes[-1]):
                     break
                 statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
+                refused.append(nodes[-1])
                 kept.append(nodes[-1])
             elif not stays_shut:
                 kept.append(nodes[-1])
             nodes.pop()
-        nodes.extend(reversed(kept))
+        # others of its kind may be let in; where nobody went for it, what had nothing for it has nothing for those
+        nodes.extend(reversed(kept if nodes else refused))
 
 
 def _free(room: Room, statement: Statement, task: Task, node: int) -> bool:
