@@ -223,22 +223,21 @@ class Committer:
                 return Outcome("unknown" if doubted else "failed", str(error))
             except ApiError as error:
                 problem = error
-                late = error.status == 409 and doubted  # the first call may have been carried out after all, late
-                if is_final(error) and not late:
+                if is_final(error):
                     break
-                doubt = late or error.status >= 500
+                doubt = error.status >= 500
             except Unanswered as error:
-                problem, late, doubt = error, False, error.sent
+                problem, doubt = error, error.sent
             except Malformed as error:  # whoever said that it went well was no API server
-                problem, late, doubt = error, False, True
+                problem, doubt = error, True
             doubted = doubted or doubt
-            if not late and (doubt or attempt + 1 < _ATTEMPTS):
+            if doubt or attempt + 1 < _ATTEMPTS:
                 await self.clock.sleep(pause_after(problem, backoff))
             if doubt:
                 verdict = await self._settle(call, fence)
                 if verdict is not None:
                     return verdict
-        if doubted and not doubt:  # an earlier call may have been carried out since that was looked at
+        if doubted and not doubt:  # a call before may have been carried out late: 409 may be its doing
             verdict = await self._settle(call, fence)
             if verdict is not None:
                 return verdict
