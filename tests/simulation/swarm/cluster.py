@@ -61,7 +61,7 @@ def node_details(draw: Draw) -> dict[str, Any]:
     room: dict[str, str] = {}
     if "cards" in draw.traits or draw.often(0.3):
         room[GPU] = str(draw.pick((1, 2, 4)))
-        labels.update({"nvidia.com/gpu.product": draw.pick(MODELS), "nvidia.com/gpu.memory": "81920"})
+        labels.update(card_labels(draw.pick(MODELS)))
     if "shares" in draw.traits:
         cards = draw.number(1, 3)
         room |= {"volcano.sh/gpu-number": str(cards), "volcano.sh/gpu-memory": str(8 * cards)}
@@ -73,6 +73,11 @@ def node_details(draw: Draw) -> dict[str, Any]:
         room["pods"] = str(draw.number(1, 4))
     taints = [{"key": "dedicated", "value": "batch", "effect": draw.pick(("NoSchedule", "PreferNoSchedule"))}]
     return {"labels": labels, "room": room, "taints": taints if draw.often(0.15) else []}
+
+
+def card_labels(model: str) -> dict[str, str]:
+    """What a node with cards of a model says of them."""
+    return {"nvidia.com/gpu.product": model, "nvidia.com/gpu.memory": "81920"}
 
 
 def amounts(draw: Draw, low: int = 1) -> dict[str, str]:

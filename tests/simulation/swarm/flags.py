@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.simulation.script import Act
 from tests.simulation.swarm.draw import Draw
 
@@ -60,13 +62,14 @@ def flags(draw: Draw, acts: list[Act]) -> tuple[dict[str, list[str]], list[Act]]
     # half of the sessions are begun by what changes; each second without a change costs a session that decides nothing
     if draw.often(0.6):
         given.setdefault("schedule-period", ["5s"])
-    more = []
-    if draw.often(0.15):
-        chosen = draw.some(list(CONTROLLERS), 0.7)
-        if chosen:
-            given["controllers"] = [",".join(chosen)]
-        more = [draw.act(0.0, "retire", CONTROLLERS[name]) for name in chosen]
-    return given | beside_others(draw, acts), more
+    controllers, more = controlled(draw, draw.some(list(CONTROLLERS), 0.7) if draw.often(0.15) else ())
+    return given | controllers | beside_others(draw, acts), more
+
+
+def controlled(draw: Draw, controllers: Sequence[str]) -> tuple[dict[str, list[str]], list[Act]]:
+    """The flag by which vcd does the work of some controllers, and acts by which nobody else does."""
+    given = {"controllers": [",".join(controllers)]} if controllers else {}
+    return given, [draw.act(0.0, "retire", CONTROLLERS[name]) for name in controllers]
 
 
 def times(draw: Draw, acts: list[Act], *, short: bool = False) -> dict[str, list[str]]:

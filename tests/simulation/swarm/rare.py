@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tests.simulation.script import Act, Script
 from tests.simulation.swarm import stories
 from tests.simulation.swarm.draw import Draw
-from tests.simulation.swarm.flags import CONTROLLERS, calm_after, storm_of, times
+from tests.simulation.swarm.flags import calm_after, controlled, storm_of, times
 from tests.simulation.swarm.scenes import PREEMPTS
 
 _STORM = 30.0
@@ -78,9 +78,9 @@ def rare(rng: Random, seed: int) -> Script:
         draw.nodes[f"node-{number}"] = draw.pick((2, 4))
     acts = [draw.act(0.0, "add_node", name, cores, {}) for name, cores in draw.nodes.items()]
     acts += story(draw)
-    given = {"checkpoint-interval": ["20"], **times(draw, acts, short=told.one_log)}
+    controllers, retired = controlled(draw, told.controllers)
+    given = {"checkpoint-interval": ["20"], **times(draw, acts, short=told.one_log), **controllers}
     given |= {"replicas-address": [":7443"]} if told.one_log else {}
-    given |= {"controllers": [",".join(told.controllers)]} if told.controllers else {}
-    acts += [draw.act(0.0, "retire", CONTROLLERS[name]) for name in told.controllers]
+    acts += retired
     acts.sort(key=lambda act: act.at)
     return Script(seed, draw.replicas, given, told.conf, storm_of(draw, acts), calm_after(acts), tuple(acts))

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 
 from tests.simulation.script import Act
+from tests.simulation.swarm.cluster import GPU, MODELS, card_labels
 from tests.simulation.swarm.draw import Draw
 from tests.simulation.versions import FIRST, SECOND
 
 _URGENT = {"queue": "default", "priorityClassName": "urgent"}
-_MODEL = "NVIDIA-A100"
 
 
 def evicted_again_and_again(draw: Draw) -> Iterator[Act]:
@@ -117,14 +117,13 @@ def carried_out_late(draw: Draw) -> Iterator[Act]:
 
 def more_than_is_left_of_a_card(draw: Draw) -> Iterator[Act]:
     """Jobs ask for two cards each of a queue that may have an odd number of them, and end; perhaps that is edited."""
-    details = {"labels": {"nvidia.com/gpu.product": _MODEL, "nvidia.com/gpu.memory": "81920"},
-               "room": {"nvidia.com/gpu": "8"}}  # fmt: skip
+    details = {"labels": card_labels(MODELS[0]), "room": {GPU: "8"}}
     quota = draw.pick((1, 3, 5))
     yield draw.act(0.0, "add_node", "with-cards", 8, details)
     yield draw.act(0.0, "add_queue", "carded", {"capability": {"cpu": "16"}}, _quota(quota))
     for number in range(draw.number(3, 5)):
-        marks = {"volcano.sh/card.name": _MODEL, "vcd.sim/run-seconds": str(draw.number(4, 30))}
-        more = {"requests": {"nvidia.com/gpu": "2"}, "annotations": marks}
+        marks = {"volcano.sh/card.name": MODELS[0], "vcd.sim/run-seconds": str(draw.number(4, 30))}
+        more = {"requests": {GPU: "2"}, "annotations": marks}
         yield draw.act(draw.rng.uniform(2.0, 10.0), "submit", f"two-{number}", 1, 1, 1, {"queue": "carded"}, more)
     if draw.often(0.5):
         edited = {"metadata": {"annotations": _quota(quota + draw.pick((-1, 2)))}}
@@ -132,7 +131,7 @@ def more_than_is_left_of_a_card(draw: Draw) -> Iterator[Act]:
 
 
 def _quota(cards: int) -> dict[str, str]:
-    return {"volcano.sh/card.quota": json.dumps({_MODEL: cards})}
+    return {"volcano.sh/card.quota": json.dumps({MODELS[0]: cards})}
 
 
 def cards_shared_and_alone(draw: Draw) -> Iterator[Act]:
