@@ -22,7 +22,7 @@ import yaml
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Obj, group, node, pod, until
 from tests.e2e.test_eviction import CLASSES, JOBS, job, until_running
 from tests.e2e.test_replicas import Replicas
-from tests.external.test_prometheus import Prometheus, program, scraping
+from tests.external.test_prometheus import Prometheus, Series, program, scraping
 from tests.grafana.written import ALERTS, GRAFANA, MONITOR, SHOWN, TARGET, Asked, rules, targets
 
 pytestmark = pytest.mark.external
@@ -186,10 +186,15 @@ async def night(folder: Path) -> AsyncIterator[tuple[Prometheus, float]]:
             await use_cards(cluster)
             await evict(cluster)
             await go_wrong(cluster, daemon)
-            await prometheus.until("vcd_objects_set_aside", lambda found: bool(found))
+            await prometheus.until("vcd_objects_set_aside", seen_of_all)
             await reconfigure(cluster, daemon, conf, "proportion")
-            await prometheus.until("volcano_queue_weight", lambda found: bool(found))
+            await prometheus.until("volcano_queue_weight", seen_of_all)
             yield prometheus, began
+
+
+def seen_of_all(found: Series) -> bool:
+    """Each scheduler has been scraped with it: one may have it a scrape before another."""
+    return {labels.get("namespace") for labels, _ in found} == set(SCHEDULERS)
 
 
 def hurried_rules(folder: Path) -> list[Path]:
