@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from tests.simulation.machine import IN_MEMORY
 from tests.simulation.mutants import ROOT, SCRIPTS, mutants
 
 BESIDE = 2
@@ -207,11 +209,11 @@ def _ran(script: Path, *names: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(**_program("run", str(script), names), capture_output=True, text=True)
 
 
-def _program(command: str, given: str, names: Sequence[str], *options: str) -> dict[str, Any]:
+def _program(command: str, given: str, names: Sequence[str], *options: str, **environ: str) -> dict[str, Any]:
     """A command of the simulation as subprocess takes it, with planted bugs."""
     bugs = [word for name in names for word in ("--mutant", name)]
     words = [sys.executable, "-m", "tests.simulation", command, given, *bugs, *options]
-    return {"args": words, "cwd": ROOT, "env": {**os.environ, "PYTHONHASHSEED": "0"}}
+    return {"args": words, "cwd": ROOT, "env": {**os.environ, "PYTHONHASHSEED": "0", **environ}}
 
 
 def table(hunts: Sequence[Hunt], seconds: float) -> str:
@@ -234,19 +236,26 @@ def _place(found: Hunt) -> str:
 
 def _outcomes(seeds: range, names: Sequence[str], workers: int) -> Iterator[tuple[int, list[str]]]:
     """Each seed with the invariants that it violates where some mutants are planted, run by a program of its own."""
-    asked = _program("outcomes", f"{seeds.start}:{seeds.stop}", names, "--workers", str(workers))
-    with subprocess.Popen(**asked, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
-        try:
-            for seed in seeds:
-                line = _line_of(program)
-                if line is None:
-                    yield seed, [_NEVER_ENDS]
-                    return
-                outcome = json.loads(line)
-                assert outcome["seed"] == seed
-                yield seed, outcome["violated"]
-        finally:
-            _end(program)
+    block = f"{seeds.start}:{seeds.stop}"
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY, ignore_cleanup_errors=True) as files:  # also of seeds that we end
+        asked = _program("outcomes", block, names, "--workers", str(workers), TMPDIR=files)
+        with subprocess.Popen(**asked, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
+            yield from _told(program, seeds)
+
+
+def _told(program: subprocess.Popen[str], seeds: range) -> Iterator[tuple[int, list[str]]]:
+    """What a program tells of seeds; it ends with the last that is asked for."""
+    try:
+        for seed in seeds:
+            line = _line_of(program)
+            if line is None:
+                yield seed, [_NEVER_ENDS]
+                return
+            outcome = json.loads(line)
+            assert outcome["seed"] == seed
+            yield seed, outcome["violated"]
+    finally:
+        _end(program)
 
 
 def _end(program: subprocess.Popen[str]) -> None:

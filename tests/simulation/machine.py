@@ -25,6 +25,8 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 """When simulations begin, in seconds since 1970."""
 REAL_SECONDS = time.perf_counter
 """The real clock, for who measures what a simulation costs."""
+IN_MEMORY = os.environ.get("TMPDIR") or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+"""Where simulations have their files, which end with them; None is where temporary files are."""
 
 
 class _Idle:
