@@ -337,6 +337,16 @@ async def test_an_epoch_known_from_the_log_is_never_used_again(f: Fixture) -> No
     assert a.epoch == f.lease.spec["leaseTransitions"] == 42
 
 
+async def test_transitions_after_which_none_fits_are_ignored_and_told_of(f: Fixture) -> None:
+    f.lease.write({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 2**31 - 1})
+    with capture_logs() as logs:
+        a = await f.replica("a", last_epoch=41)
+        await f.settle()
+    assert a.is_leader()
+    assert a.epoch == f.lease.spec["leaseTransitions"] == 42
+    assert [each["found"] for each in logs if each["event"] == "lease_transitions_ignored"] == [2**31 - 1]
+
+
 async def test_only_one_of_many_gets_a_free_lease(f: Fixture) -> None:
     f.lease.write({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 4})
     electors = [await f.replica(name) for name in "abcd"]

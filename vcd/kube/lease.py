@@ -38,6 +38,8 @@ GAVE_WAY = "vcd.volcano.sh/gave-way"
 other way to tell each other."""
 RELEASED_SECONDS = 1
 """leaseDurationSeconds of a lease that its holder gave back (client-go writes the same)."""
+MOST_EPOCHS = 2**30
+"""leaseTransitions to which no elections come: somebody wrote more, and after 2**31 - 1 the API server takes none."""
 _ATTEMPTS = 3
 """To give a lease back that was written meanwhile, as by a renewal whose answer nobody waited for."""
 
@@ -247,9 +249,10 @@ class LeaderElector:
             self._won(await self._create(), sent, wait=not fresh)
             return True
         released = not lease.spec.holder_identity and lease.spec.lease_duration_seconds == RELEASED_SECONDS
-        epoch = max(lease.spec.lease_transitions or 0, self.last_epoch) + 1
+        if _epoch(lease) < 0:
+            log.warning("lease_transitions_ignored", found=lease.spec.lease_transitions, most=MOST_EPOCHS)
         sent = self.clock.monotonic()
-        wanted = _Lease(self._addressed(lease.metadata), self._spec(self._now(), epoch))
+        wanted = _Lease(self._addressed(lease.metadata), self._spec(self._now(), self.last_epoch + 1))
         self._won(await self._put(wanted), sent, wait=not released)
         return True
 
@@ -330,7 +333,7 @@ class LeaderElector:
 
     def _observe(self, lease: _Lease) -> None:
         """Note when the lease was last seen to change; its own times are another machine's and decide nothing."""
-        self.last_epoch = max(self.last_epoch, lease.spec.lease_transitions or 0)
+        self.last_epoch = max(self.last_epoch, _epoch(lease))
         self.holder = lease.spec.holder_identity or ""
         self.looked_at = self.clock.monotonic()
         self.free_since = math.inf if self.holder else min(self.free_since, self.looked_at)
@@ -396,6 +399,12 @@ class LeaderElector:
         """One request that ends, at the latest, when there is nothing left to renew."""
         timeout = self.client.request_timeout if left is None else max(0.05, min(self.client.request_timeout, left))
         return await self.client.request(method, path, body, timeout=timeout, urgency=Urgency.LEASE)
+
+
+def _epoch(lease: _Lease) -> int:
+    """The epoch that a lease says; -1 for a number that elections do not come to."""
+    number = lease.spec.lease_transitions or 0
+    return number if number <= MOST_EPOCHS else -1
 
 
 def _annotations(metadata: dict[str, Any]) -> dict[str, Any]:
