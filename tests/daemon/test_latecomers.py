@@ -73,11 +73,16 @@ def test_a_pod_whose_group_waits_for_nothing_is_told_nothing() -> None:
     assert watched.told() == []
 
 
-def test_a_new_leader_looks_at_all_that_show_nothing() -> None:
+def test_a_new_leader_looks_at_all_that_wait_whatever_they_show_but_gates() -> None:
     watched = waiting()
+    shows, gated = pod("shows", group="g", cpu=4), pod("gated", group="g", cpu=4)
+    shows["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    gated["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    watched.put(shows, gated)
     assert watched.told() == []
     watched.late.look()
-    assert watched.told() == ["default/g-0", "default/g-1"]
+    assert watched.told() == ["default/g-0", "default/g-1", "default/shows"]
 
 
 def test_who_is_looked_at_anew_while_others_are_told_is_left_to_a_later_session() -> None:

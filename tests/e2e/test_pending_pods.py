@@ -148,3 +148,23 @@ async def test_since_when_a_pod_waits_stays_though_another_process_tells_why(tmp
         await until(lambda: scheduled(cluster, "g-0")["message"] != before["message"], what="another reason")
         after = scheduled(cluster, "g-0")
         assert (after["status"], after["lastTransitionTime"]) == (before["status"], before["lastTransitionTime"])
+
+
+async def test_a_pod_that_shows_another_reason_than_the_log_has_is_told_anew_once_somebody_leads(tmp_path: Path) -> None:
+    """Who decided it was killed before it could tell, or another leader said something else meanwhile."""
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, 2)
+        first = await cluster.started("a")
+        cluster.submit("g", 1, cpu=5)
+        cluster.submit("h", 1, cpu=5)
+        await until(lambda: scheduled(cluster, "g-0") and scheduled(cluster, "h-0"), what="they are told")
+        true = scheduled(cluster, "g-0")["message"]
+        await until_quiet(first)
+        await first.kill()
+        old = {**scheduled(cluster, "g-0"), "message": "what once was"}
+        cluster.store.patch("pods", "default", "g-0", {"status": {"conditions": [old]}}, "status")
+        version = cluster.store.get("pods", "default", "h-0")["metadata"]["resourceVersion"]
+        again = await cluster.started("a", log=first.log)
+        await until(lambda: scheduled(cluster, "g-0")["message"] == true, what="it is told anew")
+        await until_quiet(again)
+        assert cluster.store.get("pods", "default", "h-0")["metadata"]["resourceVersion"] == version

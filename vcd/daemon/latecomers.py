@@ -1,4 +1,5 @@
-"""Pods that come to a group which waits already: the plan, which holds changes only, says nothing new of them."""
+"""Pods of groups that wait already, of which the plan, which holds changes only, says nothing new: those that come, and
+all where a leader begins."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Told = tuple[str, Pod, tuple[ev.Waiting, ...]]
 
 
 class Latecomers:
-    """Pending pods that show no condition yet, until a session has seen them; in the order in which they came."""
+    """Pending pods that show no condition yet, or perhaps that of another leader, until a session has seen them; in the
+    order in which they came."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
@@ -23,8 +25,9 @@ class Latecomers:
         """The events with which they came, by key."""
 
     def look(self) -> None:
-        """All that are there: a leader begins."""
-        self._since = {key: self._state.sequence for key in self._state.tasks.row_of if self._is_untold(key)}
+        """All that are there: a leader begins, and what they show may be what one before it found."""
+        waiting = [key for key in self._state.tasks.row_of if self._pending(key) is not None]
+        self._since = dict.fromkeys(waiting, self._state.sequence)
 
     def forget(self) -> None:
         """This replica does not lead: another one tells them, and ``look`` finds those that are left."""
@@ -45,19 +48,26 @@ class Latecomers:
             if self._since.get(key, sequence + 1) > sequence:  # gone, or looked at anew, while the others were told
                 continue
             del self._since[key]
-            if not self._is_untold(key):
+            pod = self._pending(key)
+            if pod is None:
                 continue
-            row = self._state.tasks.row_of[key]
-            job, pod = self._state.tasks.at(row, "job"), self._state.pods[row]
+            job = self._state.tasks.at(self._state.tasks.row_of[key], "job")
             reasons = self._state.waiting.get(self._state.job_keys[job]) if job >= 0 else None
-            if reasons and pod is not None:
+            if reasons:
                 yield key, pod, reasons
 
     def _is_untold(self, key: str) -> bool:
+        pod = self._pending(key)
+        told = None if pod is None else condition_of("PodScheduled", pod.status.conditions)
+        # what the API server said of a gate stays when the gate is lifted
+        return pod is not None and (told is None or told.reason == _GATED)
+
+    def _pending(self, key: str) -> Pod | None:
+        """A pod that is pending, unless it is told by the API server that it is gated."""
         row = self._state.tasks.row_of.get(key)
         pod = None if row is None else self._state.pods[row]
         if row is None or pod is None or self._state.tasks.at(row, "status") != TaskStatus.PENDING:
-            return False
+            return None
         told = condition_of("PodScheduled", pod.status.conditions)
-        # what the API server said of a gate stays when the gate is lifted
-        return told is None or (told.reason == _GATED and not pod.spec.scheduling_gates)
+        is_gated = told is not None and told.reason == _GATED and pod.spec.scheduling_gates
+        return None if is_gated else pod

@@ -53,6 +53,17 @@ def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Ope
     return [operation for operations in going for operation in operations if operation.verb == "pipeline"]
 
 
+def _room_on(node: str) -> str:
+    return f"waits for room that evictions free on node {node}"
+
+
+def _shows(pod: Pod, words: str) -> bool:
+    """Whether a pod shows these words, or that others are evicted for it."""
+    shown = condition_of("PodScheduled", pod.status.conditions)
+    nominated = pod.status.nominated_node_name
+    return shown is not None and shown.message in (words, _room_on(nominated) if nominated else words)
+
+
 @dataclass(eq=False)
 class Telling:
     """Follows sessions and events. Only who leads (``leads``) writes to the API server."""
@@ -259,16 +270,16 @@ class Telling:
                 yield
 
     def _tell_latecomers(self, session: Session, told: Container[str], nominated: Container[str]) -> Iterator[None]:
-        """The same for pods that came to groups that wait as before, and so are not among those ``told``, and for those
-        of which a leader before could not say that others were evicted for them."""
+        """The same for pods of groups that wait as before, and so are not among those ``told``, which show something
+        else or nothing, and for those of which a leader before could not say that others were evicted for them."""
         for key, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
             yield
             group = session.snapshot.groups.get(reasons[0].group)
-            if reasons[0].group not in told or key in nominated:
+            own = next((waiting for waiting in reasons if key in waiting.pods), None)
+            words = "; ".join(map(reason_in_words, reasons if own is None else (own,)))
+            if (reasons[0].group not in told or key in nominated) and not _shows(pod, words):
                 queue = "" if group is None else session.queue_name_of(group)
-                self._tell_pod(
-                    pod, PodReasons(reasons, queue, self.state.queues), "; ".join(map(reason_in_words, reasons))
-                )
+                self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), words)
 
     def _may_wait(self, key: str) -> bool:
         """Whether a pod has no node yet, as far as is known."""
@@ -291,8 +302,7 @@ class Telling:
     def _tell_nominated(self, evicted_for: Sequence[ev.Operation]) -> Iterator[None]:
         """On pods that others are evicted for: the node where they wait for their room."""
         for pod in evicted_for:
-            words = f"waits for room that evictions free on node {pod.node}"
-            condition = Condition("PodScheduled", "False", UNSCHEDULABLE, words)
+            condition = Condition("PodScheduled", "False", UNSCHEDULABLE, _room_on(pod.node))
             self.statuses.submit_pod_condition(pod.key, pod.uid, condition, pod.node)
             yield
 

@@ -51,7 +51,7 @@ class Invariants:
         Delays(sim, witness)
         Configurations(sim, decisions)
         Minima(sim, witness, decisions)
-        self._memory, self._told = Memory(sim), Told(sim, witness)
+        self._memory, self._told = Memory(sim), Told(sim, witness, decisions)
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)
         Copies(sim, witness)

@@ -14,6 +14,7 @@ from tests.e2e.cluster import GROUPS, QUEUES
 from tests.laws.liveness import Search
 from tests.parity.cases import NOW
 from tests.reference import Result, decide
+from tests.simulation.invariants.relisted import unlike_listed
 from tests.simulation.invariants.truth import Truth, group_of, key_of
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.loop import PROCESS
@@ -125,25 +126,21 @@ class Rest:
     # --- state = server -----------------------------------------------------------------------------------------------
 
     def _knows_all(self, machine: Machine, service: SchedulerService) -> bool:
-        whole = True
-        for kind in _kinds(service):
-            for problem in self._unlike(kind, service.keeper.state.digests.get(kind.name, {})):
+        state, whole, listed = service.keeper.state, True, dict[tuple[str, str], bytes]()
+        kinds = {kind.name: kind for kind in _kinds(service)}  # what is not read any more stays as it was
+        for kind in kinds.values():
+            there = self._projected(kind)
+            listed |= {(kind.name, key): payload for key, payload in there.items() if payload}
+            for problem in _unlike(kind, state.digests.get(kind.name, {}), there):
                 self._sim.violated("state is the server's", f"{machine.name}: {problem}")
                 whole = False
+        for problem in unlike_listed(state, listed, kinds) if whole else ():
+            self._sim.violated("state is the server's", f"{machine.name}: {problem}")
+            whole = False
         return whole
 
-    def _unlike(self, kind: Kind, known: dict[str, int]) -> Iterator[str]:
-        there = self._projected(kind)
-        for key in sorted({*there, *known}):
-            if key not in known:
-                yield f"{kind.name} {key} is not known"
-            elif key not in there:
-                yield f"{kind.name} {key} is gone"
-            elif known[key] != there[key]:
-                yield f"{kind.name} {key} is not as it is known"
-
-    def _projected(self, kind: Kind) -> dict[str, int]:
-        """The digests of what the server has of a kind."""
+    def _projected(self, kind: Kind) -> dict[str, bytes]:
+        """What the server has of a kind as it is logged, by key; of what cannot be read nothing."""
         found = {}
         try:
             objects = self._sim.store.list(f"{kind.plural}.{kind.group}" if kind.group else kind.plural)
@@ -156,9 +153,9 @@ class Rest:
             key = f"{meta['namespace']}/{meta['name']}" if kind.namespaced else meta["name"]
             try:
                 _, projected, _ = from_manifest(obj, [kind])
-                found[key] = payload_digest(encode_payload(projected))
+                found[key] = encode_payload(projected)
             except BadObject:
-                found[key] = 0
+                found[key] = b""
         return found
 
     # --- all is done, and what is said is so --------------------------------------------------------------------------
@@ -255,6 +252,16 @@ class Rest:
             known = there["job" if label.startswith("job") else "queue"]
             if value not in known:
                 self._sim.violated("no series of what is gone", f"{machine.name}: {label}={value!r}")
+
+
+def _unlike(kind: Kind, known: dict[str, int], there: dict[str, bytes]) -> Iterator[str]:
+    for key in sorted({*there, *known}):
+        if key not in known:
+            yield f"{kind.name} {key} is not known"
+        elif key not in there:
+            yield f"{kind.name} {key} is gone"
+        elif known[key] != (payload_digest(there[key]) if there[key] else 0):
+            yield f"{kind.name} {key} is not as it is known"
 
 
 def _kinds(service: SchedulerService) -> list[Kind]:

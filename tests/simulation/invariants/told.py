@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS
+from tests.simulation.invariants.decisions import Decisions
 from tests.simulation.invariants.witness import Witness
+from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
+from vcd.diagnosis.verdictwords import said, shortened
+from vcd.kube.recorder import COMBINED, MESSAGE_LIMIT
+from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
+from vcd.scheduling.framework.reasons import reason_in_words
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 
 Obj = dict[str, Any]
+_OF_WAITS = ("FailedScheduling", "Unschedulable")
+"""The reasons of Events that tell why a pod or a group waits."""
 
 
 class Told:
     """Looks at groups as replicas write them, and at the pods on the server once all has come to rest."""
 
-    def __init__(self, sim: Simulation, witness: Witness) -> None:
+    def __init__(self, sim: Simulation, witness: Witness, decisions: Decisions) -> None:
         self._sim, self._witness = sim, witness
         self._scheduled: set[str] = set()
         """The groups that are called scheduled."""
+        self._words: set[str] = set()
+        """All that sessions ever found of groups and pods that wait."""
+        decisions.looks.append(self._decided)
         sim.store.subscribe([GROUPS], self._group)
+        sim.store.subscribe(["events"], self._event)
+
+    def _decided(self, _: Machine, __: SchedulerService, event: ev.SessionDecided) -> None:
+        for reasons in ev.waits_by_group(event.accepted().waiting).values():
+            self._words.update(map(reason_in_words, reasons))
+            self._words.add(_joined(reasons))
+
+    def _event(self, event: str, _: str, obj: Obj) -> None:
+        if event == "DELETED" or self._witness.asking is None or obj.get("reason") not in _OF_WAITS:
+            return
+        message = obj["message"].removeprefix(COMBINED)
+        is_cut = len(message) >= MESSAGE_LIMIT
+        if message not in self._words and not (is_cut and any(each.startswith(message[:900]) for each in self._words)):
+            subject = obj["involvedObject"]
+            self._sim.violated("reasons are true", f"an Event of {subject['name']}, of no session: {message!r}")
 
     def _group(self, event: str, _: str, obj: Obj) -> None:
         key, last = _key(obj), ((obj.get("status") or {}).get("conditions") or [{}])[-1]
@@ -43,20 +70,55 @@ class Told:
         return all(running) and len(running) >= obj["spec"].get("minMember", 1)
 
     def at_rest(self) -> None:
-        """Each pod of a group that waits, by the leader's state, has the condition."""
+        """Each pod of a group that waits, by the leader's state, has a condition that says why, and the group has."""
         for replica in self._sim.replicas:
             if replica.service is not None and replica.leads:
-                self._all_told(replica.service)
+                for pod in self._sim.store.list("pods"):
+                    self._pod_is_told(replica.service, pod)
+                for group in self._sim.store.list(GROUPS):
+                    self._group_is_told(replica.service, group)
 
-    def _all_told(self, service: SchedulerService) -> None:
-        for pod in self._sim.store.list("pods"):
-            group = _group_of(pod)
-            reasons = service.keeper.state.waiting.get(group, ())
-            # where the queue is not there only the group is told, as in Volcano, which looks at no pod of it
-            has_queue = all(each.reason.code != "queue-missing" for each in reasons)
-            if reasons and has_queue and _waits(pod) and not _is_told(pod):
-                what = f"{_key(pod)} waits with {group}, and has no condition that says so"
-                self._sim.violated("who waits is told", what)
+    def _pod_is_told(self, service: SchedulerService, pod: Obj) -> None:
+        group, key = _group_of(pod), _key(pod)
+        reasons = service.keeper.state.waiting.get(group, ())
+        # where the queue is not there only the group is told, as in Volcano, which looks at no pod of it
+        has_queue = all(each.reason.code != "queue-missing" for each in reasons)
+        if not (reasons and has_queue and _waits(pod)):
+            return
+        told = _condition(pod, "PodScheduled")
+        if told is None:
+            self._sim.violated("who waits is told", f"{key} waits with {group}, and has no condition that says so")
+            return
+        own = [reason_in_words(each) for each in reasons if key in each.pods][:1]
+        nominated = pod["status"].get("nominatedNodeName")
+        room = [f"waits for room that evictions free on node {nominated}"] if nominated else []
+        message, why = told.get("message"), [*own, _joined(reasons), *room]
+        if told["status"] != "False" or message not in why:
+            self._sim.violated("reasons are true", f"{key} says {told['status']}, {message!r}, and not {why}")
+
+    def _group_is_told(self, service: SchedulerService, group: Obj) -> None:
+        key, last = _key(group), ((group.get("status") or {}).get("conditions") or [{}])[-1]
+        reasons = service.keeper.state.waiting.get(key, ())
+        if not reasons or (last.get("type"), last.get("status")) != ("Unschedulable", "True"):
+            return
+        known = service.verdicts._known.get(key)
+        if known is None or known.said is None:  # by what held longest before this program began
+            return
+        held = known.said.message if key in service.verdicts._held else ""  # other figures are told after a while
+        whole = _joined([each for each in reasons if each.gate != "gang"] or reasons)
+        why = [whole, _cause(held), *(shortened(said(each)) for each in known.diagnoses.values())]
+        words = _cause(last.get("message", ""))
+        if words not in why:
+            self._sim.violated("reasons are true", f"{key} says {words!r}, and not {why}")
+
+
+def _joined(reasons: Iterable[ev.Waiting]) -> str:
+    return "; ".join(map(reason_in_words, reasons))
+
+
+def _cause(message: str) -> str:
+    """Why a group waits, by the message of its condition."""
+    return message.partition(" tasks in gang unschedulable: ")[2]
 
 
 def _key(obj: Obj) -> str:
@@ -74,5 +136,6 @@ def _waits(pod: Obj) -> bool:
     return ours and there and not spec.get("schedulingGates") and pod["status"].get("phase", "Pending") == "Pending"
 
 
-def _is_told(pod: Obj) -> bool:
-    return any(each["type"] == "PodScheduled" for each in pod["status"].get("conditions") or ())
+def _condition(obj: Obj, kind: str) -> Obj | None:
+    found = (obj.get("status") or {}).get("conditions") or []
+    return next((each for each in reversed(found) if each["type"] == kind), None)
