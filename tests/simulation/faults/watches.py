@@ -146,11 +146,23 @@ def compare_lists(sim: Simulation, replica: int, times: int, every: float) -> No
 
 
 def _compare(sim: Simulation, replica: int) -> None:
+    if not sim.calm:
+        _let_compare(sim, replica)
+
+
+def _let_compare(sim: Simulation, replica: int) -> None:
     for each in chosen(sim, replica):
-        for watcher in [] if each.service is None or sim.calm else each.service.watches._watchers.values():
+        for watcher in [] if each.service is None else each.service.watches._watchers.values():
             watcher._relist_at = 0.0
-        for line in [] if each.machine is None or sim.calm else each.machine.link.lines:
+        for line in [] if each.machine is None else each.machine.link.lines:
             line.end()
+
+
+def compare_at_last(sim: Simulation) -> None:
+    """Once nothing goes wrong any more it is half an hour since all was listed: who leads goes on, and what watches
+    told wrongly is found by comparing alone."""
+    sim.affected["compare_at_last"] += 1
+    _let_compare(sim, -1)
 
 
 def compares(method: str, path: str, way: Way) -> bool:
@@ -211,6 +223,6 @@ ACTS: dict[str, Callable[..., None]] = {
     act.__name__: act
     for act in (
         close_watches, expire_watches, refuse_watches, fail_watches, break_watches, stall_watches, no_bookmarks,
-        end_watches_soon, watch_again, list_anew, compare_lists, lose_tokens, stale_server,
+        end_watches_soon, watch_again, list_anew, compare_lists, compare_at_last, lose_tokens, stale_server,
     )
 }  # fmt: skip

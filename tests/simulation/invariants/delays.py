@@ -48,7 +48,7 @@ class Delays:
         self._phases: dict[str, str] = {}
         storm = sim.script.storm
         # what is after the storm, such as a pause of all replicas for half an hour, says for how long at its end
-        self._calm = max([storm, *(act.at + act.given[-1] for act in sim.script.acts if act.at > storm)])
+        self._calm = max([storm, *(sum((act.at, *act.given[-1:])) for act in sim.script.acts if act.at > storm)])
         self._under_way: list[Exchange] = []
         """Requests of before then that are answered late, or never."""
         qps = sim.script.flags.get("kube-api-qps")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from tests.simulation import illegal
-from tests.simulation.script import Script
+from tests.simulation.script import Act, Script
 from tests.simulation.swarm.cluster import cluster
 from tests.simulation.swarm.configurations import configuration
 from tests.simulation.swarm.draw import Draw
@@ -52,8 +52,16 @@ def drawn(seed: int) -> Script:
         more.append(compared(draw))
     acts = sorted([*more, *acts], key=lambda act: act.at)
     storm, calm = storm_of(draw, acts), calm_after(acts)
-    if any(act.what in illegal.ACTS for act in acts):  # healed by the next list, for which it would cost to wait
-        acts.append(draw.act(storm + UNHEALED, "pause", -1, HALF_AN_HOUR))
-        acts.append(draw.act(storm + UNHEALED, "no_bookmarks", HALF_AN_HOUR - SILENT))
-        calm += UNHEALED + HALF_AN_HOUR
+    if any(act.what in illegal.ACTS for act in acts):
+        healing, seconds = healed(draw, storm + UNHEALED)
+        acts, calm = [*acts, *healing], calm + UNHEALED + seconds
     return Script(seed, draw.replicas, given, conf.text, storm, calm, tuple(acts))
+
+
+def healed(draw: Draw, at: float) -> tuple[list[Act], float]:
+    """What lets all replicas list again, from some time on, without waiting for it: who leads goes on and compares, or
+    all stand still for so long that the next leader lists anew. And how long that takes."""
+    if draw.often(0.5):
+        return [draw.act(at, "compare_at_last")], 0.0
+    still = draw.act(at, "pause", -1, HALF_AN_HOUR)
+    return [still, draw.act(at, "no_bookmarks", HALF_AN_HOUR - SILENT)], HALF_AN_HOUR

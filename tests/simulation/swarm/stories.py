@@ -186,3 +186,15 @@ def bits_that_a_disk_changed(draw: Draw) -> Iterator[Act]:
             yield draw.act(when, "submit", f"gang-{round_}-{number}", 1, 2, 1, {}, ends)
         yield draw.act(at + 2.0 + draw.pick((0.0, 0.5)), "flip_bits", -1, draw.number(2, 4), 0.2)
         yield draw.act(at + 3.5, "lose_disk", -1, 0.2)
+
+
+def never_told(draw: Draw) -> Iterator[Act]:
+    """A watch leaves out that pods end, for whose room others wait, and goes on; who leads finds out when it is time to
+    compare."""
+    at, total = draw.rng.uniform(5.0, 8.0), sum(draw.nodes.values())
+    pods = draw.number(1, total)
+    yield draw.act(1.0, "submit", "first", 1, total, 1, {}, {})
+    yield draw.act(3.0, "submit", "waits", *(draw.number(1, pods),) * 2, 1, {}, {})
+    yield draw.act(at, "spoil", "pod", "drop", draw.number(2, 4) * pods)
+    yield draw.act(at + 0.2, "delete_pods", "first", pods)
+    yield draw.act(40.0, "compare_at_last")
