@@ -150,7 +150,7 @@ async def test_since_when_a_pod_waits_stays_though_another_process_tells_why(tmp
         assert (after["status"], after["lastTransitionTime"]) == (before["status"], before["lastTransitionTime"])
 
 
-async def test_a_pod_that_shows_another_reason_than_the_log_has_is_told_anew_once_somebody_leads(tmp_path: Path) -> None:
+async def test_a_pod_that_shows_another_reason_than_the_log_has_is_told_anew(tmp_path: Path) -> None:
     """Who decided it was killed before it could tell, or another leader said something else meanwhile."""
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1, 2)
