@@ -9,11 +9,16 @@ from collections.abc import Iterable
 from tests.laws.histories import GROUP
 from vcd.model import events as ev
 from vcd.model.objects import Pod
-from vcd.model.requests import is_best_effort, pod_requests
+from vcd.model.requests import counted_spec, is_best_effort, pod_requests
 from vcd.state.cluster import ClusterState
 
 ALWAYS = ("cpu", "memory")
 """Resources that every pod minds, also when it asks for none of them."""
+
+
+def asked_by(pod: Pod) -> dict[str, int]:
+    """What a pod counts with, also while it is resized in place."""
+    return pod_requests(counted_spec(pod))
 
 
 class Accounts:
@@ -54,16 +59,16 @@ class Accounts:
         used: Counter[str] = Counter()
         for key, place in self.node_of.items():
             if place == node and not self._over(self.pods[key]):
-                used.update(pod_requests(self.pods[key].spec))
+                used.update(asked_by(self.pods[key]))
         room = self.nodes[node].allocatable
-        minded = {name for key in bound for name in pod_requests(self.pods[key].spec)}
+        minded = {name for key in bound for name in asked_by(self.pods[key])}
         return [name for name in sorted(minded.union(ALWAYS)) if used[name] > room.get(name, 0)]
 
     def is_too_large(self, group: str) -> bool:
         """Whether too few of a group's pods for its minimum would find room on a node that is empty; of a Volcano Job
         without pods, whether none has room for what they ask for on average."""
         sizes = [record.allocatable for record in self.nodes.values()]
-        asked = [pod_requests(pod.spec) for key, pod in self.pods.items() if self.group_of(key) == group]
+        asked = [asked_by(pod) for key, pod in self.pods.items() if self.group_of(key) == group]
         record = self.groups[group]
         least = max(1, record.group.spec.min_member)
         if not asked and any(
@@ -106,11 +111,11 @@ class Accounts:
             pod = self.pods[key]
             there = node in self.nodes and not self._over(pod) and not pod.metadata.deletion_timestamp
             if there and pod.status.phase != "Unknown" and self.queue_of(key) == queue:
-                held.update(pod_requests(pod.spec))
+                held.update(asked_by(pod))
         return held
 
     def _asked_by(self, keys: Iterable[str]) -> list[str]:
-        return sorted({name for key in keys for name in pod_requests(self.pods[key].spec)} - {"pods"})
+        return sorted({name for key in keys for name in asked_by(self.pods[key])} - {"pods"})
 
     def _limits(self, queue: str) -> dict[str, int]:
         """The stated capability; zero cpu or memory limits nothing, as in Volcano."""
@@ -136,6 +141,6 @@ class Accounts:
                 have += 1
             elif pod.status.phase in ("Failed", "Unknown") or pod.metadata.deletion_timestamp:
                 continue
-            elif self.node_of[key] or (is_best_effort(pod_requests(pod.spec)) and not pod.spec.scheduling_gates):
+            elif self.node_of[key] or (is_best_effort(asked_by(pod)) and not pod.spec.scheduling_gates):
                 have += 1
         return self.groups[group].group.spec.min_member - have

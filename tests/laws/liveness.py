@@ -21,6 +21,7 @@ from tests.reference import PLUGINS
 from tests.reference.carded import carded_case
 from tests.reference.clusters import random_case
 from tests.reference.config import parse
+from tests.reference.evictions import has_sound_cooldown
 from tests.reference.jobs import has_sound_topology
 from tests.reference.model import READY, Job, Node, Task, build
 from tests.reference.session import PredicateFailure, Session
@@ -318,6 +319,8 @@ class Search:
         match told.gate:
             case "enqueue":
                 return job.is_pending and not self._may_be_admitted(job)
+            case "invalid" if told.plugin == "cdp":  # which protects nobody by it, and keeps nobody back
+                return not any(map(has_sound_cooldown, tasks))
             case "invalid":
                 return not self._is_valid(job)
             case "gated":

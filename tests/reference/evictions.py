@@ -161,7 +161,7 @@ def cdp(session: Session, arguments: Arguments) -> None:
     """Who was placed a short while ago stays."""
 
     def may(task: Task) -> bool:
-        text = labels(task.pod).get(COOLDOWN, annotations_of(task.pod).get(COOLDOWN))
+        text = _stated_cooldown(task)
         cooldown = None if text is None else duration(text)
         status = task.pod.get("status") or {}
         if cooldown is None or status.get("phase") != "Running":
@@ -174,6 +174,16 @@ def cdp(session: Session, arguments: Arguments) -> None:
 
     for point in ("preemptable", "reclaimable", GANGS, "unprotected"):
         session.register(point, "cdp", lambda _: Each(may))
+
+
+def _stated_cooldown(task: Task) -> str | None:
+    return labels(task.pod).get(COOLDOWN, annotations_of(task.pod).get(COOLDOWN))
+
+
+def has_sound_cooldown(task: Task) -> bool:
+    """Whether what a pod says of its cool-down, if anything, can be read."""
+    text = _stated_cooldown(task)
+    return text is None or duration(text) is not None
 
 
 def asked_to_go(task: Task, now: datetime.datetime) -> datetime.datetime:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import BARE, gang, group, node, pod, queue
+from tests.dsl import BARE, Manifest, gang, group, node, pod, queue
 from tests.world import World
 from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
@@ -89,6 +89,38 @@ def test_what_no_longer_holds_is_stale(
     state = world()
     happening(state)
     assert verdict(state, (operation,)) == {0: reason}
+
+
+MOVED, MARKED = "it is of another group now", "its labels, or annotations that plugins heed, have changed"
+KEPT = {"volcano.sh/preemptable": "false"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "there_now", "reason"),
+    [
+        (bind("g-0"), pod("g-0", group="old", cpu=2), MOVED),
+        (bind("g-0"), pod("g-0", cpu=2), MOVED),
+        (bind("g-0"), pod("g-0", group="g", cpu=3), "it asks for more now"),
+        (bind("g-0"), pod("g-0", group="g", cpu=2, labels={"app": "web"}), MARKED),
+        (bind("g-0"), pod("g-0", group="g", cpu=2, annotations={"volcano.sh/task-spec": "ps"}), MARKED),
+        (bind("g-0"), pod("g-0", group="g", cpu=1), None),
+        (bind("g-0"), pod("g-0", group="g", cpu=2, annotations={"seen": "yes"}), None),
+        (wait("g-0"), pod("g-0", group="g", cpu=3), "it asks for more now"),
+        (evict("old-0"), pod("old-0", group="old", on="n", cpu=1, annotations=KEPT), MARKED),
+        (evict("old-0"), pod("old-0", group="old", on="n", cpu=1, labels={"protected": "yes"}), MARKED),
+        (evict("old-0"), pod("old-0", group="g", on="n", cpu=1), MOVED),
+        (evict("old-0"), pod("old-0", group="old", on="n", cpu=2), None),
+    ],
+)
+def test_a_pod_that_was_changed_meanwhile_is_decided_about_anew(
+    operation: ev.Operation, there_now: Manifest, reason: str | None
+) -> None:
+    state = world()
+    base = state.maker.snapshot()
+    state.put(there_now)
+    plan = ev.Plan(statements=(ev.Statement("default/group", "allocate", (operation,)),))
+    stale = dict(stale_statements(plan, state.maker.snapshot(), base))
+    assert stale == ({} if reason is None else {0: f"{operation.verb} {operation.key}: {reason}"})
 
 
 def test_one_operation_that_does_not_hold_drops_its_statement_whole() -> None:

@@ -7,7 +7,9 @@ are replaced, and ask the loop that runs.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import gc
+import io
 import os
 import random
 import sys
@@ -18,7 +20,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from tests.simulation.loop import PROCESS, SimulatedLoop
+from tests.simulation.loop import PROCESS, Process, SimulatedLoop
 
 T = TypeVar("T")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
@@ -27,6 +29,9 @@ REAL_SECONDS = time.perf_counter
 """The real clock, for who measures what a simulation costs."""
 IN_MEMORY = os.environ.get("TMPDIR") or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 """Where simulations have their files, which end with them; None is where temporary files are."""
+
+OPENED: dict[int, Process | None] = {}
+"""Whose file was the last that Python opened under a descriptor: a program's, or nobody's."""
 
 
 class _Idle:
@@ -120,6 +125,17 @@ def _uuid4() -> uuid.UUID:
     return uuid.UUID(int=random.getrandbits(128), version=4)
 
 
+def _noted(real: Callable[..., Any]) -> Callable[..., Any]:
+    """What opens a file, and notes whose it is."""
+
+    def opened(*args: Any, **options: Any) -> Any:
+        found = real(*args, **options)
+        OPENED[found if isinstance(found, int) else found.fileno()] = PROCESS.get()
+        return found
+
+    return opened
+
+
 def _collect(generation: int = 2, real: Callable[[int], int] = gc.collect) -> int:
     return 0 if _simulated() else real(generation)
 
@@ -167,6 +183,8 @@ def install() -> None:
     time.monotonic_ns = time.perf_counter_ns = _nanoseconds(time.monotonic)
     time.clock_gettime = time.monotonic  # type: ignore[assignment]
     uuid.uuid4 = _uuid4
+    os.open = _noted(os.open)
+    io.open = builtins.open = _noted(io.open)
     sys.unraisablehook = lambda _: None  # the last words of the killed, which nobody hears
     gc.freeze = lambda: None  # what one simulation leaves behind is not to stay for ever
     gc.collect = _collect  # type: ignore[assignment]

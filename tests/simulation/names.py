@@ -41,7 +41,8 @@ NAMES: dict[str, str] = {
     "reasons are true": "Every reason that is shown is so.",
     "reasons are declared": "Every reason is one that its plugin declares.",
     "who waits is told": "Each pod that waits says so.",
-    "nothing is kept of what is gone": "No memory is kept of pods, groups and calls that are no more.",
+    "nothing is kept of what is gone": "No memory is kept of objects and calls that are no more.",
+    "files are closed": "At rest a program has the files of its log open, and no others.",
     "no series of what is gone": "Metrics tell of what is there.",
     # --- logs and programs
     "sound log": "A log that is left verifies.",

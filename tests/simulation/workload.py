@@ -243,21 +243,29 @@ def delete(sim: Simulation, what: str, namespace: str, name: str) -> None:
 
 def delete_pods(sim: Simulation, gang: str, every: int) -> None:
     """Somebody deletes a gang's pods, or each second one, third one ..."""
-    for each in _pods_of(sim, gang)[::every]:
+    for each in pods_of(sim, gang)[::every]:
         with refusable():
             sim.store.delete("pods", each["metadata"]["namespace"], each["metadata"]["name"])
 
 
 def lift_gates(sim: Simulation, gang: str, every: int) -> None:
     """Whoever set the gate of a gang's pods lifts it, of all or of each second one, third one ..."""
-    for each in _pods_of(sim, gang)[::every]:
+    for each in pods_of(sim, gang)[::every]:
         gates = [gate for gate in each["spec"].get("schedulingGates") or () if gate["name"] != GATE]
         with refusable():
             metadata = each["metadata"]
             sim.store.patch("pods", metadata["namespace"], metadata["name"], {"spec": {"schedulingGates": gates}})
 
 
-def _pods_of(sim: Simulation, gang: str) -> list[Obj]:
+def edit_pods(sim: Simulation, gang: str, every: int, patch: Obj) -> None:
+    """Somebody changes a gang's pods by a merge patch, or each second one, third one ..."""
+    for each in pods_of(sim, gang)[::every]:
+        with refusable():
+            sim.store.patch("pods", each["metadata"]["namespace"], each["metadata"]["name"], patch)
+
+
+def pods_of(sim: Simulation, gang: str) -> list[Obj]:
+    """The pods of a gang."""
     return [each for each in sim.store.list("pods") if (each["metadata"].get("labels") or {}).get("gang") == gang]
 
 
@@ -266,6 +274,6 @@ ACTS: dict[str, Callable[..., None]] = {
     for each in (
         add_node, add_class, add_namespace, add_storage, add_queue, command, add_budget, set_quota, count_quota,
         submit, add_pods, submit_roles, submit_bare, submit_job, submit_deployment, scale_job, edit, delete,
-        delete_pods, lift_gates,
+        delete_pods, lift_gates, edit_pods,
     )
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -66,6 +66,8 @@ class KnownWaits:
         self._waits.about = self._is_there
         for group in [group for group in self._waits.of if not self._is_there(group)]:
             self.forget(group)
+        self._waits.former.clear()
+        self._forget_earlier(self._waits.of)
         self._served = self._there(served)
         return [group for group in groups if self.waits(group)]
 
@@ -74,6 +76,7 @@ class KnownWaits:
         turned, self._time = list[str](), told.at
         if told.record is not None and told.record.session > self._waits.last:
             turned = self._waits.decided(told.record.session, told.at, told.changes)
+            self._forget_earlier(turned)
             self._served |= self._there(dict.fromkeys(told.binds, told.record.session))
         self._served_in = None
         return turned
@@ -81,6 +84,12 @@ class KnownWaits:
     def forget(self, group: str) -> None:
         """A group is gone."""
         self._waits.of.pop(group, None)
+
+    def _forget_earlier(self, groups: Iterable[str]) -> None:
+        """Of the waits that are over of some groups keep the last ones: nobody asks about those before."""
+        for group in groups:
+            course = self._waits.of[group]
+            course.over = course.over[-1:]
 
     def forget_pod(self, key: str) -> None:
         """A pod is gone."""

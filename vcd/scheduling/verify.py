@@ -16,12 +16,14 @@ from vcd.scheduling.framework import registry
 from vcd.scheduling.search.predicates.claims import outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.session import ROOT_QUEUE
-from vcd.state.records import has_queue_gate
+from vcd.state.records import PREEMPTABLE, TASK_SPEC, ZONE, has_queue_gate
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of, sums_by
 
 _NOWHERE = -1
 _ALLOCATED = tuple(map(int, ALLOCATED_STATUSES))
+_ALWAYS_HEEDED = (PREEMPTABLE, ZONE, TASK_SPEC)
+"""Annotations of pods that are heeded beside those of plugins."""
 _READY = tuple(map(int, READY_STATUSES))
 _HELD = (*_ALLOCATED, int(TaskStatus.RELEASING))
 """Those that are on their way out still hold what plugins limit."""
@@ -32,11 +34,11 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
 
     A bind needs its pod pending under the same UID, its node there with room left by the statements before it, and
     the volumes chosen for it free; a pipelined pod must still be pending under the same UID, so that nobody is evicted
-    for a pod that is gone;
-    an eviction needs its pod placed under the same UID. One operation that does not hold drops its statement whole,
-    and the later ones of its group with it: what a gang gets beyond its minimum must not come without the minimum.
-    For the same reason nothing is bound for a gang that lost a pod on which its minimum rests, be it deleted or not
-    let in, or whose minimum is another one.
+    for a pod that is gone; an eviction needs its pod placed under the same UID. Each needs its pod to be of the same
+    group, with the same labels and marks; and who is to get room may not ask for more than it did. One operation that
+    does not hold drops its statement whole, and the later ones of its group with it: what a gang gets beyond its
+    minimum must not come without the minimum. For the same reason nothing is bound for a gang that lost a pod on which
+    its minimum rests, be it deleted or not let in, or whose minimum is another one.
 
     ``base`` is what the plan was decided from. A queue that holds more than it did then, or whose capability is
     another one, must stay within its capability; of all others the plan knew what it does. What else limits a queue
@@ -245,6 +247,8 @@ class _Head:
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
         self._requests = head.shape_columns.requests
         self._idle = head.usage[: len(head.resources)].T.copy()
+        heeded = {name for kind in registry.plugins().values() for name in kind.annotations}
+        self._heeded = tuple(sorted(heeded.union(_ALWAYS_HEEDED)))
 
     def broken(self, statements: Sequence[Statement]) -> dict[str, str]:
         """Groups that something is bound for and that may not get their minimum by it, and why: it is another one, or
@@ -289,6 +293,7 @@ class _Head:
                 if row is None or node is None:
                     doubtful[number] = True
                 elif operation.verb == "bind":
+                    doubtful[number] |= bool(self._changed(row, operation.verb))
                     of.append(number)
                     rows.append(row)
                     nodes.append(node)
@@ -326,6 +331,26 @@ class _Head:
         refused = [not short.isdisjoint((name, *lineages[name])) for name in names]
         in_short: npt.NDArray[np.bool_] = np.array(refused)[of_job]
         return in_short
+
+    def _changed(self, row: int, verb: str) -> str:
+        """What of a pod is another than it was decided about; empty where nothing is, or it was not there then."""
+        tasks, known = self._head.tasks, self._base.tasks
+        now, before = tasks.pods[row], known.pods[row] if row < len(known.pods) else None
+        if now is None or before is None or now is before or now.metadata.uid != before.metadata.uid:
+            return ""
+        if now.group_key != before.group_key:
+            return "it is of another group now"
+        if self._marks_of(now) != self._marks_of(before):
+            return "its labels, or annotations that plugins heed, have changed"
+        asked, shape = dict(self._asked(row)), self._base.shapes[int(known.shape[row])]
+        known_to_ask = {} if shape is None else shape.requests
+        if verb != "evict" and any(value > known_to_ask.get(name, 0) for name, value in asked.items()):
+            return "it asks for more now"
+        return ""
+
+    def _marks_of(self, pod: Pod) -> tuple[object, ...]:
+        marks = pod.metadata.annotations
+        return pod.metadata.labels, *(marks.get(name) for name in self._heeded)
 
     def accept(self, operations: tuple[Operation, ...]) -> str:
         """Take the room that the operations need; an empty text when all hold, else the first reason."""
@@ -379,6 +404,8 @@ class _Head:
             return "the pod is gone"
         if pod.metadata.uid != operation.uid:
             return "another pod has its name now"
+        if reason := self._changed(row, operation.verb):
+            return reason
         if operation.verb == "evict":
             if tasks.status[row] in TERMINATED_STATUSES:
                 return "the pod has ended"

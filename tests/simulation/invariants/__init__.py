@@ -12,6 +12,7 @@ from tests.simulation.invariants.copies import Copies
 from tests.simulation.invariants.decisions import Decisions
 from tests.simulation.invariants.delays import Delays
 from tests.simulation.invariants.gangs import Gangs
+from tests.simulation.invariants.handles import Handles
 from tests.simulation.invariants.known import Known
 from tests.simulation.invariants.limits import Limits
 from tests.simulation.invariants.lists import Lists
@@ -51,7 +52,8 @@ class Invariants:
         Delays(sim, witness)
         Configurations(sim, decisions)
         Minima(sim, witness, decisions)
-        self._memory, self._told = Memory(sim), Told(sim, witness, decisions)
+        self._memory, self._handles = Memory(sim), Handles(sim)
+        self._told = Told(sim, witness, decisions)
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)
         Copies(sim, witness)
@@ -64,6 +66,7 @@ class Invariants:
             self._gangs.at_rest()
         self._calls.at_rest()
         self._memory.at_rest()
+        self._handles.at_rest()
         self._told.at_rest()
         self._logs.at_rest()
         if self._one_log is not None:

@@ -42,6 +42,8 @@ class Gangs:
     def __init__(self, sim: Simulation, witness: Witness, decisions: Decisions) -> None:
         self._sim, self._witness, self._decisions = sim, witness, decisions
         self._members: dict[str, dict[str, Obj]] = defaultdict(dict)
+        self._groups: dict[str, str] = {}
+        """The group of each pod, by UID; empty for none. People may move it to another one."""
         self._partial: dict[str, float] = {}
         """Since when gangs are placed in part, and have not been whole since nothing of them was."""
         self._bound_at: dict[str, float] = {}
@@ -49,8 +51,8 @@ class Gangs:
         self._were_whole: set[str] = set()
         """Those that have been whole since nothing of them was placed."""
         self._theirs: set[str] = set()
-        """Those of which somebody else has bound a pod, or changed what they ask for, or that a session bound that asks
-        nobody for minima, since nothing of them was placed."""
+        """Those of which somebody else has bound a pod, or moved one to them that was placed, or changed what they ask
+        for, or that a session bound that asks nobody for minima, since nothing of them was placed."""
         self._minima: dict[str, Obj] = {}
         self._told: set[str] = set()
         self._intended: dict[str, set[str]] = {}
@@ -75,16 +77,20 @@ class Gangs:
         self._look(key)
 
     def _pod(self, event: str, _: str, obj: Obj) -> None:
-        name = (obj["metadata"].get("annotations") or {}).get(GROUP_NAME)
-        if not name:
+        name, uid = (obj["metadata"].get("annotations") or {}).get(GROUP_NAME), obj["metadata"]["uid"]
+        key = f"{obj['metadata']['namespace']}/{name}" if name else ""
+        former = self._groups.get(uid, key)
+        self._groups[uid] = key
+        if former != key and self._members[former].pop(uid, None) is not None:
+            self._look(former)
+        if not key:
             return
-        key, uid = f"{obj['metadata']['namespace']}/{name}", obj["metadata"]["uid"]
         before = self._members[key].get(uid)
         placed_anew = obj["spec"].get("nodeName") and not (before or {}).get("spec", {}).get("nodeName")
-        if placed_anew:
+        if placed_anew and former == key:
             self._bound_at[uid] = self._sim.loop.time()
-            if not self._asks_for_minima():
-                self._theirs.add(key)
+        if placed_anew and (former != key or not self._asks_for_minima()):
+            self._theirs.add(key)
         if event == "DELETED":
             self._members[key].pop(uid, None)
         else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.e2e.cluster import GROUPS, QUEUES
 from tests.laws.accounts import Accounts
+from tests.reference.model import pod_requests
 from tests.reference.values import quantity
 from tests.simulation.invariants.decisions import RELEASE, SETTLING, Decided, Decisions, protection, selects
 from tests.simulation.invariants.places import Places
@@ -45,7 +46,7 @@ class Limits:
         self._pods: dict[str, Obj] = {}
         """Pods as they were last seen, by UID, and"""
         self._marked_at: dict[str, float] = {}
-        """when their labels or annotations last changed."""
+        """when their labels or annotations, or what they ask for, last changed."""
         self._budgets: dict[str, list[tuple[float, PodDisruptionBudget | None]]] = defaultdict(list)
         """What each budget said, and since when; None where it is gone."""
         self._evicted: dict[str, tuple[float, Pod]] = {}
@@ -76,7 +77,7 @@ class Limits:
 
     def _pod(self, event: str, resource: str, obj: Obj) -> None:
         uid, before = obj["metadata"]["uid"], self._pods.get(obj["metadata"]["uid"])
-        if before is None or any(before["metadata"].get(mark) != obj["metadata"].get(mark) for mark in _MARKS):
+        if before is None or _said_by(before) != _said_by(obj):
             self._marked_at[uid] = self._sim.loop.time()
         self._pods[uid] = obj
         self._keep(event, resource, _key(obj), obj)
@@ -207,6 +208,11 @@ def _has_room(status: Obj, spec: Obj) -> bool:
     hard, used = status.get("hard") or {}, status.get("used") or {}
     asked = {name: amount for name, amount in (spec.get("minResources") or {}).items() if name in hard}
     return all(quantity(used.get(name, 0)) + quantity(amount) <= quantity(hard[name]) for name, amount in asked.items())
+
+
+def _said_by(pod: Obj) -> object:
+    """What of a pod may be changed on which limits depend."""
+    return *(pod["metadata"].get(mark) for mark in _MARKS), pod_requests(pod, True)
 
 
 def _facts(resource: str, obj: Obj) -> object:

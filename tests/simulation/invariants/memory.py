@@ -1,80 +1,158 @@
-"""What a daemon remembers once all has come to rest: nothing by the name of what is gone, and no task that is done."""
+"""What a daemon remembers once all has come to rest: nothing by the name or the UID of what is gone, and no task that
+is done.
+
+All is looked through that a daemon's objects lead to, however deep, as long as it is vcd's or a container. What a key
+stands for is not asked: it stays no longer than the key.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.cluster import GROUPS, QUEUES
+from tests.simulation.invariants.truth import group_of
+from vcd.daemon.cycle import Cycle
 from vcd.daemon.firstqueues import ROOT
-from vcd.daemon.metrics import Metrics
 from vcd.daemon.service import SchedulerService
-from vcd.eventlog.log import EventLog
 from vcd.kube.recent import Recent
-from vcd.state.cluster import ClusterState
+from vcd.model import events as ev
+from vcd.model.objects import ObjectMeta
+from vcd.scheduling.framework.registry import kinds
+from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.session.session import Session
+from vcd.state.facts import NodeFacts
+from vcd.state.interning import Changes, Computed
+from vcd.state.records import Evicted
+from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
-_ELSEWHERE = (ClusterState, EventLog, Metrics, Recent)
-"""What is held against the server by itself, shows the last session, or keeps no more than so many things, whatever
-they are."""
-_KINDS = ("pods", GROUPS, QUEUES)
+_KEEP = (
+    Recent,  # no more than so many things, whatever they are
+    Changes,  # the last ones that changed, so many by a fixed share: what went is one of them
+    Evicted,  # UIDs of evicted pods, until what they were evicted for, nodes, queues or configuration are others
+    ev.Waiting,  # the words of a group that is there, by the pods that waited when they were said
+    Computed,  # all of it goes when it is so much
+    Session, Snapshot,  # what the last session was decided from, and shows, until the next one
+    NodeFacts, Candidates,  # the nodes of the last session, and for which of its tasks they were rated
+)  # fmt: skip
+"""What may keep what is gone, by class."""
+_KEEP_AS = {
+    (SnapshotMaker, "_copies"),  # what the last snapshot shares with the next one
+    (Cycle, "_said"),  # what the last session that was logged said of queues
+}
+"""The same by class and attribute."""
 
 
 class Memory:
-    """Notes the names of all pods, groups and queues that ever were, and looks for them in what daemons keep."""
+    """Notes the names and UIDs of all that a daemon can watch and that ever was, and looks for them in what daemons
+    keep."""
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
         self._were: set[str] = set()
-        sim.store.subscribe(_KINDS, self._came)
+        self._kinds = [f"{kind.plural}.{kind.group}" if kind.group else kind.plural for kind in kinds().values()]
+        sim.store.subscribe(self._kinds, self._came)
 
     def _came(self, _: str, __: str, obj: dict[str, Any]) -> None:
-        self._were.add(_key(obj))
+        self._were.update(_called(obj))
 
     def at_rest(self) -> None:
         """Look through each daemon that runs."""
-        there = {_key(obj) for resource in _KINDS for obj in self._sim.store.list(resource)}
-        asked_for = {group["spec"].get("queue", "") for group in self._sim.store.list(GROUPS)}
-        gone = self._were - there - asked_for
-        for replica in self._sim.replicas:
-            if replica.service is not None and replica.machine is not None:
-                for what in _remembered(replica.service, gone):
-                    self._sim.violated("nothing is kept of what is gone", f"{replica.machine.name}: {what}")
+        gone = set(self._were)
+        for obj in (obj for resource in self._kinds for obj in self._sim.store.list(resource)):
+            gone.difference_update(_called(obj), _texts(obj))
+            if obj["kind"] == "Pod":
+                gone.discard(group_of(obj))
+        running = [(each.machine, each.service) for each in self._sim.replicas if each.service is not None]
+        watched = [set(service.watches.statuses()) for _, service in running]
+        for machine, service in running:
+            assert machine is not None
+            for what in _remembered(service, gone - _as_they_were(service, watched)):
+                self._sim.violated("nothing is kept of what is gone", f"{machine.name}: {what}")
 
 
-def _key(obj: dict[str, Any]) -> str:
+def _called(obj: dict[str, Any]) -> tuple[str, str]:
+    """By what a manifest's object is known."""
     meta = obj["metadata"]
-    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"]), str(meta["uid"])
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All that a manifest says: who is named there, as a queue is by its groups, is asked for, though it may be
+    gone."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+
+
+def _as_they_were(service: SchedulerService, watched: list[set[str]]) -> set[str]:
+    """What a state has of kinds that not everybody watches any more: it stays as it was when the configuration
+    changed."""
+    known = service.keeper.state.digests
+    return {key for kind, keys in known.items() if not all(kind in each for each in watched) for key in keys}
 
 
 def _remembered(service: SchedulerService, gone: set[str]) -> Iterator[str]:
     gone = gone - {ROOT, service.options.default_queue}  # which it makes
     for path, kept in _containers(service):
-        if found := sorted(name for name in map(_name, kept) if name in gone):
+        if found := sorted(name for each in kept for name in _names(each) if name in gone):
             yield f"{path} has {len(found)} that are gone, as {found[0]}"
         if done := [each for each in kept if isinstance(each, asyncio.Task) and each.done()]:
             yield f"{path} has {len(done)} tasks that are done"
 
 
-def _name(key: object) -> str:
-    """By what a container has something: a name, or a kind and a name."""
-    return str(key[-1]) if isinstance(key, tuple) and key else str(key)
+def _names(each: object) -> Iterator[str]:
+    """What may be a name of what a container has: a text, each part of a tuple, each text that an object holds."""
+    if isinstance(each, str):
+        yield each
+    elif isinstance(each, tuple):
+        for part in each:
+            yield from _names(part)
+    elif _is_ours(each) and not isinstance(each, _KEEP):
+        for value in _attributes(each).values():
+            if isinstance(value, (str, ObjectMeta)):
+                yield from _names(value)
 
 
-def _containers(service: SchedulerService) -> Iterator[tuple[str, Any]]:
-    """What the daemon's objects keep under their attributes."""
-    left, seen = deque[tuple[str, Any]]([("service", service)]), {id(service)}
+def _containers(service: SchedulerService) -> Iterator[tuple[str, list[object]]]:
+    """What is in each container that a daemon's objects lead to; of mappings the keys."""
+    left, seen = deque[tuple[str, object]]([("service", service)]), dict[int, object]()
     while left:
         path, found = left.popleft()
-        for name, value in vars(found).items():
-            if id(value) in seen or isinstance(value, _ELSEWHERE):
-                continue
-            seen.add(id(value))
-            if isinstance(value, (dict, set, list)):
-                yield f"{path}.{name}", value
-            elif type(value).__module__.startswith(("vcd.daemon", "vcd.kube")) and hasattr(value, "__dict__"):
-                left.append((f"{path}.{name}", value))
+        if id(found) in seen or isinstance(found, _KEEP):
+            continue
+        seen[id(found)] = found
+        inside: Iterable[tuple[str, object]] = ()
+        if isinstance(found, Mapping):
+            yield path, list(found)
+            inside = [(f"{path}[]", each) for pair in found.items() for each in pair]
+        elif isinstance(found, (Set, deque, list, tuple)):
+            yield path, list(found)
+            inside = [(f"{path}[]", each) for each in found]
+        elif _is_ours(found):
+            inside = [
+                (f"{path}.{name}", value)
+                for name, value in _attributes(found).items()
+                if (type(found), name) not in _KEEP_AS
+            ]
+        left.extend(pair for pair in inside if not isinstance(pair[1], (str, bytes, int, float, type(None))))
+
+
+def _is_ours(value: object) -> bool:
+    return type(value).__module__.startswith("vcd.")
+
+
+def _attributes(value: object) -> dict[str, object]:
+    """What an object holds, without asking it: nothing is computed."""
+    slots = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
+    found = {name: getattr(value, name) for name in slots if name[:2] != "__" and hasattr(value, name)}
+    return found | getattr(value, "__dict__", {})

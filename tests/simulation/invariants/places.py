@@ -32,6 +32,8 @@ class Places:
         """When pods were bound, by UID."""
         self._on: dict[str, dict[str, Obj]] = defaultdict(dict)
         """The pods of each node that use its room, by UID."""
+        self._asked: dict[str, list[tuple[float, Quantities]]] = defaultdict(list)
+        """What each pod has counted with, by UID, and since when: it may be resized in place."""
         self._rooms: dict[str, list[tuple[float, Quantities]]] = defaultdict(list)
         """What each node has had to give, and since when; nothing where it was not there."""
         sim.store.subscribe(["pods"], self._pod)
@@ -51,6 +53,9 @@ class Places:
             self._on[before].pop(uid, None)
         if event == "DELETED":
             return
+        asked = pod_requests(obj, True)
+        if not self._asked[uid] or self._asked[uid][-1][1] != asked:
+            self._asked[uid].append((self._sim.loop.time(), asked))
         if not node:
             self._bound.pop(uid, None)  # the server's storage was restored
             return
@@ -69,7 +74,7 @@ class Places:
             return
         self._ours.add(uid)
         known = self._known_by(call)
-        rooms = self._rooms_that_may_be_known(node, known)
+        rooms = self._that_may_be_known(self._rooms[node], known)
         if not any(rooms):
             self._sim.violated("bound there", f"{name} to {node}, which is gone, by {call.machine.name}")
             return
@@ -78,7 +83,7 @@ class Places:
         for room in rooms:
             most = {key: max(room.get(key, Fraction(0)), most.get(key, Fraction(0))) for key in {**room, **most}}
         self._shares_no_card(name, uid, node)
-        mine = {"pods", "cpu", "memory", *pod_requests(self._on[node][uid], False)}
+        mine = {"pods", "cpu", "memory", *pod_requests(self._on[node][uid], True)}
         if over := sorted(key for key in mine if used[key] > most.get(key, 0)):
             here = sorted(each["metadata"]["name"] for each in self._on[node].values())
             self._sim.violated("no node over", f"{node} has too little {over} for {name} with {here}")
@@ -96,23 +101,25 @@ class Places:
         return self._known.until(call.machine) if decided is None else decided.known
 
     def is_known(self, uid: str, known: float, marked_at: float = 0.0) -> bool:
-        """Whether who knows all until a time knows where a pod is: what replicas bound each of them knows."""
-        return uid in self._ours or max(self._since.get(uid, known), marked_at) < known
+        """Whether who knows all until a time knows where a pod is, and how it was marked last: what replicas bound each
+        of them knows, as it was marked when it was bound."""
+        since = self._since.get(uid, known)
+        return marked_at < known or marked_at <= since if uid in self._ours else max(since, marked_at) < known
 
-    def _rooms_that_may_be_known(self, node: str, earliest: float) -> list[Quantities]:
-        """What the node had to give at any time that a leader may take for now."""
-        history = self._rooms[node]
+    def _that_may_be_known(self, history: list[tuple[float, Quantities]], earliest: float) -> list[Quantities]:
+        """What was so at any time that a leader may take for now: what a node had to give, or a pod asked for."""
         ends = [since for since, _ in history[1:]] + [self._sim.loop.time() + 1]
-        return [room for (_, room), end in zip(history, ends, strict=True) if end >= earliest]
+        return [amounts for (_, amounts), end in zip(history, ends, strict=True) if end >= earliest]
 
     def _used_that_is_known(self, node: str, known: float) -> Counter[str]:
         """What pods use of a node that who knows all until a time can know."""
         used: Counter[str] = Counter()
-        for uid, pod in self._on[node].items():
+        for uid in self._on[node]:
             if self.is_known(uid, known):
                 used["pods"] += 1
-                for key, amount in pod_requests(pod, False).items():
-                    used[key] += amount  # type: ignore[assignment]
+                asked = self._that_may_be_known(self._asked[uid], known)
+                for key in asked[0]:
+                    used[key] += min(each.get(key, Fraction(0)) for each in asked)  # type: ignore[assignment]
         return used
 
 

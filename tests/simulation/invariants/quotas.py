@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from tests.laws.accounts import ALWAYS, Accounts
+from tests.laws.accounts import ALWAYS, Accounts, asked_by
 from tests.simulation.swarm.cluster import GPU, GROUP_LABEL
 from vcd.model.objects import Pod
-from vcd.model.requests import pod_requests, resource_values
+from vcd.model.requests import resource_values
 from vcd.scheduling.framework.policy import PluginOption
 
 CARDS, LIMITS = "volcano.sh/card.quota", "volcano.sh/nodegroup-resource-limits"
@@ -37,7 +37,7 @@ class Quotas:
                 yield from self._over_groups_of_nodes(queue, mine)
 
     def _asked(self, bound: Iterable[str]) -> set[str]:
-        return {name for key in bound for name in pod_requests(self._accounts.pods[key].spec)}
+        return {name for key in bound for name in asked_by(self._accounts.pods[key])}
 
     def _held(self, queues: Iterable[str], leaving: bool = False) -> Iterator[tuple[Pod, str]]:
         """Pods of queues and their nodes; with those that are ``leaving``, if so asked."""
@@ -57,7 +57,7 @@ class Quotas:
         for name in [queue, *(self._above(queue) if tree else ())] if self._limits() else ():
             held: Counter[str] = Counter()
             for pod, _ in self._held(self._below(name) if tree else [name]):
-                held.update(pod_requests(pod.spec))
+                held.update(asked_by(pod))
             stated = self._accounts.queues[name].capability
             limits = {resource: limit for resource, limit in stated.items() if limit or resource not in ALWAYS}
             if "proportion" in self._plugins:  # which gives what is guaranteed (docs/semantics/plugins.md)
@@ -93,7 +93,7 @@ class Quotas:
             return
         held: Counter[str] = Counter()
         for pod, node in self._held([queue], leaving=True):
-            held[self._card(node)] += pod_requests(pod.spec).get(GPU, 0) // 1000
+            held[self._card(node)] += asked_by(pod).get(GPU, 0) // 1000
         cards = {self._card(self._accounts.node_of[key]) for key in bound if GPU in self._asked([key])}
         for card in sorted(cards - {""}):
             if held[card] > quota.get(card, 0):
@@ -108,7 +108,7 @@ class Quotas:
         free = self._plugins["capacity-card"].arguments.get("cardUnlimitedCpuMemory") is True
         held: Counter[str] = Counter()
         for pod, _ in self._held([queue]):
-            asked = pod_requests(pod.spec)
+            asked = asked_by(pod)
             held.update({} if free and GPU in asked else asked)
         minded = self._asked(key for key in bound if not (free and GPU in self._asked([key])))
         stated = self._accounts.queues[queue].capability
@@ -125,7 +125,7 @@ class Quotas:
             held: Counter[str] = Counter()
             for pod, node in self._held([queue]):
                 if self._group_of(node) == group:
-                    held.update(pod_requests(pod.spec))
+                    held.update(asked_by(pod))
             limits = resource_values(amounts)
             over = sorted(name for name in self._asked(mine) & limits.keys() if held[name] > limits[name])
             if over:

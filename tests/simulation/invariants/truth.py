@@ -32,8 +32,12 @@ class Truth:
     def __init__(self, store: Store, service: SchedulerService) -> None:
         self._store, self._service = store, service
         self._members: dict[str, list[Obj]] = defaultdict(list)
+        makes_groups = "podgroup" in service.options.controllers
         for pod in filter(_is_minded, store.list("pods")):
-            self._members[group_of(pod)].append(pod)
+            if group_of(pod) or makes_groups:
+                self._members[group_of(pod)].append(pod)
+            elif pod["spec"].get("nodeName"):
+                self._members[""].append(_others(pod))
         self._groups = {key_of(each) for each in store.list(GROUPS)}
 
     def manifests(self) -> Iterator[Obj]:
@@ -131,6 +135,12 @@ def _is_minded(pod: Obj) -> bool:
     if pod["status"].get("phase") in _OVER and not group_of(pod):
         return False
     return pod["spec"].get("schedulerName") == "volcano" or bool(pod["spec"].get("nodeName"))
+
+
+def _others(pod: Obj) -> Obj:
+    """A pod of no group as one that is not ours: of ours the reference would imagine the group, whom nobody makes for a
+    pod that lost its annotation. It takes its room, and one that waits is let be."""
+    return {**pod, "spec": {**pod["spec"], "schedulerName": "default-scheduler"}}
 
 
 def _marked(pod: Obj, annotations: dict[str, str]) -> Obj:

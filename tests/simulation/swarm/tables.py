@@ -13,6 +13,8 @@ from tests.simulation.script import Act
 from tests.simulation.swarm.cluster import GROUP_LABEL, ZONE_LABEL, amounts, node_details, queue_marks, queue_spec
 from tests.simulation.swarm.configurations import configuration
 from tests.simulation.swarm.draw import Draw
+from tests.simulation.swarm.work import pod_labels, pod_marks
+from vcd.model.controllers import GROUP_NAME
 
 Family = Mapping[str, tuple[str, Callable[[Draw], tuple[Any, ...]]]]
 """By a name of its own: an act's name, and what draws its givens."""
@@ -20,8 +22,12 @@ Family = Mapping[str, tuple[str, Callable[[Draw], tuple[Any, ...]]]]
 # --- what users and administrators change -----------------------------------------------------------------------------
 
 CHANGES: Family = {
-    "pods deleted": ("delete_pods", lambda d: (d.gang(), d.pick((1, 1, 2, 3)))),
+    "pods deleted": ("delete_pods", lambda d: (d.gang(), d.pick(_EVERY))),
     "pod deleted": ("delete", lambda d: ("pod", *d.pod())),
+    "pod labelled": ("edit_pods", lambda d: (d.gang(), d.pick(_EVERY), {"metadata": {"labels": pod_labels(d)}})),
+    "pod marked": ("edit_pods", lambda d: (d.gang(), d.pick(_EVERY), {"metadata": {"annotations": pod_marks(d)}})),
+    "pod moved": ("edit_pods", lambda d: (d.gang(), d.pick(_EVERY), {"metadata": {"annotations": _named(d)}})),
+    "pod resized": ("resize_pods", lambda d: (d.gang(), d.pick(_EVERY), d.pick(_SIZES), d.seconds(30))),
     "group deleted": ("delete", lambda d: ("group", *_group(d))),
     "group edited": ("edit", lambda d: ("group", *_group(d), {"spec": {"minMember": d.number(1, 5)}})),
     "group moved": ("edit", lambda d: ("group", *_group(d), {"spec": {"queue": d.pick(d.queues)}})),
@@ -55,12 +61,20 @@ CHANGES: Family = {
     "class made": ("add_class", lambda d: (d.pick(("low", "high", "other")), d.number(-5, 50))),
     "class deleted": ("delete", lambda d: ("class", "", d.pick([*d.classes, "other"]))),
 }
+_EVERY = (1, 1, 2, 3)
+"""Of how many pods of a gang one is meant."""
+_SIZES = ("500m", "1", "2", "3", "20")
 _COMMANDS = ("AbortJob", "ResumeJob", "RestartJob", "TerminateJob", "CompleteJob")
 
 
 def _group(d: Draw) -> tuple[str, str]:
     gang = d.gang()
     return d.gangs.get(gang, ("default", 0))[0], gang
+
+
+def _named(d: Draw) -> dict[str, str | None]:
+    """What names a pod's group: another one, or none."""
+    return {GROUP_NAME: d.pick((d.gang(), d.gang(), None))}
 
 
 def _job(d: Draw) -> str:

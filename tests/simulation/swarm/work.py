@@ -143,6 +143,38 @@ SPICES: dict[str, Callable[[Draw, Obj], None]] = {
 """What pods of a submission may have beside cores, by the name under which a seed has it on."""
 
 
+# --- what of pods changes later ---------------------------------------------------------------------------------------
+
+_LABELS: dict[str, tuple[str | None, ...]] = {
+    "app": ("web", "wide", None),
+    "protected": ("yes", "yes", None),
+    "volcano.sh/preemptable": ("true", "false", None),
+    "volcano.sh/cooldown-time": ("15s", "never", None),
+    "seen": ("a", "b"),
+}
+_MARKS: dict[str, tuple[str | None, ...]] = {
+    "volcano.sh/preemptable": ("true", "false", None),
+    "volcano.sh/revocable-zone": ("*", None),
+    "volcano.sh/cooldown-time": ("15s", "never", None),
+    "volcano.sh/task-spec": ("master", "worker", None),
+    "volcano.sh/task-priority": ("-5", "5", None),
+    "volcano.sh/card.name": (*MODELS, None),
+    QUEUE_GATE: ("true", None),
+}
+
+
+def pod_labels(draw: Draw) -> dict[str, str | None]:
+    """Labels by which rules, budgets and plugins select, and one that nobody minds, as they are changed to; None is
+    none."""
+    return {name: draw.pick(_LABELS[name]) for name in draw.some(list(_LABELS), 0.4) or ["app"]}
+
+
+def pod_marks(draw: Draw) -> dict[str, str | None]:
+    """Annotations that plugins heed, as they are changed to; None is none."""
+    known = {**_MARKS, QUEUE_NAME: (*draw.queues, None)}
+    return {name: draw.pick(known[name]) for name in draw.some(list(known), 0.3) or ["volcano.sh/preemptable"]}
+
+
 # --- kinds of submissions ---------------------------------------------------------------------------------------------
 
 

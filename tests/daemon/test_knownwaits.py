@@ -1,0 +1,30 @@
+"""Waits as a daemon counts them: no more of what is over than anybody asks about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from tests.dsl import group
+from tests.world import World
+from vcd.daemon.knownwaits import KnownWaits, ToldSession
+from vcd.model import events as ev
+from vcd.scheduling.session.session import Session
+
+GROUP = "default/g"
+
+
+def _told(number: int, *reasons: ev.Waiting) -> ToldSession:
+    """A session that says why the group waits, or that it does not."""
+    record = ev.SessionDecided(number, 0, "", number * 10**9, 0, 1, {}, b"")
+    return ToldSession(record, number, record.now, cast(Session, None), {GROUP: reasons}, [])
+
+
+def test_of_the_waits_that_are_over_the_last_one_stays() -> None:
+    waits = KnownWaits(Path("log"), World(group("g")).state)
+    for number in range(1, 9):
+        waits.count(_told(number, *[ev.Waiting(GROUP, "predicate")] * (number % 2)))
+    last = waits.last(GROUP)
+    assert last is not None
+    assert (last.start, last.end, last.first) == (7 * 10**9, 8 * 10**9, 7)
+    assert waits._waits.of[GROUP].over == [last]
