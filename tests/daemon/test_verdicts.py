@@ -46,6 +46,8 @@ class Replica:
     def __init__(self, path: Path, log: EventLog, clock: FakeClock) -> None:
         self.path, self.clock = path, clock
         self.shown: list[tuple[str, str]] = []
+        self.shows: dict[str, str] = {}
+        """What groups show: as who shows messages does, those are left out that are there."""
         self.causes: dict[str, str] = {}
         self.failed: list[tuple[str, str]] = []
         self.keeper = Keeper(log, restore(path))
@@ -57,12 +59,17 @@ class Replica:
             self.keeper.state,
             self.cycle.deciding,
             self.dog,
-            lambda group, message: self.shown.append((group, message)),
+            self._show,
             self._count,
             lambda name, error: self.failed.append((name, str(error))),
             clock,
         )
         self.keeper.observers.append(self.verdicts.observe)
+
+    def _show(self, group: str, message: str) -> None:
+        if self.shows.get(group) != message:
+            self.shows[group] = message
+            self.shown.append((group, message))
 
     def _count(self, causes: Mapping[str, str]) -> None:
         self.causes.update(causes)
@@ -171,9 +178,19 @@ async def test_how_long_it_waited_before_a_start_is_read_from_the_log(
 async def test_a_term_begins_with_what_the_log_says(replica: Replica) -> None:
     await replica.session(gang("g", 1, cpu=2))
     replica.verdicts.begin()
+    replica.shows.clear()
     await replica.session(node("n", cpu=4, labels={"a": "b"}))
     assert [group for group, _ in replica.shown] == ["default/g", "default/g"]
-    assert replica.shown[0] == replica.shown[1]  # who shows it compares
+    assert replica.shown[0] == replica.shown[1]
+
+
+async def test_a_message_in_whose_place_a_group_shows_another_is_shown_again(replica: Replica) -> None:
+    """A session told its reasons meanwhile, or nobody took it; other figures wait as before."""
+    await replica.session(gang("g", 1, cpu=2))
+    replica.shows["default/g"] = "what a session said"
+    await replica.session(gang("g", 1, cpu=3))
+    assert replica.shown[0] == replica.shown[1]
+    assert len(replica.shown) == 2
 
 
 async def test_a_group_that_is_gone_is_not_asked_about(replica: Replica) -> None:

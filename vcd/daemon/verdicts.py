@@ -253,13 +253,16 @@ class Verdicts:
         return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error)
 
     def _tell(self, group: str, known: _Known, diagnosis: Diagnosis, message: str) -> None:
-        """Show a message where it is about something else; one that has other figures some time after the last one."""
+        """Show a message where it is about something else; one that has other figures some time after the last one.
+        The last one is shown again: a session may have told its reasons since, or nobody took it."""
         new, before = _Said(diagnosis.cause, diagnosis.subject, message), known.said
         self._held.pop(group, None)
         if before is None or new[:2] != before[:2]:
             self._show(group, known, new)
-        elif new != before:
+            return
+        if new != before:
             self._held[group] = new
+        self.show(group, before.message)
 
     def _show_held(self) -> None:
         """Show messages that had to wait, once it is time."""

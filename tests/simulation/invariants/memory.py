@@ -16,6 +16,7 @@ from tests.simulation.invariants.truth import group_of
 from vcd.daemon.cycle import Cycle
 from vcd.daemon.firstqueues import ROOT
 from vcd.daemon.service import SchedulerService
+from vcd.daemon.verdicts import Verdicts
 from vcd.kube.recent import Recent
 from vcd.model import events as ev
 from vcd.model.objects import ObjectMeta
@@ -43,6 +44,7 @@ _KEEP = (
 _KEEP_AS = {
     (SnapshotMaker, "_copies"),  # what the last snapshot shares with the next one
     (Cycle, "_said"),  # what the last session that was logged said of queues
+    (Verdicts, "_session"),  # the last session, which is asked
 }
 """The same by class and attribute."""
 

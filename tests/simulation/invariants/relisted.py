@@ -9,7 +9,7 @@ import msgspec
 
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
-from vcd.state.records import Shape
+from vcd.state.records import GroupRecord, Shape
 
 Listed = Mapping[tuple[str, str], bytes]
 """Payloads of objects that can be read, by kind and key."""
@@ -53,11 +53,21 @@ def _differences(found: Obj, wanted: Obj) -> str:
 def _held(state: ClusterState) -> dict[tuple[str, str], Obj]:
     """What sessions are shown of each object, by its kind and key."""
     held: dict[tuple[str, str], Obj] = {("Pod", key): _pod(state, key) for key in state.tasks.row_of}
-    for kind, records in (("Node", state.nodes), ("PodGroup", state.groups), ("Queue", state.queues)):
+    for kind, records in (("Node", state.nodes), ("Queue", state.queues)):
         held |= {(kind, key): msgspec.structs.asdict(record) for key, record in records.items()}
+    held |= {("PodGroup", key): _group(record) for key, record in state.groups.items()}
     for kind, objects in state.others.items():
         held |= {(kind, key): {"object": obj} for key, obj in objects.items()}
     return held
+
+
+def _group(record: GroupRecord) -> Obj:
+    """A group, but for when its conditions came about: what a session decides on a status does not say that, and counts
+    until the status is another one."""
+    replace, status = msgspec.structs.replace, record.group.status
+    conditions = tuple(replace(each, last_transition_time=None, transition_id="") for each in status.conditions)
+    group = replace(record.group, status=replace(status, conditions=conditions))
+    return {**msgspec.structs.asdict(record), "group": group}
 
 
 def _pod(state: ClusterState, key: str) -> Obj:

@@ -129,10 +129,11 @@ class Terms:
         service = call.machine.service
         if operation is None or service is None or not service.options.leader_elect:
             return
-        epoch = self._sessions[name].get(operation)
-        # what was on its way as somebody deleted the Lease has arrived before the next term decides
-        if epoch is not None and epoch != self._terms[name].epoch and not self.may_still_write(name):
-            what = f"{call}, decided under epoch {epoch}, under {self._terms[name].epoch}"
+        epoch, term = self._sessions[name].get(operation), self._terms[name]
+        # what was on its way as a term ended, or as somebody deleted the Lease, has arrived before the next one decides
+        arrives = self._sim.loop.time() <= term.safe_at or self.may_still_write(name)
+        if epoch is not None and epoch != term.epoch and not arrives:
+            what = f"{call}, decided under epoch {epoch}, under {term.epoch}"
             self._sim.violated("written by who leads", what)
 
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
