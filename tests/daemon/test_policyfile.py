@@ -183,6 +183,15 @@ def test_policies_are_found_by_their_digest(follower: Follower) -> None:
     assert follower.file.named("unheard of") is follower.file.policy
 
 
+def test_of_versions_that_were_in_force_the_last_ones_are_kept(follower: Follower) -> None:
+    first = follower.file.load().digest
+    for number in range(20):
+        follower.write(f"{GOOD}# {number}\n")
+        last = follower.file.load().digest
+    assert follower.file.named(last).text.endswith("# 19\n")
+    assert first not in follower.file._policies._values
+
+
 @pytest.mark.parametrize("bad", [TYPO, None])
 def test_the_next_service_of_a_process_keeps_the_last_good_version(follower: Follower, bad: str | None) -> None:
     first = follower.file.load()

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from vcd.kube.connection import ConfigurationError
+from vcd.kube.recent import Recent
 from vcd.model.events import PolicyLoaded
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy, PolicyError
@@ -17,6 +18,8 @@ from vcd.scheduling.session.outside import without_secrets
 from vcd.state.records import Settings
 
 _log = structlog.get_logger(__name__)
+_KEPT = 8
+"""Versions that were in force and are known still: what was decided under one may be on its way yet."""
 
 
 class PolicyFile:
@@ -29,7 +32,9 @@ class PolicyFile:
         self.path = path
         self._settings = settings
         self._seen: str | None = None
-        self._policies: dict[str, Policy] = {}
+        self._policies: Recent[str, Policy] = Recent(_KEPT)
+        self._has_one = False
+        """Whether there was a good version."""
         self.policy: Policy
         """The one in force; there is none before ``load``."""
 
@@ -42,7 +47,7 @@ class PolicyFile:
             self._seen = self._read()
             self.policy = read_policy(self._seen)
         except (ConfigurationError, PolicyError) as error:
-            if not self._policies:
+            if not self._has_one:
                 raise
             if logged is not None:
                 self.policy = self._of_log(logged)
@@ -67,7 +72,7 @@ class PolicyFile:
 
     def named(self, digest: str) -> Policy:
         """The policy of a digest: the one that the state is under may be a moment behind the newest one."""
-        return self._policies.get(digest, self.policy)
+        return self._policies.get(digest) or self.policy
 
     def minds(self, question: str) -> bool:
         """Whether a plugin that is on decides by the answers to a question."""
@@ -113,5 +118,6 @@ class PolicyFile:
 
     def _event(self) -> PolicyLoaded:
         """The one in force as a log keeps it: what is decided by it does not depend on its passwords."""
-        self._policies[self.policy.digest] = self.policy
+        self._policies.set(self.policy.digest, self.policy)
+        self._has_one = True
         return PolicyLoaded(self.policy.digest, without_secrets(self.policy.text), self._settings.as_text())
