@@ -206,7 +206,7 @@ class _Verification:
             return
         others = set(self._reader.cursor("group_events", first=self._first))
         for row in self._reader.cursor("unindexed"):
-            with suppress(LogError):  # that it cannot be read is told already
+            with suppress(LogError, msgspec.MsgspecError):  # that it cannot be read is told already
                 others.symmetric_difference_update(group_rows(self._reader.parsed(row)[1]))
         for sequence in sorted({sequence for _, sequence in others}):
             self._found.append(f"event {sequence}: the groups that it concerns are not indexed as it says")
