@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.eventlog.samples import spoil_plan
 from tests.timetravel.histories import write_busy_history
 from tests.timetravel.shadowed import write_shadow_history
 from vcd.cli import main
@@ -40,6 +41,14 @@ def test_json_has_each_pod(log: Path) -> None:
     told = json.loads(run(log, "-o", "json").stdout)
     assert told["kind"] == "ShadowComparison"
     assert {one["kind"] for one in told["differences"]} == {kind for kind, count in told["pods"].items() if count}
+
+
+def test_a_session_whose_plan_cannot_be_read_is_said_in_a_line(log: Path) -> None:
+    spoil_plan(log)
+    told = run(log)
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert told.stderr.startswith("Error: the log holds what this version cannot read: ")
+    assert told.stderr.endswith("; `vcd log verify` tells where\n")
 
 
 def test_pods_are_chosen_by_kind_queue_and_number(log: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -122,3 +123,14 @@ def fold(state: bytes, events: Iterator[Logged]) -> bytes:
             event = msgspec.structs.replace(event, session=0)
         value = (value * 1_000_003 + crc32(encode_event(event))) % (1 << 64)
     return value.to_bytes(8, "big") * 10
+
+
+def spoil_plan(path: Path) -> None:
+    """Let the plan of a log's first session be one that nobody can read."""
+    with LogReader(path) as reader:
+        events = ((each, each.event) for each in reader.read(reader.oldest()))
+        logged, record = next((each, event) for each, event in events if isinstance(event, SessionDecided))
+    payload = b"\0" + encode_event(msgspec.structs.replace(record, plan=b"\xc1"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE event SET payload = ? WHERE sequence = ?", (payload, logged.sequence))
+    connection.close()

@@ -6,12 +6,10 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from tests.eventlog.samples import fold, gone, outcome, write_history
+from tests.eventlog.samples import fold, gone, outcome, spoil_plan, write_history
 from vcd.eventlog import EventLog, Logged, LogReader, verify
-from vcd.model.events import SessionDecided, encode_event
 
 DAMAGE = {
     "DELETE FROM event WHERE sequence = 5": "events 5 to 5 are missing",
@@ -55,12 +53,7 @@ async def test_a_session_whose_plan_cannot_be_read_is_found(tmp_path: Path) -> N
     """The groups that it concerns cannot be told either, and are indexed still."""
     path = tmp_path / "log.sqlite"
     await write_history(path, 2)
-    with LogReader(path) as reader:
-        decided = next(each for each in reader.read() if isinstance(each.event, SessionDecided))
-    payload = b"\0" + encode_event(msgspec.structs.replace(decided.event, plan=b"\xc1"))
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE event SET payload = ? WHERE sequence = ?", (payload, decided.sequence))
-    connection.close()
+    spoil_plan(path)
     problems = verify(path, fold).problems
     assert any(problem.startswith("session 1: its plan cannot be read") for problem in problems), problems
 

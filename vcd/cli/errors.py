@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 import click
+import msgspec
 
 from vcd.api import LogError, NotFound, PolicyError, RegistryError
 from vcd.cli.printing import print_lines, printable
@@ -47,5 +48,8 @@ def says_errors(command: Callable[Params, None]) -> Callable[Params, None]:
             command(*args, **kwargs)
         except (LogError, NotFound, RegistryError) as error:
             raise Unusable(str(error)) from None
+        except msgspec.MsgspecError as error:
+            what = f"the log holds what this version cannot read: {error}; `vcd log verify` tells where"
+            raise Unusable(what) from error
 
     return wrapped

@@ -515,7 +515,7 @@ class ClusterState:
         if node >= 0:
             self.node_names.release(node)
         self.tasks.put(row, node=_NOWHERE, job=_NOWHERE, status=TaskStatus.UNKNOWN)
-        self.pods[row] = None
+        self.pods[row], self.shown_nodes[row] = None, ""
         self.changed_rows.note(row)
         self.tasks.remove(key)
         self.shown_nominations.pop(key, None)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.invariants.truth import group_of
 from vcd.daemon.cycle import Cycle
 from vcd.daemon.firstqueues import ROOT
+from vcd.daemon.interlock import ForeignBindSeen
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.verdicts import Verdicts
 from vcd.kube.recent import Recent
@@ -37,6 +38,7 @@ _KEEP = (
     Evicted,  # UIDs of evicted pods, until what they were evicted for, nodes, queues or configuration are others
     ev.Waiting,  # the words of a group that is there, by the pods that waited when they were said
     Computed,  # all of it goes when it is so much
+    ForeignBindSeen,  # of the last minutes (--others-quiet-period), of those that others bound
     Session, Snapshot,  # what the last session was decided from, and shows, until the next one
     NodeFacts, Candidates,  # the nodes of the last session, and for which of its tasks they were rated
 )  # fmt: skip

@@ -62,10 +62,11 @@ def _held(state: ClusterState) -> dict[tuple[str, str], Obj]:
 
 
 def _group(record: GroupRecord) -> Obj:
-    """A group, but for when its conditions came about: what a session decides on a status does not say that, and counts
+    """A group, but for words and times of its conditions: what a session decides on a status says neither, and counts
     until the status is another one."""
     replace, status = msgspec.structs.replace, record.group.status
-    conditions = tuple(replace(each, last_transition_time=None, transition_id="") for each in status.conditions)
+    bare = {"message": "", "last_transition_time": None, "transition_id": ""}
+    conditions = tuple(replace(each, **bare) for each in status.conditions)
     group = replace(record.group, status=replace(status, conditions=conditions))
     return {**msgspec.structs.asdict(record), "group": group}
 
