@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.faults.aim import at_request, later, spoil
 from tests.simulation.faults.leaders import when_led
 from tests.simulation.faults.network import answer_of, delay
 from tests.simulation.faults.processes import busy
 from tests.simulation.road import Way
-from tests.simulation.workload import delete_pods, submit_bare
+from tests.simulation.workload import delete_pods, edit_pods, submit_bare
 
 if TYPE_CHECKING:
     from tests.simulation.replica import Replica
@@ -80,6 +80,11 @@ def delete_amid_session(sim: Simulation, slow: float, gang: str, every: int) -> 
     _amid_session(sim, "delete_amid_session", slow, lambda led: delete_pods(sim, gang, every))
 
 
+def edit_amid_session(sim: Simulation, slow: float, gang: str, every: int, patch: dict[str, Any]) -> None:
+    """The same, but that somebody changes these pods by a merge patch."""
+    _amid_session(sim, "edit_amid_session", slow, lambda led: edit_pods(sim, gang, every, patch))
+
+
 def pause_amid_session(sim: Simulation, slow: float, seconds: float) -> None:
     """Who leads takes up to ``slow`` seconds longer to decide, and amid its next session is stopped for ``seconds``."""
     _amid_session(sim, "pause_amid_session", slow, lambda led: led.stop_for(seconds))
@@ -106,5 +111,6 @@ def _busy_until_it_decides(
 
 
 ACTS: dict[str, Callable[..., None]] = {
-    act.__name__: act for act in (blind_handover, end_amid_calls, delete_amid_session, pause_amid_session)
+    act.__name__: act
+    for act in (blind_handover, end_amid_calls, delete_amid_session, edit_amid_session, pause_amid_session)
 }

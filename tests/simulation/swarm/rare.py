@@ -54,6 +54,7 @@ _STORIES: dict[tuple[int, int], dict[Story, _Told]] = {
         stories.queues_that_go: _Told(controllers=("queue",)),
         stories.bits_that_a_disk_changed: _Told(),
         stories.never_told: _Told(),
+        stories.moved_as_it_is_decided: _Told(),
     },
 }
 """Of so many seeds that follow one another, the one with this number tells one of some stories."""

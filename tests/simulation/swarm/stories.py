@@ -9,6 +9,7 @@ from tests.simulation.script import Act
 from tests.simulation.swarm.cluster import GPU, MODELS, card_labels
 from tests.simulation.swarm.draw import Draw
 from tests.simulation.versions import FIRST, SECOND
+from vcd.model.controllers import GROUP_NAME
 
 _URGENT = {"queue": "default", "priorityClassName": "urgent"}
 
@@ -198,3 +199,16 @@ def never_told(draw: Draw) -> Iterator[Act]:
     yield draw.act(at, "spoil", "pod", "drop", draw.number(2, 4) * pods)
     yield draw.act(at + 0.2, "delete_pods", "first", pods)
     yield draw.act(40.0, "compare_at_last")
+
+
+def moved_as_it_is_decided(draw: Draw) -> Iterator[Act]:
+    """Pods are moved to a gang that waits, just as a session decides about those that they leave."""
+    at, total = draw.rng.uniform(4.0, 7.0), sum(draw.nodes.values())
+    yield draw.act(1.0, "submit", "elsewhere", 2 * total, 1, 1, {}, {})
+    moved = {"metadata": {"annotations": {GROUP_NAME: "elsewhere"}}}
+    for number in range(draw.number(2, 4)):
+        pods = draw.number(2, min(4, total))
+        ends = {"annotations": {"vcd.sim/run-seconds": "3"}}
+        yield draw.act(at, "edit_amid_session", draw.pick((0.5, 2.0)), f"gang-{number}", draw.number(1, 2), moved)
+        yield draw.act(at + 0.1, "submit", f"gang-{number}", pods, pods, 1, {}, ends)
+        at += draw.pick((6.0, 9.0))

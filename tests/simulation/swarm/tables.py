@@ -146,6 +146,10 @@ FAMILIES: Mapping[str, Family] = {
     "machines": {
         "busy amid a session": ("delete_amid_session", lambda d: (
             d.pick((0.5, 2.0, 6.0)), d.gang(), d.pick((1, 1, 2)))),
+        "moved amid a session": ("edit_amid_session", lambda d: (
+            d.pick((0.5, 2.0, 6.0)), d.gang(), d.pick(_EVERY), {"metadata": {"annotations": _named(d)}})),
+        "marked amid a session": ("edit_amid_session", lambda d: (
+            d.pick((0.5, 2.0, 6.0)), d.gang(), d.pick(_EVERY), {"metadata": {"annotations": pod_marks(d)}})),
         "stopped amid a session": ("pause_amid_session", lambda d: (d.pick((2.0, 6.0)), d.number(3, 30))),
         "busy": ("keep_busy", lambda d: (d.anyone(), d.pick((0.1, 0.5, 2.0, 6.0)), d.seconds(60))),
     },
