@@ -66,8 +66,8 @@ class Replica:
         )
         self.keeper.observers.append(self.verdicts.observe)
 
-    def _show(self, group: str, message: str) -> None:
-        if self.shows.get(group) != message:
+    def _show(self, group: str, message: str, first: bool) -> None:
+        if self.shows.get(group) != message and not (first and group in self.shows):
             self.shows[group] = message
             self.shown.append((group, message))
 

@@ -187,14 +187,17 @@ class Telling:
         message = self._messages.get(status.key)
         return msgspec.structs.replace(status, condition=None if message is None else (*condition[:3], message))
 
-    def verdict(self, group: str, message: str) -> None:
-        """Why a group has not its minimum, by the cause that held longest: write it where the group is told so."""
+    def verdict(self, group: str, message: str, first: bool = False) -> None:
+        """Why a group has not its minimum, by the cause that held longest: write it where the group is told so. The
+        ``first`` words are only for one that shows none, as after a crash."""
         record = self.state.groups.get(group)
         shown = () if record is None else record.group.status.conditions
         condition = condition_of(NOT_READY, shown)
         if record is None or condition is None or condition.status != "True" or not self.leads():
             return
         if group not in self.state.waiting:  # it was placed meanwhile, whatever its watch has shown of that
+            return
+        if first and (condition.message or group in self._messages):
             return
         self._messages[group] = message
         if condition.message != message:

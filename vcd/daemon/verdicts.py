@@ -67,15 +67,15 @@ class _Known:
 class Verdicts:
     """Asks groups' sessions why they wait, one group at a time, while nobody holds ``deciding``.
 
-    ``show`` is told the message of a group's condition where another one is due, ``count`` the causes of groups,
-    ``failed`` who failed at being asked. ``clock`` paces it.
+    ``show`` is told the message of a group's condition, and whether that is only for one that shows none yet; ``count``
+    the causes of groups, ``failed`` who failed at being asked. ``clock`` paces it.
     """
 
     path: Path
     state: ClusterState
     deciding: asyncio.Lock
     watchdog: Watchdog
-    show: Callable[[str, str], None]
+    show: Callable[[str, str, bool], None]
     count: Callable[[Mapping[str, str]], None]
     failed: Callable[[str, Exception], None]
     clock: Clock = SYSTEM_CLOCK
@@ -234,12 +234,9 @@ class Verdicts:
             return None
         known.diagnoses[kind_of(reasons)] = answer.diagnosis
         found = None if wait is None else dominant(wait, lambda one: known.diagnoses.get(one.span.kind))
-        if found is None:  # what held longest is nothing that this process was told
-            return None
-        diagnosis = found.diagnosis
         if any(reason.gate == "gang" for reason in reasons):
-            self._tell(group, known, diagnosis, unschedulable(answer.missing, answer.tasks, shortened(said(diagnosis))))
-        return diagnosis.cause
+            self._tell(group, known, answer, None if found is None else found.diagnosis)
+        return None if found is None else found.diagnosis.cause
 
     def _answer(self, wait: GroupWait, served: Served) -> _Answer:
         job, errors = wait.job, list[Exception]()
@@ -252,17 +249,20 @@ class Verdicts:
         error = errors[0] if errors else None
         return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error)
 
-    def _tell(self, group: str, known: _Known, diagnosis: Diagnosis, message: str) -> None:
+    def _tell(self, group: str, known: _Known, answer: _Answer, longest: Diagnosis | None) -> None:
         """Show a message where it is about something else; one that has other figures some time after the last one.
         The last one is shown again: a session may have told its reasons since, or nobody took it."""
-        new, before = _Said(diagnosis.cause, diagnosis.subject, message), known.said
         self._held.pop(group, None)
+        if longest is None:  # that was told to a process before, which may have shown it
+            self.show(group, answer.message(answer.diagnosis), True)
+            return
+        new, before = _Said(longest.cause, longest.subject, answer.message(longest)), known.said
         if before is None or new[:2] != before[:2]:
             self._show(group, known, new)
             return
         if new != before:
             self._held[group] = new
-        self.show(group, before.message)
+        self.show(group, before.message, False)
 
     def _show_held(self) -> None:
         """Show messages that had to wait, once it is time."""
@@ -274,7 +274,7 @@ class Verdicts:
 
     def _show(self, group: str, known: _Known, said: _Said) -> None:
         known.said, known.since = said, self.clock.monotonic()
-        self.show(group, said.message)
+        self.show(group, said.message, False)
 
 
 class _Answer(NamedTuple):
@@ -284,6 +284,10 @@ class _Answer(NamedTuple):
     missing: int
     tasks: int
     error: Exception | None
+
+    def message(self, diagnosis: Diagnosis) -> str:
+        """That of the group's condition, where it waits for that reason."""
+        return unschedulable(self.missing, self.tasks, shortened(said(diagnosis)))
 
 
 def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.invariants.truth import group_of
 from vcd.daemon.cycle import Cycle
 from vcd.daemon.firstqueues import ROOT
-from vcd.daemon.interlock import ForeignBindSeen
+from vcd.daemon.interlock import ForeignBindSeen, Interlock
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.verdicts import Verdicts
 from vcd.kube.recent import Recent
@@ -23,7 +23,9 @@ from vcd.model import events as ev
 from vcd.model.objects import ObjectMeta
 from vcd.scheduling.framework.registry import kinds
 from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.search.candidates import Memory as Tables
 from vcd.scheduling.session.session import Session
+from vcd.state.cluster import ClusterState
 from vcd.state.facts import NodeFacts
 from vcd.state.interning import Changes, Computed
 from vcd.state.records import Evicted
@@ -40,15 +42,22 @@ _KEEP = (
     Computed,  # all of it goes when it is so much
     ForeignBindSeen,  # of the last minutes (--others-quiet-period), of those that others bound
     Session, Snapshot,  # what the last session was decided from, and shows, until the next one
+    Tables,  # no more tables than so many, and what a session does not use goes by and by
     NodeFacts, Candidates,  # the nodes of the last session, and for which of its tasks they were rated
 )  # fmt: skip
 """What may keep what is gone, by class."""
 _KEEP_AS = {
     (SnapshotMaker, "_copies"),  # what the last snapshot shares with the next one
     (Cycle, "_said"),  # what the last session that was logged said of queues
+    (ClusterState, "foreign"),  # the last pod that others bound in this term
     (Verdicts, "_session"),  # the last session, which is asked
 }
 """The same by class and attribute."""
+_BY_WHAT_IS_THERE = {
+    (Interlock, "_ours"),  # of pods that are there UIDs and nodes of binds that may still come
+    (ClusterState, "nomination_turns"),  # of such pods the node
+}
+"""Mappings of which the keys alone have to be there, by class and attribute."""
 
 
 class Memory:
@@ -100,9 +109,10 @@ def _texts(value: object) -> Iterator[str]:
 
 def _as_they_were(service: SchedulerService, watched: list[set[str]]) -> set[str]:
     """What a state has of kinds that not everybody watches any more: it stays as it was when the configuration
-    changed."""
-    known = service.keeper.state.digests
-    return {key for kind, keys in known.items() if not all(kind in each for each in watched) for key in keys}
+    changed. And the nodes of binds of which nobody knows yet what became."""
+    state = service.keeper.state
+    unread = [keys for kind, keys in state.digests.items() if not all(kind in each for each in watched)]
+    return {intent.node for intent in state.intents.values()}.union(*unread)
 
 
 def _remembered(service: SchedulerService, gone: set[str]) -> Iterator[str]:
@@ -139,15 +149,16 @@ def _containers(service: SchedulerService) -> Iterator[tuple[str, list[object]]]
         if isinstance(found, Mapping):
             yield path, list(found)
             inside = [(f"{path}[]", each) for pair in found.items() for each in pair]
-        elif isinstance(found, (Set, deque, list, tuple)):
+        elif isinstance(found, (Set, deque, list)):
             yield path, list(found)
             inside = [(f"{path}[]", each) for each in found]
+        elif isinstance(found, tuple):  # which does not grow, and goes with what it is in
+            inside = [(f"{path}[]", each) for each in found]
         elif _is_ours(found):
-            inside = [
-                (f"{path}.{name}", value)
-                for name, value in _attributes(found).items()
-                if (type(found), name) not in _KEEP_AS
-            ]
+            has = [(name, value) for name, value in _attributes(found).items() if (type(found), name) not in _KEEP_AS]
+            by_keys = [name for name, _ in has if (type(found), name) in _BY_WHAT_IS_THERE]
+            yield from ((f"{path}.{name}", list(value)) for name, value in has if name in by_keys)
+            inside = [(f"{path}.{name}", value) for name, value in has if name not in by_keys]
         left.extend(pair for pair in inside if not isinstance(pair[1], (str, bytes, int, float, type(None))))
 
 

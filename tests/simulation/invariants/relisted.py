@@ -35,14 +35,18 @@ def unlike_listed(state: ClusterState, listed: Listed, kinds: Container[str]) ->
         fresh.apply(fresh.sequence + 1, ev.ObjectPut(kind, key, "", payload))
     found, wanted = _held(state), _held(fresh)
     for name in sorted({*found, *wanted}):
-        if name[0] not in kinds or (name[0] == "Pod" and _is_intended(state, name[1])):
-            continue  # one that is to be bound has its node
+        if name[0] not in kinds or _is_intended(state, *name):
+            continue
         if (differences := _differences(found.get(name, {}), wanted.get(name, {}))) != "":
             yield f"{name[0]} {name[1]} is held otherwise than it is listed: {differences}"
 
 
-def _is_intended(state: ClusterState, pod: str) -> bool:
-    return pod in state.intents or pod in state.lifting or pod in state.intended_annotations
+def _is_intended(state: ClusterState, kind: str, key: str) -> bool:
+    """Whether something is held as it is to be: a pod that is to be bound has its node, and a group that does not wait
+    any more the condition for which nobody found words while it did."""
+    if kind == "PodGroup":
+        return key in state.intended_status and key not in state.waiting
+    return kind == "Pod" and (key in state.intents or key in state.lifting or key in state.intended_annotations)
 
 
 def _differences(found: Obj, wanted: Obj) -> str:

@@ -169,10 +169,12 @@ class Rest:
             self._sim.violated("all that can be is done", what)
         for what in search.untrue():
             self._sim.violated("reasons are true", what)
-        now = datetime.datetime.fromtimestamp(service.clock.wall() / 1e9, datetime.UTC)
-        decided = decide(objects, conf, now, service.options.seed, makes_default=False)
-        for what in self._work_in(decided):
-            self._sim.violated("all that can be is done", what)
+        # the search knows sub-groups, the sessions of the reference do not
+        if not any(group["spec"].get("subGroupPolicy") for group in self._sim.store.list(GROUPS)):
+            now = datetime.datetime.fromtimestamp(service.clock.wall() / 1e9, datetime.UTC)
+            decided = decide(objects, conf, now, service.options.seed, makes_default=False)
+            for what in self._work_in(decided):
+                self._sim.violated("all that can be is done", what)
         for group, reasons in state.waiting.items():
             for reason in reasons:
                 if declared(reason.reason, reason.plugin) is None:

@@ -99,7 +99,9 @@ class Told:
     def _group_is_told(self, service: SchedulerService, group: Obj) -> None:
         key, last = _key(group), ((group.get("status") or {}).get("conditions") or [{}])[-1]
         reasons = service.keeper.state.waiting.get(key, ())
-        if not reasons or (last.get("type"), last.get("status")) != ("Unschedulable", "True"):
+        if (last.get("type"), last.get("status")) != ("Unschedulable", "True"):
+            return
+        if all(each.gate != "gang" for each in reasons):  # as one whose queue went: its condition stays, as in Volcano
             return
         known = service.verdicts._known.get(key)
         if known is None or known.said is None:  # by what held longest before this program began

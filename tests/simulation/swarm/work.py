@@ -204,6 +204,21 @@ def _gate(draw: Draw, at: float, name: str, more: Obj) -> Iterator[Act]:
         yield draw.act(draw.when(at), "lift_gates", name, draw.pick((1, 1, 2)))
 
 
+def _divided(draw: Draw, at: float, name: str, more: Obj) -> Iterator[Act]:
+    size, parts, cpu = draw.number(1, 3), draw.number(1, 3), draw.pick((1, 1, 2))
+    policy: Obj = {"name": "parts", "matchLabelKeys": ["part"], "subGroupSize": size}
+    if draw.often(0.7):
+        policy["minSubGroups"] = draw.number(1, parts)
+    spec = {**_group_spec(draw, more), "subGroupPolicy": [policy]}
+    draw.gangs[name] = (more.get("namespace", "default"), size * parts)
+    yield draw.act(at, "submit", name, draw.number(1, size * parts), 0, cpu, spec, more)
+    for part in range(parts):
+        labelled = {**more, "labels": {**more["labels"], "part": f"part-{part}"}}
+        pods = size - 1 if draw.often(0.15) else size
+        yield draw.act(at, "add_pods", name, part * size, pods, cpu, labelled)
+    yield from _gate(draw, at, name, more)
+
+
 def _roles_of(draw: Draw) -> list[tuple[str, int, int, int]]:
     found = []
     for role in ("master", "worker", "ps")[: draw.number(1, 3)]:
@@ -265,6 +280,6 @@ def _deployment(draw: Draw, at: float, name: str, more: Obj) -> Iterator[Act]:
 
 KINDS: dict[str, Callable[[Draw, float, str, Obj], Iterator[Act]]] = {
     "gang": _gang, "large": _gang, "roles": _roles, "job": _job, "bare": _bare, "best": _best_effort,
-    "web": _deployment,
+    "divided": _divided, "web": _deployment,
 }  # fmt: skip
 """How users submit work, by the name under which a seed has it on."""
