@@ -171,6 +171,10 @@ async def test_how_long_it_waited_before_a_start_is_read_from_the_log(
     async with running(again.verdicts.run()):
         await again.session(node("n", cpu=4, labels={"a": "b"}))
         assert again.causes == {"default/h": "cluster-full"}  # why g waited longest nobody told this process
+        assert again.shows["default/g"].startswith(FULL)  # it shows nothing, and this is what is known of now
+        again.shows["default/g"] = "what the process before said"
+        await again.session(node("n", cpu=4, labels={"a": "d"}))
+        assert again.shows["default/g"] == "what the process before said"
         await again.session(queue("q", state="Closed"))
         assert again.causes["default/g"] == "queue-closed"
 
