@@ -66,11 +66,11 @@ def _held(state: ClusterState) -> dict[tuple[str, str], Obj]:
 
 
 def _group(record: GroupRecord) -> Obj:
-    """A group, but for words and times of its conditions: what a session decides on a status says neither, and counts
-    until the status is another one."""
+    """A group, with that of its conditions which holds, but for its words and times: what a session decides on a status
+    says neither, and counts until the status is another one."""
     replace, status = msgspec.structs.replace, record.group.status
     bare = {"message": "", "last_transition_time": None, "transition_id": ""}
-    conditions = tuple(replace(each, **bare) for each in status.conditions)
+    conditions = tuple(replace(each, **bare) for each in status.conditions[-1:])
     group = replace(record.group, status=replace(status, conditions=conditions))
     return {**msgspec.structs.asdict(record), "group": group}
 
