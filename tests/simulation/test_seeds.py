@@ -105,7 +105,7 @@ def test_seeds_draw_each_act_that_there_is_in_their_order() -> None:
         "for seed in range(5000):\n"
         "    script = drawn(seed)\n"
         "    acts = [act for act in script.acts if act.at <= script.storm]\n"
-        "    assert len(script.acts) - len(acts) in (0, 2), seed\n"  # those of what is healed later
+        "    assert len(script.acts) - len(acts) in (0, 1, 2), seed\n"  # those of what is healed later
         "    drawn_acts |= {act.what for act in script.acts}\n"
         "    assert [act.at for act in acts] == sorted(act.at for act in acts), seed\n"
         "assert drawn_acts == ACTS.keys(), drawn_acts ^ ACTS.keys()\n"

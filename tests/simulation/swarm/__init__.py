@@ -22,6 +22,8 @@ PLAIN = 0.5
 SILENT = 100.0
 """Seconds after which a watch without bookmarks is begun anew (``watcher.IDLE_TIMEOUT``), as who was not stopped is to
 have done before all is looked at."""
+ASKS_OUTSIDE = {"extender", "loads"}
+"""The traits of configurations by which servers beside the API server are asked."""
 UNHEALED, HALF_AN_HOUR = 5.0, 2300.0
 """Seconds for which what watches told wrongly stays as it is, and for which all programs then stand still, and the last
 lists are old when they go on: half an hour and a quarter more."""
@@ -42,7 +44,8 @@ def drawn(seed: int) -> Script:
     acts += happenings(draw, {"changes": CHANGES}, 0.7)
     lot = rng.random()
     if lot >= 0.2:
-        acts += happenings(draw, FAMILIES, 0.35)
+        asks = draw.traits & ASKS_OUTSIDE
+        acts += happenings(draw, {name: of for name, of in FAMILIES.items() if name != "outside" or asks}, 0.35)
     if lot >= 0.9:
         acts += of_family(draw, ILLEGAL_FAMILY)
     given, more = flags(draw, acts)
