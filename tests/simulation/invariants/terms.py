@@ -28,9 +28,11 @@ _SAME = 1e-6
 
 @dataclass
 class _Term:
-    """What is known of a machine's last one: its epoch, until when it may write, and from when it may decide."""
+    """What is known of a machine's last one: its epoch, when that began, until when it may write, and from when it may
+    decide."""
 
     epoch: int = -1
+    since: float = -math.inf
     until: float = -math.inf
     safe_at: float = -math.inf
 
@@ -44,6 +46,8 @@ class Terms:
         self._terms: dict[str, _Term] = defaultdict(_Term)
         self._sent: dict[str, float] = {}
         """When a machine last sent something to the Lease."""
+        self._went: dict[tuple[str, str], float] = {}
+        """When a machine last sent some other write, by its name and the path."""
         self._lease: Obj | None = None
         """Its spec, as long as it is there."""
         self._deleted = False
@@ -88,7 +92,7 @@ class Terms:
         anew = self._deleted and before is None and epoch == 0  # neither a Lease nor its log tells of those before
         if again and not anew and not self._restored:
             self._sim.violated("an epoch is one term", f"{name} leads under {epoch}, as {self._epochs[epoch]} did")
-        term.epoch = epoch
+        term.epoch, term.since = epoch, now
         held = before is not None and not _is_released(before)
         term.safe_at = now + options.request_timeout if held else now
 
@@ -119,10 +123,11 @@ class Terms:
         if "/leases" in asked.place:
             if asked.method != "GET":
                 self._sent[machine.name] = now
-        elif options.leader_elect and _writes(asked) and now > self._terms[machine.name].until + _SAME:
-            late = now - self._terms[machine.name].until
-            what = f"{machine.name} {asked.method} {asked.place}, {late:.3f} s after its term"
-            self._sim.violated("written by who leads", what)
+        elif options.leader_elect and _writes(asked):
+            self._went[machine.name, asked.place] = now
+            if (late := now - self._terms[machine.name].until) > _SAME:
+                what = f"{machine.name} {asked.method} {asked.place}, {late:.3f} s after its term"
+                self._sim.violated("written by who leads", what)
 
     def _called(self, call: Call) -> None:
         name, operation = call.machine.name, call.operation
@@ -131,7 +136,8 @@ class Terms:
             return
         epoch, term = self._sessions[name].get(operation), self._terms[name]
         # what was on its way as a term ended, or as somebody deleted the Lease, has arrived before the next one decides
-        arrives = self._sim.loop.time() <= term.safe_at or self.may_still_write(name)
+        was_sent = self._went.get((name, call.request.path), math.inf) < term.since
+        arrives = (was_sent and call.at <= term.safe_at) or self.may_still_write(name)
         if epoch is not None and epoch != term.epoch and not arrives:
             what = f"{call}, decided under epoch {epoch}, under {term.epoch}"
             self._sim.violated("written by who leads", what)
