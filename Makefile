@@ -23,7 +23,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 SEEDS       ?= 1000
 
-.PHONY: help demo test test-external external-tools go-tools test-real real-tools simulate mutants bench docs screenshots \
+.PHONY: help demo test test-external external-tools go-tools test-real real-tools simulate mutants shown bench docs screenshots \
 	chart release image lint format lock clean
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # tests begin hundreds of programs, which would each be compiled anew
@@ -89,6 +89,9 @@ simulate: $(STAMP)  ## the whole system on simulated time, with all that can go 
 
 mutants: $(STAMP)  ## in how many seeds the simulation finds each planted bug
 	$(BIN)/python -m tests.simulation mutants
+
+shown: $(STAMP)  ## that the scripts which were kept of planted bugs still show them
+	$(BIN)/python -m tests.simulation shown
 
 bench: $(STAMP)  ## the benchmarks, beside Volcano's figures
 	$(BIN)/python -m bench $(BENCH_ARGS)
