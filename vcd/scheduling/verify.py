@@ -280,6 +280,7 @@ class _Head:
         They only bind pending pods, to nodes and for queues that have room for all statements together.
         """
         row_of, node_of, pods = self._row_of, self._head.facts.row_of, self._head.tasks.pods
+        known, there = self._base.tasks.pods, len(self._base.tasks.pods)
         doubtful = np.zeros(len(statements), np.bool_)
         of: list[int] = []
         rows: list[int] = []
@@ -293,7 +294,7 @@ class _Head:
                 if row is None or node is None:
                     doubtful[number] = True
                 elif operation.verb == "bind":
-                    doubtful[number] |= bool(self._changed(row, operation.verb))
+                    doubtful[number] |= row >= there or pod is not known[row]  # it may be another by now
                     of.append(number)
                     rows.append(row)
                     nodes.append(node)
