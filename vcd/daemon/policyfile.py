@@ -33,8 +33,6 @@ class PolicyFile:
         self._settings = settings
         self._seen: str | None = None
         self._policies: Recent[str, Policy] = Recent(_KEPT)
-        self._has_one = False
-        """Whether there was a good version."""
         self.policy: Policy
         """The one in force; there is none before ``load``."""
 
@@ -47,7 +45,7 @@ class PolicyFile:
             self._seen = self._read()
             self.policy = read_policy(self._seen)
         except (ConfigurationError, PolicyError) as error:
-            if not self._has_one:
+            if not hasattr(self, "policy"):
                 raise
             if logged is not None:
                 self.policy = self._of_log(logged)
@@ -119,5 +117,4 @@ class PolicyFile:
     def _event(self) -> PolicyLoaded:
         """The one in force as a log keeps it: what is decided by it does not depend on its passwords."""
         self._policies.set(self.policy.digest, self.policy)
-        self._has_one = True
         return PolicyLoaded(self.policy.digest, without_secrets(self.policy.text), self._settings.as_text())

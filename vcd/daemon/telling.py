@@ -53,6 +53,12 @@ def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Ope
     return [operation for operations in going for operation in operations if operation.verb == "pipeline"]
 
 
+def _words_by_pod(reasons: Sequence[ev.Waiting]) -> tuple[dict[str, str], str]:
+    """What pods of a group that waits are told: those that have a reason of their own, and all others."""
+    own = {pod: reason_in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
+    return own, "; ".join(map(reason_in_words, reasons))
+
+
 def _room_on(node: str) -> str:
     return f"waits for room that evictions free on node {node}"
 
@@ -257,7 +263,7 @@ class Telling:
             yield
             if not reasons:
                 continue
-            words = "; ".join(map(reason_in_words, reasons))
+            own, words = _words_by_pod(reasons)
             group = self.state.groups.get(key)
             if group is not None:
                 self.recorder.record("PodGroup", key, group.group.metadata.uid, "Warning", "Unschedulable", words)
@@ -265,7 +271,6 @@ class Telling:
             if index is None:
                 continue
             job = session.job(index)
-            own = {pod: reason_in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
             reason_of = PodReasons(reasons, job.queue.name, self.state.queues)
             for task in job.pending():
                 if task.status in _HAS_NO_NODE and (task.status == TaskStatus.PENDING or task.key not in nominated):
@@ -275,11 +280,13 @@ class Telling:
     def _tell_latecomers(self, session: Session, told: Container[str], nominated: Container[str]) -> Iterator[None]:
         """The same for pods of groups that wait as before, and so are not among those ``told``, which show something
         else or nothing, and for those of which a leader before could not say that others were evicted for them."""
+        known: tuple[Sequence[ev.Waiting], dict[str, str], str] | None = None
         for key, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
             yield
             group = session.snapshot.groups.get(reasons[0].group)
-            own = next((waiting for waiting in reasons if key in waiting.pods), None)
-            words = "; ".join(map(reason_in_words, reasons if own is None else (own,)))
+            if known is None or known[0] is not reasons:  # pods of one group mostly came one after the other
+                known = reasons, *_words_by_pod(reasons)
+            words = known[1].get(key, known[2])
             if (reasons[0].group not in told or key in nominated) and not _shows(pod, words):
                 queue = "" if group is None else session.queue_name_of(group)
                 self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), words)
