@@ -11,6 +11,7 @@ from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.diagnosis.verdictwords import said, shortened
+from vcd.embedded.controllers.pods import condition_of
 from vcd.kube.recorder import COMBINED, MESSAGE_LIMIT
 from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
@@ -85,7 +86,7 @@ class Told:
         has_queue = all(each.reason.code != "queue-missing" for each in reasons)
         if not (reasons and has_queue and _waits(pod)):
             return
-        told = _condition(pod, "PodScheduled")
+        told = condition_of(pod, "PodScheduled")
         if told is None:
             self._sim.violated("who waits is told", f"{key} waits with {group}, and has no condition that says so")
             return
@@ -136,8 +137,3 @@ def _waits(pod: Obj) -> bool:
     spec, ours = pod["spec"], pod["spec"].get("schedulerName") == "volcano"
     there = not spec.get("nodeName") and not pod["metadata"].get("deletionTimestamp")
     return ours and there and not spec.get("schedulingGates") and pod["status"].get("phase", "Pending") == "Pending"
-
-
-def _condition(obj: Obj, kind: str) -> Obj | None:
-    found = (obj.get("status") or {}).get("conditions") or []
-    return next((each for each in reversed(found) if each["type"] == kind), None)
