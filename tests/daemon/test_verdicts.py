@@ -149,6 +149,15 @@ async def test_another_cause_is_shown_once_it_held_longest(replica: Replica) -> 
     ]  # fmt: skip
 
 
+async def test_that_the_queue_went_takes_the_place_of_what_it_was_before(replica: Replica) -> None:
+    await replica.session(queue("q"), gang("g", 1, cpu=2, queue="q"), seconds=20)
+    await replica.keeper.put([ev.ObjectGone("Queue", "q")])
+    await replica.session(seconds=30)
+    await replica.session(node("n", cpu=4, labels={"a": "b"}))
+    assert replica.causes == {"default/g": "queue-missing"}
+    assert replica.shows == {"default/g": "queue q does not exist"}
+
+
 async def test_a_wait_after_a_run_is_told_of_alone(replica: Replica) -> None:
     await replica.session(queue("q", state="Closed"), gang("g", 1, cpu=1, queue="q"), seconds=1000)
     assert replica.causes == {"default/g": "queue-closed"}

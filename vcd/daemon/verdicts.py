@@ -234,7 +234,7 @@ class Verdicts:
             return None
         known.diagnoses[kind_of(reasons)] = answer.diagnosis
         found = None if wait is None else dominant(wait, lambda one: known.diagnoses.get(one.span.kind))
-        if any(reason.gate == "gang" for reason in reasons):
+        if answer.tasks == 0 or any(reason.gate == "gang" for reason in reasons):
             self._tell(group, known, answer, None if found is None else found.diagnosis)
         return None if found is None else found.diagnosis.cause
 
@@ -278,7 +278,8 @@ class Verdicts:
 
 
 class _Answer(NamedTuple):
-    """What a group's wait comes to, how many of its tasks are missing of how many, and what went wrong."""
+    """What a group's wait comes to, how many of its tasks are missing of how many (of none where its queue is not there,
+    and it is no job), and what went wrong."""
 
     diagnosis: Diagnosis
     missing: int
@@ -287,7 +288,8 @@ class _Answer(NamedTuple):
 
     def message(self, diagnosis: Diagnosis) -> str:
         """That of the group's condition, where it waits for that reason."""
-        return unschedulable(self.missing, self.tasks, shortened(said(diagnosis)))
+        words = shortened(said(diagnosis))
+        return unschedulable(self.missing, self.tasks, words) if self.tasks else words
 
 
 def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:

@@ -102,7 +102,7 @@ class Told:
         reasons = service.keeper.state.waiting.get(key, ())
         if (last.get("type"), last.get("status")) != ("Unschedulable", "True"):
             return
-        if all(each.gate != "gang" for each in reasons):  # as one whose queue went: its condition stays, as in Volcano
+        if all(each.gate != "gang" and each.reason.code != "queue-missing" for each in reasons):
             return
         known = service.verdicts._known.get(key)
         if known is None or known.said is None:  # by what held longest before this program began
@@ -121,7 +121,7 @@ def _joined(reasons: Iterable[ev.Waiting]) -> str:
 
 def _cause(message: str) -> str:
     """Why a group waits, by the message of its condition."""
-    return message.partition(" tasks in gang unschedulable: ")[2]
+    return message.partition(" tasks in gang unschedulable: ")[2] or message
 
 
 def _key(obj: Obj) -> str:
