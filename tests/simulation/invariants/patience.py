@@ -45,9 +45,10 @@ class _Copy:
 
 @dataclass(eq=False)
 class _Decided:
-    """A session that was logged: when, and who kept up then."""
+    """A session that was logged: when, as which event, and who kept up then."""
 
     at: float
+    sequence: int
     event: ev.SessionDecided
     kept_up: list[End]
 
@@ -117,7 +118,7 @@ class Patience:
                     kept_up.append(end)
                 copy.awaited[sequence] = now
         for operation in operations_of(event):
-            self._decided[machine.name, operation] = _Decided(now, event, kept_up)
+            self._decided[machine.name, operation] = _Decided(now, sequence, event, kept_up)
 
     # --- before it is done --------------------------------------------------------------------------------------------
 
@@ -129,6 +130,8 @@ class Patience:
         if decided is None or key in self.elsewhere:
             return
         self.elsewhere[key] = self._who_has(call, decided.event)
+        if any(self._copies[end].has >= decided.sequence for end in decided.kept_up):
+            return  # who said so may have lost its disk since
         waits = [end for end in decided.kept_up if end.lives and not self._is_late(end)]
         waited = self._sim.loop.time() - decided.at
         if waits and not self.elsewhere[key] and waited < PATIENCE - _A_LITTLE:
