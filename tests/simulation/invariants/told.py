@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 _OF_WAITS = ("FailedScheduling", "Unschedulable")
 """The reasons of Events that tell why a pod or a group waits."""
+_LATELY = 20.0
+"""Seconds in which a session may be told of that did not see a pod in its group yet."""
 
 
 class Told:
@@ -35,8 +37,12 @@ class Told:
         """The groups that are called scheduled."""
         self._words: set[str] = set()
         """All that sessions ever found of groups and pods that wait."""
+        self._group_of: dict[str, str] = {}
+        self._moved: dict[str, float] = {}
+        """When a pod was last moved to a group."""
         decisions.looks.append(self._decided)
         sim.store.subscribe([GROUPS], self._group)
+        sim.store.subscribe(["pods"], self._pod)
         sim.store.subscribe(["events"], self._event)
 
     def _decided(self, _: Machine, __: SchedulerService, event: ev.SessionDecided) -> None:
@@ -53,6 +59,12 @@ class Told:
             subject = obj["involvedObject"]
             self._sim.violated("reasons are true", f"an Event of {subject['name']}, of no session: {message!r}")
 
+    def _pod(self, _: str, __: str, obj: Obj) -> None:
+        group = _group_of(obj)
+        if self._group_of.setdefault(obj["metadata"]["uid"], group) != group:
+            self._group_of[obj["metadata"]["uid"]] = group
+            self._moved[group] = self._sim.loop.time()
+
     def _group(self, event: str, _: str, obj: Obj) -> None:
         key, last = _key(obj), ((obj.get("status") or {}).get("conditions") or [{}])[-1]
         held = last.get("status") == "True"
@@ -65,7 +77,9 @@ class Told:
             self._scheduled.add(key)
 
     def _is_placed(self, key: str, obj: Obj) -> bool:
-        """Whether all pods of a group have nodes, as many as it needs, and none has ended."""
+        """Whether all pods of a group have nodes, as many as it needs, none has ended, and none came to it lately."""
+        if self._sim.loop.time() - self._moved.get(key, -_LATELY) < _LATELY:
+            return False
         pods = [pod for pod in self._sim.store.list("pods") if _group_of(pod) == key]
         running = [pod["status"].get("phase") in ("Pending", "Running") and pod["spec"].get("nodeName") for pod in pods]
         return all(running) and len(running) >= obj["spec"].get("minMember", 1)
