@@ -17,6 +17,7 @@ import pytest
 from tests.dsl import NOW_NS, flat, gang, node, pod, priority_class, queue
 from tests.reasons import because
 from tests.reference.clusters import random_case
+from tests.world import World
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
@@ -24,6 +25,7 @@ from vcd.model.manifests import default_queues, defaulted
 from vcd.model.reasons import Reason
 from vcd.scheduling.decide import decide, run, versions
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.search.candidates import Memory
@@ -152,6 +154,25 @@ def test_memory_of_other_sessions_changes_no_byte(seed: int) -> None:
         case = random_case(number)
         snapshot = SnapshotMaker(state_of(case.objects)).snapshot()
         assert plan_bytes(snapshot, case.conf, memory=memory) == plan_bytes(snapshot, case.conf)
+
+
+def test_a_session_that_is_asked_after_the_next_one_answers_for_itself_and_leaves_no_trace() -> None:
+    """As where the daemon asks a session that it was told late why a group waits."""
+    in_x = {"nodeSelector": {"in": "x"}}
+    world = World([node(name, cpu=4, labels={"in": place}) for name, place in (("a", "x"), ("b", "y"))])
+    world.put(gang("g", 1, cpu=5, spec=in_x))
+    world.decide()
+    world.put([node(name, cpu=4, labels={"in": place}) for name, place in (("a", "y"), ("b", "x"))])
+    before = world.session
+    world.decide()
+    assert before is not None
+    (task,) = next(before.jobs_with_pending()).pending()
+    framework = framework_of(before)
+    assert framework.evaluator.static(task).mask.tolist() == [True, False]
+    assert not framework.candidates(task).passing().any()
+    world.put(gang("h", 1, cpu=1, spec=in_x))
+    world.cycle()
+    assert world.placed() == {"h-0": "b"}
 
 
 # --- plugins that fail ----------------------------------------------------------------------------------------------

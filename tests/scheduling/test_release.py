@@ -13,6 +13,7 @@ from tests.world import World
 from vcd.scheduling import decide
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.framework import framework_of
 
 LABELS = {"app": "wide"}
 AFFINITY = {
@@ -62,12 +63,17 @@ def test_a_released_session_is_freed_without_the_garbage_collector(plugin: str) 
         dsl.gang("waits", 1, cpu=9, phase="Pending", queue="other"),
         conf=conf,
     )
-    released = []
-    for number in range(3):  # what is remembered from session to session has the last one
+    released, before = [], None
+    for number in range(4):  # what is remembered from session to session has the last one
         world.put(dsl.gang(f"comes-{number}", 1, cpu=1, labels=LABELS, spec=spec))
         session = decide.run(world.maker.snapshot(), world.policy, world.now, 0, world.memory)
         plan_of(session)
-        session.release()
-        released.append(weakref.ref(session))
+        if before is not None:  # the one before is still asked
+            (waits,) = next(job for job in before.all_jobs() if job.name == "waits").tasks()
+            framework_of(before).candidates(waits).best()
+            del waits
+            before.release()
+            released.append(weakref.ref(before))
+        before = session
         del session
-    assert [session() is None for session in released[:-1]] == [True, True]
+    assert [session() is None for session in released] == [True, True, True]

@@ -63,6 +63,10 @@ class Framework(Points):
         self.tell("open")
         self.evaluator = Evaluator(session, self.predicates(), (*self.node_order(), *self.batch_node_order()), memory)
 
+    def release(self) -> None:
+        """Let go of what refers back to the session."""
+        self.evaluator.release()
+
     def asking(self, point: Point[P, R]) -> Callable[P, R]:
         """Make the method by which actions ask at a point."""
         ask = point.rule(self.participants[point.name])

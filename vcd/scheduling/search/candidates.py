@@ -81,7 +81,20 @@ class Evaluator:
         )
         self.evaluations = 0
         """How many times predicates and scores were computed over the nodes."""
-        memory.open(self)
+        self._turn, self._is_own = memory.open(self), False
+
+    def release(self) -> None:
+        """Let go of tables of its own, which refer back to it."""
+        if self._is_own:
+            self.memory.reset()
+
+    def _tables(self) -> Memory:
+        """Where its tables are: in a memory of its own once a later session has the one that it was given, as where it
+        is asked afterwards why it decided so."""
+        if self.memory.turn != self._turn:
+            self.memory = Memory()
+            self._turn, self._is_own = self.memory.open(self), True
+        return self.memory
 
     def table(self, task: Task) -> Candidates:
         """The table of the task's kind."""
@@ -89,12 +102,13 @@ class Evaluator:
 
     def table_of(self, task: Task, kind: TaskKind, parts: Applying) -> Candidates:
         """The table of a kind that the task is of, as far as some parts go."""
-        table = self.memory.tables.get(kind)
+        memory = self._tables()
+        table = memory.tables.get(kind)
         if table is None:
-            table = self.memory.tables[kind] = Candidates(self, task, parts)
+            table = memory.tables[kind] = Candidates(self, task, parts)
         elif table.session is not self.session:
             table.reopen(self, task, parts)
-        self.memory.used(kind, table)
+        memory.used(kind, table)
         return table
 
     def kind(self, task: Task) -> Hashable:
@@ -105,12 +119,12 @@ class Evaluator:
         """The static part for a task, one for all of whom the parts read the same; ``kept`` is what its table has."""
         fixed, known = self.kinds.fixed(task), self.kinds.fixed_parts
         parts = [known[place] for place in fixed]
-        key = fixed, tuple([part.reads_of(task) for part in parts])
-        found = kept if kept is not None and kept.key == key else self.memory.statics.get(key)
+        key, memory = (fixed, tuple([part.reads_of(task) for part in parts])), self._tables()
+        found = kept if kept is not None and kept.key == key else memory.statics.get(key)
         if found is None:
             self.evaluations += 1
-            found = self.memory.statics[key] = Static.of(key, task, parts, self.nodes, self.everywhere)
-        self.memory.used_static(found)
+            found = memory.statics[key] = Static.of(key, task, parts, self.nodes, self.everywhere)
+        memory.used_static(found)
         return found
 
     @property
@@ -640,6 +654,8 @@ class Memory:
     """What tables computed, from session to session. A cache: with or without it a decision is the same."""
 
     def __init__(self) -> None:
+        self.turn = 0
+        """How many sessions it was opened for: what it has is of the last one."""
         self.tables: dict[Any, Candidates] = {}
         self.statics: dict[Hashable, Static] = {}
         self.nowhere: Ints = np.zeros(0, np.int64)
@@ -657,8 +673,9 @@ class Memory:
         self._forget()
         self._facts = self._nodes = self._key = None
 
-    def open(self, evaluator: Evaluator) -> None:
-        """Begin a session: forget what no longer holds, and note the nodes whose usage is another than before."""
+    def open(self, evaluator: Evaluator) -> int:
+        """Begin a session: forget what no longer holds, and note the nodes whose usage is another than before. The turn
+        is given back."""
         nodes = evaluator.nodes
         key = (evaluator.versions, evaluator.session.seed, nodes.resources)
         if self._facts is not nodes.facts or self._key != key or self._nodes is None:
@@ -670,11 +687,13 @@ class Memory:
             changed = np.flatnonzero((last != nodes.usage.matrix).any(axis=0)).tolist()
             self._drop_unused()
             self.log.extend(changed)
-        nodes.log = self.log
+        nodes.note_in(self.log)
         if self.alike is not None:
             self.alike.nodes = nodes
         self._most = max(_FEWEST_TABLES, _COLUMNS // max(1, len(nodes)))
         self._facts, self._key, self._nodes = nodes.facts, key, nodes
+        self.turn += 1
+        return self.turn
 
     def used(self, key: Any, table: Candidates) -> None:
         """Note that a table is used; of those used longest ago, only the ones without columns stay."""

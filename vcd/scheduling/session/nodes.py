@@ -214,6 +214,11 @@ class Nodes:
         """Whether a node's room reaches a floor once what is being freed is free."""
         return False not in (self.usage.room_of(row) >= floor).tolist()
 
+    def note_in(self, log: list[int]) -> None:
+        """Have a list with the rows that change from now on."""
+        self.log = log
+        self._with_room.clear()
+
     def with_room(self, floor: Ints) -> npt.NDArray[np.bool_]:
         """Which nodes' room reaches a floor once what is being freed is free; read only, and as of now."""
         key = floor.tobytes()
