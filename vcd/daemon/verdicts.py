@@ -278,8 +278,8 @@ class Verdicts:
 
 
 class _Answer(NamedTuple):
-    """What a group's wait comes to, how many of its tasks are missing of how many (of none where its queue is not there,
-    and it is no job), and what went wrong."""
+    """What a group's wait comes to, how many of its tasks are missing of how many, and what went wrong. Whose queue is
+    not there is no job, and has no tasks."""
 
     diagnosis: Diagnosis
     missing: int
