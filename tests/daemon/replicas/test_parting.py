@@ -151,6 +151,22 @@ async def test_a_session_that_retention_left_without_its_state_is_kept_beside(tm
     assert not path.exists() or not verify(path).problems
 
 
+async def test_a_log_that_begins_later_than_it_has_to_go_back_to_goes_as_a_whole(tmp_path: Path) -> None:
+    """Retention left no session in it, and what it begins with is of another leader."""
+    path = tmp_path / "events.sqlite"
+    async with scheduler(path) as made:
+        await made.show(dsl.node("n1", cpu=8), dsl.queue("root"), dsl.queue("default"))
+        await made.cycle()
+        await made.checkpoint()
+        begins = made.state.sequence
+        await made.show(dsl.node("n2", cpu=8))
+        await made.log.retain(max_bytes=1)
+    with LogReader(path) as reader:
+        assert (reader.oldest(), list(reader.sessions())) == (begins, [])
+    assert go_back(path, begins - 1) is None
+    assert not path.exists()
+
+
 @pytest.mark.parametrize("changed", [20, 27])
 async def test_a_log_that_the_disk_changed_is_kept_beside_as_it_is(tmp_path: Path, changed: int) -> None:
     """Before the newest checkpoint, where a start does not look: so this replica ran, led, and has to go back now."""

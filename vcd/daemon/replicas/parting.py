@@ -28,7 +28,7 @@ def go_back(path: Path, to: int | None) -> Path | None:
     with LogReader(path) as reader:
         gone = next((info for info in reader.sessions() if to is None or info.sequence > to), None)
         lost = None if gone is None else gone.number
-        if gone is not None and gone.head < reader.oldest():
+        if to is not None and (to if gone is None else min(to, gone.head)) < reader.oldest():
             to = None
     if to is not None and lost is not None:
         try:
