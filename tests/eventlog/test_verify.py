@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventlog.samples import fold, gone, outcome, spoil_plan, write_history
-from vcd.eventlog import EventLog, Logged, LogReader, verify
+from vcd.eventlog import EventLog, LogError, Logged, LogReader, verify
 
 DAMAGE = {
     "DELETE FROM event WHERE sequence = 5": "events 5 to 5 are missing",
@@ -47,6 +47,37 @@ async def test_damage_is_found(tmp_path: Path, damage: str) -> None:
     connection.close()
     problems = verify(path).problems
     assert any(DAMAGE[damage] in problem for problem in problems), problems
+
+
+OTHER_TYPES = {
+    "UPDATE event SET payload = 7 WHERE sequence = 2": "event 2 cannot be read",
+    "UPDATE event SET payload = 'text' WHERE sequence = 2": "event 2 cannot be read",
+    "UPDATE event SET time = 'text' WHERE sequence = 2": "event 2 cannot be read",
+    "UPDATE event SET key = x'07' WHERE sequence = 4": "event 4 cannot be read",
+    "UPDATE event SET kind = x'ff' WHERE sequence = 4": "event 4 cannot be read",
+    "UPDATE checkpoint_part SET data = 7": "checkpoint 6 cannot be read",
+    "UPDATE dictionary SET content = 7": "the dictionary of its payloads is missing",
+}
+
+
+@pytest.mark.parametrize("damage", OTHER_TYPES)
+async def test_a_column_whose_type_a_disk_changed_is_found(tmp_path: Path, damage: str) -> None:
+    """Types stand in a row as amounts do, and SQLite does not look at them as it reads: one flipped bit is enough."""
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 2, checkpoints=(1,))
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')')")
+    connection.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(damage)
+    connection.close()
+    with pytest.raises(LogError, match=OTHER_TYPES[damage]), LogReader(path) as reader:
+        list(reader.read())
+        reader.latest_checkpoint()
+    if "dictionary" not in damage:
+        problems = verify(path).problems
+        assert any(OTHER_TYPES[damage] in problem for problem in problems), problems
 
 
 async def test_a_session_whose_plan_cannot_be_read_is_found(tmp_path: Path) -> None:

@@ -99,7 +99,8 @@ class LogReader:
         self._sql = statements("read")
         self._db: sqlite3.Connection = connect_read_only(self.path)
         try:
-            if not (dictionaries := self.dictionaries()):
+            dictionaries = self.dictionaries()
+            if not dictionaries or not all(isinstance(each, bytes) for each in dictionaries.values()):
                 raise DamagedLog(f"event log {self.path}: the dictionary of its payloads is missing; restore a copy")
             self._packer = Packer(dictionaries)
         except BaseException:
@@ -354,7 +355,7 @@ class LogReader:
         stored = self.rows("checkpoint_parts", sequence=sequence)
         try:
             state = b"".join(zstandard.decompress(data) for _, data in stored)
-        except zstandard.ZstdError as error:
+        except (zstandard.ZstdError, TypeError) as error:  # what was changed may be no bytes any more
             raise LogError(f"event log {self.path}: checkpoint {sequence} cannot be read: {error}") from error
         numbers = [number for number, _ in stored]
         if numbers != list(range(parts)) or len(state) != size or digest_of(state) != digest:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from types import NoneType
 from typing import Any
 
 import msgspec
 
 from vcd.eventlog.chain import Content
-from vcd.eventlog.packing import Packer
+from vcd.eventlog.packing import Packer, PackError
 from vcd.eventlog.statements import statements
 from vcd.model.codec import BadObject, named_group
 from vcd.model.events import (
@@ -28,6 +29,8 @@ from vcd.model.events import (
 )
 
 Row = tuple[Any, ...]
+_TYPES = ((int, int, str, str, str, str, bytes), (int, int, str, str, str, str, NoneType))
+"""Of the columns of table ``event`` but the link."""
 Link = Callable[[Content], bytes | None]
 """From what the row of the next event says to its link; None where it has none."""
 
@@ -71,7 +74,10 @@ def event_row(packer: Packer, content: Content, link: bytes | None) -> Row:
 
 
 def unpacked(packer: Packer, row: Row) -> Content:
-    """What a row says, without its link. Raises PackError when the payload cannot be read."""
+    """What a row says, without its link. Raises PackError when the payload cannot be read, or a column is of another
+    type than it was written with: SQLite looks at types as it writes, not as it reads."""
+    if tuple(map(type, row)) not in _TYPES:
+        raise PackError("its columns are of other types than they were written with")
     sequence, time, tag, kind, key, version, packed = row
     return sequence, time, tag, kind, key, version, None if packed is None else packer.unpack(packed)
 

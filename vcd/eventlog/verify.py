@@ -121,22 +121,23 @@ class _Verification:
         starts = {segment.sequence for segment in self._segments}
         chain = self._reader.chain(self._first - 1)
         for *row, link in self._reader.cursor("chained"):
-            sequence, at, *described, _ = row
+            sequence, _, *described, _ = row
             if self._first < sequence != before + 1:
                 self._found.append(f"events {before + 1} to {sequence - 1} are missing")
-            if at < time and sequence - 1 not in starts:
-                self._found.append(f"event {sequence}: its time is before that of the event before it")
             try:
                 content, logged = self._reader.parsed(tuple(row))
             except LogError as error:
                 self._found.append(str(error))
                 chain.link = link
             else:
+                if logged.time < time and sequence - 1 not in starts:
+                    self._found.append(f"event {sequence}: its time is before that of the event before it")
                 if columns(logged.event) != tuple(described):
                     self._found.append(f"event {sequence}: its columns are not as its payload says")
                 self._link(chain, content, link, is_next=sequence == before + 1)
                 self._event(logged)
-            before, time = sequence, at
+                time = logged.time
+            before = sequence
 
     def _link(self, chain: Chain, content: Content, link: bytes | None, *, is_next: bool) -> None:
         """Hold an event against its link; ``is_next``: the chain has that of the event before it.
