@@ -18,6 +18,7 @@ from vcd.daemon.telling import Telling
 from vcd.kube.client import KubeClient
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
+from vcd.model.objects import Condition
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.state.cluster import ClusterState
@@ -218,3 +219,28 @@ async def test_a_pod_that_holds_room_for_a_gang_that_waits_is_told_as_the_others
     plan = await told.session()  # one has room now, two wait for who leaves, and the last has none
     assert {operation.verb for statement in plan.statements for operation in statement.operations} == {"pipeline"}
     assert said == ["default/g-0", "default/g-1", "default/g-2", "default/g-3"]
+
+
+async def test_a_pod_that_others_were_evicted_for_is_told_what_it_waits_for_now() -> None:
+    """It may have its room, and lack its gang. The node is named whatever it is told: who leads next knows of it so."""
+    busy, leaves = gang("busy", 1, on=["n"], cpu=2), gang("leaves", 1, on=["m"], cpu=2, deleting=True)
+    g, *pods = gang("g", 3, cpu=1)
+    for pod, there in zip(pods, ("n", "m"), strict=False):
+        pod["status"] = {**pod.get("status", {}), "nominatedNodeName": there}
+    told = Told(node("n", cpu=3), node("m", cpu=2), busy, leaves, g, *pods)
+    said: list[tuple[str, str, str]] = []
+
+    def submit(key: str, _: str, condition: Condition, node: str = "") -> None:
+        said.append((key, condition.message, node))
+
+    told.telling.statuses.submit_pod_condition = submit  # type: ignore[method-assign]
+    plan = await told.session()
+    assert {operation.key for statement in plan.statements for operation in statement.operations} == {
+        "default/g-1", "default/g-2",
+    }  # fmt: skip
+    lacks = "fewer tasks than the minimum (have 1, min 3) [gang]"
+    assert said == [
+        ("default/g-0", lacks, "n"),
+        ("default/g-1", "waits for room that evictions free on node m", "m"),
+        ("default/g-2", lacks, ""),
+    ]

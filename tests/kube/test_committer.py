@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -352,6 +352,7 @@ async def test_without_the_lease_no_call_is_made(f: Fixture) -> None:
     f.epoch = 4
     assert await f.commit(BIND, EVICT) == [("failed", "lost leadership")] * 2
     assert f.server.seen == []
+    assert f.heard.conditions == []  # which this replica could write by now, had it the Lease again
 
 
 async def test_losing_the_lease_stops_the_remaining_operations() -> None:
@@ -499,10 +500,10 @@ async def test_a_defect_keeps_its_own_pod_alone_from_an_outcome(
 ) -> None:
     announce = f.committer._announce
 
-    def defective(operation: Operation, outcome: Outcome) -> None:
+    def defective(operation: Operation, outcome: Outcome, fence: Callable[[], bool]) -> None:
         if operation == BIND:
             raise KeyError("a defect")
-        announce(operation, outcome)
+        announce(operation, outcome, fence)
 
     monkeypatch.setattr(f.committer, "_announce", defective)
     other = Operation("bind", "default/other", "u-other", "n")

@@ -132,7 +132,7 @@ class Telling:
         self.metrics.end_session(summary)
         yield
         evicted_for = _evicted_for(record, plan)
-        nominated = {*session.snapshot.nominated, *(pod.key for pod in evicted_for)}
+        nominated = {**session.snapshot.nominated, **{pod.key: pod.node for pod in evicted_for}}
         if record is not None:
             yield from self._note_messages(plan, session)
             decided = session.snapshot.groups
@@ -140,7 +140,9 @@ class Telling:
             self.statuses.submit_queues(plan.queues)
             yield from self._tell_waiting(plan, session, nominated)
         yield from self._tell_latecomers(session, {waiting.group for waiting in plan.waiting}, nominated)
-        yield from self._tell_nominated(evicted_for)
+        for pod in evicted_for:
+            self._tell_nominated(pod.key, pod.uid, pod.node)
+            yield
         self.told(record, plan, session, at)
 
     def write_again(self) -> None:
@@ -256,9 +258,9 @@ class Telling:
 
     # --- who waits --------------------------------------------------------------------------------------------------
 
-    def _tell_waiting(self, plan: ev.Plan, session: Session, nominated: Container[str]) -> Iterator[None]:
+    def _tell_waiting(self, plan: ev.Plan, session: Session, nominated: Mapping[str, str]) -> Iterator[None]:
         """A condition on every pod that waits, so that autoscalers see whom nodes help, and Events for new reasons. For
-        whom others were evicted was told so, and where."""
+        whom others are evicted is told so, and where."""
         for key, reasons in ev.waits_by_group(plan.waiting).items():
             yield
             if not reasons:
@@ -273,13 +275,16 @@ class Telling:
             job = session.job(index)
             reason_of = PodReasons(reasons, job.queue.name, self.state.queues)
             for task in job.pending():
-                if task.status in _HAS_NO_NODE and (task.status == TaskStatus.PENDING or task.key not in nominated):
-                    self._tell_pod(task.pod, reason_of, own.get(task.key, words))
+                node = nominated.get(task.key, "")
+                if task.status == TaskStatus.PIPELINED and node:
+                    self._tell_nominated(task.key, task.pod.metadata.uid, node)
+                elif task.status in _HAS_NO_NODE:
+                    self._tell_pod(task.pod, reason_of, own.get(task.key, words), node)
                 yield
 
-    def _tell_latecomers(self, session: Session, told: Container[str], nominated: Container[str]) -> Iterator[None]:
+    def _tell_latecomers(self, session: Session, told: Container[str], nominated: Mapping[str, str]) -> Iterator[None]:
         """The same for pods of groups that wait as before, and so are not among those ``told``, which show something
-        else or nothing, and for those of which a leader before could not say that others were evicted for them."""
+        else or nothing."""
         known: tuple[Sequence[ev.Waiting], dict[str, str], str] | None = None
         for key, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
             yield
@@ -287,9 +292,9 @@ class Telling:
             if known is None or known[0] is not reasons:  # pods of one group mostly came one after the other
                 known = reasons, *_words_by_pod(reasons)
             words = known[1].get(key, known[2])
-            if (reasons[0].group not in told or key in nominated) and not _shows(pod, words):
+            if reasons[0].group not in told and not _shows(pod, words):
                 queue = "" if group is None else session.queue_name_of(group)
-                self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), words)
+                self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), words, nominated.get(key, ""))
 
     def _may_wait(self, key: str) -> bool:
         """Whether a pod has no node yet, as far as is known."""
@@ -302,19 +307,17 @@ class Telling:
         found = None if pod is None or pod.metadata.uid != uid else condition_of(type, pod.status.conditions)
         return "" if found is None else found.status
 
-    def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str) -> None:
+    def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str, nominated: str) -> None:
         key, uid = pod.key, pod.metadata.uid
         if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
             reason = UNSCHEDULABLE if self.options.unschedulable == "all" else reason_of.of(key)
-            self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message))
+            self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message), nominated)
         self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
-    def _tell_nominated(self, evicted_for: Sequence[ev.Operation]) -> Iterator[None]:
-        """On pods that others are evicted for: the node where they wait for their room."""
-        for pod in evicted_for:
-            condition = Condition("PodScheduled", "False", UNSCHEDULABLE, _room_on(pod.node))
-            self.statuses.submit_pod_condition(pod.key, pod.uid, condition, pod.node)
-            yield
+    def _tell_nominated(self, key: str, uid: str, node: str) -> None:
+        """On a pod that others are evicted for: the node where it waits for their room."""
+        condition = Condition("PodScheduled", "False", UNSCHEDULABLE, _room_on(node))
+        self.statuses.submit_pod_condition(key, uid, condition, node)
 
     def lacks_group(self, pod: Pod, why: str) -> None:
         """A pod's group cannot be made."""

@@ -162,7 +162,7 @@ class Committer:
         try:
             outcome = await self._bind_volumes(call, fence) if operation.volumes else None
             outcome = outcome or await self._attempt(call, fence)
-            self._announce(operation, outcome)
+            self._announce(operation, outcome, fence)
         except Exception as error:  # a defect, which keeps its own pod alone from being placed
             log.error("operation_raised", verb=operation.verb, pod=operation.key, error=repr(error), exc_info=True)
             outcome = await self._after_defect(call, fence, f"a defect of vcd: {error!r}")
@@ -268,8 +268,9 @@ class Committer:
         pod = decoded(_pod_decoder, raw, f"pod {call.operation.key}")
         return call.judge(pod if pod.metadata.uid == call.operation.uid else None)
 
-    def _announce(self, operation: Operation, outcome: Outcome) -> None:
-        """Tell the pod's owner, in Volcano's words."""
+    def _announce(self, operation: Operation, outcome: Outcome, fence: Callable[[], bool]) -> None:
+        """Tell the pod's owner, in Volcano's words; after the term in which that was decided the next leader says why
+        the pod waits."""
         key, uid = operation.key, operation.uid
         if outcome.result == "done":
             if operation.verb == "bind":
@@ -282,7 +283,7 @@ class Committer:
         log.warning(
             "operation_not_done", verb=operation.verb, pod=key, node=operation.node, **dataclasses.asdict(outcome)
         )
-        if operation.verb == "bind" and outcome.result != "unknown":
+        if operation.verb == "bind" and outcome.result != "unknown" and fence():
             message = f"failed to bind to node {operation.node}: {outcome.detail}"
             condition = Condition("PodScheduled", "False", UNSCHEDULABLE_REASON, message)
             self.conditions.submit_pod_condition(key, uid, condition)
