@@ -67,8 +67,8 @@ class _Known:
 class Verdicts:
     """Asks groups' sessions why they wait, one group at a time, while nobody holds ``deciding``.
 
-    ``show`` is told the message of a group's condition, and whether that is only for one that shows none yet; ``count``
-    the causes of groups, ``failed`` who failed at being asked. ``clock`` paces it.
+    ``show`` is told the message of a group's condition, if it is to have one, and whether that is only where it shows
+    none yet; ``count`` the causes of groups, ``failed`` who failed at being asked. ``clock`` paces it.
     """
 
     path: Path
@@ -234,8 +234,7 @@ class Verdicts:
             return None
         known.diagnoses[kind_of(reasons)] = answer.diagnosis
         found = None if wait is None else dominant(wait, lambda one: known.diagnoses.get(one.span.kind))
-        if answer.tasks == 0 or any(reason.gate == "gang" for reason in reasons):
-            self._tell(group, known, answer, None if found is None else found.diagnosis)
+        self._tell(group, known, answer, None if found is None else found.diagnosis)
         return None if found is None else found.diagnosis.cause
 
     def _answer(self, wait: GroupWait, served: Served) -> _Answer:

@@ -114,9 +114,7 @@ class Told:
     def _group_is_told(self, service: SchedulerService, group: Obj) -> None:
         key, last = _key(group), ((group.get("status") or {}).get("conditions") or [{}])[-1]
         reasons = service.keeper.state.waiting.get(key, ())
-        if (last.get("type"), last.get("status")) != ("Unschedulable", "True"):
-            return
-        if all(each.gate != "gang" and each.reason.code != "queue-missing" for each in reasons):
+        if not reasons or (last.get("type"), last.get("status")) != ("Unschedulable", "True"):
             return
         known = service.verdicts._known.get(key)
         if known is None or known.said is None:  # by what held longest before this program began
