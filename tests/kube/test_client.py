@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kube.recorded import answer
-from tests.kube.scripted import Answer, FakeClock, client_of, failure, scripted, until
+from tests.kube.scripted import Answer, FakeClock, client_of, failure, running, scripted, until
 from vcd.kube.client import Admission, KubeClient, Urgency
 from vcd.kube.connection import connect
 from vcd.kube.errors import ApiError, Fenced, Malformed, Silent, Unanswered
@@ -385,4 +385,17 @@ async def test_it_knows_of_writes_under_way(method: str, urgency: Urgency, count
         assert client.is_writing is counts
         server.closing.set()
         await slow
+        assert not client.is_writing
+
+
+async def test_a_write_that_is_cancelled_may_be_carried_out_until_the_server_gives_up() -> None:
+    clock = FakeClock()
+    async with scripted() as server, client_of(server, clock=clock, request_timeout=3.0) as client:
+        server.on("POST", "slow", Answer(hang=True))
+        async with running(client.request("POST", "/slow", b"{}")):
+            await until(lambda: server.seen)
+        assert client.is_writing
+        clock.advance(2.9)
+        assert client.is_writing
+        clock.advance(0.2)
         assert not client.is_writing

@@ -6,6 +6,7 @@ import asyncio
 import enum
 import heapq
 import itertools
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -190,6 +191,9 @@ class KubeClient:
         self._connection = connection
         self._read_only = read_only
         self._admission = Admission(qps, burst, in_flight, clock)
+        self._clock = clock
+        self._cut_off_until = -math.inf
+        """When the server has given up on the writes that were cancelled while they were under way."""
         self._transport: Transport = HttpTransport(connection, request_timeout)
         # the server compresses lists when asked, which costs both sides more than a cluster's network does
         self._headers = {"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"}
@@ -207,8 +211,8 @@ class KubeClient:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a write is under way; not those of the Lease. Who cancels it does not take it back."""
-        return not self._admission.is_empty
+        """Whether a write is under way, or was cancelled, which does not take it back; not those of the Lease."""
+        return not self._admission.is_empty or self._clock.monotonic() < self._cut_off_until
 
     async def request(
         self,
@@ -236,6 +240,9 @@ class KubeClient:
         await self._admission.enter(urgency)
         try:
             return await self._make(method, path, body, content_type, timeout, fence)
+        except asyncio.CancelledError:
+            self._cut_off_until = max(self._cut_off_until, self._clock.monotonic() + timeout)
+            raise
         finally:
             self._admission.leave()
 
