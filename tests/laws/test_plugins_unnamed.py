@@ -35,7 +35,6 @@ PLACES = {
         "embedded/workload.py",
         "daemon/nodeshelp.py",
         "daemon/telling.py",
-        "daemon/verdicts.py",
         "model/events.py",
         "scheduling/actions/allocate.py",
         "timetravel/why/queuewaits.py",
