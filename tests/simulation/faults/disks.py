@@ -120,15 +120,15 @@ def flip_bits(sim: Simulation, replica: int, number: int, pause: float) -> None:
 
 
 def _has_unlinked(disk: Disk) -> bool:
-    """Whether a log has events without a link in its chain."""
+    """Whether a log has events that no chain joins."""
     if not disk.log.exists():
         return False
     copy = disk.after_crash(disk.folder.with_name(f"{disk.folder.name}-looked-at"))
     with closing(sqlite3.connect(copy.log)) as connection:
-        try:
-            return bool(connection.execute("SELECT count(*) FROM event WHERE link IS NULL").fetchone()[0])
-        except sqlite3.OperationalError as error:
-            return "link" in str(error)  # else there are no tables yet
+        columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(event)")}
+        if "chain" not in columns:  # of an older schema yet, or empty
+            return bool(columns)
+        return bool(connection.execute("SELECT count(*) FROM event WHERE chain IS NULL").fetchone()[0])
 
 
 def _flip(sim: Simulation, disk: Disk) -> str:
