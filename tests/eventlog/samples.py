@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -123,6 +124,12 @@ def fold(state: bytes, events: Iterator[Logged]) -> bytes:
             event = msgspec.structs.replace(event, session=0)
         value = (value * 1_000_003 + crc32(encode_event(event))) % (1 << 64)
     return value.to_bytes(8, "big") * 10
+
+
+def execute(path: Path, script: str) -> None:
+    """Change a file behind the program's back."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
 
 
 def spoil_plan(path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventlog.samples import as_is, fold, gone, leads, outcome, put, session, write_history
+from tests.eventlog.samples import as_is, execute, fold, gone, leads, outcome, put, session, write_history
 from tests.eventlog.test_transfer import write_replicas
 from vcd.eventlog import EventLog, Head, LogError, LogReader, compact, export, import_logs, verify
 from vcd.eventlog.chain import Chain
@@ -17,12 +17,6 @@ from vcd.eventlog.chain import Chain
 SCHEMA_1 = Path(__file__).parents[1] / "data" / "older" / "schema-1.sqlite"
 """Written by a simulation of version 0.1.0 before there was a chain: 185 events, a checkpoint after the last."""
 EXCHANGED = "UPDATE event SET payload = (SELECT payload FROM event WHERE sequence = 2) WHERE sequence = 8"
-
-
-def execute(path: Path, script: str) -> None:
-    """Change a file behind the program's back."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(script)
 
 
 def head_of(path: Path) -> Head:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.eventlog.samples import fold, gone, outcome, spoil_plan, write_history
+from tests.eventlog.samples import execute, fold, gone, outcome, spoil_plan, write_history
 from vcd.eventlog import EventLog, LogError, Logged, LogReader, verify
 
 DAMAGE = {
@@ -42,9 +41,7 @@ async def test_damage_is_found(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "log.sqlite"
     await write_history(path, 2, checkpoints=(1,))
     assert verify(path, fold).problems == []
-    with sqlite3.connect(path) as connection:
-        connection.executescript(damage)
-    connection.close()
+    execute(path, damage)
     problems = verify(path).problems
     assert any(DAMAGE[damage] in problem for problem in problems), problems
 
@@ -65,13 +62,8 @@ async def test_a_column_whose_type_a_disk_changed_is_found(tmp_path: Path, damag
     """Types stand in a row as amounts do, and SQLite does not look at them as it reads: one flipped bit is enough."""
     path = tmp_path / "log.sqlite"
     await write_history(path, 2, checkpoints=(1,))
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')')")
-    connection.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute(damage)
-    connection.close()
+    execute(path, "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')')")
+    execute(path, damage)
     with pytest.raises(LogError, match=OTHER_TYPES[damage]), LogReader(path) as reader:
         list(reader.read())
         reader.latest_checkpoint()
