@@ -44,8 +44,8 @@ class Watched:
     def __init__(self, cluster: Cluster) -> None:
         self.left: dict[str, Obj] = {}
         """Pods by UID, as they were when they began to leave."""
-        self.nominated: dict[str, tuple[str, str]] = {}
-        """By name of a pod that had no node yet: where it was to wait, and what it was told."""
+        self.nominated: dict[str, list[tuple[str, str]]] = {}
+        """By name of a pod that had no node yet: where it was to wait, and what it was told, each time."""
         self.amid: list[str] = []
         """Pods that were bound to a node on which others were still leaving."""
         self._leaving: dict[str, str] = {}
@@ -65,7 +65,8 @@ class Watched:
             if place in self._leaving.values():
                 self.amid.append(meta["name"])
         if not place and status.get("nominatedNodeName"):
-            self.nominated[meta["name"]] = (status["nominatedNodeName"], conditions(pod)["PodScheduled"]["message"])
+            told = (status["nominatedNodeName"], conditions(pod)["PodScheduled"]["message"])
+            self.nominated.setdefault(meta["name"], []).append(told)
 
     def evictions(self) -> Counter[str]:
         """How often pods of each name were evicted."""
@@ -110,12 +111,13 @@ def check_evicted(watched: Watched, by: str, verb: str, count: int) -> None:
 
 
 def check_waited(cluster: Cluster, watched: Watched, *names: str) -> None:
-    """Pods were told the node where they waited, and were bound there once those who left were gone."""
+    """Pods were told the node where they waited, and were bound there once those who left were gone. Who had room
+    before the others of its gang may have been told that it waits for them."""
     places = {bind.key.partition("/")[2]: bind.node for bind in cluster.binds}
     for name in names:
-        place, words = watched.nominated[name]
-        assert place == places[name]
-        assert words == f"waits for room that evictions free on node {place}"
+        told = watched.nominated[name]
+        assert {place for place, _ in told} == {places[name]}
+        assert told[0][1] == f"waits for room that evictions free on node {places[name]}"
     assert watched.amid == []
 
 
