@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from tests.eventlog.samples import SECOND, Clock, as_is, fold, gone, leads, outcome, put, session, write_history
+from tests.eventlog.samples import (
+    SECOND,
+    Clock,
+    as_is,
+    execute,
+    fold,
+    gone,
+    leads,
+    outcome,
+    put,
+    session,
+    write_history,
+)
 from vcd.eventlog import EventLog, LogReader, export, import_logs, verify
+from vcd.eventlog.errors import DamagedLog
 from vcd.eventlog.store import migrated_copy
 from vcd.model.codec import decode_payload, encode_payload
 from vcd.model.events import ObjectPut
@@ -71,6 +86,16 @@ def test_a_file_of_before_the_index_is_indexed_as_if_it_had_been_there(tmp_path:
         assert groups and all(next(reader.object_history("PodGroup", group), None) for group in groups)
         assert any(reader.pods_of(group, 0, LAST) for group in groups)
     assert verify(copy).problems == []
+
+
+def test_a_file_of_before_the_index_whose_dictionary_a_disk_changed_is_told_of(tmp_path: Path) -> None:
+    """To index it is to read its payloads, which nothing can do any more."""
+    damaged = tmp_path / "log.sqlite"
+    shutil.copy(SCHEMA_1, damaged)
+    execute(damaged, "DELETE FROM dictionary")
+    (tmp_path / "copy").mkdir()
+    with pytest.raises(DamagedLog, match="the dictionary of its payloads is missing; restore a copy"):
+        migrated_copy(damaged, tmp_path / "copy")
 
 
 async def test_files_made_of_files_are_indexed(tmp_path: Path) -> None:

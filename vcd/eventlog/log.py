@@ -20,7 +20,6 @@ from vcd.eventlog import chain, retention
 from vcd.eventlog.chain import Chain, Content, Mark
 from vcd.eventlog.connection import BEGIN, COMMIT, LogConnection, connected
 from vcd.eventlog.errors import LogError, explained, is_damage
-from vcd.eventlog.packing import Packer
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, digest_of, inserts, logged_of
 from vcd.eventlog.statements import statements
@@ -62,7 +61,7 @@ class EventLog:
         self.last_session = reader.last_session()
         """The number of the last session appended, kept by the file even when its row is not; 0 for none."""
         self._time = reader.last_time()
-        self._packer = Packer(reader.dictionaries())
+        self._packer = reader.packer()
         self._chain = reader.chain(self.head)
         self._queue: deque[tuple[list[Logged] | _Copied | Work, Waiter, bool]] = deque()
         """What is to be written, who waits for it, and whether in a hurry."""

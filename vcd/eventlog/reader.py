@@ -12,11 +12,11 @@ import zstandard
 
 from vcd.eventlog import chain
 from vcd.eventlog.chain import Chain, Content
-from vcd.eventlog.errors import DamagedLog, LogError, NoSession
+from vcd.eventlog.errors import LogError, NoSession
 from vcd.eventlog.packing import Packer, PackError
 from vcd.eventlog.rows import Logged, Row, digest_of, logged_of, unpacked
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import connect_read_only, failures_explained
+from vcd.eventlog.store import connect_read_only, failures_explained, packer_of
 from vcd.model.events import SessionDecided
 
 PAGE = 500
@@ -99,10 +99,7 @@ class LogReader:
         self._sql = statements("read")
         self._db: sqlite3.Connection = connect_read_only(self.path)
         try:
-            dictionaries = self.dictionaries()
-            if not dictionaries or not all(isinstance(each, bytes) for each in dictionaries.values()):
-                raise DamagedLog(f"event log {self.path}: the dictionary of its payloads is missing; restore a copy")
-            self._packer = Packer(dictionaries)
+            self._packer = self.packer()
         except BaseException:
             self.close()
             raise
@@ -134,9 +131,10 @@ class LogReader:
         """The highest session number ever written to this file; 0 for none."""
         return int(self._value("last_session") or 0)
 
-    def dictionaries(self) -> dict[int, bytes]:
-        """The compression dictionaries by number."""
-        return dict(self.rows("dictionaries"))
+    def packer(self) -> Packer:
+        """One that packs and unpacks as what is in the file."""
+        with failures_explained(self.path):
+            return packer_of(self.path, self._db)
 
     def read(self, after: int = 0, until: int | None = None) -> Iterator[Logged]:
         """The events after one sequence number and up to another (None: to the end), in order, as a stream.

@@ -299,13 +299,13 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
             if number == 1:
                 connection.execute(statements("append")["dictionary"], (1, typical_payloads()))
             if number == GROUP_EVENTS:
-                _index_groups(connection)
+                _index_groups(path, connection)
 
 
-def _index_groups(connection: sqlite3.Connection) -> None:
+def _index_groups(path: Path, connection: sqlite3.Connection) -> None:
     """Fill ``group_event`` for what is in the file. An event that cannot be read is in no index: ``verify`` tells of
     it."""
-    packer, cursor = packer_of(connection), connection.execute(statements("read")["unindexed"])
+    packer, cursor = packer_of(path, connection), connection.execute(statements("read")["unindexed"])
     while rows := cursor.fetchmany(1000):
         found: list[Row] = []
         for row in rows:
@@ -337,9 +337,13 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def packer_of(connection: sqlite3.Connection) -> Packer:
-    """The packer with the file's own dictionaries."""
-    return Packer(dict(connection.execute(statements("read")["dictionaries"]).fetchall()))
+def packer_of(path: Path, connection: sqlite3.Connection) -> Packer:
+    """The packer with the file's own dictionaries. Raises DamagedLog where they are not as they were written, and what
+    SQLite raises."""
+    dictionaries = dict(connection.execute(statements("read")["dictionaries"]).fetchall())
+    if not dictionaries or not all(isinstance(each, bytes) for each in dictionaries.values()):
+        raise DamagedLog(f"event log {path}: the dictionary of its payloads is missing; restore a copy")
+    return Packer(dictionaries)
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = No
         following = list(reader.sessions(sessions[-1].number + 1, limit=1))
         end = following[0].sequence - 1 if following else reader.head()
         segments = reader.segments()
-        target = _Target(connection)
+        target = _Target(Path(out), connection)
         for segment in segments:
             if segment.sequence < end and (segment.sequence >= begin or segment.live > begin):
                 whole = segment.chained and segment.sequence >= begin
@@ -102,7 +102,7 @@ def write_anew(
     ``out`` exists or cannot be written.
     """
     with _new_file(Path(out)) as connection:
-        target = _Target(connection)
+        target = _Target(Path(out), connection)
         if base is not None:
             target.checkpoint(*base, None)
         target.policies((digest, text, 0) for digest, text in policies)
@@ -136,7 +136,7 @@ def import_logs(paths: Sequence[str | Path], out: str | Path, renumber: Renumber
             reader.snapshot()
         connection = stack.enter_context(_new_file(Path(out)))
         reigns = _reigns(readers)
-        merge = _Merge(_Target(connection), reigns, renumber)
+        merge = _Merge(_Target(Path(out), connection), reigns, renumber)
         for position, reign in enumerate(reigns):
             merge.add(reign, is_first=position == 0, is_last=position == len(reigns) - 1)
         return Written(merge.begin + 1, merge.end, merge.target.sessions)
@@ -158,9 +158,9 @@ def compact(path: str | Path) -> tuple[int, int]:
 class _Target:
     """A file that is being filled."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._packer = packer_of(connection)
+        self._packer = packer_of(path, connection)
         self.chain = Chain()
         """For events that are numbered anew."""
         self.sessions = 0
