@@ -34,6 +34,12 @@ def _with(plugin: str) -> str:
     return PREEMPTS.replace("preempt, ", "").replace("proportion", plugin)
 
 
+_ASKS = PREEMPTS + (
+    "  - name: extender\n    arguments:\n"
+    "      extender.urlPrefix: http://extender:8080\n      extender.predicateVerb: predicate\n"
+)
+"""A configuration that asks a server about nodes."""
+
 _STORIES: dict[tuple[int, int], dict[Story, _Told]] = {
     (16, 7): {
         stories.evicted_again_and_again: _Told(PREEMPTS),
@@ -45,6 +51,7 @@ _STORIES: dict[tuple[int, int], dict[Story, _Told]] = {
     (64, 19): {stories.rolled_to_another_version: _Told(one_log=True)},
     (64, 35): {stories.clock_is_set: _Told()},
     (64, 51): {stories.carried_out_late: _Told()},
+    (64, 59): {stories.room_made_for_gangs: _Told(_ASKS)},
     (64, 3): {
         stories.more_than_is_left_of_a_card: _Told(_with("capacity-card")),
         stories.cards_shared_and_alone: _Told(

@@ -33,6 +33,21 @@ def evicted_again_and_again(draw: Draw) -> Iterator[Act]:
     yield draw.act(late + draw.pick((4.0, 6.0)), "submit", "urgent-last", pods, pods, 1, _URGENT, ranked)
 
 
+def room_made_for_gangs(draw: Draw) -> Iterator[Act]:
+    """A gang has all room, and waits for more; urgent gangs come, one after the other, for which it is evicted, and may
+    end, so that later ones are known in another order than they are read in."""
+    total = sum(draw.nodes.values())
+    preemptable, ranked = {"annotations": {"volcano.sh/preemptable": "true"}}, {"spec": {"priorityClassName": "urgent"}}
+    yield draw.act(0.1, "add_class", "urgent", 10_000, {})
+    yield draw.act(1.0, "submit", "low", 1, 3 * total, 1, {}, preemptable)
+    at = draw.rng.uniform(5.0, 8.0)
+    for number in range(5):
+        pods = draw.pick((1, 2, 2))
+        ends = {"annotations": {"vcd.sim/run-seconds": draw.pick(("3", "900"))}, **ranked}
+        yield draw.act(at, "submit", f"urgent-{number}", pods, pods, 1, _URGENT, ends)
+        at += draw.pick((0.5, 0.5, 8.0))
+
+
 def answered_before_it_arrived(draw: Draw) -> Iterator[Act]:
     """A bind is answered by who is in front of the server, tried again, and done when that arrives."""
     at = draw.rng.uniform(4.0, 8.0)
