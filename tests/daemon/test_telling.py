@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon.test_cycle import puts
 from tests.dsl import BARE, gang, group, node
-from tests.kube.scripted import FakeClock, running
+from tests.kube.scripted import Answer, FakeClock, client_of, running, scripted
 from vcd.api import read_policy
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import parse_options
@@ -26,16 +26,19 @@ from vcd.state.snapshot import SnapshotMaker
 
 
 class Told:
-    """A cluster whose sessions are told to nobody; what would be written of groups is kept."""
+    """A cluster whose sessions are told to nobody: what would be written of groups is kept, or written by a client."""
 
-    def __init__(self, *objects: Any, leads: bool = True, state: ClusterState | None = None) -> None:
+    def __init__(
+        self, *objects: Any, leads: bool = True, state: ClusterState | None = None, client: KubeClient | None = None
+    ) -> None:
         self.state = state or ClusterState()
         self.clock = FakeClock()
         options = parse_options({})
         self.metrics = Metrics()
-        self.telling = Telling(options, cast(KubeClient, None), self.state, self.metrics, lambda: leads, self.clock)
+        self.telling = Telling(options, cast(KubeClient, client), self.state, self.metrics, lambda: leads, self.clock)
         self.written: list[ev.GroupStatus] = []
-        self.telling.statuses.submit_groups = lambda groups, *_, **__: self.written.extend(groups)  # type: ignore[method-assign]
+        if client is None:
+            self.telling.statuses.submit_groups = lambda groups, *_, **__: self.written.extend(groups)  # type: ignore[method-assign]
         self._maker = SnapshotMaker(self.state)
         if state is None:
             self.happen(*puts(*default_queues([]), *objects))
@@ -68,6 +71,10 @@ class Told:
         """All that is to be told."""
         async with running(self.telling.followup.run()):
             await self.telling.followup.idle.wait()
+
+    def uid(self, group: str) -> str:
+        """That of a group that is there."""
+        return self.state.groups[group].group.metadata.uid
 
     @property
     def messages(self) -> list[str | None]:
@@ -173,20 +180,23 @@ async def test_after_a_crash_a_status_is_written_without_the_condition_until_the
 
 
 async def test_a_session_that_is_told_after_the_gang_was_placed_says_nothing_of_its_condition() -> None:
-    """There is much to tell: others are placed before it is its turn."""
-    told = Told(node("n", cpu=1), gang("g", 1, cpu=2))
-    await told.session()
-    told.written.clear()
-    wanted = group("g", members=1)
-    told.happen(
-        *puts({**wanted, "status": {**wanted.get("status", {}), "phase": "Inqueue"}})
-    )  # that is not written yet
-    told.decide()
-    told.happen(*puts(node("n", cpu=2)))
-    told.decide()
-    await told.tell()
-    conditions = [one.condition and one.condition[0] for one in told.written if one.key == "default/g"]
-    assert conditions == [None, "Scheduled"]
+    """There is much to tell: others are placed before it is its turn, or that of what is to be written of it."""
+    async with scripted() as server, client_of(server) as client:
+        told = Told(node("n", cpu=1), gang("g", 1, cpu=2), client=client)
+        statuses, uid = told.telling.statuses, told.uid("default/g")
+        there = Answer(200, {"metadata": {"name": "g", "namespace": "default", "uid": uid, "resourceVersion": "1"}})
+        for method in ("GET", "PATCH"):
+            server.on(method, "podgroups/g", there)
+        told.decide()
+        await told.tell()
+        told.happen(*puts(node("n", cpu=2)))
+        told.decide()
+        async with running(statuses.run()):
+            await statuses.idle()
+            await told.tell()
+            await statuses.idle()
+        written = [seen.body["status"] for seen in server.calls("PATCH") if "/podgroups/" in seen.path]
+        assert [[one["type"] for one in each.get("conditions", [])] for each in written] == [[], ["Scheduled"]]
 
 
 async def test_a_gang_is_told_pod_by_pod_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,8 @@ class Fixture:
         self.server, self.writer, self.clock = server, writer, clock
         self.leading = True
         self.with_nodes = set[str]()
+        self.opposite = set[str]()
+        """Types of conditions whose opposite was decided."""
 
     def group(self, **status: Any) -> Store:
         return Store(self.server, "/namespaces/ns/podgroups/g", {"spec": {"minMember": 2}, "status": status})
@@ -89,7 +91,9 @@ async def writing(in_flight: int = 64, **options: Any) -> AsyncIterator[Fixture]
     clock = HastyClock()
     async with scripted() as server, client_of(server, in_flight=in_flight) as client:
         waits = lambda key: key not in f.with_nodes  # noqa: E731
-        writer = StatusWriter(client, lambda: f.leading, clock=clock, rand=lambda: 0.5, waits=waits, **options)
+        holds = lambda key, type: type not in f.opposite  # noqa: E731
+        options |= {"waits": waits, "holds": holds}
+        writer = StatusWriter(client, lambda: f.leading, clock=clock, rand=lambda: 0.5, **options)
         f = Fixture(server, writer, clock)
         async with running(writer.run()):
             yield f
@@ -478,6 +482,21 @@ async def test_of_a_pod_that_was_bound_while_it_waited_for_its_turn_nothing_is_w
             f.writer.submit_pod_condition(key, "u", Condition("PodScheduled", "False", "Unschedulable", "no"))
         await f.writer.idle()
         assert [seen.path for seen in f.server.calls("PATCH")] == ["/api/v1/namespaces/ns/pods/o/status"]
+
+
+async def test_of_a_group_that_was_placed_while_it_waited_for_its_turn_it_is_not_said_that_it_waits() -> None:
+    async with writing(in_flight=1) as f:
+
+        def in_the_way(seen: Seen) -> Answer:
+            f.opposite.add("Unschedulable")
+            return Answer(200, {})
+
+        store = f.group(phase="Inqueue")
+        f.server.on("PATCH", "pods/p/status", in_the_way)
+        f.writer.submit_pod_condition("ns/p", "u", Condition("PodScheduled", "False", "Unschedulable", "no"))
+        f.writer.submit_groups([GroupStatus("ns/g", "Running", UNSCHEDULABLE)])
+        await f.writer.idle()
+        assert store.object["status"] == {"phase": "Running"}
 
 
 async def test_a_replica_that_does_not_lead_writes_nothing(f: Fixture) -> None:

@@ -93,6 +93,7 @@ class Telling:
             self.leads,
             known_group=self._shown_groups.get,
             waits=self._may_wait,
+            holds=self._holds,
             shown=self._shown,
             dropped=dropped,
             clock=clock,
@@ -184,16 +185,18 @@ class Telling:
 
     def _in_words(self, status: ev.GroupStatus) -> ev.GroupStatus:
         """A status with the message of its condition. Without the condition where the message is not known yet, since a
-        verdict brings it, and where its opposite was decided since: telling comes later than deciding."""
-        if status.condition is None:
-            return status
-        record, condition = self.state.groups.get(status.key), status.condition
-        if record is not None and condition_of(condition[0], record.group.status.conditions) is None:
-            return msgspec.structs.replace(status, condition=None)
-        if condition[0] != NOT_READY:
+        verdict brings it."""
+        condition = status.condition
+        if condition is None or condition[0] != NOT_READY:
             return status
         message = self._messages.get(status.key)
         return msgspec.structs.replace(status, condition=None if message is None else (*condition[:3], message))
+
+    def _holds(self, key: str, condition: str) -> bool:
+        """Whether no opposite of a group's condition was decided since, or is shown: telling comes later than deciding,
+        and writing later than both. What is shown otherwise is decided again."""
+        record = self.state.groups.get(key)
+        return record is None or condition_of(condition, record.group.status.conditions) is not None
 
     def verdict(self, group: str, message: str, first: bool = False) -> None:
         """Why a group has not its minimum, by the cause that held longest: write it where the group is told so. The

@@ -93,9 +93,10 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
 
     ``known_group`` gives a group's version, status and UID as the watch last told them, which saves reading it first;
     where that is old, the server refuses it by its version. ``waits`` tells of a pod, by its key, whether it may have
-    no node yet: of others nothing is written. ``shown`` gives the status of a pod's condition, by key, UID and type, as
-    the watch last told it. ``concurrency`` bounds the writes under way. Of what is too much to wait, the object's kind
-    is told to ``dropped``.
+    no node yet: of others nothing is written. ``holds`` tells of a group, by its key, whether a type of condition is
+    what was decided last: another one is not written. ``shown`` gives the status of a pod's condition, by key, UID and
+    type, as the watch last told it. ``concurrency`` bounds the writes under way. Of what is too much to wait, the
+    object's kind is told to ``dropped``.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         *,
         known_group: Callable[[str], tuple[str, PodGroupStatus, str] | None] = lambda _: None,
         waits: Callable[[str], bool] = lambda _: True,
+        holds: Callable[[str, str], bool] = lambda key, type: True,
         shown: Callable[[str, str, str], str] = lambda key, uid, type: "",
         concurrency: int = 32,
         dropped: Callable[[str], None] = lambda _: None,
@@ -115,6 +117,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         super().__init__(client, fence, work, concurrency, clock, rand)
         self._known_group = known_group
         self._waits = waits
+        self._holds = holds
         self._shown = shown
         self._groups: Recent[str, _Group] = Recent(_CAPACITY)
         self._queues: Recent[str, _Queue] = Recent(_CAPACITY)
@@ -263,7 +266,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         wanted = work.wanted
         fields = ((name, getattr(wanted, name)) for name in ("phase", "running", "succeeded", "failed"))
         patch: dict[str, Any] = {name: value for name, value in fields if value != getattr(old, name)}
-        if wanted.condition is None:
+        if wanted.condition is None or not self._holds(wanted.key, wanted.condition[0]):
             return patch
         type_, status, reason, message = wanted.condition
         last = condition_of(type_, old.conditions)
