@@ -81,6 +81,7 @@ def hunt_all(names: Sequence[str], seeds: int, kept: Path | None = None) -> int:
     state = State(chosen)
     if kept is not None and kept.exists():
         state = msgspec.json.decode(kept.read_bytes(), type=State)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that its files go, as after Ctrl-C
     hunting = _Hunting(state, seeds, kept)
     while state.left:
         hunting.on()
