@@ -12,6 +12,8 @@ from tests.simulation.versions import FIRST, SECOND
 from vcd.model.controllers import GROUP_NAME
 
 _URGENT = {"queue": "default", "priorityClassName": "urgent"}
+_RANKED = {"spec": {"priorityClassName": "urgent"}}
+_PREEMPTABLE = {"annotations": {"volcano.sh/preemptable": "true"}}
 
 
 def evicted_again_and_again(draw: Draw) -> Iterator[Act]:
@@ -19,31 +21,29 @@ def evicted_again_and_again(draw: Draw) -> Iterator[Act]:
     Who leads begins anew by what it kept, and more of them come."""
     at, step = draw.rng.uniform(5.0, 7.0), draw.pick((1.0, 1.0, 2.0))
     total = sum(draw.nodes.values())
-    preemptable, ranked = {"annotations": {"volcano.sh/preemptable": "true"}}, {"spec": {"priorityClassName": "urgent"}}
     yield draw.act(0.1, "add_class", "urgent", 10_000, {})
-    yield draw.act(1.0, "submit_job", "low", 1, [("all", 1, total, 1)], {}, preemptable)
+    yield draw.act(1.0, "submit_job", "low", 1, [("all", 1, total, 1)], {}, _PREEMPTABLE)
     count = draw.number(3, 7)
     for number in range(count):
-        ends = {"annotations": {"vcd.sim/run-seconds": "3"}, **ranked}
+        ends = {"annotations": {"vcd.sim/run-seconds": "3"}, **_RANKED}
         yield draw.act(at + number * step, "submit", f"urgent-{number}", 1, 1, 1, _URGENT, ends)
     late = at + count * step + draw.pick((4.0, 6.0))
     if draw.often(0.7):
         yield draw.act(late, "kill", -1, 1.0)
     pods = draw.number(1, min(3, total))
-    yield draw.act(late + draw.pick((4.0, 6.0)), "submit", "urgent-last", pods, pods, 1, _URGENT, ranked)
+    yield draw.act(late + draw.pick((4.0, 6.0)), "submit", "urgent-last", pods, pods, 1, _URGENT, _RANKED)
 
 
 def room_made_for_gangs(draw: Draw) -> Iterator[Act]:
     """A gang has all room, and waits for more; urgent gangs come, one after the other, for which it is evicted, and may
     end, so that later ones are known in another order than they are read in."""
     total = sum(draw.nodes.values())
-    preemptable, ranked = {"annotations": {"volcano.sh/preemptable": "true"}}, {"spec": {"priorityClassName": "urgent"}}
     yield draw.act(0.1, "add_class", "urgent", 10_000, {})
-    yield draw.act(1.0, "submit", "low", 1, 3 * total, 1, {}, preemptable)
+    yield draw.act(1.0, "submit", "low", 1, 3 * total, 1, {}, _PREEMPTABLE)
     at = draw.rng.uniform(5.0, 8.0)
     for number in range(5):
         pods = draw.pick((1, 2, 2))
-        ends = {"annotations": {"vcd.sim/run-seconds": draw.pick(("3", "900"))}, **ranked}
+        ends = {"annotations": {"vcd.sim/run-seconds": draw.pick(("3", "900"))}, **_RANKED}
         yield draw.act(at, "submit", f"urgent-{number}", pods, pods, 1, _URGENT, ends)
         at += draw.pick((0.5, 0.5, 8.0))
 
