@@ -189,6 +189,9 @@ async def test_a_session_that_is_told_after_the_gang_was_placed_says_nothing_of_
             server.on(method, "podgroups/g", there)
         told.decide()
         await told.tell()
+        wanted = group("g", members=1)
+        told.happen(*puts({**wanted, "status": {**wanted.get("status", {}), "phase": "Inqueue"}}))  # not written yet
+        told.decide()
         told.happen(*puts(node("n", cpu=2)))
         told.decide()
         async with running(statuses.run()):
@@ -196,7 +199,7 @@ async def test_a_session_that_is_told_after_the_gang_was_placed_says_nothing_of_
             await told.tell()
             await statuses.idle()
         written = [seen.body["status"] for seen in server.calls("PATCH") if "/podgroups/" in seen.path]
-        assert [[one["type"] for one in each.get("conditions", [])] for each in written] == [[], ["Scheduled"]]
+        assert [[one["type"] for one in each.get("conditions", [])] for each in written] == [[], [], ["Scheduled"]]
 
 
 async def test_a_gang_is_told_pod_by_pod_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
