@@ -193,7 +193,7 @@ async def bare() -> float:
         names = [each["metadata"]["name"] for each in _gangs() if each["kind"] == "Pod"]
         await asyncio.sleep(SETTLED)
         connection, audited = await connect(kubeconfig=str(plane.kubeconfig("admin"))), AuditLog(plane.audit)
-        connector = aiohttp.TCPConnector(limit=IN_FLIGHT, ssl=connection.ssl_context or True)
+        connector = aiohttp.TCPConnector(limit=IN_FLIGHT, ssl=connection.credentials.ssl_context or True)
         async with aiohttp.ClientSession(connection.base_url, connector=connector) as session:
             await asyncio.gather(*(_bind(session, name, f"node-{i % NODES:05}") for i, name in enumerate(names)))
         first, last = await asyncio.wait_for(_binds(audited), LIMIT)
