@@ -221,7 +221,7 @@ def _arrivals(tasks: list[TraceRow], nodes: list[Obj], compression: float) -> It
     return trace.arrivals(tasks, compression=compression, as_jobs=True, priority_of=class_of, models=models)
 
 
-async def _simulated(plan: Scenario) -> simview.Summary:
+async def _simulated(plan: Scenario) -> simview.SimulationSummary:
     logs.configure(verbosity=-1)
     timing = simview.Timing()
     async with Simulation(plan) as simulation:
@@ -241,7 +241,7 @@ async def _tell(simulation: Simulation) -> None:
 
 
 def _rows(
-    plan: Scenario, tasks: list[TraceRow], found: Mapping[str, Share], ended: simview.Summary, replayed: bool
+    plan: Scenario, tasks: list[TraceRow], found: Mapping[str, Share], ended: simview.SimulationSummary, replayed: bool
 ) -> list[Row]:
     if ended.refused:
         raise RuntimeError(f"refused: {ended.refused[0]}")

@@ -22,6 +22,17 @@ def nodes(count: int, cpu: int = 32, memory: str = "256Gi", **labels: str) -> It
         }
 
 
+def in_turn(first: int, count: int) -> Callable[[int], str]:
+    """The node of pod i: all ``count`` nodes in turn, from the ``first`` on."""
+    return lambda i: f"node-{(first + i) % count:05}"
+
+
+def running_in_turn(first: int, count: int, **more: object) -> Callable[[int], Manifest]:
+    """What the spec of pod i says beside its request: ``more``, and its node as by ``in_turn``."""
+    node = in_turn(first, count)
+    return lambda i: {**more, "nodeName": node(i)}
+
+
 def queues(count: int) -> Iterator[Manifest]:
     """Open queues of equal weight."""
     for i in range(count):

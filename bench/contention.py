@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench.clusters import Manifest
+from bench.clusters import Manifest, in_turn
 from bench.table import Row, row, show
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
@@ -129,7 +129,7 @@ def half_deserved(count: int) -> Iterator[Manifest]:
     yield from (_queue(name, reclaimable=True, deserved=half) for name in "ab")
     request = {"cpu": "1", "memory": "1Gi", GPU: "1"}
     for i in range(8 * count):
-        yield from _job(f"a{i}", 1, "a", request, on=lambda _, i=i: f"node-{i % count:05}")
+        yield from _job(f"a{i}", 1, "a", request, on=in_turn(i, count))
     yield from _job("wants", count // 10 * 8, "b", request)
 
 
@@ -147,13 +147,12 @@ def storm() -> list[Row]:
         for name, value in (("low", 10), ("high", 1000)):
             yield {"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
         for number in range(320):
-            first = number * 100
             yield from _job(
                 f"low{number}",
                 100,
                 "q",
                 {"cpu": "1", "memory": "1Gi"},
-                on=lambda i, first=first: f"node-{(first + i) % 1000:05}",
+                on=in_turn(number * 100, 1000),
                 priority=("low", 10),
             )
         for number in range(500):
@@ -198,13 +197,17 @@ def hierarchy() -> list[Row]:
                 amounts = {"cpu": str(3200), "memory": "51200Gi"}
                 yield _queue(f"d{d}", parent="root", deserved=amounts, capability=amounts)
             for t in range(teams):
-                share = {"cpu": "160", "memory": "2560Gi"}
-                most = {"cpu": "640", "memory": "10240Gi"}
-                yield _queue(f"d{d}-t{t}", deserved=share, capability=most, **({"parent": f"d{d}"} if tree else {}))
+                spec: Manifest = {
+                    "deserved": {"cpu": "160", "memory": "2560Gi"},
+                    "capability": {"cpu": "640", "memory": "10240Gi"},
+                }
+                if tree:
+                    spec["parent"] = f"d{d}"
+                yield _queue(f"d{d}-t{t}", **spec)
         request = {"cpu": "1", "memory": "4Gi"}
         for number in range(3200):
             queue = f"d{number % departments}-t{number // departments % teams}"
-            yield from _job(f"run{number}", 5, queue, request, on=lambda i, n=number: f"node-{(n * 5 + i) % 1000:05}")
+            yield from _job(f"run{number}", 5, queue, request, on=in_turn(number * 5, 1000))
             if number < 2000:
                 yield from _job(f"new{number}", 5, queue, request)
 

@@ -145,7 +145,7 @@ def _line(process: subprocess.Popen[str]) -> dict[str, Any]:
         if line.startswith("{"):
             found: dict[str, Any] = json.loads(line)
             return found
-    raise RuntimeError(f"{process.args} ended with {process.wait()}")
+    raise RuntimeError(f"{process.args!r} ended with {process.wait()}")
 
 
 def _tell(process: subprocess.Popen[str]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from bench.clusters import Manifest, gang, nodes, queues
+from bench.clusters import Manifest, gang, nodes, queues, running_in_turn
 from bench.session import DEFAULT
 from bench.table import Row, row, show
 from vcd.daemon.keeper import restore
@@ -60,7 +60,7 @@ def cluster() -> Iterator[Manifest]:
             100,
             f"q{number % 4}",
             phase="Running",
-            spec=lambda i, number=number: {**_WEIGHT, "nodeName": f"node-{(number * 100 + i) % NODES:05}"},
+            spec=running_in_turn(number * 100, NODES, **_WEIGHT),
         ):
             obj["metadata"]["uid"] = f"uid-{obj['metadata']['name']}"
             obj["metadata"]["resourceVersion"] = "1"

@@ -10,8 +10,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
-from bench.clusters import Manifest, gang, nodes, pending_gangs, queues
+from bench.clusters import Manifest, gang, nodes, pending_gangs, queues, running_in_turn
 from bench.table import Row, row, show
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import ObjectPut, SessionDecided, encode_plan
@@ -91,7 +92,7 @@ def different_pods() -> Iterator[Manifest]:
     yield from nodes(5000, zone="z{zone}", rack="r{i}")
     yield from queues(4)
     for number in range(100):
-        yield from gang(number, 100, f"q{number % 4}", spec=lambda i, number=number: _different(number * 100 + i))
+        yield from gang(number, 100, f"q{number % 4}", spec=partial(_different, number * 100))
 
 
 def different() -> Row:
@@ -100,7 +101,8 @@ def different() -> Row:
     return timed(what, lambda: state_of(different_pods()), DEFAULT, None, 1.5)
 
 
-def _different(number: int) -> Manifest:
+def _different(first: int, i: int) -> Manifest:
+    number = first + i
     requests = {"cpu": f"{900 + number % 200}m", "memory": f"{1024 + number // 10}Mi"}
     spec: Manifest = {"containers": [{"name": "c", "image": f"image-{number}", "resources": {"requests": requests}}]}
     if number % 2:
@@ -135,7 +137,7 @@ def running(gang_count: int = 1400) -> ClusterState:
                 100,
                 f"q{number % 4}",
                 phase="Running",
-                spec=lambda i, number=number: {"nodeName": f"node-{(number * 100 + i) % 5000:05}"},
+                spec=running_in_turn(number * 100, 5000),
             ):
                 if obj["kind"] == "PodGroup":
                     obj["status"] |= {

@@ -12,6 +12,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from bench.table import Row, row
@@ -135,7 +136,12 @@ def _soaked(scale: float) -> dict[float, dict[str, float]]:
         made.append(_Looks(sim))
         return made[0]
 
-    own = {"come_and_go": _come_and_go, "wait": _wait, "report": _report, "look": lambda sim, day: sim.looks.look(day)}
+    own: dict[str, Callable[..., None]] = {
+        "come_and_go": _come_and_go,
+        "wait": _wait,
+        "report": _report,
+        "look": lambda sim, day: sim.looks.look(day),
+    }
     outcome = simulate(script(scale), watched, {**ACTS, **own})
     assert not outcome.violations, outcome.violations
     return made[0].found

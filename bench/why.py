@@ -68,7 +68,7 @@ def _score(code: str, seeds: int) -> Score:
         with tempfile.TemporaryDirectory() as folder:
             tried.append(asyncio.run(_tried(planted(code, seed), Path(folder))))
     counts = [sum(getattr(one, name) for one in tried) for name in Score._fields[:-1]]
-    return Score(*counts, [text for one in tried for text in one.wrong])
+    return Score._make([*counts, [text for one in tried for text in one.wrong]])
 
 
 async def _tried(plant: Plant, folder: Path) -> Score:
