@@ -57,6 +57,12 @@ def test_a_seed_goes_the_same_way_in_another_environment(tmp_path: Path) -> None
     assert again.returncode == 0, again.stdout + again.stderr
 
 
+def test_where_the_folder_of_a_run_lies_is_none_of_what_two_runs_have_in_common(tmp_path: Path) -> None:
+    assert ran("9321:9322", "--digests", str(tmp_path / "kept")).returncode == 0  # an Event names its configuration
+    again = ran("9321:9322", "--against", str(tmp_path / "kept"))
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
 def test_a_run_that_is_killed_or_never_ends_is_told() -> None:
     done = with_the_machine(
         "import os, time\n"
