@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.simulation import record
+from tests.simulation.script import Act, Script
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 25
@@ -58,9 +60,13 @@ def test_a_seed_goes_the_same_way_in_another_environment(tmp_path: Path) -> None
 
 
 def test_where_the_folder_of_a_run_lies_is_none_of_what_two_runs_have_in_common(tmp_path: Path) -> None:
-    assert ran("9321:9322", "--digests", str(tmp_path / "kept")).returncode == 0  # an Event names its configuration
-    again = ran("9321:9322", "--against", str(tmp_path / "kept"))
-    assert again.returncode == 0, again.stdout + again.stderr
+    lost = Act(8.0, "misconfigure", (None, 5.0))  # an Event names the file that is not there
+    file = tmp_path / "script.json"
+    file.write_bytes(msgspec.json.encode(Script(1, replicas=1, storm=20.0, calm=10.0, acts=(lost,))))
+    once, again = ran("run", str(file)), ran("run", str(file))
+    assert once.returncode == 0, once.stdout + once.stderr
+    assert re.fullmatch(r"digest \w{16}, [\d,]+ steps\n", once.stdout)
+    assert again.stdout == once.stdout
 
 
 def test_a_run_that_is_killed_or_never_ends_is_told() -> None:
