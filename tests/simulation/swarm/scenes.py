@@ -10,6 +10,9 @@ from tests.simulation.swarm.draw import Draw
 
 APART = "apart"
 """A queue that may have all that there is, so that a scene comes to something."""
+PREEMPTABLE = {"annotations": {"volcano.sh/preemptable": "true"}}
+RANKED = {"spec": {"priorityClassName": "urgent"}}
+"""What a pod says that may be evicted for one of more priority, and one that has it, once there is that class."""
 Scene = Callable[[Draw], Iterator[Act]]
 
 
@@ -222,15 +225,14 @@ PREEMPTS = (
 def _evicted_by_two(draw: Draw) -> Iterator[Act]:
     """Another takes over from who leads as that is about to evict somebody for somebody else."""
     at = draw.rng.uniform(4.0, 7.0)
-    preemptable, ranked = {"annotations": {"volcano.sh/preemptable": "true"}}, {"spec": {"priorityClassName": "urgent"}}
     yield draw.act(0.1, "add_class", "urgent", 10_000, {})
     yield draw.act(0.5, "configure", PREEMPTS)
-    yield draw.act(1.5, "submit", "low", 1, sum(draw.nodes.values()), 1, {"queue": APART}, preemptable)
+    yield draw.act(1.5, "submit", "low", 1, sum(draw.nodes.values()), 1, {"queue": APART}, PREEMPTABLE)
     if draw.replicas > 1:
         what = draw.pick(("deletes", "marks"))
         yield draw.act(at - 0.5, "two_leaders_at", 1, what, draw.pick((0.0, 0.5)), 40.0, draw.seconds(5))
     pods, spec = draw.number(1, 3), {"queue": APART, "priorityClassName": "urgent"}
-    yield draw.act(at, "submit", "above", draw.number(1, pods), pods, 1, spec, ranked)
+    yield draw.act(at, "submit", "above", draw.number(1, pods), pods, 1, spec, RANKED)
 
 
 def _room_comes(draw: Draw) -> Iterator[Act]:

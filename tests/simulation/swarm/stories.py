@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from tests.simulation.script import Act
 from tests.simulation.swarm.cluster import GPU, MODELS, card_labels
 from tests.simulation.swarm.draw import Draw
+from tests.simulation.swarm.scenes import PREEMPTABLE, RANKED
 from tests.simulation.versions import FIRST, SECOND
 from vcd.model.controllers import GROUP_NAME
 
 _URGENT = {"queue": "default", "priorityClassName": "urgent"}
-_RANKED = {"spec": {"priorityClassName": "urgent"}}
-_PREEMPTABLE = {"annotations": {"volcano.sh/preemptable": "true"}}
 
 
 def evicted_again_and_again(draw: Draw) -> Iterator[Act]:
@@ -22,16 +21,16 @@ def evicted_again_and_again(draw: Draw) -> Iterator[Act]:
     at, step = draw.rng.uniform(5.0, 7.0), draw.pick((1.0, 1.0, 2.0))
     total = sum(draw.nodes.values())
     yield draw.act(0.1, "add_class", "urgent", 10_000, {})
-    yield draw.act(1.0, "submit_job", "low", 1, [("all", 1, total, 1)], {}, _PREEMPTABLE)
+    yield draw.act(1.0, "submit_job", "low", 1, [("all", 1, total, 1)], {}, PREEMPTABLE)
     count = draw.number(3, 7)
     for number in range(count):
-        ends = {"annotations": {"vcd.sim/run-seconds": "3"}, **_RANKED}
+        ends = {"annotations": {"vcd.sim/run-seconds": "3"}, **RANKED}
         yield draw.act(at + number * step, "submit", f"urgent-{number}", 1, 1, 1, _URGENT, ends)
     late = at + count * step + draw.pick((4.0, 6.0))
     if draw.often(0.7):
         yield draw.act(late, "kill", -1, 1.0)
     pods = draw.number(1, min(3, total))
-    yield draw.act(late + draw.pick((4.0, 6.0)), "submit", "urgent-last", pods, pods, 1, _URGENT, _RANKED)
+    yield draw.act(late + draw.pick((4.0, 6.0)), "submit", "urgent-last", pods, pods, 1, _URGENT, RANKED)
 
 
 def room_made_for_gangs(draw: Draw) -> Iterator[Act]:
@@ -39,11 +38,11 @@ def room_made_for_gangs(draw: Draw) -> Iterator[Act]:
     end, so that later ones are known in another order than they are read in."""
     total = sum(draw.nodes.values())
     yield draw.act(0.1, "add_class", "urgent", 10_000, {})
-    yield draw.act(1.0, "submit", "low", 1, 3 * total, 1, {}, _PREEMPTABLE)
+    yield draw.act(1.0, "submit", "low", 1, 3 * total, 1, {}, PREEMPTABLE)
     at = draw.rng.uniform(5.0, 8.0)
     for number in range(5):
         pods = draw.pick((1, 2, 2))
-        ends = {"annotations": {"vcd.sim/run-seconds": draw.pick(("3", "900"))}, **_RANKED}
+        ends = {"annotations": {"vcd.sim/run-seconds": draw.pick(("3", "900"))}, **RANKED}
         yield draw.act(at, "submit", f"urgent-{number}", pods, pods, 1, _URGENT, ends)
         at += draw.pick((0.5, 0.5, 8.0))
 
