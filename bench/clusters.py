@@ -28,7 +28,7 @@ def in_turn(first: int, count: int) -> Callable[[int], str]:
 
 
 def running_in_turn(first: int, count: int, **more: object) -> Callable[[int], Manifest]:
-    """What the spec of pod i says beside its request: ``more``, and its node as by ``in_turn``."""
+    """What ``gang`` adds to pod i's spec: ``more``, and its node as by ``in_turn``."""
     node = in_turn(first, count)
     return lambda i: {**more, "nodeName": node(i)}
 
