@@ -27,7 +27,8 @@ import yaml
 from bench.clusters import gang, nodes, queues
 from bench.table import Row, row, show
 from tests.e2e.usage import cpu_seconds, peak_memory
-from tests.real.controlplane import AuditLog, ControlPlane, free_port
+from tests.ports import free_port
+from tests.real.controlplane import AuditLog, ControlPlane
 from tests.real.volcano import program
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect

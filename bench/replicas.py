@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 from bench.endtoend import GANG, NODES, PODS, _line, _start, _tell
 from bench.table import Row, row, show
 from tests.e2e.usage import cpu_seconds
+from tests.ports import free_port
 
 FOLLOWERS = (0, 1, 2)
 _ACCOUNT = "/api/v1/namespaces/volcano-system/serviceaccounts"
@@ -37,7 +37,7 @@ class Daemon:
 
     def __init__(self, folder: Path, number: int, url: str, token: Path) -> None:
         self.log = folder / f"{number}.sqlite"
-        self._metrics, self._health = (f"127.0.0.1:{_free_port()}" for _ in range(2))
+        self._metrics, self._health = (f"127.0.0.1:{free_port()}" for _ in range(2))
         flags = {
             "master": url,
             "event-log": self.log,
@@ -174,13 +174,6 @@ def _until(condition: Callable[[], bool]) -> None:
         if time.monotonic() > limit:
             raise RuntimeError("a replica did not come so far in time")
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import NamedTuple, cast
 import aiohttp
 import pytest
 
+from tests.ports import free_port
 from vcd.daemon.addresses import AddressError
 from vcd.daemon.http import Probes, metrics_served, probes_answered
 from vcd.daemon.metrics import Metrics
@@ -174,9 +175,7 @@ async def test_an_address_in_use_is_named_with_its_flag(taken: int, flag: str) -
 
 
 async def test_one_bad_address_leaves_the_other_free(taken: int) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free = probe.getsockname()[1]
+    free = free_port()
     chosen = options(listen_address=f"127.0.0.1:{free}", healthz_address=f"127.0.0.1:{taken}")
     with pytest.raises(AddressError):
         async with endpoints(chosen):

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,6 +30,7 @@ from tests.deploy.kustomize import render
 from tests.deploy.rbac import Grant, allows, grants
 from tests.e2e.processes import Process, start
 from tests.embedded.disturbed import Call, DisturbedServer
+from tests.ports import free_port
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.server import ADMIN
@@ -306,13 +306,6 @@ def _started(arguments: list[str], output: Path, environment: dict[str, str]) ->
         return start("tests.e2e.daemon:run", arguments, stdout=file, stderr=file, environment=given)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 # --- the cluster ------------------------------------------------------------------------------------------------------
 
 
@@ -542,7 +535,7 @@ class Cluster:
         """Start a replica. ``log`` lets it go on from another one's file; the flags are vcd run's."""
         number = len(self.daemons)
         wire, kubeconfig = await self._credentials(name, number)
-        metrics, health = (f"127.0.0.1:{_free_port()}" for _ in range(2))
+        metrics, health = (f"127.0.0.1:{free_port()}" for _ in range(2))
         path = log or self.folder / f"{name}.sqlite"
         output = self.folder / f"{number}-{name}.log"
         arguments = [

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 
 from tests.e2e.cluster import Cluster, Daemon, until
+from tests.ports import free_port
 from tests.serving.pairs import trusting, write_pair
 
 
@@ -27,13 +28,6 @@ async def page_of(daemon: Daemon) -> str:
 async def asked(url: str, **headers: str) -> tuple[int, Any]:
     async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
         return answer.status, await answer.json()
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 async def test_a_scheduler_shows_what_it_decides(tmp_path: Path) -> None:

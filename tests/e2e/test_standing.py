@@ -15,8 +15,9 @@ from click.testing import CliRunner, Result
 from tests.cli.results import without_defect
 from tests.e2e.cluster import NAMESPACE, Cluster, Daemon, failed, until
 from tests.e2e.reading import Asked
-from tests.e2e.test_page import asked, free_port, page_of
+from tests.e2e.test_page import asked, page_of
 from tests.e2e.test_replicas import Replicas
+from tests.ports import free_port
 from vcd.api import LogStanding, standing
 from vcd.cli import main
 

@@ -19,7 +19,8 @@ import aiohttp
 import pytest
 import yaml
 
-from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, _free_port, pod
+from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, pod
+from tests.ports import free_port
 
 pytestmark = pytest.mark.external
 
@@ -81,7 +82,7 @@ def _started(command: list[str], output: Path) -> subprocess.Popen[bytes]:
 @asynccontextmanager
 async def scraping(daemon: Daemon, folder: Path, **more: Any) -> AsyncIterator[Prometheus]:
     """A Prometheus that scrapes a daemon each second; ``more`` is further configuration, or takes this one's place."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     target = daemon.metrics_url.removeprefix("http://")
     job = {"job_name": "vcd", "static_configs": [{"targets": [target]}]}
     conf = folder / "prometheus.yml"

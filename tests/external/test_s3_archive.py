@@ -14,9 +14,10 @@ import botocore.session
 import pytest
 
 from tests.deploy.programs import go_tool
-from tests.e2e.cluster import Cluster, Daemon, _free_port, until
+from tests.e2e.cluster import Cluster, Daemon, until
 from tests.eventlog.samples import SECOND, fold, write_history
 from tests.eventlog.test_copying import content
+from tests.ports import free_port
 from vcd.eventlog import verify
 from vcd.eventlog.archive.checking import check
 from vcd.eventlog.archive.lines import ListedSegments
@@ -32,7 +33,7 @@ WHERE = "s3://logs/clusters/one"
 @pytest.fixture
 def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A store with an empty bucket; who asks finds it as AWS tools find theirs, the credentials in a file."""
-    port = _free_port()
+    port = free_port()
     data, aside = tmp_path / "data", tmp_path / "aside"
     (data / "logs").mkdir(parents=True)
     aside.mkdir()

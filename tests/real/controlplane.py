@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from tests.deploy.kustomize import documents
+from tests.ports import free_port
 from tests.real.api import Api, Refused
 from tests.real.binaries import KUBERNETES, installed
 from tests.real.certificates import Authority, Pair, signing_key
@@ -45,14 +46,6 @@ AUDIT = {
 """One line for each answer, and for each watch when it begins and ends.
 
 What is asked of Leases, binds and evictions is there with its body."""
-
-
-def free_port() -> int:
-    """A port that nobody has now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def wait_until(holds: Callable[[], bool], limit: float, what: str, process: subprocess.Popen[bytes]) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 import yaml
 
 from tests.deploy.programs import go_tool
+from tests.ports import free_port
 from tests.real.binaries import VOLCANO, Missing
-from tests.real.controlplane import NAMESPACE, ControlPlane, free_port, listens, wait_until
+from tests.real.controlplane import NAMESPACE, ControlPlane, listens, wait_until
 
 Obj = dict[str, Any]
 FOLDER = "VCD_VOLCANO"
