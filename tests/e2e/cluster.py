@@ -569,7 +569,12 @@ class Cluster:
 
     async def until_leading(self, daemon: Daemon, limit: float = 20.0) -> None:
         """Wait until a replica has won, waited and listed: it decides from now on."""
-        await until(lambda: _decides(daemon), limit, f"{daemon.name} leads")
+
+        def leads() -> bool:
+            assert daemon.running, f"{daemon.name} has ended"
+            return _decides(daemon)
+
+        await until(leads, limit, f"{daemon.name} leads")
 
     # --- what goes wrong ------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -68,6 +69,13 @@ def test_the_table_tells_what_was_found_and_what_was_not() -> None:
         "",
         "1 of 2 planted bugs are found, in 15 minutes.",
     ]
+
+
+def test_the_kept_table_has_each_planted_bug_and_all_are_found() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    kept = re.findall(r"^\| `([\w-]+)` \(([\w.]+)\) \| (.*) \| [\d,]+ seeds? \| .+ \|$", page, re.MULTILINE)
+    assert kept == [(name, mutant.module.removeprefix("vcd."), mutant.does) for name, mutant in _MUTANTS.items()]
+    assert f"{len(kept)} of {len(kept)} planted bugs are found" in page
 
 
 def test_a_hunt_tells_in_how_many_seeds_a_bug_is_found() -> None:
