@@ -231,7 +231,7 @@ async def test_what_a_store_answers_is_told_and_a_replica_begins_without(
     async with bucket.served(), Cluster(tmp_path) as cluster:
         found_by_tools(bucket.url, tmp_path, monkeypatch)
         cluster.add_nodes(1)
-        daemon = await cluster.start("a", "--archive=s3://logs/one", *OFTEN, E2E_ARCHIVE="8")
+        daemon = await cluster.start("a", "--archive=s3://logs/one", *OFTEN)
         await cluster.until_leading(daemon, 60)
         assert f"Injected{status}" in daemon.lines("the event log is not restored")[0]["reason"]
         await cluster.until_bound(cluster.submit("gang", 4))

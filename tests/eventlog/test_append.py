@@ -11,6 +11,7 @@ import pytest
 
 from tests.eventlog.samples import Clock, gone, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogError, LogReader
+from vcd.eventlog.log import ENOUGH
 from vcd.eventlog.statements import statements
 from vcd.model import events as e
 
@@ -74,6 +75,20 @@ async def test_what_comes_soon_after_a_shared_transaction_shares_the_next_unless
         elif hurry == "a checkpoint":
             await log.checkpoint(2, b"state")
     assert [await each for each in waiting] == [3, 4, 5]
+
+
+async def test_where_enough_wait_the_next_transaction_does_not_wait_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcd.eventlog.log.GATHERING", 3600.0)
+    async with EventLog.open(tmp_path / "log.sqlite") as log:
+        await asyncio.gather(log.append([put(1)]), log.append([gone(1)]))
+        for _ in range(3):  # each is a shared transaction, after which the next gathers again
+            await asyncio.gather(*(log.append([put(number)]) for number in range(ENOUGH)))
+        waiting = [asyncio.ensure_future(log.append([put(number)])) for number in range(ENOUGH - 1)]
+        await asyncio.to_thread(read_all, log.path)
+        assert (log.head, any(each.done() for each in waiting)) == (2 + 3 * ENOUGH, False)
+    assert len(await asyncio.gather(*waiting)) == ENOUGH - 1
 
 
 async def test_one_who_writes_alone_never_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ def ran(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.Com
     )  # fmt: skip
 
 
+@pytest.mark.timeout(900)  # fifteen seconds by itself, and many minutes where others want the same processors
 @pytest.mark.parametrize("first", range(0, 100, BLOCK))
 def test_no_invariant_is_violated_and_what_is_drawn_often_has_an_effect(first: int) -> None:
     done = ran(f"{first}:{first + BLOCK}")

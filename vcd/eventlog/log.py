@@ -30,6 +30,8 @@ BATCH = 4096
 """Events that one transaction takes from waiting calls; a single call is never split, however long."""
 GATHERING = 0.05
 """Seconds after a transaction that several callers shared in which the next waits for them."""
+ENOUGH = 100
+"""Calls that are worth a transaction of their own: where so many wait, the next one does not wait for more."""
 
 
 class _Copied(NamedTuple):
@@ -67,7 +69,7 @@ class EventLog:
         """What is to be written, who waits for it, and whether in a hurry."""
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
-        """Set while something waits that a session's calls, or the end of the log, wait for."""
+        """Set while something waits that a session's calls, or the end of the log, wait for, or enough calls wait."""
         self._gathers_until = 0.0
         self._growth = asyncio.Event()
         self._checkpointing = asyncio.Lock()
@@ -250,7 +252,7 @@ class EventLog:
         hurry = not isinstance(item, list) or any(isinstance(logged.event, SessionDecided) for logged in item)
         self._queue.append((item, waiter, hurry))
         self._wake.set()
-        if hurry:
+        if hurry or len(self._queue) >= ENOUGH:
             self._hurry.set()
         return waiter
 
@@ -303,7 +305,7 @@ class EventLog:
             while self._queue and len(item) < BATCH and isinstance(more := self._queue[0][0], list):
                 item.extend(more)
                 waiters.append(self._queue.popleft()[1])
-        if not self._closing and not any(hurry for _, _, hurry in self._queue):
+        if not self._closing and len(self._queue) < ENOUGH and not any(hurry for _, _, hurry in self._queue):
             self._hurry.clear()
         return item, waiters
 
