@@ -6,8 +6,9 @@ import atexit
 import collections
 import random
 import socket
+from collections.abc import Sequence
 
-_PORTS = range(10_240, 30_000)
+_PORTS: Sequence[int] = range(10_240, 30_000)
 """Below those that Linux gives to outgoing connections and to who asks for port 0 (``ip_local_port_range``)."""
 _CHOICE = random.Random()  # its own, so that a test that seeds chance does not choose the ports
 _HELD: collections.deque[socket.socket] = collections.deque()
@@ -16,7 +17,7 @@ _HELD_AT_MOST = 64
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody has, and that no other test is given before many more were given here.
+    """A TCP port of 127.0.0.1 that nobody has, and that no process of the tests is given while it is held (``_HELD``).
 
     Raises
     ------
@@ -35,7 +36,7 @@ def free_port() -> int:
         _HELD.append(held)
         _let_go(_HELD_AT_MOST)
         return port
-    raise OSError(f"no port of 127.0.0.1 between {_PORTS.start} and {_PORTS.stop - 1} is free")
+    raise OSError(f"no port of 127.0.0.1 between {_PORTS[0]} and {_PORTS[-1]} is free")
 
 
 @atexit.register
