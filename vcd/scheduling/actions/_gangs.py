@@ -1,4 +1,7 @@
-"""Evicting gangs for gangs: victims come in bundles, and a job gets room for all of its pending tasks or none.
+"""Evict gangs for gangs: victims come in bundles, and a job gets capacity for all of its pending tasks or none.
+
+What many preemptors share (the order of their victims, what these hold at most) is computed once and follows the
+evictions. A loop over all jobs or tasks for each preemptor makes the session quadratic; ``tests/cost`` counts it.
 
 Source: Volcano ``actions/utils`` (bundles, nomination plan); all nodes are one domain here.
 """
@@ -7,17 +10,19 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import ClassVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import AllocateAction
-from vcd.scheduling.eviction.room import EvictionContext, fits_on, may_preempt, placed_tasks
+from vcd.scheduling.eviction.room import EvictionContext, Freeable, fits_on, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, wanting_tasks
+from vcd.scheduling.eviction.victim_jobs import Ranks, VictimJobs
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.framework import Framework
@@ -28,8 +33,9 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.subjobs import SpareSubJobs
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.groups import GroupColumns, Rows
 from vcd.state.records import is_preemptable
-from vcd.state.sums import sum_of, sums_by
+from vcd.state.sums import sum_of
 
 
 class Bundle(msgspec.Struct, frozen=True, dict=True):
@@ -51,7 +57,7 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
 
 
 class GangEvictionAction(Action):
-    """What gangpreempt and gangreclaim share; a subclass says whose tasks may go and in which order."""
+    """Base of gangpreempt and gangreclaim. A subclass defines which jobs may lose tasks, and in which order."""
 
     arguments = (
         Argument("maxDomains", "int", 8, "The most domains that are tried.", without_effect="all nodes are one domain"),
@@ -59,10 +65,12 @@ class GangEvictionAction(Action):
     )
     treats_alike = True
     why: ClassVar[str]
+    largest_first: ClassVar[bool] = False
+    """Whether the job of the largest rank is evicted first."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
-        self._rows: dict[Job, list[int]] | None = None
+        self._victims: dict[Hashable, VictimJobs] = {}
         self._known: dict[bytes, dict[int, tuple[list[int], list[Bundle]]]] = {}
         """For who wants certain resources the bundles of each job, and its counts when they were made: they hold while
         these do."""
@@ -81,17 +89,24 @@ class GangEvictionAction(Action):
         """Whether a job may cost others anything for the room of ``tasks``."""
 
     @abstractmethod
-    def may_go(self, other: Job, job: Job) -> bool:
-        """Whether a job's tasks may be asked about for another."""
+    def victim_queues(self, session: Session, job: Job) -> list[Queue]:
+        """Return the queues whose jobs may lose tasks for a job; the same for all jobs of one queue."""
+
+    def victims_below(self, job: Job) -> int | None:
+        """Return the priority that jobs must be below to lose tasks for a job; None where priority is no matter."""
+        return None
+
+    def order_key(self, need: Ints, wanted: Mask) -> Hashable:
+        """Return what ``rank`` depends on in addition to the jobs."""
+        return None
+
+    @abstractmethod
+    def rank(self, framework: Framework, need: Ints, wanted: Mask, jobs: Sequence[Job]) -> Iterable[Ranks]:
+        """Rank jobs of one queue that may lose tasks, in the order given."""
 
     def is_asked(self, task: Task) -> bool:
         """Whether a placed task may be asked about at all."""
         return task.status in (TaskStatus.BOUND, TaskStatus.RUNNING)
-
-    @abstractmethod
-    def in_order(self, framework: Framework, job: Job, others: list[Job], need: Ints, wanted: Mask) -> Iterator[Bundle]:
-        """The bundles of ``others`` in the order in which they go, those that leave their jobs whole first; made when
-        it is their turn, where the order does not depend on them."""
 
     def _make_room(self, framework: Framework, job: Job) -> None:
         tasks = [task for task in wanting_tasks(framework, job) if not task.best_effort]
@@ -113,7 +128,7 @@ class GangEvictionAction(Action):
         taken: list[Bundle] = []
         context = EvictionContext(self.name, job, tuple(tasks))
         lacks = _Lacks(session, tasks)
-        if framework.trace is None and not lacks.could_have(self._all_that_may_go(session, job)):
+        if framework.trace is None and lacks and not lacks.could_have(self._freeable(session, job)):
             return False
         for bundle in itertools.chain((None,), self._allowed(framework, context, need, wanted)):
             if bundle is not None:
@@ -129,10 +144,14 @@ class GangEvictionAction(Action):
             statement.undo(save_point)
         return False
 
-    def _all_that_may_go(self, session: Session, job: Job) -> list[Task]:
-        """All that may be asked about for a job."""
-        others = [other for other in self._placed(session) if self.may_go(other, job)]
-        return [task for other in others for task in self._candidates(session, other)]
+    def _freeable(self, session: Session, job: Job) -> Freeable:
+        """Return the most that could be evicted for a job. It includes pods that only their own annotation protects: to
+        find these would take a look at each pod."""
+        placed, below = placed_tasks(session), self.victims_below(job)
+        return placed.freeable_in(
+            (self.name, job.queue.index, below),
+            lambda: _victims_of(session, self.victim_queues(session, job), below)[placed.jobs],
+        )
 
     def _evict(self, statement: Statement, bundle: Bundle) -> None:
         job = statement.job
@@ -166,8 +185,7 @@ class GangEvictionAction(Action):
         """
         session = framework.session
         staying: set[int] = set()
-        others = [other for other in self._placed(session) if self.may_go(other, context.job)]
-        for bundle in self.in_order(framework, context.job, others, need, wanted):
+        for bundle in self._in_order(framework, context.job, need, wanted):
             other = bundle.job
             tasks = self._asked(framework, context, list(bundle.tasks))
             if not bundle.whole and len(tasks) < len(bundle.tasks):
@@ -192,6 +210,33 @@ class GangEvictionAction(Action):
             framework.trace.searched(context, context.job, going, victims)
         return tuple(going)
 
+    def _in_order(self, framework: Framework, job: Job, need: Ints, wanted: Mask) -> Iterator[Bundle]:
+        """Yield what jobs can spare, then whole jobs, queue by queue; each bundle is made at its turn."""
+        session = framework.session
+        found = {
+            queue: self._victims_in(framework, queue, job, need, wanted).now()
+            for queue in self.victim_queues(session, job)
+        }
+        queues = [queue for queue, jobs in found.items() if any(jobs)]
+        framework.sort_by_victim_queue(queues, lambda queue: queue, job.queue)
+        known: dict[int, list[Bundle]] = {}
+        for other in itertools.chain.from_iterable(found[queue][0] for queue in queues):
+            known[other.index] = self.bundles(session, other, wanted)
+            yield from (bundle for bundle in known[other.index] if not bundle.whole)
+        for other in itertools.chain.from_iterable(found[queue][1] for queue in queues):
+            bundles = known[other.index] if other.index in known else self.bundles(session, other, wanted)
+            yield from (bundle for bundle in bundles if bundle.whole)
+
+    def _victims_in(self, framework: Framework, queue: Queue, job: Job, need: Ints, wanted: Mask) -> VictimJobs:
+        session, below = framework.session, self.victims_below(job)
+        key = queue.index, below, self.order_key(need, wanted)
+        if key not in self._victims:
+            chosen = _victims_of(session, [queue], below) & placed_tasks(session).is_placed
+            jobs = [session.job(index) for index in np.flatnonzero(chosen).tolist()]
+            rank = partial(self.rank, framework, need, wanted)
+            self._victims[key] = VictimJobs(session.views.moves, jobs, rank, largest_first=self.largest_first)
+        return self._victims[key]
+
     def bundles(self, session: Session, job: Job, wanted: Mask) -> list[Bundle]:
         """What a job that may be asked can spare of its tasks, and the rest."""
         known = self._known.setdefault(wanted.tobytes(), {})
@@ -201,18 +246,21 @@ class GangEvictionAction(Action):
             kept = known[job.index] = (list(job.counts), bundles)
         return kept[1]
 
-    def _placed(self, session: Session) -> dict[Job, list[int]]:
-        """Rows of the placed tasks of each job that may be evicted at all."""
-        if self._rows is None:
-            rows = placed_tasks(session).by_job().items()
-            jobs = [(session.job(index), of_job) for index, of_job in rows]
-            self._rows = {job: of_job for job, of_job in jobs if is_preemptable(job.record.group)}
-        return self._rows
-
     def _candidates(self, session: Session, job: Job) -> list[Task]:
         """A job's tasks that may be asked about at all."""
-        tasks = session.views.tasks_at(self._placed(session)[job])
+        tasks = placed_tasks(session).of_job(job.index)
         return [task for task in tasks if task.preemptable and self.is_asked(task)]
+
+
+def _victims_of(session: Session, queues: Sequence[Queue], below: int | None) -> npt.NDArray[np.bool_]:
+    """Return which groups of some queues may lose tasks, by the group's index."""
+    jobs = session.jobs
+    chosen = np.isin(jobs.queue, [queue.index for queue in queues]) & jobs.derived(_are_preemptable)
+    return chosen if below is None else chosen & (jobs.priority < below)
+
+
+def _are_preemptable(columns: GroupColumns, rows: Rows) -> npt.NDArray[np.bool_]:
+    return np.array([is_preemptable(record.group) for record in columns.records_of(rows)], np.bool_)
 
 
 class _Lacks:
@@ -220,7 +268,6 @@ class _Lacks:
 
     def __init__(self, session: Session, tasks: list[Task]) -> None:
         self._usage = session.nodes.usage
-        self._count = len(session.nodes)
         floors = {task.floor.tobytes(): task.floor for task in tasks}.values()
         self._floors = [floor for floor in floors if not fits(floor, self._usage.future_idle).any()]
 
@@ -233,12 +280,9 @@ class _Lacks:
             room = self._usage.future_idle[:, sorted(nodes)]
             self._floors = [floor for floor in self._floors if not fits(floor, room).any()]
 
-    def could_have(self, victims: list[Task]) -> bool:
-        """Whether each task would have room somewhere if all of some tasks went."""
-        if not (self._floors and victims):
-            return True
-        nodes, amounts = np.array([task.node for task in victims]), np.array([task.request for task in victims])
-        most = self._usage.future_idle + sums_by(nodes, amounts, self._count).T
+    def could_have(self, freeable: Freeable) -> bool:
+        """Return whether each task would have room somewhere if all of ``freeable`` was evicted."""
+        most = self._usage.future_idle + freeable.left()
         return all(fits(floor, most).any() for floor in self._floors)
 
 
@@ -249,6 +293,8 @@ def bundles_of(job: Job, tasks: list[Task], wanted: Mask) -> Iterator[Bundle]:
     the job that has a place would stay behind.
     """
     tasks = sorted(tasks, key=lambda task: (not (task.request[wanted] > 0).any(), task.priority, task.uid, task.key))
+    if not tasks:
+        return
     surplus = job.ready_count - job.min_available
     if surplus < 0:
         if not (job.waiting_count and job.is_pipelined()):
@@ -283,20 +329,6 @@ def _role_surplus(job: Job) -> dict[str, int]:
         return {}
     counts = job.role_counts()
     return {role: job.role_allocated(counts.get(role)) - least for role, least in job.role_minima.items()}
-
-
-def by_gain(bundles: list[Bundle], need: Ints) -> list[Bundle]:
-    """Bundles, those first that leave their jobs whole, then by what each gives of what is needed against what its job
-    loses, the most first; equal ones in order of their jobs' keys."""
-    bundles = sorted(bundles, key=lambda bundle: (bundle.whole, bundle.job.key))
-    whole = [bundle for bundle in bundles if bundle.whole]
-    if len(whole) < 2:
-        return bundles
-    wanted = need > 0
-    gains = (np.minimum([bundle.freed for bundle in whole], need)[:, wanted] / need[wanted]).sum(axis=1)
-    losses = (np.array([bundle.lost for bundle in whole])[:, wanted] / need[wanted]).sum(axis=1)
-    ratios = np.divide(gains, losses, out=np.full(len(whole), np.inf), where=losses > 0)
-    return bundles[: -len(whole)] + [whole[i] for i in np.argsort(-ratios, kind="stable").tolist()]
 
 
 def _needed(session: Session, taken: list[Bundle]) -> list[Bundle]:

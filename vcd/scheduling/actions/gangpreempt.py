@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction
+from vcd.model.status import TaskStatus
+from vcd.scheduling.actions._gangs import GangEvictionAction
+from vcd.scheduling.eviction.victim_jobs import Ranks
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 
 
@@ -21,6 +24,7 @@ class GangPreemptAction(GangEvictionAction):
 
     name = "gangpreempt"
     why = "preemption"
+    largest_first = True
 
     def may_take(self, framework: Framework, queue: Queue) -> bool:
         """Jobs of any queue may."""
@@ -30,17 +34,17 @@ class GangPreemptAction(GangEvictionAction):
         """Any starving job may."""
         return True
 
-    def may_go(self, other: Job, job: Job) -> bool:
-        """Jobs of lower priority in the same queue."""
-        return other.queue is job.queue and other is not job and other.priority < job.priority
+    def victim_queues(self, session: Session, job: Job) -> list[Queue]:
+        """Its own."""
+        return [job.queue]
 
-    def in_order(self, framework: Framework, job: Job, others: list[Job], need: Ints, wanted: Mask) -> Iterator[Bundle]:
-        """Spare tasks before whole jobs, the job that comes last first."""
-        others = sorted(others, key=framework.victim_key, reverse=True)
-        beside = [other for other in others if other.ready_count != other.min_available]  # the rest has none to spare
-        known = {other: self.bundles(framework.session, other, wanted) for other in beside}
-        for bundles in known.values():
-            yield from (bundle for bundle in bundles if not bundle.whole)
-        for other in others:
-            bundles = known[other] if other in known else self.bundles(framework.session, other, wanted)
-            yield from (bundle for bundle in bundles if bundle.whole)
+    def victims_below(self, job: Job) -> int:
+        """Its own priority."""
+        return job.priority
+
+    def rank(self, framework: Framework, need: Ints, wanted: Mask, jobs: Sequence[Job]) -> Iterator[Ranks]:
+        """The job that comes last first; bundles are made at their turn."""
+        for job in jobs:
+            is_there = job.counts[TaskStatus.BOUND] or job.counts[TaskStatus.RUNNING]
+            key = framework.victim_key(job) if is_there else None
+            yield Ranks(key if job.ready_count != job.min_available else None, key)

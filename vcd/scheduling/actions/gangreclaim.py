@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, by_gain
+from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction
+from vcd.scheduling.eviction.victim_jobs import Ranks
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.nodes import Floats, Ints
 from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 
 
@@ -32,18 +37,45 @@ class GangReclaimAction(GangEvictionAction):
         """Whether the queue stays within its share with all of the tasks."""
         return framework.preemptive(job.queue, tasks) is None
 
-    def may_go(self, other: Job, job: Job) -> bool:
-        """Jobs of other queues that are reclaimable."""
-        return other.queue is not job.queue and other.queue.reclaimable
+    def victim_queues(self, session: Session, job: Job) -> list[Queue]:
+        """Others that are reclaimable."""
+        return [queue for queue in session.queue_list if queue is not job.queue and queue.reclaimable]
 
     def is_asked(self, task: Task) -> bool:
         """Running tasks."""
         return task.status == TaskStatus.RUNNING
 
-    def in_order(self, framework: Framework, job: Job, others: list[Job], need: Ints, wanted: Mask) -> Iterator[Bundle]:
-        """Spare tasks before whole jobs, queues in the order in which they give."""
-        bundles = [bundle for other in others for bundle in self.bundles(framework.session, other, wanted)]
-        result = by_gain(bundles, need)
-        framework.sort_by_victim_queue(result, lambda bundle: bundle.job.queue, job.queue)
-        result.sort(key=lambda bundle: bundle.whole)
-        return iter(result)
+    def order_key(self, need: Ints, wanted: Mask) -> Hashable:
+        """What a job gives is compared with the need."""
+        return need.tobytes(), wanted.tobytes()
+
+    def rank(self, framework: Framework, need: Ints, wanted: Mask, jobs: Sequence[Job]) -> Iterator[Ranks]:
+        """Spare tasks by their job's key; whole jobs by what each gives against what it loses, the most first."""
+        bundles = [self.bundles(framework.session, job, wanted) for job in jobs]
+        whole = {bundle.job.index: bundle for bundle in chain.from_iterable(bundles) if bundle.whole}
+        ratios = dict(zip(whole, _gain_by_loss(list(whole.values()), need), strict=True))
+        for job, of_job in zip(jobs, bundles, strict=True):
+            spares = any(not bundle.whole for bundle in of_job)
+            ratio = ratios.get(job.index)
+            yield Ranks((job.key,) if spares else None, None if ratio is None else (-ratio, job.key))
+
+
+def _gain_by_loss(bundles: Sequence[Bundle], need: Ints) -> list[float]:
+    """Return what each bundle gives of the need, divided by what its job loses; infinity where it loses nothing."""
+    if not bundles:
+        return []
+    wanted = need > 0
+    gains = _parts(np.minimum([bundle.freed for bundle in bundles], need), need, wanted)
+    losses = _parts(np.array([bundle.lost for bundle in bundles]), need, wanted)
+    ratios: list[float] = np.divide(gains, losses, out=np.full(len(bundles), np.inf), where=losses > 0).tolist()
+    return ratios
+
+
+def _parts(amounts: Ints, need: Ints, wanted: Mask) -> Floats:
+    """Return rows of amounts as sums of parts of the need.
+
+    The layout is fixed, since the order in which floats are added follows it: a job has the same rank alone and among
+    others.
+    """
+    result: Floats = (np.ascontiguousarray(amounts[:, wanted]) / need[wanted]).sum(axis=1)
+    return result

@@ -94,14 +94,23 @@ class PlacedTasks:
         """Whether a task took the place of an evicted one."""
         return task.row in self._immune
 
-    def by_job(self) -> dict[int, list[int]]:
-        """Rows of the placed tasks of each job but those that are immune, jobs in order of key."""
-        order = np.argsort(self.jobs, kind="stable")
-        found: dict[int, list[int]] = {}
-        for row, job in zip(self.rows[order].tolist(), self.jobs[order].tolist(), strict=True):
-            if row not in self._immune:
-                found.setdefault(job, []).append(row)
-        return found
+    def of_job(self, job: int) -> list[Task]:
+        """Return the tasks of a job but those that are immune, node by node."""
+        rows = self._rows_by_job[self._job_starts[job] : self._job_starts[job + 1]].tolist()
+        return self._session.views.tasks_at([row for row in rows if row not in self._immune])
+
+    @cached_property
+    def is_placed(self) -> npt.NDArray[np.bool_]:
+        """Which groups have tasks here, by the group's index."""
+        return np.diff(self._job_starts) > 0
+
+    @cached_property
+    def _rows_by_job(self) -> npt.NDArray[np.intp]:
+        return self.rows[np.argsort(self.jobs, kind="stable")]
+
+    @cached_property
+    def _job_starts(self) -> npt.NDArray[np.intp]:
+        return np.searchsorted(np.sort(self.jobs), np.arange(len(self._session.jobs) + 1))
 
     def freeable(self, chosen: npt.NDArray[np.bool_]) -> Freeable:
         """What the ``chosen`` of ``rows`` would free at most."""
