@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import gang, group, node, planned
+from tests.dsl import gang, group, node, planned, pod
 from tests.plugins.opened import conf
 from tests.world import World
 from vcd.scheduling.framework.registry import plugins
@@ -135,6 +135,85 @@ def test_a_group_that_another_plugin_rejects_is_not_counted() -> None:
 def test_scopes_are_not_looked_at() -> None:
     limit = quota(hard={"cpu": "1"}, spec={"scopes": ["BestEffort"]})
     assert admitted(limit, asks("g", cpu="2")) == set()
+
+
+# --- pods that the quota counts already -------------------------------------------------------------------------------
+
+BY_CLASS = {
+    "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
+}
+CLASSLESS = {"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}
+
+
+def with_pods(
+    name: str, count: int, *, phase: str = "", spec: Manifest | None = None, **amounts: Any
+) -> list[Manifest]:
+    return [pod(f"{name}-{i}", group=name, phase=phase, spec=spec, **amounts) for i in range(count)]
+
+
+@pytest.mark.parametrize("name", ["cpu", "requests.cpu", "limits.cpu", "pods", "count/pods", "requests.nvidia.com/gpu"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_groups_own_pods_are_not_asked_for_again(name: str, size: int) -> None:
+    resources = {kind: {"cpu": "1", "nvidia.com/gpu": "1"} for kind in ("requests", "limits")}
+    pods = with_pods("g", size, spec={"containers": [{"name": "c", "image": "image", "resources": resources}]})
+    limit = quota(hard={name: str(2 * size - 1)}, used={name: str(size)})
+    wanted = asks("g", **{name: str(size)})
+    assert admitted(limit, wanted) == set()
+    assert admitted(limit, wanted, pods) == {"default/g"}
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "made", "expected"),
+    [
+        (4, 2, 2, True),  # two of four pods exist, two more fit
+        (3, 2, 2, False),
+        (7, 5, 2, True),  # three of other groups
+        (6, 5, 2, False),
+        (5, 5, 6, True),  # more pods than the minimum ask for nothing more
+        (4, 1, 2, True),  # used lags behind by one pod
+        (3, 0, 2, False),  # used knows of no pod yet
+        (4, 5, 4, False),  # lowered below what is used
+    ],
+)
+def test_what_a_group_with_part_of_its_pods_still_asks_for(hard: int, used: int, made: int, expected: bool) -> None:
+    limit = quota(hard={"cpu": str(hard)}, used={"cpu": str(used)})
+    assert bool(admitted(limit, asks("g", cpu="4"), with_pods("g", made, cpu="1"))) is expected
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_pods_that_have_ended_are_not_in_used(phase: str) -> None:
+    limit = quota(hard={"cpu": "4"}, used={"cpu": "2"})
+    assert admitted(limit, asks("g", cpu="3"), with_pods("g", 2, phase=phase, cpu="1")) == set()
+
+
+@pytest.mark.parametrize(
+    ("scopes", "inside", "outside"),
+    [
+        ({"scopes": ["Terminating"]}, {"activeDeadlineSeconds": 60}, {}),
+        ({"scopes": ["NotTerminating", "NotBestEffort"]}, {}, {"activeDeadlineSeconds": 60}),
+        (BY_CLASS, {"priorityClassName": "high"}, {"priorityClassName": "low"}),
+        (CLASSLESS, {}, {"priorityClassName": "high"}),
+        ({"scopes": ["NotTerminating"], **BY_CLASS}, {"priorityClassName": "high"}, {}),
+    ],
+)
+def test_pods_outside_a_quotas_scopes_are_not_in_used(scopes: Manifest, inside: Manifest, outside: Manifest) -> None:
+    limit = quota(hard={"cpu": "5"}, used={"cpu": "3"}, spec=scopes)
+    assert admitted(limit, asks("g", cpu="3"), with_pods("g", 3, cpu="1", spec=inside)) == {"default/g"}
+    assert admitted(limit, asks("g", cpu="3"), with_pods("g", 3, cpu="1", spec=outside)) == set()
+
+
+def test_best_effort_pods_count_in_quotas_of_pods() -> None:
+    limit = quota(hard={"pods": "3"}, used={"pods": "2"}, spec={"scopes": ["BestEffort"]})
+    assert admitted(limit, asks("g", pods="2"), with_pods("g", 2)) == {"default/g"}
+    assert admitted(limit, asks("g", pods="2"), with_pods("g", 2, cpu="1")) == set()
+
+
+def test_groups_of_a_namespace_take_what_they_still_ask_for_in_turn() -> None:
+    """Hard 8, used 4: the first group has its pods, the second asks for 2 of 4 more, and the third for 3."""
+    limit = quota(hard={"cpu": "8"}, used={"cpu": "4"})
+    groups = [asks(name, created=i, cpu=cpu) for i, (name, cpu) in enumerate([("a", "2"), ("b", "4"), ("c", "3")])]
+    pods = [with_pods("a", 2, cpu="1"), with_pods("b", 2, cpu="1")]
+    assert admitted(limit, *groups, *pods) == {"default/a", "default/b"}
 
 
 def test_limits_count_from_the_quotas_status() -> None:

@@ -13,10 +13,12 @@ from tests.reference.model import (
     TASK_SPEC,
     Job,
     Node,
+    Quantities,
     Task,
     annotations_of,
     created,
     meta,
+    pod_requests,
     quantities,
     total,
 )
@@ -25,6 +27,7 @@ from tests.reference.values import Resource
 
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_NOTHING = Fraction(0)
 SLA_KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
 
 
@@ -62,33 +65,49 @@ def sla(session: Session, arguments: Arguments) -> None:
 
 
 def resourcequota(session: Session, arguments: Arguments) -> None:
-    """A group is admitted while every ResourceQuota of its namespace has room for its minimum, name by name."""
+    """A group is admitted while every ResourceQuota of its namespace has room for what its pods, as far as they count
+    in it, leave of its minimum, name by name."""
     admitted: dict[str, dict[str, Fraction]] = {}
+
+    def left(job: Job, name: str, used: Fraction) -> Fraction:
+        counted = sum((_uses(task, name) for task in job.tasks if task.status not in ("Succeeded", "Failed")), _NOTHING)
+        return max((job.min_resources or {})[name] - min(counted, used), _NOTHING)
 
     def enqueueable(job: Job) -> int:
         if job.min_resources is None:
             return PERMIT
         namespace = job.key.partition("/")[0]
-        before = admitted.get(namespace, {})
-        for quota in session.cluster.all("ResourceQuota"):
-            if meta(quota).get("namespace") != namespace:
-                continue
-            status = quota.get("status") or {}
-            hard, used = quantities(status.get("hard")), quantities(status.get("used"))
-            for name, asks in job.min_resources.items():
-                if name in hard and used.get(name, Fraction(0)) + before.get(name, Fraction(0)) + asks > hard[name]:
+        for quota, hard, used in quotas_of(namespace):
+            before = admitted.get(quota, {})
+            for name in hard.keys() & job.min_resources.keys():
+                has = used.get(name, _NOTHING)
+                if has + before.get(name, _NOTHING) + left(job, name, has) > hard[name]:
                     return REJECT
         return PERMIT
 
     def enqueued(job: Job) -> None:
         if job.too_large:
             return
-        mine = admitted.setdefault(job.key.partition("/")[0], {})
-        for name, asks in (job.min_resources or {}).items():
-            mine[name] = mine.get(name, Fraction(0)) + asks
+        for quota, hard, used in quotas_of(job.key.partition("/")[0]):
+            mine = admitted.setdefault(quota, {})
+            for name in hard.keys() & (job.min_resources or {}).keys():
+                mine[name] = mine.get(name, _NOTHING) + left(job, name, used.get(name, _NOTHING))
+
+    def quotas_of(namespace: str) -> list[tuple[str, Quantities, Quantities]]:
+        found = [quota for quota in session.cluster.all("ResourceQuota") if meta(quota).get("namespace") == namespace]
+        statuses = [(str(meta(quota)["name"]), quota.get("status") or {}) for quota in found]
+        return [(name, quantities(each.get("hard")), quantities(each.get("used"))) for name, each in statuses]
 
     session.register("jobEnqueueable", "resourcequota", enqueueable)
     session.register("jobEnqueued", "resourcequota", enqueued)
+
+
+def _uses(task: Task, name: str) -> Fraction:
+    """What a pod counts with in a quota's limit of that name."""
+    resource = name.removeprefix("requests.")
+    if resource in ("pods", "count/pods"):
+        return Fraction(1)
+    return pod_requests(task.pod, use_status=False).get(resource, _NOTHING)
 
 
 # -- task-topology ----------------------------------------------------------------

@@ -260,6 +260,7 @@ class PodSpec(Projected, frozen=True):
     scheduling_group: PodSchedulingGroup | None = None
     host_network: bool = False
     termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
 
 
 class ContainerStatus(Projected, frozen=True):
@@ -456,11 +457,26 @@ class PriorityClass(Object, frozen=True):
 # --- quotas and budgets -------------------------------------------------------------------------------------------
 
 
+class ScopeRequirement(Projected, frozen=True):
+    """One scope of a quota; operator In, NotIn, Exists or DoesNotExist."""
+
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(Projected, frozen=True):
+    """Scopes of a quota, ANDed."""
+
+    match_expressions: tuple[ScopeRequirement, ...] = ()
+
+
 class ResourceQuotaSpec(Projected, frozen=True):
-    """Hard limits of a namespace."""
+    """Hard limits of a namespace, and the scopes that select the pods that count; all scopes must match."""
 
     hard: Quantities = {}
     scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector | None = None
 
 
 class ResourceQuotaStatus(Projected, frozen=True):

@@ -1,12 +1,14 @@
-"""resourcequota: groups wait until their namespace's ResourceQuotas have room for them."""
+"""resourcequota: groups wait until their namespace's ResourceQuotas have capacity for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 
 from vcd.model.events import Waiting
 from vcd.model.objects import Quantities, ResourceQuota
-from vcd.model.quantity import QuantityError, parse_milli, parse_units
+from vcd.model.podquotas import is_in_scope, usage_of_quota
+from vcd.model.quantity import QuantityError, add, parse_milli, parse_units
 from vcd.model.reasons import Amount, Cause, Reason, ReasonCode, is_bytes
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
@@ -24,13 +26,17 @@ Thousandths = dict[str, int]
 
 
 class ResourceQuotaPlugin(Plugin):
-    """A group is admitted while used + admitted in this cycle + minResources stays within hard, in each ResourceQuota
-    of its namespace.
+    """A group is admitted while used + admitted in this cycle + what it still asks for stays within hard, in each
+    ResourceQuota of its namespace.
+
+    A group still asks for its minResources less what its own pods use: the API server has counted these in `used` when
+    it admitted them. Pods that have ended, and pods outside the quota's scopes, are not in `used`; nor is more than
+    `used` itself, when it lags behind the pods.
 
     Names are compared as they are written: a limit on `requests.cpu` binds groups whose minResources list
     `requests.cpu`, as Volcano's job controller writes them, and not `cpu`. What a quota does not limit, and groups
-    without minResources, are free; scopes are not looked at. Hard and used are those of the quota's status. A limit
-    that cannot be read keeps the groups waiting that ask for its resource. Source: Volcano
+    without minResources, are free; scopes do not exempt a group from a quota. Hard and used are those of the quota's
+    status. A limit that cannot be read keeps the groups waiting that ask for its resource. Source: Volcano
     ``plugins/resourcequota``.
     """
 
@@ -47,51 +53,80 @@ class ResourceQuotaPlugin(Plugin):
             if isinstance(quota, ResourceQuota):
                 self._quotas.setdefault(quota.metadata.namespace, []).append(quota)
         self._admitted: dict[str, Thousandths] = {}
+        self._usage: dict[int, Thousandths] = {}
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
-        """Whether all quotas of the namespace have room for the group's minimum."""
+        """Whether all quotas of the namespace have capacity for what the group still asks for."""
         wanted = job.record.group.spec.min_resources
         if wanted is None:
             return Vote.PERMIT
         for quota in self._quotas.get(job.namespace, ()):
-            refusal = self._refusal(quota, wanted, self._admitted.get(job.namespace, {}))
+            refusal = self._refusal(quota, wanted, job)
             if refusal is not None:
                 return refusal
         return Vote.PERMIT
 
     def job_enqueued(self, job: Job) -> None:
-        """Count the minimum of an admitted group: no quota shows it before its pods exist."""
+        """Count what an admitted group still asks for: `used` does not show it before its pods exist."""
         wanted = job.record.group.spec.min_resources
-        if wanted is None or job.namespace not in self._quotas or self._session.jobs.too_large[job.index]:
+        if wanted is None or self._session.jobs.too_large[job.index]:
             return
-        admitted = self._admitted.setdefault(job.namespace, {})
-        for name, text in wanted.items():
-            try:
-                admitted[name] = admitted.get(name, 0) + _thousandths(text)
-            except QuantityError:
-                continue  # no quota limits it, else the group would wait
+        for quota in self._quotas.get(job.namespace, ()):
+            admitted = self._admitted.setdefault(quota.key, {})
+            own = self._own_usage(quota, job)
+            for name in wanted.keys() & quota.status.hard.keys():
+                try:
+                    asks = _still_asked(wanted, quota, own, name)
+                except QuantityError:
+                    continue  # only of a group that another plugin let pass
+                admitted[name] = admitted.get(name, 0) + asks
 
     @classmethod
     def limits_told(cls, reason: Waiting) -> Iterable[QueueLimit]:
         """None: what it counts are limits of namespaces."""
         return ()
 
-    @staticmethod
-    def _refusal(quota: ResourceQuota, wanted: Quantities, admitted: Mapping[str, int]) -> Reason | None:
-        hard, used = quota.status.hard, quota.status.used
-        amounts: list[Amount] = []
+    def _refusal(self, quota: ResourceQuota, wanted: Quantities, job: Job) -> Reason | None:
+        admitted, own = self._admitted.get(quota.key, {}), self._own_usage(quota, job)
+        hard, amounts = quota.status.hard, list[Amount]()
         for name in sorted(wanted.keys() & hard.keys()):
             before = admitted.get(name, 0)
             try:
-                asks = _read(f"minResources.{name} of the group", wanted[name])
+                asks = _still_asked(wanted, quota, own, name)
                 limit = _read(f"status.hard.{name} of the quota", hard[name])
-                have = _read(f"status.used.{name} of the quota", used.get(name, 0))
+                have = _used(quota, name)
             except QuantityError as error:
                 return _UNREADABLE({"quota": quota.key, "error": str(error)})
             if have + before + asks > limit:
                 told = {"asks": asks, "used": have, "admitted": before, "limit": limit}
                 amounts += [(role, name, _base_units(name, amount)) for role, amount in told.items()]
         return _INSUFFICIENT({"quota": quota.key}, amounts) if amounts else None
+
+    def _own_usage(self, quota: ResourceQuota, job: Job) -> Thousandths:
+        """Return what the group's pods that have not ended use of a quota."""
+        tasks, shapes = self._session.snapshot.tasks, self._session.snapshot.shapes
+        counts = Counter(tasks.shape.item(row) for row in self._session.jobs.rows_of(job.index) if tasks.alive[row])
+        total: Thousandths = {}
+        for number, pods in sorted(counts.items()):
+            shape = shapes[number]
+            if shape is None or not is_in_scope(quota.spec, shape.spec):
+                continue
+            if number not in self._usage:
+                usage = usage_of_quota(shape.spec)
+                self._usage[number] = {name: _thousandths(text) for name, text in usage.items()}
+            add(total, {name: amount * pods for name, amount in self._usage[number].items()})
+        return total
+
+
+def _still_asked(wanted: Quantities, quota: ResourceQuota, own: Thousandths, name: str) -> int:
+    """Return what of a group's minimum is not in `used` yet. Raises QuantityError."""
+    asks = _read(f"minResources.{name} of the group", wanted[name])
+    counted = min(own.get(name, 0), _used(quota, name))
+    return max(asks - counted, 0)
+
+
+def _used(quota: ResourceQuota, name: str) -> int:
+    return _read(f"status.used.{name} of the quota", quota.status.used.get(name, 0))
 
 
 def _thousandths(text: str | int | float) -> int:
