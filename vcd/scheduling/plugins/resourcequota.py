@@ -74,7 +74,7 @@ class ResourceQuotaPlugin(Plugin):
         for quota in self._quotas.get(job.namespace, ()):
             admitted = self._admitted.setdefault(quota.key, {})
             own = self._own_usage(quota, job)
-            for name in wanted.keys() & quota.status.hard.keys():
+            for name in (name for name in wanted if name in quota.status.hard):
                 try:
                     asks = _still_asked(wanted, quota, own, name)
                 except QuantityError:
