@@ -23,7 +23,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 SEEDS       ?= 1000
 
-.PHONY: help demo test test-external external-tools go-tools test-real real-tools simulate mutants shown bench docs screenshots \
+.PHONY: help demo test test-all test-external external-tools go-tools test-real storm real-tools simulate mutants shown bench docs screenshots \
 	chart release image lint format lock clean
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # tests begin hundreds of programs, which would each be compiled anew
@@ -44,8 +44,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## gangs on the embedded cluster, one pending job explained, the log replayed
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
-test: $(STAMP)  ## the tests that need Python alone
+test: $(STAMP)  ## the tests that need Python alone: under eight minutes on two cores
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not external and not real" $(PYTEST_ARGS)
+
+test-all: $(STAMP)  ## the same on more cases (VCD_WIDE=1), with the tests marked wide: before a release
+	VCD_WIDE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not external and not real" $(PYTEST_ARGS)
 
 # $(call install,PROGRAM:PACKAGE ...): what is missing of these, by Debian's packages, or say so.
 define install
@@ -69,6 +72,9 @@ external-tools: go-tools  ## install what test-external drives (apt-get, as root
 
 test-real: $(STAMP) real-tools  ## the tests at a real kube-apiserver and etcd, and beside Volcano's own programs
 	PATH="$$PATH:$(GO_BIN)" $(BIN)/python -m pytest -n 2 --dist worksteal -m real tests/real tests/contract $(PYTEST_ARGS)
+
+storm: $(STAMP) real-tools  ## ten minutes of faults at a real kube-apiserver; VCD_STORM_SECONDS=60 makes them one
+	VCD_WIDE=1 $(BIN)/python -m pytest -m real tests/real/test_storm.py $(PYTEST_ARGS)
 
 real-tools: $(STAMP) go-tools  ## build kube-apiserver and Volcano (Go, minutes, once a version), install etcd, or say what is missing
 	$(call install,$(REAL))

@@ -11,16 +11,34 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests import sizes
+
 if TYPE_CHECKING:
     from tests.real.controlplane import ControlPlane
 
 # the same examples on every run, and no time limit for one: a busy machine is no defect
-settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=True,
+    max_examples=sizes.examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("VCD_HYPOTHESIS", "suite"))
 
 
 gc.disable()  # until all tests are collected: hardly anything of that is garbage
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked `wide` unless this is a wide run."""
+    if sizes.WIDE:
+        return
+    chosen = [item for item in items if item.get_closest_marker("wide") is None]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("wide") is not None])
+        items[:] = chosen
 
 
 def pytest_collection_finish() -> None:

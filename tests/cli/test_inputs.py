@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.model.oddities import MANIFESTS, ODD_JSON, WORKLOADS, Manifest, mutated
+from tests.sizes import examples
 from vcd.cli.errors import Unusable
 from vcd.cli.inputs import read_manifests
 
@@ -186,7 +187,7 @@ def test_keys_that_are_numbers_are_texts(tmp_path: Path) -> None:
     assert read_manifests([file])[0]["metadata"]["annotations"] == {"3": "b"}
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.sampled_from([*MANIFESTS, *WORKLOADS]), st.integers(0, 2**32))
 def test_a_file_changed_at_random_is_refused_or_holds_json(tmp_path: Path, manifest: Manifest, seed: int) -> None:
     file = write(tmp_path, json.dumps(mutated(manifest, seed, ODD_FILE)).replace(f'"{STANDS_FOR_LONG}"', LONG))

@@ -10,13 +10,16 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 from pathlib import Path
 
 import pytest
 
 from tests import dsl
+from tests.e2e import processes
 from tests.timetravel.histories import scheduler, write_busy_history
+from tests.waiting import WAIT_LIMIT
 
 ROOT = Path(__file__).parents[2]
 PLAN = ("plan", "-f", "examples/gang.yaml")
@@ -29,20 +32,14 @@ def on_terminal(arguments: tuple[str, ...], columns: int, code: int = 0, **envir
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "vcd", *arguments],
-        cwd=ROOT,
-        env={**known, "TERM": "xterm", **environment},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        os.close(theirs)
-        written = b""
-        while piece := _read(ours):
-            written += piece
+    with os.fdopen(theirs, "wb", buffering=0) as terminal, Path(os.devnull).open("wb") as nowhere:
+        given = {**known, "TERM": "xterm", **environment}
+        process = processes.start("vcd.cli:main", arguments, stdout=terminal, stderr=nowhere, environment=given)
+    written = b""
+    while piece := _read(ours):
+        written += piece
     os.close(ours)
-    assert process.returncode == code, written
+    assert process.wait(WAIT_LIMIT) == code, written
     return written.decode()
 
 
@@ -61,9 +58,9 @@ def _read(terminal: int) -> bytes:
 
 
 def piped(arguments: tuple[str, ...], **environment: str) -> str:
-    """What ``vcd`` writes to a pipe."""
-    command = [sys.executable, "-m", "vcd", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True)
+    """What ``vcd`` writes to what is no terminal."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = processes.run("vcd.cli:main", arguments, Path(folder), {**os.environ, **environment}, WAIT_LIMIT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -135,8 +132,10 @@ def test_of_many_rows_those_after_the_first_follow_as_they_come() -> None:
 
 
 def test_what_an_encoding_cannot_write_is_told_in_letters(busy: Path) -> None:
-    told = piped(("top", "--once", "--event-log", str(busy)), PYTHONIOENCODING="latin-1", PYTHONUTF8="0")
-    assert "\\u2588" in told
+    command = [sys.executable, "-m", "vcd", "top", "--once", "--event-log", str(busy)]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert "\\u2588" in done.stdout
 
 
 def test_a_file_whose_name_is_no_text_is_read(busy: Path) -> None:

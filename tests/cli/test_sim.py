@@ -19,6 +19,7 @@ import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from tests.waiting import WAIT_LIMIT
 from vcd.cli import main, simview
 from vcd.cli.sim import sim
 from vcd.cli.simulation import Scenario, Simulation
@@ -285,7 +286,7 @@ def test_ctrl_c_ends_it_with_the_summary(tmp_path: Path) -> None:
     assert running.stderr is not None
     assert "API server at http://127.0.0.1:" in running.stderr.readline()
     running.send_signal(signal.SIGINT)
-    output, errors = running.communicate(timeout=20)
+    output, errors = running.communicate(timeout=WAIT_LIMIT)
     assert running.returncode == 0, errors
     assert json.loads(output)["event_log"] == str(tmp_path / "log")
 

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.embedded.disturbed import DisturbedServer
+from tests.waiting import WAIT_LIMIT
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.store import Store
@@ -29,8 +30,6 @@ Obj = dict[str, Any]
 KUBECONFIG = "VCD_TEST_KUBECONFIG"
 NODES = "VCD_TEST_NODES"
 SCHEDULER = "vcd-contract-nobody"
-LIMIT = 20.0
-"""Seconds that a test waits for a condition."""
 JSON_PATCH = "application/json-patch+json"
 
 # What the daemon writes beside the kinds that it reads, and what a namespace has to have before pods come.
@@ -51,7 +50,7 @@ class Lines:
 
     async def next(self) -> Obj | None:
         """The next event; None when the server has ended the watch."""
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(WAIT_LIMIT):
             while not self._waiting:
                 try:
                     self._waiting.extend(json.loads(line) for line in await anext(self._stream))
@@ -175,7 +174,7 @@ class Server:
     async def watch(self, kind: str, **query: str | int) -> AsyncIterator[Lines]:
         """An open watch of a kind, in the test's namespace where it has one."""
         path = f"{self.path(kind)}?{urlencode({'watch': '1', **query})}"
-        async with contextlib.aclosing(self.client.watch(path, idle_timeout=LIMIT)) as stream:
+        async with contextlib.aclosing(self.client.watch(path, idle_timeout=WAIT_LIMIT)) as stream:
             yield Lines(stream)
 
     async def until(self, kind: str, name: str, holds: Callable[[Obj], bool]) -> Obj:

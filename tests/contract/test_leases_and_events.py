@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.contract.server import LIMIT, Obj, Server
+from tests.contract.server import Obj, Server
 from tests.kube.scripted import running, until
+from tests.waiting import WAIT_LIMIT
 from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, KubeClient
 from vcd.kube.lease import LeaderElector
 from vcd.kube.recorder import Recorder
@@ -73,7 +74,7 @@ def elector(server: Server, client: KubeClient, identity: str, last_epoch: int =
 
 async def leads(candidate: LeaderElector) -> int:
     """The epoch of the candidate's next win."""
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(WAIT_LIMIT):
         change = await anext(candidate.changes())
     assert change.leading
     return change.epoch
@@ -105,7 +106,7 @@ async def test_a_stolen_lease_ends_leadership(server: Server, client: KubeClient
     async with running(candidate.run()):
         await leads(candidate)
         await server.change("Lease", "election", lambda obj: obj["spec"].update(holderIdentity="thief"))
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(WAIT_LIMIT):
             change = await anext(candidate.changes())
     assert (change.leading, candidate.is_leader()) == (False, False)
 

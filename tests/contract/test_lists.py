@@ -96,7 +96,7 @@ async def test_a_long_list_comes_in_whole(server: Server) -> None:
     kind = replace(KINDS["CSIStorageCapacity"], namespace=server.namespace)
     watcher = Watcher(server.client, kind, log, log.sink)
     async with running(watcher.run()):
-        await until(lambda: watcher.status.synced, 20)
+        await until(lambda: watcher.status.synced)
     assert log.keys("CSIStorageCapacity") == [server.key(f"room-{number:04}") for number in range(count)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.ports import free_port
+from tests.waiting import WAIT_LIMIT
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Answering:
     def hang(self, request: Request) -> tuple[int, bytes]:
         """Answer only when the test is over."""
         self.hanging.set()
-        self.released.wait(30)
+        self.released.wait(WAIT_LIMIT)
         return 200, b"late"
 
 
@@ -102,6 +103,11 @@ def server() -> Iterator[Answering]:
             thread.join()
 
 
+_UNHEARD = socket.socket()
+"""A bound socket that does not listen: connections to it are refused, and no other process gets its port."""
+_UNHEARD.bind(("127.0.0.1", 0))
+
+
 def nobodys_url() -> str:
-    """A URL at which nobody listens."""
-    return f"http://127.0.0.1:{free_port()}"
+    """Return a URL at which no process listens."""
+    return f"http://127.0.0.1:{_UNHEARD.getsockname()[1]}"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from tests.kube.scripted import running
+from tests.waiting import WAIT_LIMIT
 from vcd.daemon.followup import MOST, SLICE, FollowUp
 
 
@@ -49,7 +50,7 @@ async def test_who_gives_much_waits_until_most_of_it_is_done() -> None:
     followup = FollowUp()
     for _ in range(MOST):
         followup.add(lambda: None, lambda _: iter(()))
-    await asyncio.wait_for(followup.room(), 0.1)
+    await asyncio.wait_for(followup.room(), WAIT_LIMIT)
     followup.add(lambda: None, lambda _: iter(()))
     waits = asyncio.ensure_future(followup.room())
     await asyncio.sleep(0)

@@ -12,8 +12,9 @@ from typing import NamedTuple, cast
 
 import aiohttp
 import pytest
+from structlog.testing import capture_logs
 
-from tests.ports import free_port
+from tests.waiting import WAIT_LIMIT
 from vcd.daemon.addresses import AddressError
 from vcd.daemon.http import Probes, metrics_served, probes_answered
 from vcd.daemon.metrics import Metrics
@@ -175,13 +176,13 @@ async def test_an_address_in_use_is_named_with_its_flag(taken: int, flag: str) -
 
 
 async def test_one_bad_address_leaves_the_other_free(taken: int) -> None:
-    free = free_port()
-    chosen = options(listen_address=f"127.0.0.1:{free}", healthz_address=f"127.0.0.1:{taken}")
-    with pytest.raises(AddressError):
+    chosen = options(listen_address="127.0.0.1:0", healthz_address=f"127.0.0.1:{taken}")
+    with capture_logs() as lines, pytest.raises(AddressError):
         async with endpoints(chosen):
             pass
-    with socket.socket() as again:
-        again.bind(("127.0.0.1", free))
+    for host, _, port in (line["address"].rpartition(":") for line in lines if line["event"] == "listening"):
+        with socket.socket() as again:
+            again.bind((host, int(port)))
 
 
 async def test_a_host_that_is_not_ours_is_a_clear_error() -> None:
@@ -202,7 +203,7 @@ async def test_who_connects_and_says_nothing_keeps_nobody_out_and_the_oldest_go(
             if number % 2:
                 await loop.sock_sendall(connection, b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
             silent.append(connection)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_LIMIT):
             for connection in silent[:CONNECTIONS]:
                 assert await loop.sock_recv(connection, 100) == b""
         status, _, _ = await get(port, "/metrics")
@@ -212,7 +213,7 @@ async def test_who_connects_and_says_nothing_keeps_nobody_out_and_the_oldest_go(
 async def test_a_connection_without_a_request_is_closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vcd.daemon.http.IDLE_SECONDS", 0.05)
     loop = asyncio.get_running_loop()
-    async with serving() as ports, asyncio.timeout(5):
+    async with serving() as ports, asyncio.timeout(WAIT_LIMIT):
         with socket.socket() as connection:
             connection.setblocking(False)
             await loop.sock_connect(connection, ("127.0.0.1", port_of(ports.health)))

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from tests.kube.scripted import until
 from tests.serving.pairs import name_of, trusting, write_pair
 from tests.view.cluster import Roles, client_of
+from tests.waiting import WAIT_LIMIT
 from vcd.daemon.http import metrics_served
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import parse_options
@@ -144,7 +145,7 @@ async def test_a_new_certificate_is_shown_once_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
     monkeypatch.setattr("vcd.serving.tls.PERIOD", 0.01)
-    async with serving(with_pair(tmp_path)) as port, asyncio.timeout(10):
+    async with serving(with_pair(tmp_path)) as port, asyncio.timeout(WAIT_LIMIT):
         assert await shown(port, **options) == "one"
         with capture_logs() as logs:
             write_pair(tmp_path, "two")
@@ -157,7 +158,7 @@ async def test_a_bad_new_pair_keeps_the_old_one_and_is_told_once(
 ) -> None:
     monkeypatch.setattr("vcd.serving.tls.PERIOD", 0.01)
     refused: list[int] = []
-    async with serving(with_pair(tmp_path, lambda: refused.append(1))) as port, asyncio.timeout(10):
+    async with serving(with_pair(tmp_path, lambda: refused.append(1))) as port, asyncio.timeout(WAIT_LIMIT):
         with capture_logs() as logs:
             (tmp_path / "tls.crt").write_text("nothing")
             await until(lambda: len(refused) == 1)
@@ -196,8 +197,11 @@ def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
         secured(NOBODY, tls_cert_file=certificate, tls_private_key_file=key)
 
 
-async def test_who_connects_and_begins_no_handshake_keeps_nobody_out_and_the_oldest_go(tmp_path: Path) -> None:
+async def test_who_connects_and_begins_no_handshake_keeps_nobody_out_and_the_oldest_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each holds a file of the process, which needs them to reach the API server."""
+    monkeypatch.setattr("vcd.serving.connections.HANDSHAKE_SECONDS", 2 * WAIT_LIMIT)  # the bound alone closes them
     loop = asyncio.get_running_loop()
     async with serving(with_pair(tmp_path)) as port, AsyncExitStack() as stack:
         silent = []
@@ -206,7 +210,7 @@ async def test_who_connects_and_begins_no_handshake_keeps_nobody_out_and_the_old
             connection.setblocking(False)
             await loop.sock_connect(connection, ("127.0.0.1", port))
             silent.append(connection)
-        async with asyncio.timeout(5):  # sooner than a handshake's time is over
+        async with asyncio.timeout(WAIT_LIMIT):
             for connection in silent[:CONNECTIONS]:
                 assert await loop.sock_recv(connection, 100) == b""
         assert (await get(port, "https"))[0] == 200

@@ -15,6 +15,7 @@ from tests.daemon.fakes import FakeLog
 from tests.dsl import Manifest, gang, group, node
 from tests.kube.scripted import running, until
 from tests.timetravel.histories import scheduler
+from tests.waiting import WAIT_LIMIT
 from vcd.daemon.keeper import Keeper, restore
 from vcd.eventlog import EventLog
 from vcd.eventlog.errors import DamagedLog, LogError
@@ -86,7 +87,7 @@ async def test_after_an_event_that_cannot_be_folded_nobody_waits_and_no_state_is
         fold(sequence, event)
 
     kept.state.apply = defective  # type: ignore[method-assign]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_LIMIT):
         puts = [asyncio.ensure_future(kept.put([put(name)])) for name in ("a", "b", "c")]
         await until(lambda: len(log.waiting) == 3)
         for waiting in (log.waiting[1], log.waiting[0], log.waiting[2]):

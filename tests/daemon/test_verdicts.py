@@ -14,6 +14,7 @@ import pytest
 from tests.daemon.test_cycle import puts
 from tests.dsl import gang, node, queue
 from tests.kube.scripted import FakeClock, running, until
+from tests.waiting import WAIT_LIMIT
 from vcd.api import read_policy, verdict
 from vcd.daemon import verdicts
 from vcd.daemon.cycle import Cycle
@@ -246,7 +247,7 @@ async def test_a_next_session_waits_for_one_group_at_most(replica: Replica, monk
     def slowly(wait: Any, *more: Any) -> Any:
         asked.append(wait.group)
         entered.set()
-        assert go_on.wait(10)
+        assert go_on.wait(WAIT_LIMIT)
         return diagnosed(wait, *more)
 
     monkeypatch.setattr(verdicts, "diagnosed", slowly)

@@ -18,6 +18,7 @@ from tests.daemon.test_cycle import puts
 from tests.daemon.test_metrics import value
 from tests.dsl import NOW_NS, gang, node, session_of
 from tests.kube.scripted import FakeClock, until
+from tests.waiting import WAIT_LIMIT
 from vcd.api import read_policy
 from vcd.daemon.cycle import Cycle
 from vcd.daemon.keeper import Keeper, restore
@@ -277,7 +278,7 @@ class Hung:
 
     def __call__(self, *_: object) -> None:
         self.inside.set()
-        assert self.released.wait(30)
+        assert self.released.wait(WAIT_LIMIT)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import WAIT_LIMIT
 from vcd.daemon.options import Options, normalise_arguments, parse_options
 
 
@@ -15,7 +16,7 @@ def go_tool(name: str) -> str:
     """A program on PATH, or where `go install` puts it; a machine without it fails here."""
     path = shutil.which(name)
     if path is None and (go := shutil.which("go")):
-        done = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=True, timeout=WAIT_LIMIT)
         path = shutil.which(name, path=str(Path(done.stdout.strip()) / "bin"))
     assert path, f"{name} is not on PATH: make external-tools"
     return path

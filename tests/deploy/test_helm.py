@@ -32,6 +32,7 @@ from tests.deploy.test_manifests import (
     one,
     overlay_of,
 )
+from tests.waiting import WAIT_LIMIT
 from vcd.api import read_policy, roles_for
 from vcd.daemon.options import FLAGS, normalise_arguments
 from vcd.model.version import __version__
@@ -164,7 +165,7 @@ def run(helm: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[
         environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
         given = [] if words[0] == "package" else ["--values", str(file)]
         command = [helm, *words, *given]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT, env=environ)
 
     return run
 

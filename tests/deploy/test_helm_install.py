@@ -14,6 +14,7 @@ from tests.deploy.kustomize import Key, key, render
 from tests.deploy.programs import go_tool, options_in
 from tests.deploy.test_chart import CHART
 from tests.deploy.test_manifests import INSTALLED, NAMESPACE, REPLACE, ROOT
+from tests.waiting import WAIT_LIMIT
 from vcd.daemon.options import split_address
 from vcd.embedded.server import ApiServer
 from vcd.embedded.store import Store
@@ -54,7 +55,7 @@ class Helm:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, error = await asyncio.wait_for(process.communicate(), 120)
+        out, error = await asyncio.wait_for(process.communicate(), WAIT_LIMIT)
         assert process.returncode == 0, f"{words}: {out.decode()}{error.decode()}"
         return out.decode()
 

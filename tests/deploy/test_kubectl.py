@@ -17,6 +17,7 @@ from tests.deploy.programs import go_tool, options_in
 from tests.deploy.rbac import Grant, allows, grants
 from tests.deploy.test_manifests import BASE, DEPLOY, NAMESPACE, REPLACE, SHADOW, STANDALONE, names, overlay_of
 from tests.deploy.test_ports import INGRESS
+from tests.waiting import WAIT_LIMIT
 
 pytestmark = pytest.mark.external
 
@@ -37,7 +38,7 @@ def kustomize() -> str:
 
 def run(*command: str) -> str:
     """The standard output of a command that must end well and say nothing on standard error."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import WAIT_LIMIT
+
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 
@@ -105,7 +107,7 @@ def set_modes(folder: Path, writable: bool) -> None:
 
 def run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
     """The standard output of a command that must end well."""
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -59,5 +59,5 @@ class ShadowedCluster(Cluster):
     async def shadow(self, *flags: str, **environment: str) -> Daemon:
         """Start a shadow, on the log of the one before, and wait until it decides."""
         daemon = await self.start(SHADOW, "--shadow", *flags, **environment)
-        await until(lambda: daemon.lines(DECIDING), 20.0, "the shadow decides")
+        await until(lambda: daemon.lines(DECIDING), what="the shadow decides")
         return daemon

@@ -30,7 +30,7 @@ from tests.deploy.kustomize import render
 from tests.deploy.rbac import Grant, allows, grants
 from tests.e2e.processes import Process, start
 from tests.embedded.disturbed import Call, DisturbedServer
-from tests.ports import free_port
+from tests.waiting import WAIT_LIMIT, until
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.server import ADMIN
@@ -57,14 +57,6 @@ SHORT = (
 """The only flags that replicas get beside their addresses: the times of the election, so that tests need not wait."""
 LATE = float(os.environ.get("VCD_LATE_ANSWERS", "0"))
 """Seconds by which answers of the server are late at most, in pieces: with 0.25 shows what only a quick one hides."""
-
-
-async def until(condition: Callable[[], object], limit: float = 15.0, what: str = "") -> None:
-    """Return once the condition holds; fails the test after ``limit`` seconds."""
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {limit} s: {what or 'the condition'}"
-        await asyncio.sleep(0.005)
 
 
 async def until_quiet(daemon: Daemon) -> None:
@@ -220,8 +212,6 @@ class Daemon:
     log: Path
     output: Path
     wire: Wire
-    metrics_url: str
-    health_url: str
     killed: bool = False
 
     def lines(self, event: str | None = None) -> list[Obj]:
@@ -230,6 +220,21 @@ class Daemon:
         found = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines() if line.startswith("{")]
         return [line for line in found if event is None or line["event"] == event]
 
+    def url(self, page: str) -> str:
+        """The base URL at which it serves a page, as it reports since it listens; empty before."""
+        found = [line["address"] for line in self.lines("listening") if page in line["pages"]]
+        return f"http://127.0.0.1:{found[-1].rpartition(':')[2]}" if found else ""
+
+    @property
+    def metrics_url(self) -> str:
+        """The base URL of `/metrics`."""
+        return self.url("/metrics")
+
+    @property
+    def health_url(self) -> str:
+        """The base URL of `/healthz` and `/readyz`."""
+        return self.url("/healthz")
+
     @property
     def running(self) -> bool:
         return self.process.poll() is None
@@ -237,9 +242,9 @@ class Daemon:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    async def ended(self, limit: float = 10.0) -> int:
+    async def ended(self) -> int:
         """Its exit code, once it has ended."""
-        await until(lambda: not self.running, limit, f"{self.name} ends")
+        await until(lambda: not self.running, f"{self.name} ends")
         return self.process.wait()
 
     async def kill(self) -> None:
@@ -255,12 +260,12 @@ class Daemon:
         pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
-    async def until_metric(self, series: str, value: float | None, limit: float = 15.0) -> None:
+    async def until_metric(self, series: str, value: float | None) -> None:
         """Wait until a series has a value, or is gone (None): what a session showed comes after the Events that it
         made."""
-        deadline = time.monotonic() + limit
+        deadline = time.monotonic() + WAIT_LIMIT
         while (found := (await self.metrics()).get(series)) != value:
-            assert time.monotonic() < deadline, f"not within {limit} s: {series} is {found}, not {value}"
+            assert time.monotonic() < deadline, f"not within {WAIT_LIMIT:g} s: {series} is {found}, not {value}"
             await asyncio.sleep(0.02)
 
     async def health(self, page: str = "healthz") -> int:
@@ -271,9 +276,9 @@ class Daemon:
         except aiohttp.ClientError:
             return 0
 
-    async def until_healthy(self, page: str = "healthz", limit: float = 15.0) -> None:
+    async def until_healthy(self, page: str = "healthz") -> None:
         """Wait until a probe is answered with 200."""
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(WAIT_LIMIT):
             while await self.health(page) != 200:  # noqa: ASYNC110 - the probe tells when it is asked
                 await asyncio.sleep(0.02)
 
@@ -501,8 +506,8 @@ class Cluster:
         """Whether all these pods have a node."""
         return {bind.key for bind in self.binds}.issuperset(keys)
 
-    async def until_bound(self, keys: list[str], limit: float = 15.0) -> None:
-        await until(lambda: self.bound(keys), limit, f"{len(keys)} pods are bound")
+    async def until_bound(self, keys: list[str]) -> None:
+        await until(lambda: self.bound(keys), f"{len(keys)} pods are bound")
 
     def calls(self, daemon: Daemon, *verbs: str, since: float = 0.0) -> list[Made]:
         """What a replica asked of the server, only certain verbs if given."""
@@ -535,16 +540,13 @@ class Cluster:
         """Start a replica. ``log`` lets it go on from another one's file; the flags are vcd run's."""
         number = len(self.daemons)
         wire, kubeconfig = await self._credentials(name, number)
-        metrics, health = (f"127.0.0.1:{free_port()}" for _ in range(2))
         path = log or self.folder / f"{name}.sqlite"
         output = self.folder / f"{number}-{name}.log"
         arguments = [
-            "run", f"--kubeconfig={kubeconfig}", f"--event-log={path}", f"--listen-address={metrics}",
-            f"--healthz-address={health}", "--log-format=json", "--view-address=", *(SHORT if short else ()), *flags,
+            "run", f"--kubeconfig={kubeconfig}", f"--event-log={path}", "--listen-address=127.0.0.1:0",
+            "--healthz-address=127.0.0.1:0", "--log-format=json", "--view-address=", *(SHORT if short else ()), *flags,
         ]  # fmt: skip
-        daemon = Daemon(
-            name, _started(arguments, output, environment), path, output, wire, f"http://{metrics}", f"http://{health}"
-        )
+        daemon = Daemon(name, _started(arguments, output, environment), path, output, wire)
         self.daemons.append(daemon)
         return daemon
 
@@ -567,14 +569,14 @@ class Cluster:
         await self.until_leading(daemon)
         return daemon
 
-    async def until_leading(self, daemon: Daemon, limit: float = 20.0) -> None:
+    async def until_leading(self, daemon: Daemon) -> None:
         """Wait until a replica has won, waited and listed: it decides from now on."""
 
         def leads() -> bool:
             assert daemon.running, f"{daemon.name} has ended"
             return _decides(daemon)
 
-        await until(leads, limit, f"{daemon.name} leads")
+        await until(leads, f"{daemon.name} leads")
 
     # --- what goes wrong ------------------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ with the part of it in which the process wanted to go on and other processes had
 ``E2E_SILENCE`` (seconds) is after how long a silent watch is begun anew.
 ``E2E_WALL_AHEAD`` (a path) holds the seconds that the wall clock is ahead of the machine's, at each look.
 ``E2E_LOOKUP`` (seconds) is for how long a call that was done may not show in the watch.
+``E2E_SHOWS`` (seconds) is the time between two sweeps over pods that have no group, and how long a group that was made
+may not show in the watch.
 ``E2E_ASKED`` (seconds) is after how long a waiting group is asked about again, and told other figures.
 ``E2E_WIRE`` (a number) is the version of what replicas say to each other.
 ``E2E_ARCHIVE`` (seconds) is after how long a store that says nothing is given up, and a restore after twice that.
@@ -28,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from vcd.cli import main
-from vcd.daemon import archiving, lookups, verdicts
+from vcd.daemon import archiving, lookups, podgroups, verdicts
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.replicas import wire
 from vcd.kube.clock import SystemClock
@@ -98,6 +100,10 @@ def _look_again_after(seconds: float) -> None:
     lookups.PATIENCE = seconds
 
 
+def _sweep_after(seconds: float) -> None:
+    podgroups._SHOWS = podgroups._SWEEP = seconds
+
+
 def _ask_again_after(seconds: float) -> None:
     verdicts.AGAIN = verdicts.FIGURES = seconds
 
@@ -127,6 +133,8 @@ def run() -> None:
         _wall_ahead(Path(os.environ["E2E_WALL_AHEAD"]))
     if "E2E_LOOKUP" in os.environ:
         _look_again_after(float(os.environ["E2E_LOOKUP"]))
+    if "E2E_SHOWS" in os.environ:
+        _sweep_after(float(os.environ["E2E_SHOWS"]))
     if "E2E_ASKED" in os.environ:
         _ask_again_after(float(os.environ["E2E_ASKED"]))
     if "E2E_WIRE" in os.environ:

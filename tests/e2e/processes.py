@@ -11,6 +11,7 @@ import atexit
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -23,7 +24,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 from vcd.scheduling import actions, plugins
 
@@ -173,10 +174,18 @@ def _become(asked: dict[str, Any], fds: list[int]) -> None:
     for fd, own in zip(fds, (1, 2), strict=True):
         os.dup2(fd, own)
         os.close(fd)
+    # the streams were opened on /dev/null, which can seek; a pipe or a terminal cannot
+    sys.stdout = sys.__stdout__ = _stream(1, "strict", os.isatty(1))
+    sys.stderr = sys.__stderr__ = _stream(2, "backslashreplace", True)
     os.environ.clear()
     os.environ.update(asked["environment"])
     sys.path[1:1] = filter(None, asked["environment"].get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = [asked["main"], *asked["arguments"]]
+
+
+def _stream(fd: int, errors: str, by_line: bool) -> TextIO:
+    file = os.fdopen(fd, "wb", closefd=False)
+    return io.TextIOWrapper(file, "utf-8", errors, line_buffering=by_line)
 
 
 if __name__ == "__main__":

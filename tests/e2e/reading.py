@@ -25,6 +25,7 @@ from tests.e2e import processes
 from tests.e2e.cluster import LEASES, NAMESPACE, ROOT, Daemon, Made, request_of
 from tests.e2e.test_replicas import Replicas
 from tests.embedded.disturbed import Call
+from tests.waiting import WAIT_LIMIT
 from vcd.embedded.patch import merge_patch
 from vcd.kube.lease import ADDRESS
 
@@ -71,10 +72,6 @@ class Asked(Replicas):
             return super()._authorize(identity, call, name)
         self.made.append(Made(time.monotonic(), identity, call, name))
         return allows(self.rights, request_of(call, name))
-
-    async def until_leading(self, daemon: Daemon, limit: float = 60.0) -> None:
-        """As elsewhere, with time for the commands that run beside it."""
-        await super().until_leading(daemon, limit)
 
     def made_by(self, identity: str) -> list[Made]:
         """What somebody asked of the server."""
@@ -134,7 +131,7 @@ class Asked(Replicas):
         """Run a command of jane's, beside the servers of this process; never with a traceback."""
         main = f"{program}:main"
         environment = self._environment()
-        asked = await asyncio.to_thread(processes.run, main, arguments, self.folder, environment, timeout=120)
+        asked = await asyncio.to_thread(processes.run, main, arguments, self.folder, environment, timeout=WAIT_LIMIT)
         assert "Traceback" not in asked.stderr, asked.stderr
         return asked
 

@@ -16,7 +16,6 @@ from tests.e2e.cluster import (
     GROUPS,
     LEASES,
     QUEUES,
-    REQUEST_TIMEOUT,
     Cluster,
     Daemon,
     failed,
@@ -111,7 +110,7 @@ async def test_a_bind_that_hangs_holds_up_nothing_else(tmp_path: Path) -> None:
             await until(lambda: hanging)
             began = time.monotonic()
             for number in range(3):
-                await cluster.until_bound(cluster.submit(f"free-{number}", 2), REQUEST_TIMEOUT)
+                await cluster.until_bound(cluster.submit(f"free-{number}", 2))
             await until(lambda: len(hanging) > 1)  # it was given up and is tried again
             renewed = [made for made in cluster.calls(daemon, "update", since=began) if made.call.resource == LEASES]
             assert renewed
@@ -223,7 +222,7 @@ async def test_where_every_watch_fails_lists_tell_what_happens(tmp_path: Path, h
         await cluster.started("a")
         cluster.server.habits = habits
         cluster.server.cut_watches()
-        await cluster.until_bound(cluster.submit("gang", 4), limit=40)
+        await cluster.until_bound(cluster.submit("gang", 4))
 
 
 async def test_lists_without_a_version_do_not_make_running_pods_vanish(tmp_path: Path) -> None:

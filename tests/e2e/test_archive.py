@@ -88,7 +88,7 @@ async def test_all_replicas_and_their_disks_are_lost_under_load(tmp_path: Path, 
             keys += cluster.submit(f"gang-{number}", 8)
         await until(lambda: len(cluster.binds) > 100)
         at_least = head(leader)
-        await until(lambda: shipped(archive) >= at_least, limit=40, what="it is shipped")
+        await until(lambda: shipped(archive) >= at_least, what="it is shipped")
         leader.process.kill()
         follower.process.kill()
         lost = [await lose(daemon) for daemon in (leader, follower)]
@@ -101,7 +101,7 @@ async def test_all_replicas_and_their_disks_are_lost_under_load(tmp_path: Path, 
         (restored,) = again.lines("restored")
         assert restored["event"] == "restored"
         keys += cluster.submit("afterwards", 8)
-        await cluster.until_bound(keys, limit=60)
+        await cluster.until_bound(keys)
         assert sorted(bind.key for bind in cluster.binds) == sorted(keys)
         with LogReader(lost[0]) as before, LogReader(again.log) as now:
             assert now.link(there) == before.link(there) is not None
@@ -112,7 +112,7 @@ async def test_all_replicas_and_their_disks_are_lost_under_load(tmp_path: Path, 
         assert sorted(new) == list(range(1, max(new) + 1))
         assert max(new) > max(known)
         assert "bound" in {episode.what for episode in explain(again.log, "job", "gang-0").episodes}
-        await until(lambda: shipped(archive) > there, limit=40, what="it is shipped on")
+        await until(lambda: shipped(archive) > there, what="it is shipped on")
         assert check(str(archive)).problems == []
 
 
@@ -134,11 +134,11 @@ async def test_without_its_store_a_daemon_goes_on_and_tells(tmp_path: Path) -> N
         daemon = await cluster.start("a", f"--archive={archive}", *OFTEN, log=await begun(cluster, tmp_path))
         await cluster.until_leading(daemon)
         await cluster.until_bound(cluster.submit("gang", 4))
-        await until(lambda: len(daemon.lines("the event log is not shipped")) > 1, limit=40, what="it is told")
+        await until(lambda: len(daemon.lines("the event log is not shipped")) > 1, what="it is told")
         assert "there is no such directory; mount it" in daemon.lines("the event log is not shipped")[0]["reason"]
         assert (await daemon.metrics())["vcd_log_archive_failures_total"] >= 2
         made(archive)
-        await until(lambda: shipped(archive) >= head(daemon) > 0, limit=40, what="it is shipped")
+        await until(lambda: shipped(archive) >= head(daemon) > 0, what="it is shipped")
         await daemon.until_metric("vcd_log_archive_age_seconds", 0)
 
 
@@ -158,7 +158,7 @@ async def test_a_store_that_cannot_be_read_at_the_start_does_not_keep_a_replica_
         await until(lambda: daemon.lines("the event log is not restored"), what="it is told")
         assert await daemon.health("healthz") == 200
         assert await daemon.health("readyz") == 503
-        await until(lambda: daemon.lines("started"), 40, "it begins without")
+        await until(lambda: daemon.lines("started"), what="it begins without")
         await cluster.until_leading(daemon)
         await cluster.until_bound(cluster.submit("gang", 4))
 
@@ -200,29 +200,29 @@ async def test_a_store_that_never_answers_is_given_up_and_nothing_in_it_is_writt
         flags = ("--archive=s3://logs/one", *OFTEN)
         first = await cluster.started("a", *flags, E2E_HOUSEKEEPING="0.1")
         await cluster.until_bound(cluster.submit("before", 4))
-        await until(lambda: first.lines("shipped"), limit=40, what="it is shipped")
+        await until(lambda: first.lines("shipped"), what="it is shipped")
         first.signal(signal.SIGTERM)
         assert await first.ended() == 0
         before = dict(bucket.objects)
         bucket.answers.clear()
         asked = bucket.asked
         again = await cluster.start("b", *flags, E2E_HOUSEKEEPING="0.1", E2E_ARCHIVE="8")
-        await again.until_healthy(limit=40)  # it answers before it asks the store
+        await again.until_healthy()  # it answers before it asks the store
         assert await again.health("readyz") == 503
-        await until(lambda: bucket.asked > asked, limit=60, what="it asks the store")
-        await cluster.until_leading(again, 60)
+        await until(lambda: bucket.asked > asked, what="it asks the store")
+        await cluster.until_leading(again)
         assert "did not answer for 8 s" in again.lines("the event log is not restored")[0]["reason"]
         (given_up,) = again.lines(WITHOUT)
         assert given_up["reason"] == "it was not restored within 16 s"
         await cluster.until_bound(cluster.submit("after", 4))
-        await until(lambda: again.lines("the event log is not shipped"), limit=40, what="that is told, too")
+        await until(lambda: again.lines("the event log is not shipped"), what="that is told, too")
         bucket.answers.set()
-        await until(lambda: again.lines("shipped"), limit=60, what="it is shipped")
+        await until(lambda: again.lines("shipped"), what="it is shipped")
         assert before.items() <= bucket.objects.items()
         assert partials(tmp_path) == []
 
 
-@pytest.mark.parametrize("status", [403, 404, 500])
+@pytest.mark.parametrize("status", [403, *(pytest.param(code, marks=pytest.mark.wide) for code in (404, 500))])
 async def test_what_a_store_answers_is_told_and_a_replica_begins_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
@@ -232,11 +232,11 @@ async def test_what_a_store_answers_is_told_and_a_replica_begins_without(
         found_by_tools(bucket.url, tmp_path, monkeypatch)
         cluster.add_nodes(1)
         daemon = await cluster.start("a", "--archive=s3://logs/one", *OFTEN)
-        await cluster.until_leading(daemon, 60)
+        await cluster.until_leading(daemon)
         assert f"Injected{status}" in daemon.lines("the event log is not restored")[0]["reason"]
         await cluster.until_bound(cluster.submit("gang", 4))
         bucket.status = 200
-        await until(lambda: daemon.lines("shipped"), limit=40, what="it is shipped")
+        await until(lambda: daemon.lines("shipped"), what="it is shipped")
 
 
 async def test_what_killed_processes_had_begun_to_write_is_removed_unless_it_may_still_be_written(
@@ -245,7 +245,7 @@ async def test_what_killed_processes_had_begun_to_write_is_removed_unless_it_may
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1)
         first = await cluster.started("a", f"--archive={archive}", *OFTEN)
-        await until(lambda: first.lines("shipped"), limit=40, what="it is shipped")
+        await until(lambda: first.lines("shipped"), what="it is shipped")
         segment = ListedSegments.of(names(archive)).segments[0].name
         left, older, stopped, new = (
             archive / f"{segment}{suffix}.partial" for suffix in (".1a2b3c4d", "", ".00000001", ".00000002")
@@ -258,7 +258,7 @@ async def test_what_killed_processes_had_begun_to_write_is_removed_unless_it_may
             for each in (left, older, stopped, others):
                 os.utime(each, (time.time() - 7200,) * 2)
             await cluster.until_bound(cluster.submit("gang", 4))
-            await until(lambda: not left.exists() and not older.exists(), limit=40, what="what is left goes")
+            await until(lambda: not left.exists() and not older.exists(), what="what is left goes")
             assert stopped.exists() and new.exists() and others.exists()
-        await until(lambda: shipped(archive) >= head(first), limit=40, what="it is shipped on")
+        await until(lambda: shipped(archive) >= head(first), what="it is shipped on")
         assert check(str(archive)).problems == []

@@ -125,10 +125,10 @@ async def test_after_a_full_disk_the_log_goes_on_with_nothing_lost(tmp_path: Pat
         cluster.add_nodes(40, 50)
         daemon = await cluster.started("a", ALONE, E2E_FILE_LIMIT=LIMIT)
         keys = [key for number in range(GANGS_ENOUGH) for key in cluster.submit(f"gang-{number}", 32)]
-        await daemon.ended(30)
+        await daemon.ended()
         outcomes = _outcomes(daemon)
         await cluster.started("a", ALONE, log=daemon.log)
-        await cluster.until_bound(keys, 30)
+        await cluster.until_bound(keys)
         assert _outcomes(daemon)[: len(outcomes)] == outcomes
         assert sorted(bind.key for bind in cluster.binds) == sorted(keys)
 

@@ -26,6 +26,7 @@ from tests.deploy.rbac import Grant
 from tests.e2e.cluster import LEASES, NAMESPACE, Daemon, until, until_quiet
 from tests.e2e.reading import JANE, Asked, events_new, kubeconfig, rows
 from tests.e2e.test_page import asked as asked_page
+from tests.waiting import WAIT_LIMIT
 from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.kube.lease import ADDRESS
@@ -99,7 +100,7 @@ async def test_who_asks_is_no_replica_and_the_leader_waits_for_nobody(tmp_path: 
         leader = await with_gang(cluster)
         following = cluster.begun("log", "tail", "-n", "0", "-f", "--from-cluster")
         try:
-            await until(lambda: leader.lines("read"), 60, "somebody reads")
+            await until(lambda: leader.lines("read"), what="somebody reads")
             await cluster.until_bound(cluster.submit("more", 4))
             metrics = await leader.metrics()
         finally:
@@ -134,7 +135,7 @@ async def told_of(lines: IO[str], words: str) -> None:
     def read() -> bool:
         return any(words in line for line in lines)
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_LIMIT):
         assert await asyncio.to_thread(read), f"it ended without {words}"
 
 
@@ -225,15 +226,15 @@ async def test_commands_that_follow_go_on_with_a_log_that_is_begun_anew(tmp_path
             url = (await asyncio.to_thread(page.stdout.readline)).strip()
             assert "default/old" in await jobs_on(url)
             seen = [shown_on(terminal)]
-            await until(lambda: seen.append(shown_on(terminal)) or "session" in "".join(seen), 60, "top shows it")
+            await until(lambda: seen.append(shown_on(terminal)) or "session" in "".join(seen), what="top shows it")
             await leader.kill()
             lose(leader.log)
             other = await cluster.started("a", log=leader.log)
-            await cluster.until_bound(cluster.submit("new", 4), limit=40)
+            await cluster.until_bound(cluster.submit("new", 4))
             await told_of(tail.stdout, "default/new")
-            await until(lambda: seen.append(shown_on(terminal)) or OTHER in "".join(seen), 60, "top says so")
-            await until(lambda: head_of(cluster.kept()) == head_of(other.log), 60, "all is taken over")
-            async with asyncio.timeout(60):
+            await until(lambda: seen.append(shown_on(terminal)) or OTHER in "".join(seen), what="top says so")
+            await until(lambda: head_of(cluster.kept()) == head_of(other.log), what="all is taken over")
+            async with asyncio.timeout(WAIT_LIMIT):
                 while "default/new" not in await jobs_on(url):  # noqa: ASYNC110 - the page tells when it is asked
                     await asyncio.sleep(0.05)
             assert [one.poll() for one in (tail, page, top)] == [None] * 3
@@ -283,7 +284,7 @@ async def test_a_disk_that_is_full_while_history_is_taken_back_does_not_end_who_
             await told_of(tail.stderr, "or let XDG_CACHE_HOME name another folder")
             assert cluster.kept().name == "events-1.sqlite"
             resource.prlimit(tail.pid, resource.RLIMIT_FSIZE, (most, most))
-            await cluster.until_bound(cluster.submit("third", 2), limit=40)
+            await cluster.until_bound(cluster.submit("third", 2))
             await told_of(tail.stdout, "default/third")
         finally:
             tail.send_signal(signal.SIGINT)
@@ -353,10 +354,10 @@ async def test_a_file_that_is_followed_is_held_to_its_bounds_and_nothing_is_pass
         told: list[int] = []
         reading = asyncio.create_task(asyncio.to_thread(note_sequences, tail.stdout, told))
         try:
-            await until(lambda: leader.lines("read"), 60, "somebody reads")
+            await until(lambda: leader.lines("read"), what="somebody reads")
             begins, gangs = [first_event(cluster.kept())], itertools.count()
             while len(begins) < 5 or told[0] >= begins[-1]:  # what was told first is among what is removed
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(WAIT_LIMIT):
                     while first_event(cluster.kept()) <= begins[-1]:  # it grows old by what comes after it
                         await cluster.until_bound(cluster.submit(f"more-{next(gangs)}", 8, cpu=0))
                 begins.append(first_event(cluster.kept()))
@@ -364,7 +365,7 @@ async def test_a_file_that_is_followed_is_held_to_its_bounds_and_nothing_is_pass
             assert cluster.kept().name == "events-1.sqlite"
             assert first_event(leader.log) == 1
             last = head_of(leader.log)
-            await until(lambda: told[-1] >= last, 60, "all is told")
+            await until(lambda: told[-1] >= last, what="all is told")
         finally:
             tail.send_signal(signal.SIGINT)
             await reading

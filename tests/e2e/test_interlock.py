@@ -104,7 +104,7 @@ async def test_no_replica_takes_the_place_of_one_that_gave_way(tmp_path: Path) -
         cluster.add_nodes(8, 16)
         add_tight_queue(cluster)
         daemons = [await cluster.started("a", PERIOD), await cluster.start("b", PERIOD)]
-        await until(lambda: daemons[1].lines("started"), 20.0)
+        await until(lambda: daemons[1].lines("started"))
         async with first_fit(cluster):
             await cluster.until_bound(add_for_the_other(cluster, "theirs", 4))
             await until(lambda: holder(cluster) == "", what="the Lease is given back")
@@ -221,7 +221,7 @@ async def test_replicas_are_no_strangers_to_each_other(tmp_path: Path) -> None:
         cluster.add_nodes(8, 16)
         first = await cluster.started("a", PERIOD)
         second = await cluster.start("b", PERIOD)
-        await until(lambda: second.lines("started"), 20.0)
+        await until(lambda: second.lines("started"))
         keys = cluster.submit("early", 40)
         await until(lambda: len(cluster.binds) > 5, what="some are bound")
         await first.kill()

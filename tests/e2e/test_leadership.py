@@ -24,6 +24,7 @@ from tests.e2e.cluster import (
     is_bind,
     until,
 )
+from tests.waiting import assert_prompt
 from vcd.daemon.rolelabel import LABEL
 from vcd.model import events as ev
 
@@ -80,8 +81,9 @@ async def test_a_killed_leader_is_followed_in_the_time_that_law_4_states(tmp_pat
         took = time.monotonic() - killed
         await cluster.until_bound(keys)
         decided = cluster.binds[0].at - killed - took
-        assert took <= LEASE_DURATION + RETRY_PERIOD + REQUEST_TIMEOUT
-        assert REQUEST_TIMEOUT <= decided <= REQUEST_TIMEOUT + SPARE
+        assert_prompt(took, LEASE_DURATION + RETRY_PERIOD + REQUEST_TIMEOUT)
+        assert decided >= REQUEST_TIMEOUT
+        assert_prompt(decided, REQUEST_TIMEOUT + SPARE)
 
 
 async def test_a_leader_that_stood_still_makes_no_call_under_its_old_epoch(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ async def test_a_leader_whose_connection_is_lost_stops_before_another_may_lead(t
         lost = time.monotonic()
         await until(lambda: leader.lines("leadership_lost"))
         assert cluster.leader() is leader
-        assert time.monotonic() - lost <= RENEW_DEADLINE + SPARE
+        assert_prompt(time.monotonic() - lost, RENEW_DEADLINE + SPARE)
         await until(lambda: cluster.leader() is follower)
         await cluster.until_bound(cluster.submit("gang", 16))
 
@@ -181,7 +183,7 @@ async def test_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
         assert await leader.ended() == 0
         ended = time.monotonic()
         await until(lambda: cluster.leader() is follower)
-        assert time.monotonic() - ended <= RETRY_PERIOD + SPARE
+        assert_prompt(time.monotonic() - ended, RETRY_PERIOD + SPARE)
         await cluster.until_bound(cluster.submit("gang", 16))
 
 

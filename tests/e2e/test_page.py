@@ -12,17 +12,13 @@ from typing import Any
 import aiohttp
 
 from tests.e2e.cluster import Cluster, Daemon, until
-from tests.ports import free_port
 from tests.serving.pairs import trusting, write_pair
 
 
 async def page_of(daemon: Daemon) -> str:
     """Where a replica serves its page, once it says so."""
-    await until(
-        lambda: [line for line in daemon.lines("listening") if line["pages"] == ["/"]], what="the page is there"
-    )
-    (line,) = [line for line in daemon.lines("listening") if line["pages"] == ["/"]]
-    return f"http://127.0.0.1:{line['address'].rpartition(':')[2]}"
+    await until(lambda: daemon.url("/"), what="the page is there")
+    return daemon.url("/")
 
 
 async def asked(url: str, **headers: str) -> tuple[int, Any]:
@@ -33,7 +29,7 @@ async def asked(url: str, **headers: str) -> tuple[int, Any]:
 async def test_a_scheduler_shows_what_it_decides(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2)
-        daemon = await cluster.started("a", f"--view-address=127.0.0.1:{free_port()}")
+        daemon = await cluster.started("a", "--view-address=127.0.0.1:0")
         page = await page_of(daemon)
         await cluster.until_bound(cluster.submit("gang", 4))
         status, overview = await asked(f"{page}/api/overview")
@@ -46,7 +42,7 @@ async def shown_elsewhere(folder: Path) -> AsyncIterator[tuple[Cluster, Daemon, 
     """A replica that decided something and may ask about tokens, and its page, which other machines reach, too."""
     async with Cluster(folder) as cluster:
         cluster.add_nodes(1)
-        daemon = await cluster.started("a", f"--view-address=0.0.0.0:{free_port()}")
+        daemon = await cluster.started("a", "--view-address=0.0.0.0:0")
         page = await page_of(daemon)
         await cluster.until_bound(cluster.submit("gang", 1))
         cluster.may("create", "authentication.k8s.io", "tokenreviews")
@@ -112,7 +108,7 @@ async def test_flags_protect_the_page_and_the_metrics(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1)
         daemon = await cluster.started(
-            "a", f"--view-address=0.0.0.0:{free_port()}", "--page-audience=vcd", "--page-host=vcd.example.com",
+            "a", "--view-address=0.0.0.0:0", "--page-audience=vcd", "--page-host=vcd.example.com",
             f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}", "--metrics-secure",
             "--metrics-require-token",
         )  # fmt: skip

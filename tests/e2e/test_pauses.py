@@ -42,6 +42,7 @@ async def slow_session(folder: Path) -> tuple[float, float, float]:
     return longest, max(gaps), max(answers)
 
 
+@pytest.mark.wide  # it measures real time
 async def test_a_slow_session_does_not_stop_the_event_loop(tmp_path_factory: pytest.TempPathFactory) -> None:
     longest: list[float] = []
     for attempt in range(ATTEMPTS):

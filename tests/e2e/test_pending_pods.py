@@ -129,7 +129,7 @@ async def test_a_pod_whose_gate_is_lifted_while_its_group_waits_is_told(tmp_path
         await until(lambda: scheduled(cluster, "plain").get("reason") == "Unschedulable", what="it waits")
         assert scheduled(cluster, "gated")["reason"] == "SchedulingGated"
         cluster.store.patch("pods", "default", "gated", {"spec": {"schedulingGates": []}})
-        await until(lambda: scheduled(cluster, "gated")["reason"] == "Unschedulable", 8, "it is told, too")
+        await until(lambda: scheduled(cluster, "gated")["reason"] == "Unschedulable", what="it is told, too")
 
 
 async def test_since_when_a_pod_waits_stays_though_another_process_tells_why(tmp_path: Path) -> None:

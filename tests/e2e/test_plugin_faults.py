@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import LEASES, NAMESPACE, RENEW_DEADLINE, Cluster, Obj, node, until
+from tests.waiting import assert_prompt
 from vcd.model import events as ev
 from vcd.scheduling.framework import registry
 from vcd.timetravel.replay import replay
@@ -84,7 +85,8 @@ async def test_the_scheduler_survives_a_plugin_in_an_endless_loop(tmp_path: Path
         assert ended - began > LIMIT
         renewals = [made.at for made in cluster.calls(daemon, "update", since=began) if made.call.resource == LEASES]
         gaps = [after - before for before, after in zip([began, *renewals], [*renewals, ended], strict=True)]
-        assert max(gaps) < RENEW_DEADLINE  # the lease went on while the session did not end
+        assert renewals  # the lease went on while the session did not end
+        assert_prompt(max(gaps), RENEW_DEADLINE)
 
         daemon.signal(signal.SIGTERM)  # as the kubelet does once the probe has failed for a while
         assert await daemon.ended() == 0
@@ -92,7 +94,7 @@ async def test_the_scheduler_survives_a_plugin_in_an_endless_loop(tmp_path: Path
         again = await cluster.started("a", *flags, log=daemon.log)
         await cluster.until_bound(keys)
         others = cluster.submit("later", 2)
-        await cluster.until_bound(others, LIMIT)  # it is not tried again at once
+        await cluster.until_bound(others)
         assert await again.health() == 200
         sessions = [record for record in again.sessions() if record.interrupted]
         assert len(sessions) >= 2

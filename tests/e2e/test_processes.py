@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import processes
+from tests.waiting import WAIT_LIMIT
 
 HERE = "tests.e2e.test_processes"
 
@@ -61,12 +62,12 @@ def test_a_signal_ends_it_and_is_its_exit_code(tmp_path: Path, number: signal.Si
     output = tmp_path / "output"
     with output.open("wb") as file:
         process = processes.start(f"{HERE}:wait", [], stdout=file, stderr=file, environment=os.environ)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_LIMIT
     while output.read_text() != "waits\n":
         assert time.monotonic() < deadline
     assert process.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.0)
     process.send_signal(number)
-    assert process.wait(60) == process.poll() == -number
+    assert process.wait(WAIT_LIMIT) == process.poll() == -number
     process.send_signal(number)  # to nobody

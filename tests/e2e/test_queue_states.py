@@ -146,12 +146,12 @@ async def test_what_fails_is_told_once_and_tried_again(tmp_path: Path, status_co
         with cluster.faults(fails):
             daemon = await cluster.started("a", FLAG)
             await until(lambda: state(cluster, "default") == "Open", what="the others are written")
-            await until(lambda: len(seen) > 2, limit=30, what="it is tried again and again")
+            await until(lambda: len(seen) > 2, what="it is tried again and again")
             told = [line["error"] for line in daemon.lines("queue status not written") if line["queue"] == "q"]
             assert set(told) == {f"{status_code} {reason}: injected"}
             assert len(told) < len(seen)
             assert state(cluster, "q") == ""
-        await until(lambda: state(cluster, "q") == "Open", limit=30, what="it is written at last")
+        await until(lambda: state(cluster, "q") == "Open", what="it is written at last")
 
 
 async def test_a_queue_that_is_replaced_shows_its_counts_again(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ async def test_a_child_is_opened_again_where_its_status_is_refused_for_a_while(t
             write_state(cluster, "top", "Open")
             await until(lambda: not left[0], what="it was refused once")
             await until(lambda: daemon.lines("queue status not written"))
-            await until(lambda: state(cluster, "child") == "Open", 10, "the child is open again")
+            await until(lambda: state(cluster, "child") == "Open", what="the child is open again")
         await until(lambda: cluster.store.get(QUEUES, None, "child")["metadata"]["annotations"].get(MARK) == "false")
 
 
@@ -213,7 +213,7 @@ async def test_counts_that_somebody_overwrote_are_written_again(tmp_path: Path) 
         await until(lambda: counts(cluster, "default") == {"running": 1}, what="it is counted")
         await until_quiet(daemon)
         cluster.store.patch(QUEUES, None, "default", {"status": {"running": 7, "pending": 3}}, "status")
-        await until(lambda: counts(cluster, "default") == {"running": 1}, 8, "it is counted again")
+        await until(lambda: counts(cluster, "default") == {"running": 1}, what="it is counted again")
         before = writes_of_queues(cluster)
         await until_quiet(daemon)
         assert writes_of_queues(cluster) == before

@@ -229,7 +229,7 @@ async def test_a_leader_that_cannot_list_lets_another_lead(tmp_path: Path, ident
             one = await cluster.start("a", "--leader-elect-list-deadline=1s", *filter(None, [identity]))
             await until(lambda: cluster.lease() is not None)
             other = await cluster.start("b")
-            await cluster.until_leading(other, 40)
+            await cluster.until_leading(other)
             await cluster.until_bound(cluster.submit("gang", 4))
             await until(lambda: one.lines("following"), what="a follows")
             await cluster.until_agreed(one, other)
@@ -250,7 +250,7 @@ async def test_one_that_has_nothing_yet_lets_the_one_that_has_all_lead_again(tmp
         await until(lambda: follower.lines("the leader's log is not followed"))
         await leader.kill()
         again = await cluster.start("a", log=leader.log)
-        await cluster.until_leading(again, 30)
+        await cluster.until_leading(again)
         assert sessions(again)[: len(decided)] == decided
         file.write_text("token-of-b")
         await cluster.until_following(follower)

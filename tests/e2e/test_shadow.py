@@ -17,6 +17,7 @@ from tests.e2e.beside import DECIDING, SHADOW, ShadowedCluster, first_fit
 from tests.e2e.cluster import GROUPS, LEASES, QUEUES, Cluster, Daemon, Obj, failed, group, pod, set_text, until
 from tests.e2e.first_fit import LEFT_ALONE
 from tests.e2e.standalone import FLAG, added, bare
+from tests.waiting import WAIT_LIMIT
 from vcd.api import compare_shadow
 from vcd.cli import main
 from vcd.eventlog import Logged, LogReader
@@ -109,18 +110,18 @@ async def test_it_says_what_it_may_not_list(tmp_path: Path) -> None:
     async with ShadowedCluster(tmp_path) as cluster:
         with cluster.faults(refuse):
             shadow = await cluster.start(SHADOW, "--shadow", "--leader-elect-list-deadline=1s")
-            await until(lambda: shadow.lines("started"), 20.0, "it has started")
+            await until(lambda: shadow.lines("started"), what="it has started")
             async with aiohttp.ClientSession() as session:
 
                 async def ready() -> str:
                     async with session.get(f"{shadow.health_url}/readyz") as answer:
                         return await answer.text()
 
-                async with asyncio.timeout(15):
+                async with asyncio.timeout(WAIT_LIMIT):
                     # the probe tells when it is asked
                     while "cannot list PriorityClass (403 Forbidden: not for you)" not in await ready():  # noqa: ASYNC110
                         await asyncio.sleep(0.05)
-        await until(lambda: shadow.lines(DECIDING), 20.0, "it decides once it may")
+        await until(lambda: shadow.lines(DECIDING), what="it decides once it may")
 
 
 async def test_a_leader_beside_it_is_not_disturbed(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ async def test_a_log_is_a_shadows_or_a_schedulers(tmp_path: Path, first: tuple[s
         cluster.add_nodes(1)
         one = await cluster.shadow() if first else await cluster.started("a")
         add(cluster, "job")
-        await until(one.sessions, 20.0, "a session is logged")
+        await until(one.sessions, what="a session is logged")
         await ended(one)
         other = await cluster.start("b", *(() if first else ("--shadow",)), log=one.log)
         assert await other.ended() == 2
@@ -261,7 +262,7 @@ async def test_of_500_jobs_every_difference_is_true(tmp_path: Path) -> None:
                 (alone if left else keys).append(key)
                 if number % 20 == 19:  # they come in their time
                     await cluster.until_bound(keys)
-        await until(lambda: bound_in(shadow).keys() >= set(keys), 30.0, "the log shows it")
+        await until(lambda: bound_in(shadow).keys() >= set(keys), what="the log shows it")
         await ended(shadow)
         assert verbs(cluster) == {"list", "watch"}
         found = compare_shadow(shadow.log)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import WAIT_LIMIT
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.embedded import trace
 from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, PODGROUPS, PODS, Obj
@@ -68,7 +69,7 @@ async def _run(plan: Scenario) -> Run:
 
     simulation.store.subscribe([PODS], note)
     async with simulation:
-        await asyncio.wait_for(simulation.wait(idle=True), 60)
+        await asyncio.wait_for(simulation.wait(idle=True), WAIT_LIMIT)
         run.sessions = simulation.sessions
         run.refused = simulation.feeder.refused
         run.left = {kind: simulation.store.list(kind) for kind in (PODS, PODGROUPS, JOBS, DEPLOYMENTS)}

@@ -17,7 +17,7 @@ from tests.e2e.cluster import NAMESPACE, Cluster, Daemon, failed, until
 from tests.e2e.reading import Asked
 from tests.e2e.test_page import asked, page_of
 from tests.e2e.test_replicas import Replicas
-from tests.ports import free_port
+from tests.waiting import WAIT_LIMIT
 from vcd.api import LogStanding, standing
 from vcd.cli import main
 
@@ -40,14 +40,14 @@ def behind(daemon: Daemon) -> float:
     return 0.0 if found is None or found.behind is None else found.behind
 
 
-async def until_stands(daemon: Daemon, role: str, *, lacks: bool, limit: float = 20.0) -> LogStanding:
+async def until_stands(daemon: Daemon, role: str, *, lacks: bool) -> LogStanding:
     """Wait until a replica's log is said to be in a role; what is said."""
 
     def found() -> bool:
         one = standing(daemon.log)
         return one is not None and (one.role, one.lacks) == (role, lacks)
 
-    await until(found, limit, f"{daemon.name} is {role}, lacks: {lacks}, not {standing(daemon.log)}")
+    await until(found, f"{daemon.name} is {role}, lacks: {lacks}, not {standing(daemon.log)}")
     one = standing(daemon.log)
     assert one is not None
     return one
@@ -67,7 +67,7 @@ class Shown(Replicas):
         self.pages: dict[str, str] = {}
 
     async def start(self, name: str, *flags: str, log: Path | None = None, **more: Any) -> Daemon:
-        daemon = await super().start(name, f"--view-address=127.0.0.1:{free_port()}", *flags, log=log, **more)
+        daemon = await super().start(name, "--view-address=127.0.0.1:0", *flags, log=log, **more)
         self.pages[name] = await page_of(daemon)
         return daemon
 
@@ -117,7 +117,7 @@ async def test_a_follower_that_is_cut_off_says_what_it_cannot_have_and_who_leads
         assert follows.behind is not None and follows.behind < 5
         (tmp_path / "token-of-b").write_text("")
         follower.signal(signal.SIGSTOP)
-        await until(lambda: behind(follower) > CLOSED, 40, "the leader has closed the connection")
+        await until(lambda: behind(follower) > CLOSED, what="the leader has closed the connection")
         silent = await until_stands(follower, "follower", lacks=True)
         assert silent.words.startswith(f"{silent.replica}, which wrote this log, has said nothing for ")
         assert f"; {holder} held Lease {LEASE} " in silent.words
@@ -237,7 +237,7 @@ async def test_from_outside_it_is_said_by_how_much_what_was_read_lags(tmp_path: 
             url = (await asyncio.to_thread(page.stdout.readline)).strip()
             assert (await asked(f"{url}api/head"))[1]["standing"]["lacks"] is False
             await leader.kill()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_LIMIT):
                 while not (await asked(f"{url}api/head"))[1]["standing"]["lacks"]:  # noqa: ASYNC110 - it is asked
                     await asyncio.sleep(0.1)
             status, told = await asked(f"{url}api/job?key=default/later")

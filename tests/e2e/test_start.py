@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from tests.e2e.cluster import REQUEST_TIMEOUT, Cluster, until
+from tests.waiting import WAIT_LIMIT
 
 ALONE = "--identity=alone"
 LISTED = {
@@ -47,7 +48,7 @@ async def test_nothing_is_bound_before_every_list_is_in(tmp_path: Path, path: st
         keys = cluster.submit("gang", 4)
         with cluster.faults(slow):
             daemon = await cluster.start("a", "--request-timeout=800ms")
-            await asyncio.wait_for(slow.asked.wait(), 10)
+            await asyncio.wait_for(slow.asked.wait(), WAIT_LIMIT)
             await until(lambda: _watched(cluster) >= 5, what="the other kinds are watched")
             await until(lambda: cluster.leader() is not None, what="it leads")
             assert await daemon.health("readyz") == 503
@@ -71,7 +72,7 @@ async def test_after_a_restart_a_full_node_stays_full(tmp_path: Path) -> None:
         slow = SlowList(LISTED["pods"])
         with cluster.faults(slow):
             again = await cluster.start("a", ALONE, log=daemon.log)
-            await asyncio.wait_for(slow.asked.wait(), 10)
+            await asyncio.wait_for(slow.asked.wait(), WAIT_LIMIT)
             slow.let.set()
         await cluster.until_leading(again)
         await until(lambda: _waits(cluster, "second-0"), what="the pod is told why it waits")

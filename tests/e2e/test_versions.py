@@ -16,6 +16,7 @@ import pytest
 
 from tests.e2e.cluster import ROOT, Cluster, Daemon, until
 from tests.e2e.test_replicas import Replicas, sessions
+from tests.waiting import WAIT_LIMIT
 from vcd.eventlog import verify
 
 pytestmark = pytest.mark.external  # git and its history
@@ -42,12 +43,14 @@ class Version(NamedTuple):
         """The command ``vcd`` of this version."""
         command = [sys.executable, "-m", "vcd", *map(str, words)]
         environment = {**os.environ, **self.environment}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT)
 
 
 def run(*command: object) -> bytes:
     """What a command prints that must end well."""
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(
+        [str(word) for word in command], cwd=ROOT, capture_output=True, check=False, timeout=WAIT_LIMIT
+    )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout
 
@@ -89,7 +92,7 @@ async def stopped(daemon: Daemon) -> None:
 def vcd(*words: object) -> subprocess.CompletedProcess[str]:
     """The command of this version."""
     command = [sys.executable, "-m", "vcd", *map(str, words)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT)
 
 
 async def test_an_upgrade_goes_on_with_the_log_and_a_downgrade_with_it_again(tmp_path: Path, first: Version) -> None:

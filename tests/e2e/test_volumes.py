@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.cluster import Cluster, failed, until
+from tests.waiting import WAIT_LIMIT
 from vcd.model import events as ev
 
 Obj = dict[str, Any]
@@ -141,7 +142,7 @@ async def test_a_pod_that_waits_for_its_volume_holds_up_no_other(tmp_path: Path)
         await cluster.started("a")
         with cluster.faults(refuse):
             waiting = cluster.submit("user", 1, volumes=using("data"))
-            await asyncio.wait_for(wrote.wait(), 10)
+            await asyncio.wait_for(wrote.wait(), WAIT_LIMIT)
             await cluster.until_bound(cluster.submit("plain", 2))
             assert not cluster.bound(waiting)
         await cluster.until_running("user-0")

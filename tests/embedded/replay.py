@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from tests.embedded.disturbed import DisturbedServer
+from tests.waiting import WAIT_LIMIT
 from vcd.embedded.store import Store
 
 DATA = Path(__file__).parent.parent / "data" / "apiserver" / "exchanges.json"
@@ -104,7 +105,7 @@ class Replay:
     async def _lines(self, response: aiohttp.ClientResponse, count: int, *, ends: bool) -> list[Any]:
         lines = []
         while ends or len(lines) < count:
-            line = await asyncio.wait_for(response.content.readline(), 5)
+            line = await asyncio.wait_for(response.content.readline(), WAIT_LIMIT)
             if not line:
                 break
             lines.append(json.loads(line))

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 
 from tests.embedded.disturbed import DisturbedServer
+from tests.waiting import WAIT_LIMIT
 from vcd.embedded.store import Store
 
 Obj = dict[str, Any]
@@ -65,7 +66,7 @@ class Lines:
 
     async def next(self) -> Obj | None:
         """The next event; None when the watch has ended."""
-        line = await asyncio.wait_for(self._response.content.readline(), 5)
+        line = await asyncio.wait_for(self._response.content.readline(), WAIT_LIMIT)
         return json.loads(line) if line else None
 
     async def take(self, count: int) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tests.embedded.simulated import jump_to
+from tests.waiting import WAIT_LIMIT
 from vcd.embedded.clock import FARTHEST, ClusterClock, parse_seconds, parse_timestamp
 
 
@@ -131,7 +132,7 @@ async def test_a_running_clock_fires_at_its_speed() -> None:
     fired = asyncio.Event()
     clock.call_at(20, fired.set)
     running = asyncio.create_task(clock.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_LIMIT):
         await fired.wait()
     running.cancel()
     assert clock.now() >= 20
@@ -144,7 +145,7 @@ async def test_a_running_clock_notices_an_earlier_timer() -> None:
     fired = asyncio.Event()
     await asyncio.sleep(0)
     clock.call_at(0, fired.set)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_LIMIT):
         await fired.wait()
     running.cancel()
 

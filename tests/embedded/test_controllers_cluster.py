@@ -21,6 +21,7 @@ from tests.embedded.simulated import (
     settle,
     task,
 )
+from tests.waiting import WAIT_LIMIT
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.controllers.base import DEPLOYMENTS, EVENTS, JOBS, NODES, Controller, Key, Manager, key_of
@@ -86,7 +87,7 @@ async def bound(cluster: EmbeddedCluster) -> AsyncIterator[EmbeddedCluster]:
 
 
 async def idle(cluster: EmbeddedCluster) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_LIMIT):
         await cluster.wait_idle()
 
 

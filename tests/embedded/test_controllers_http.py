@@ -9,6 +9,7 @@ from random import Random
 import aiohttp
 
 from tests.embedded.simulated import PODGROUPS, PODS, START, Obj
+from tests.waiting import WAIT_LIMIT
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.controllers.base import JOBS
@@ -83,7 +84,7 @@ async def test_time_waits_for_a_scheduler_behind_http() -> None:
         arrivals = list(generate(mix, ["default"], seed=2))
         feeder = Feeder(cluster.store, cluster.clock, arrivals)
         feeder.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_LIMIT):
             await cluster.wait_idle()
         assert feeder.created == sum(len(each.objects) for each in arrivals)
         assert {phase_of(each) for each in cluster.store.list(PODS)} == {"Succeeded"}

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.embedded.serving import pod
+from tests.waiting import WAIT_LIMIT
 from vcd.embedded.server import ApiServer
 from vcd.embedded.store import Store
 
@@ -99,7 +100,7 @@ class Kubectl:
     async def run(self, *arguments: str, stdin: str = "", fails: bool = False) -> str:
         """The output of a command; its error output when it is expected to fail."""
         process = await self.start(*arguments)
-        out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
+        out, err = await asyncio.wait_for(process.communicate(stdin.encode()), WAIT_LIMIT)
         assert (process.returncode != 0) == fails, f"{arguments}: {out.decode()}{err.decode()}"
         return (err if fails else out).decode()
 
@@ -232,9 +233,9 @@ async def test_watch_shows_what_happens(tmp_path: Path) -> None:
         process = await kubectl.start("get", "pods", "--watch", "--no-headers")
         assert process.stdout is not None
         kubectl.store.create("pods", pod("a"))
-        assert (await asyncio.wait_for(process.stdout.readline(), 30)).split()[:3] == [b"a", b"0/1", b"Pending"]
+        assert (await asyncio.wait_for(process.stdout.readline(), WAIT_LIMIT)).split()[:3] == [b"a", b"0/1", b"Pending"]
         kubectl.store.patch("pods", "default", "a", {"status": {"phase": "Running"}}, "status")
-        assert (await asyncio.wait_for(process.stdout.readline(), 30)).split()[2] == b"Running"
+        assert (await asyncio.wait_for(process.stdout.readline(), WAIT_LIMIT)).split()[2] == b"Running"
         process.terminate()
         await process.communicate()
 

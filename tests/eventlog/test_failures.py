@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventlog.samples import gone, noise, put, write_history
+from tests.waiting import WAIT_LIMIT
 from vcd.eventlog import EventLog, LogError, LogReader, verify
 from vcd.eventlog.errors import DamagedLog, explained
 from vcd.eventlog.store import migrations
@@ -49,7 +50,7 @@ def names_in(folder: Path) -> set[str]:
 def run_python(code: str, *args: object) -> subprocess.CompletedProcess[str]:
     """Run a program that may import the project."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT)
 
 
 async def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import WAIT_LIMIT
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, parse_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +42,13 @@ def run(*arguments: str, site: Path | None, code: int = 0, cwd: Path = ROOT) -> 
     path = os.pathsep.join(str(each) for each in (site, ROOT) if each is not None)
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_LIMIT,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done

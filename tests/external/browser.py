@@ -16,6 +16,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.waiting import WAIT_LIMIT
+
 LOOK = 0.05
 """Seconds between two looks at a page that is still changing."""
 
@@ -57,7 +59,7 @@ class Page:
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
-        said = await asyncio.wait_for(answer, 30)
+        said = await asyncio.wait_for(answer, WAIT_LIMIT)
         assert "error" not in said, f"{method}: {said}"
         result: dict[str, Any] = said["result"]
         return result
@@ -68,7 +70,7 @@ class Page:
             await self.call(f"{domain}.enable")
         self._loaded.clear()
         await self.call("Page.navigate", url=url)
-        await asyncio.wait_for(self._loaded.wait(), 30)
+        await asyncio.wait_for(self._loaded.wait(), WAIT_LIMIT)
 
     async def ask(self, script: str) -> Any:
         """The value of an expression in the page."""
@@ -76,12 +78,14 @@ class Page:
         assert "exceptionDetails" not in said, f"{script}: {said['exceptionDetails']}"
         return said["result"].get("value")
 
-    async def until(self, script: str, limit: float = 20.0) -> Any:
-        """The value of an expression once it is true; fails after ``limit`` seconds."""
-        deadline = time.monotonic() + limit
+    async def until(self, script: str) -> Any:
+        """The value of an expression once it is true; fails after `WAIT_LIMIT`."""
+        deadline = time.monotonic() + WAIT_LIMIT
         while not (value := await self.ask(script)):
             shown = await self.ask("document.body.innerText")
-            assert time.monotonic() < deadline, f"{script} not within {limit} s; complaints {self.complaints}:\n{shown}"
+            assert time.monotonic() < deadline, (
+                f"{script} not within {WAIT_LIMIT:g} s; complaints {self.complaints}:\n{shown}"
+            )
             await asyncio.sleep(LOOK)
         return value
 
@@ -142,7 +146,7 @@ def _words(file: Path) -> list[str]:
 
 
 async def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + WAIT_LIMIT
     while not (lines := await asyncio.to_thread(_words, file)):
         assert process.poll() is None and time.monotonic() < deadline, "chromium does not start"
         await asyncio.sleep(LOOK)

@@ -24,6 +24,7 @@ from tests.e2e.test_eviction import CLASSES, JOBS, job, until_running
 from tests.e2e.test_replicas import Replicas
 from tests.external.test_prometheus import Prometheus, Series, program, scraping
 from tests.grafana.written import ALERTS, GRAFANA, MONITOR, SHOWN, TARGET, Asked, rules, targets
+from tests.waiting import WAIT_LIMIT
 
 pytestmark = pytest.mark.external
 
@@ -263,6 +264,10 @@ async def test_promtool_finds_no_error_in_the_rules() -> None:
     files = sorted(map(str, (GRAFANA / "rules").glob("*.yaml")))
     assert files
     done = await asyncio.to_thread(
-        subprocess.run, [program("promtool"), "check", "rules", *files], capture_output=True, timeout=60, check=False
+        subprocess.run,
+        [program("promtool"), "check", "rules", *files],
+        capture_output=True,
+        timeout=WAIT_LIMIT,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

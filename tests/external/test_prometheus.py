@@ -21,6 +21,7 @@ import yaml
 
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, pod
 from tests.ports import free_port
+from tests.waiting import WAIT_LIMIT
 
 pytestmark = pytest.mark.external
 
@@ -65,11 +66,11 @@ class Prometheus:
             for one in ([] if data is None else data["result"])
         ]
 
-    async def until(self, expression: str, holds: Callable[[Series], bool], limit: float = 30.0) -> Series:
-        """The series of an expression once they hold; fails after ``limit`` seconds with what they were."""
-        deadline = time.monotonic() + limit
+    async def until(self, expression: str, holds: Callable[[Series], bool]) -> Series:
+        """The series of an expression once they hold; fails after `WAIT_LIMIT` with what they were."""
+        deadline = time.monotonic() + WAIT_LIMIT
         while not holds(found := await self.series(expression)):
-            assert time.monotonic() < deadline, f"{expression} not within {limit} s: {found}"
+            assert time.monotonic() < deadline, f"{expression} not within {WAIT_LIMIT:g} s: {found}"
             await asyncio.sleep(LOOK)
         return found
 

@@ -13,6 +13,7 @@ import yaml
 
 from tests.external.test_prometheus import program
 from tests.grafana.written import GRAFANA
+from tests.waiting import WAIT_LIMIT
 
 pytestmark = pytest.mark.external
 
@@ -56,7 +57,9 @@ async def check(
     file = folder / "tests.yaml"
     file.write_text(yaml.safe_dump(tests))
     command = [program("promtool"), "test", "rules", str(file)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=WAIT_LIMIT, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

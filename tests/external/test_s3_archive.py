@@ -53,7 +53,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with (tmp_path / "server.log").open("wb") as output:
         process = subprocess.Popen(command, env=keys, stdout=output, stderr=output)
     try:
-        asyncio.run(until(lambda: answers(port), 20, "the store answers"))
+        asyncio.run(until(lambda: answers(port), what="the store answers"))
         yield
     finally:
         process.terminate()
@@ -141,7 +141,7 @@ async def test_a_daemon_ships_to_it_and_another_begins_with_it(bucket: None, tmp
         first = await cluster.started("a", *flags, E2E_HOUSEKEEPING="0.1", E2E_UNFORKED="yes")
         await cluster.until_bound(cluster.submit("gang", 8))
         decided = first.sessions()
-        await until(lambda: first.lines("shipped"), limit=40, what="it is shipped")
+        await until(lambda: first.lines("shipped"), what="it is shipped")
         assert SECRET not in shown_by(first)
         first.signal(signal.SIGTERM)
         assert await first.ended() == 0

@@ -42,7 +42,7 @@ async def test_a_follower_that_is_cut_off_names_who_leads_and_a_session_that_it_
             assert (await page.ask(STATUS)).endswith(f"{holder} holds Lease {LEASE}")
             await page.until(f"{CAPTION}.startsWith('session ')")
             token.write_text("token-of-b")
-            await page.until(f"!{LACKS} && {STANDING}.includes('it had all that {holder} logged')", 40)
+            await page.until(f"!{LACKS} && {STANDING}.includes('it had all that {holder} logged')")
             number = "document.getElementById('number')"
             await page.ask(f"{number}.value = '1', {number}.dispatchEvent(new Event('change'))")
             await page.until(f"{STATUS} === '' && {CAPTION}.startsWith('session 1, ')")

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.waiting import until
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
 from vcd.model import codec
@@ -73,15 +74,6 @@ class HastyClock(FakeClock):
         self.slept.append(seconds)
         self.now += seconds
         await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], object], limit: float = 5.0) -> None:
-    """Return once the condition holds; fails the test after ``limit`` seconds."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + limit
-    while not condition():
-        assert loop.time() < deadline, "the condition never came true"
-        await asyncio.sleep(0.001)
 
 
 @dataclass

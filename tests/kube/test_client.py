@@ -10,6 +10,7 @@ import pytest
 
 from tests.kube.recorded import answer
 from tests.kube.scripted import Answer, FakeClock, client_of, failure, running, scripted, until
+from tests.waiting import WAIT_LIMIT
 from vcd.kube.client import Admission, KubeClient, Urgency
 from vcd.kube.connection import connect
 from vcd.kube.errors import ApiError, Fenced, Malformed, Silent, Unanswered
@@ -283,7 +284,7 @@ async def test_what_rounding_leaves_of_a_token_is_not_waited_for_without_end(qps
     admission = Admission(qps=qps, burst=1, in_flight=1, clock=clock)
     for number in range(300):
         clock.now = 1e6 + number / 7
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_LIMIT):
             await admission.enter(Urgency.COMMIT)
         admission.leave()
         assert clock.stood == 0
@@ -358,7 +359,7 @@ async def test_a_cancelled_write_gives_its_place_back() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await asyncio.wait_for(admission.enter(Urgency.COMMIT), 1)
+    await asyncio.wait_for(admission.enter(Urgency.COMMIT), WAIT_LIMIT)
 
 
 async def test_the_lease_never_queues() -> None:

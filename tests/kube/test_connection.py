@@ -15,6 +15,7 @@ import yaml
 
 from tests.kube.recorded import answer
 from tests.kube.scripted import Answer, FakeClock, Seen, scripted
+from tests.waiting import WAIT_LIMIT
 from vcd.kube import connection
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import ConfigurationError, connect
@@ -397,7 +398,7 @@ async def test_a_plugin_that_hangs_holds_up_no_request_and_runs_once(tmp_path: P
             gate = hang(tmp_path / "p")
             for _ in range(3):
                 clock.now += 61
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(WAIT_LIMIT):
                     await client.request("GET", "/lease")
             gate.unlink()
             await found.credentials.refresh()  # the plugin ends

@@ -24,12 +24,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.kube.scripted import FakeClock, until
 from tests.kube.test_connection import kubeconfig
 from tests.real.certificates import Authority, Pair
+from tests.waiting import WAIT_LIMIT
 from vcd.kube.client import KubeClient, Urgency
 from vcd.kube.connection import connect
 from vcd.kube.errors import ApiError, Fenced, KubeError, Unanswered
-
-LIMIT = 10.0
-"""Seconds after which a test has failed."""
 
 
 @dataclass
@@ -233,7 +231,7 @@ def sockets() -> set[str]:
 async def unanswered(request: Awaitable[bytes]) -> Unanswered:
     """The error of a request without an answer."""
     with pytest.raises(Unanswered) as caught:
-        await asyncio.wait_for(request, LIMIT)
+        await asyncio.wait_for(request, WAIT_LIMIT)
     return caught.value
 
 
@@ -415,7 +413,7 @@ async def test_each_watch_shows_the_certificate_that_holds(tmp_path: Path) -> No
         pair, second = ours.issue("first"), ours.issue("second")
         async with KubeClient(await connect(_asking(tmp_path, peer.port, ours, pair), clock=clock)) as client:
             for _ in range(2):
-                async for _ in client.watch("/pods?watch=1", idle_timeout=LIMIT):
+                async for _ in client.watch("/pods?watch=1", idle_timeout=WAIT_LIMIT):
                     pass
                 _replace(pair, second)
                 clock.advance(61)
@@ -447,7 +445,7 @@ async def test_an_authority_that_comes_to_a_file_in_use_is_believed_by_requests_
             peer.hang_up()
             assert await client.request("GET", "/pods") == b"{}"
             assert await client.request("POST", "/pods", b"{}") == b"{}"
-            assert await anext(client.watch("/pods?watch=1", idle_timeout=LIMIT)) == []
+            assert await anext(client.watch("/pods?watch=1", idle_timeout=WAIT_LIMIT)) == []
 
 
 @pytest.mark.parametrize("form", ["file", "data"])
@@ -539,7 +537,7 @@ async def test_a_request_survives_that_an_idle_connection_was_closed(
 
     async with served(talk) as peer, client_of(peer) as client:
         await client.request("GET", "/first")
-        await asyncio.wait_for(closed.wait(), LIMIT)
+        await asyncio.wait_for(closed.wait(), WAIT_LIMIT)
         if body:
             try:
                 assert await client.request(method, "/second", body) == b"{}"
@@ -789,7 +787,7 @@ async def test_requests_may_be_cancelled_at_any_moment() -> None:
                 await asyncio.sleep(0)
             for task in tasks[::2]:
                 task.cancel()
-            done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), LIMIT)
+            done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_LIMIT)
             assert [done[1], done[3]] == [b"{}", b"{}"]
             assert all(one == b"{}" or isinstance(one, asyncio.CancelledError) for one in done)
         assert await client.request("GET", "/last") == b"{}"
@@ -838,7 +836,7 @@ async def test_leaving_the_client_ends_what_waits_for_admission() -> None:
         async with client_of(peer, in_flight=1) as client:
             tasks = [asyncio.create_task(client.request("POST", "/x", b"{}")) for _ in range(3)]
             await until(lambda: peer.asked)
-        done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), LIMIT)
+        done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_LIMIT)
         assert all(isinstance(one, KubeError) for one in done), done
         assert len(peer.heads) == 1
 
@@ -919,7 +917,7 @@ async def test_many_requests_at_once_are_all_answered(method: str) -> None:
     async with served(talk) as peer, client_of(peer, in_flight=64) as client:
         bodies = [f"body {n}".encode() if method == "POST" else None for n in range(200)]
         requests = [client.request(method, f"/pods/p{n}", body) for n, body in enumerate(bodies)]
-        answers = await asyncio.wait_for(asyncio.gather(*requests), LIMIT)
+        answers = await asyncio.wait_for(asyncio.gather(*requests), WAIT_LIMIT)
         query = "" if method == "GET" else "?timeout=4s"
         assert answers == [f"/pods/p{n}{query}".encode() + (body or b"") for n, body in enumerate(bodies)]
         assert len(peer.asked) == 200

@@ -657,7 +657,7 @@ async def test_a_long_list_lets_the_event_loop_breathe() -> None:
         server.on("GET", "", lambda seen: Answer(200, body) if "limit" in seen.query else STAY)
         log = Spy()
         async with running(beat()), running(Watcher(client, KINDS["Pod"], log, log.sink).run()):
-            await until(lambda: log.of(KindListed), 20)
+            await until(lambda: log.of(KindListed))
     turns = {turn: [moment for other, moment in between if other == turn] for turn in {turn for turn, _ in between}}
     assert len(turns) > 3
     assert max(max(moments) - min(moments) for moments in turns.values()) < 0.1
@@ -683,7 +683,7 @@ async def test_lines_and_lists_garbled_at_random_break_nothing(seed: int) -> Non
     lists = [Answer(200, garbled(listed, random)) for _ in range(60)]
     good = Answer(lines=[line("ADDED", pod("last", 9))], stay=True)
     async with watching([*lists, listing(8)], [*lines, good]) as f:
-        await until(lambda: any(event.key == "ns/last" for event in f.log.of(ObjectPut)), 20)
+        await until(lambda: any(event.key == "ns/last" for event in f.log.of(ObjectPut)))
         assert f.watcher.status.crashes == 0
         assert {event.kind for event in f.log.events} == {"Pod"}
 
@@ -695,7 +695,7 @@ async def test_objects_changed_at_random_in_lines_and_lists_cost_nobody_else_any
     lines = [line("ADDED", obj) for obj in odd]
     lines.append(line("ADDED", pod("last", 9)))
     async with watching([listing(8, *odd, sound)], [Answer(lines=lines, stay=True)]) as f:
-        await until(lambda: any(event.key == "ns/last" for event in f.log.of(ObjectPut)), 20)
+        await until(lambda: any(event.key == "ns/last" for event in f.log.of(ObjectPut)))
         assert any(event.key == "ns/sound" for event in f.log.of(ObjectPut))
         assert f.lists() == [""]
         assert (f.watcher.status.crashes, f.watcher.status.errors) == (0, 0)

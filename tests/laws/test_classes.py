@@ -1,13 +1,12 @@
 """Law: what is found of one of many jobs alike and said of all is what is found of each, were each tried.
 
-``VCD_SEEDS`` asks for more clusters, or for a range, as in test_reference.py.
+``VCD_SEEDS`` asks for more clusters, or for a range, as `tests/sizes.py` says.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import os
 import random
 from collections.abc import Callable, Iterable, Iterator
 
@@ -24,6 +23,7 @@ from tests.reference.machines import machine_case
 from tests.reference.rebalancing import rebalance_case
 from tests.reference.reclaiming import reclaim_case
 from tests.reference.wider import wide_case
+from tests.sizes import seeds
 from vcd.model import events as ev
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins.capacity_card.annotations import QUOTA
@@ -73,11 +73,6 @@ CASES: dict[str, Callable[[int], RandomCase]] = {
     "reclaim": reclaim_case,
     "kept parts": keeping_case,
 }
-
-
-def _seeds() -> range:
-    first, _, last = os.environ.get("VCD_SEEDS", "60").rpartition(":")
-    return range(int(first or 0), int(last))
 
 
 class _TellsApart(Plugin):
@@ -141,7 +136,7 @@ def _again(rng: random.Random, group: Manifest, pods: list[Manifest], suffix: st
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_of_many_alike_stands_for_all(name: str) -> None:
-    for seed in _seeds():
+    for seed in seeds(8, 60):
         case = CASES[name](seed)
         objects = _crowd(seed, case)
         together, apart = Answering(objects, conf=case.conf), _Each(objects, conf=case.conf)

@@ -1,17 +1,16 @@
 """Full clusters, cycle after cycle until rest: nobody is evicted twice, and laws 3, 5 and 7 (docs/laws.md) hold.
 
-``VCD_SEEDS`` asks for more clusters, or for a range, as in test_reference.py.
+``VCD_SEEDS`` asks for more clusters, or for a range, as `tests/sizes.py` says.
 """
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
 from tests.laws.accounts import Accounts
 from tests.laws.contention import Contention
 from tests.laws.histories import sessions
+from tests.sizes import blocks
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
 from vcd.state.cluster import ClusterState
@@ -21,22 +20,11 @@ BLOCK = 40
 CYCLES = 40
 
 
-def seeds() -> range:
-    """The seeds to try: 400 unless the environment says otherwise."""
-    first, _, last = os.environ.get("VCD_SEEDS", "400").rpartition(":")
-    return range(int(first or 0), int(last))
-
-
-def blocks() -> list[range]:
-    wanted = seeds()
-    return [wanted[start : start + BLOCK] for start in range(0, len(wanted), BLOCK)]
-
-
 def does_something(plan: ev.Plan) -> bool:
     return any(operation.verb != "pipeline" for each in plan.statements for operation in each.operations)
 
 
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(80, 400, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_without_new_input_no_workload_is_evicted_twice(block: range) -> None:
     for seed in block:
         world = Contention(seed)
@@ -50,7 +38,7 @@ def test_without_new_input_no_workload_is_evicted_twice(block: range) -> None:
         assert not twice, f"seed {seed}: {twice}"
 
 
-@pytest.mark.parametrize("block", blocks()[:5], ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(80, 400, BLOCK)[:5], ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_nothing_is_over_and_no_gang_is_broken(block: range) -> None:
     for seed in block:
         world = Contention(seed)
@@ -86,7 +74,7 @@ def check(where: str, accounts: Accounts, gangs: dict[str, int], plan: ev.Plan) 
             assert accounts.short_of(group) <= 0, f"{where}: {group} is left with {left} ({whole})"
 
 
-@pytest.mark.parametrize("block", blocks()[:3], ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(80, 400, BLOCK)[:3], ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_a_replay_gives_the_same_bytes_with_and_without_memory(block: range) -> None:
     for seed in block:
         world = Contention(seed)

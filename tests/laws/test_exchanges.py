@@ -1,16 +1,16 @@
 """Law: who may go for one of several tasks alike, said once, is what each of them is told when it asks.
 
-``VCD_SEEDS`` asks for more clusters, or for a range, as in test_reference.py.
+``VCD_SEEDS`` asks for more clusters, or for a range, as `tests/sizes.py` says.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.dsl import NOW_NS, Manifest, flat, gang, node, queue
+from tests.sizes import seeds
 from tests.world import asked_first
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
@@ -25,11 +25,7 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
 _PRIORITIES = {"low": 10, "high": 1000}
-
-
-def _seeds() -> range:
-    first, _, last = os.environ.get("VCD_SEEDS", "150").rpartition(":")
-    return range(int(first or 0), int(last))
+SEEDS = seeds(50, 150)
 
 
 class _Minds(Plugin):
@@ -115,7 +111,7 @@ def test_what_is_said_once_of_tasks_alike_is_what_each_is_told(monkeypatch: Any)
     monkeypatch.setattr(Victims, "again", counted)
     monkeypatch.setattr(Statement, "exchange", noted)
     wrong = []
-    for seed in _seeds():
+    for seed in SEEDS:
         rng = random.Random(seed)
         conf, objects = _conf(rng), list(flat(_objects(rng)))
         plain = _plan(objects, conf, ())
@@ -124,5 +120,5 @@ def test_what_is_said_once_of_tasks_alike_is_what_each_is_told(monkeypatch: Any)
             wrong.append(seed)
         assert len(once) == asked
     assert wrong == []
-    assert len(once) * 10 > len(_seeds())
-    assert sum(count > 1 for count in several) * 20 > len(_seeds())
+    assert len(once) * 10 > len(SEEDS)
+    assert sum(count > 1 for count in several) * 20 > len(SEEDS)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.dsl import group, node, open_session, pod, queue
 from tests.plugins.opened import task_of
+from tests.sizes import seeds
 from tests.world import World
 from vcd.model import events as ev
 from vcd.scheduling.decide import instances
@@ -26,7 +27,8 @@ from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 
-SEEDS, CYCLES = 5, 4
+SEEDS = seeds(2, 5)
+CYCLES = 4
 GPU, VGPU, VGPU_MEMORY = "nvidia.com/gpu", "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 SHARE = "volcano.sh/vgpu-memory-percentage"
 MODELS, QUEUES, GROUPS, POLICIES = ("A", "B", "C"), ("q0", "q1", "q2"), ("x", "y"), ("restricted", "best-effort")
@@ -199,7 +201,7 @@ def look(world: World, memory: Memory, rand: random.Random) -> int:
 
 
 @pytest.mark.parametrize("plugin", [*PLUGINS, ""])
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_table_says_what_each_task_would_find_alone(seed: int, plugin: str) -> None:
     history, rand, memory = Changing(seed, plugin), random.Random(seed), Memory()
     shared = 0
@@ -213,7 +215,7 @@ def test_a_table_says_what_each_task_would_find_alone(seed: int, plugin: str) ->
 @pytest.mark.parametrize("plugin", [*PLUGINS, ""])
 def test_with_and_without_memory_the_plans_are_the_same(plugin: str) -> None:
     decided = 0
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         kept, fresh = Changing(seed, plugin), Changing(seed, plugin, memory=False)
         for _ in range(CYCLES):
             plan = kept.world.cycle()
@@ -221,4 +223,4 @@ def test_with_and_without_memory_the_plans_are_the_same(plugin: str) -> None:
             decided += sum(len(statement.operations) for statement in plan.statements)
             kept.change()
             fresh.change()
-    assert decided > SEEDS * CYCLES
+    assert decided > len(SEEDS) * CYCLES

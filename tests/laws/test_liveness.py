@@ -1,12 +1,11 @@
 """Liveness: at rest nothing is left that could be done, nobody waits for idle room, and who waits says truly why.
 
 Under every order of actions that Volcano describes, and other orders of tiers and plugins. ``VCD_SEEDS`` asks for
-more clusters, or for a range, as in test_reference.py.
+more clusters, or for a range, as `tests/sizes.py` says.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -14,20 +13,10 @@ import pytest
 from tests.e2e.cluster import group, node, pod
 from tests.laws.liveness import ORDERS, Living, Search
 from tests.reference.config import DEFAULT
+from tests.sizes import blocks
 from vcd.model.events import Waiting
 
 BLOCK = 30
-
-
-def seeds() -> range:
-    """The seeds to try: 300 unless the environment says otherwise."""
-    first, _, last = os.environ.get("VCD_SEEDS", "300").rpartition(":")
-    return range(int(first or 0), int(last))
-
-
-def blocks() -> list[range]:
-    wanted = seeds()
-    return [wanted[start : start + BLOCK] for start in range(0, len(wanted), BLOCK)]
 
 
 def faults(seed: int) -> list[str]:
@@ -39,7 +28,7 @@ def faults(seed: int) -> list[str]:
     return [*waits, *search.left_undone(), *search.untrue()]
 
 
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(60, 300, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_at_rest_nothing_is_left_to_do_and_reasons_are_true(block: range) -> None:
     wrong = {seed: found for seed in block if (found := faults(seed))}
     assert wrong == {}

@@ -8,10 +8,12 @@ import pytest
 
 from tests.laws.accounts import Accounts
 from tests.laws.histories import History
+from tests.sizes import seeds
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
 
-CLUSTERS, CYCLES, BATCHES = 120, 10, 3
+CLUSTERS = seeds(42, 120)
+CYCLES, BATCHES = 10, 3
 
 
 def binds(operations: tuple[ev.Operation, ...]) -> list[str]:
@@ -20,7 +22,7 @@ def binds(operations: tuple[ev.Operation, ...]) -> list[str]:
 
 def decided(batch: int) -> Iterator[tuple[str, Accounts, ev.Plan]]:
     """Each session's plan with the accounts as they were before it, under the compiled-in configuration."""
-    for seed in range(batch, CLUSTERS, BATCHES):
+    for seed in CLUSTERS[batch::BATCHES]:
         history = History(seed, conf=None)
         for count, plan in enumerate(history.live(CYCLES)):
             before = ClusterState()
@@ -46,7 +48,7 @@ def test_no_session_puts_a_node_a_queue_or_a_gang_where_it_must_not_be(batch: in
 
 
 def test_no_pod_is_bound_twice() -> None:
-    for seed in range(CLUSTERS):
+    for seed in CLUSTERS:
         history = History(seed)
         bound: list[str] = []
         for plan in history.live(CYCLES):
@@ -55,7 +57,7 @@ def test_no_pod_is_bound_twice() -> None:
 
 
 def test_histories_come_to_rest() -> None:
-    for seed in range(CLUSTERS):
+    for seed in CLUSTERS:
         history = History(seed, conf=None)
         list(history.live(4))
         history.rest()

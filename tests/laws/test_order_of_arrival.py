@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.dsl import NOW_NS, flat, gang, group, node, queue
 from tests.reference.clusters import random_case
+from tests.sizes import seeds
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
@@ -15,7 +16,7 @@ from vcd.scheduling.decide import decide
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
-CLUSTERS = 250
+CLUSTERS = seeds(60, 250)
 
 PASSERS_BY = flat(
     [
@@ -56,7 +57,7 @@ def cluster(seed: int) -> tuple[list[dict[str, Any]], str]:
 
 
 def test_the_order_of_events_does_not_matter() -> None:
-    for seed in range(CLUSTERS):
+    for seed in CLUSTERS:
         objects, conf = cluster(seed)
         straight, shuffled = Fold(), Fold()
         straight.put(objects)
@@ -65,7 +66,7 @@ def test_the_order_of_events_does_not_matter() -> None:
 
 
 def test_what_was_there_before_and_left_its_rows_does_not_matter() -> None:
-    for seed in range(CLUSTERS):
+    for seed in CLUSTERS:
         objects, conf = cluster(seed)
         order = random.Random(seed)
         straight, reused = Fold(), Fold()
@@ -82,7 +83,7 @@ def test_what_was_there_before_and_left_its_rows_does_not_matter() -> None:
 
 
 def test_equal_folds_have_equal_dumps() -> None:
-    for seed in range(0, CLUSTERS, 5):
+    for seed in CLUSTERS[::5]:
         objects, _ = cluster(seed)
         straight, shuffled = Fold(), Fold()
         straight.put(objects)

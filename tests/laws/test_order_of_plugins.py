@@ -5,13 +5,12 @@ and victim_queue_order the first plugin that tells two apart decides, by definit
 best_node the first that answers. So plugins that answer at one of these keep their order among
 themselves, or, so that these may change places, too, all but one have their orders turned off by their flags.
 
-``VCD_SEEDS`` asks for more clusters, or for a range, as in test_reference.py.
+``VCD_SEEDS`` asks for more clusters, or for a range, as `tests/sizes.py` says.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +19,7 @@ import pytest
 
 from tests.dsl import NOW_NS, flat
 from tests.laws.contention import objects_of
+from tests.sizes import blocks
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
@@ -40,17 +40,6 @@ ACTIONS = (
 OF_THE_SPECIFICATION = ["priority", "gang", "conformance", "pdb", "cdp"]
 _ORDER_POINTS = [point for point in POINTS.values() if point.rule in IN_CONFIGURED_ORDER]
 _ZONE = "n0"
-
-
-def seeds() -> range:
-    """The seeds to try: 200 unless the environment says otherwise."""
-    first, _, last = os.environ.get("VCD_SEEDS", "200").rpartition(":")
-    return range(int(first or 0), int(last))
-
-
-def blocks() -> list[range]:
-    wanted = seeds()
-    return [wanted[start : start + BLOCK] for start in range(0, len(wanted), BLOCK)]
 
 
 class Case:
@@ -158,7 +147,7 @@ def evictions(plan: ev.Plan) -> int:
     return sum(operation.verb == "evict" for statement in plan.statements for operation in statement.operations)
 
 
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(50, 200, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_the_plan_is_the_same_bytes_in_every_order(block: range) -> None:
     evicted = 0
     for seed in block:

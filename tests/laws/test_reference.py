@@ -6,12 +6,12 @@ for a range of seeds: ``VCD_SEEDS=100000`` takes the seeds below it, ``VCD_SEEDS
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 
 import vcd
+from tests import sizes
 from tests.parity.cases import NOW
 from tests.reference import decide
 from tests.reference.clusters import RandomCase, random_case
@@ -23,16 +23,9 @@ COMPARED = ("binds", "pipelined", "phases")
 Decided = dict[str, dict[str, tuple[Any, Any]]]
 
 
-def seeds() -> range:
-    """The seeds to try: a thousand unless the environment says otherwise."""
-    first, _, last = os.environ.get("VCD_SEEDS", "1000").rpartition(":")
-    return range(int(first or 0), int(last))
-
-
 def blocks() -> list[range]:
-    """The seeds in blocks, each one test."""
-    wanted = seeds()
-    return [wanted[start : start + BLOCK] for start in range(0, len(wanted), BLOCK)]
+    """Return the seeds on which fast core and reference are compared, in blocks: each block is one test."""
+    return sizes.blocks(100, 1000, BLOCK)
 
 
 def differences(case: RandomCase) -> Decided:

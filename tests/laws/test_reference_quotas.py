@@ -1,6 +1,6 @@
 """The fast core equals the slow reference on random clusters with cards: which pod gets which, and which group waits.
 
-``VCD_SEEDS`` asks for more blocks, or for a range of seeds, as in ``test_reference``.
+``VCD_SEEDS`` asks for more blocks, or for a range of seeds, as `tests/sizes.py` says.
 """
 
 from __future__ import annotations

@@ -8,13 +8,15 @@ import pytest
 from tests.dsl import gang, group, node
 from tests.laws.answering import Answering
 from tests.laws.histories import History, sessions
+from tests.sizes import seeds
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
-CLUSTERS, CYCLES, BATCHES = 120, 8, 4
+CLUSTERS = seeds(40, 120)
+CYCLES, BATCHES = 8, 4
 
 
 def folded(log: list[ev.Event], state: ClusterState, upto: int) -> ClusterState:
@@ -32,7 +34,7 @@ def decided_again(history: History, session: ev.SessionDecided, state: ClusterSt
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_each_session_is_decided_again_from_the_log_alone(batch: int) -> None:
-    for seed in range(batch, CLUSTERS, BATCHES):
+    for seed in CLUSTERS[batch::BATCHES]:
         history = History(seed)
         list(history.live(CYCLES))
         state = ClusterState()
@@ -43,7 +45,7 @@ def test_each_session_is_decided_again_from_the_log_alone(batch: int) -> None:
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_each_session_is_decided_again_from_a_checkpoint_and_the_tail(batch: int) -> None:
-    for seed in range(batch, CLUSTERS, BATCHES):
+    for seed in CLUSTERS[batch::BATCHES]:
         history = History(seed)
         list(history.live(CYCLES))
         log, middle = history.log, history.random.randrange(len(history.log))
@@ -65,7 +67,7 @@ def words_of(state: ClusterState) -> bytes:
 def test_a_state_that_lived_is_the_one_read_back_in_every_byte_and_word(batch: int) -> None:
     """What a session decided is folded as it is; from the log it comes decoded."""
     told = 0
-    for seed in range(batch, CLUSTERS, BATCHES):
+    for seed in CLUSTERS[batch::BATCHES]:
         history, again = History(seed), ClusterState()
         for _ in history.live(CYCLES):
             for event in history.log[again.sequence :]:

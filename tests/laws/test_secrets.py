@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sizes import examples
 from vcd.eventlog import EventLog, LogReader
 from vcd.model.codec import BadObject, decode_json, decode_payload, encode_payload, from_manifest
 from vcd.model.events import ObjectPut
@@ -192,14 +193,14 @@ def test_a_secret_in_one_place_is_not_in_the_payload(place: str) -> None:
     assert found(plant.planted, payload_of(pod)) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(places=st.lists(st.sampled_from(PLACES), unique=True), kept=_kept, seed=st.integers(0, 2**32))
 def test_no_secret_of_any_pod_is_in_its_payload(places: list[str], kept: dict[str, str], seed: int) -> None:
     plant = Planter(seed)
     assert found(plant.planted, payload_of(manifest(places, kept, plant))) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(places=st.lists(st.sampled_from(PLACES), unique=True), kept=_kept)
 def test_labels_and_other_annotations_are_kept(places: list[str], kept: dict[str, str]) -> None:
     pod = decode_payload("Pod", payload_of(manifest(places, kept, Planter(1))))
@@ -207,7 +208,7 @@ def test_labels_and_other_annotations_are_kept(places: list[str], kept: dict[str
     assert (pod.metadata.labels, pod.metadata.annotations) == (kept, kept)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(places=st.lists(st.sampled_from(PLACES), unique=True), kept=_kept)
 def test_what_a_secret_is_does_not_change_the_payload(places: list[str], kept: dict[str, str]) -> None:
     assert len({payload_of(manifest(places, kept, Planter(seed))) for seed in range(3)}) == 1

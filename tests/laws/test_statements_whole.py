@@ -11,6 +11,7 @@ import pytest
 
 from tests.laws.accounts import Accounts
 from tests.laws.histories import History
+from tests.sizes import seeds
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.status import TaskStatus
@@ -20,7 +21,8 @@ from vcd.scheduling.decide import run
 from vcd.scheduling.verify import stale_statements
 from vcd.state.snapshot import Snapshot
 
-CLUSTERS, CYCLES, BATCHES = 210, 6, 3
+CLUSTERS = seeds(90, 210)
+CYCLES, BATCHES = 6, 3
 
 
 @dataclass
@@ -98,7 +100,7 @@ def _looked_at_one_by_one(plan: ev.Plan, head: Snapshot, base: Snapshot) -> tupl
 def heads(batch: int, changes: int = 6) -> tuple[Head, ...]:
     """All sessions of a batch of clusters."""
     found: list[Head] = []
-    for seed in range(batch, CLUSTERS, BATCHES):
+    for seed in CLUSTERS[batch::BATCHES]:
         history = Late(seed, changes)
         list(history.live(CYCLES))
         found += history.heads

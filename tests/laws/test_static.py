@@ -16,12 +16,14 @@ import pytest
 
 from tests.dsl import group, node, pod
 from tests.laws.test_kinds import look
+from tests.sizes import seeds
 from tests.world import World
 from vcd.scheduling.search.candidates import Memory
 
 Manifest = dict[str, Any]
 
-SEEDS, CYCLES, NODES = 12, 3, 12
+SEEDS = seeds(4, 12)
+CYCLES, NODES = 3, 12
 ZONES, DISKS, IMAGES = ("a", "b", "c"), ("ssd", "hdd"), ("one", "two")
 EFFECTS = ("NoSchedule", "PreferNoSchedule")
 PREFERENCES = [
@@ -101,7 +103,7 @@ def some_job(rand: random.Random, name: str) -> Iterator[Manifest]:
         yield pod(f"{name}-{number}", group=name, spec=some_spec(rand))
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_facts_say_is_shared_only_where_it_is_the_same(seed: int) -> None:
     rand, memory = random.Random(seed), Memory()
     world = World(*[some_node(rand, number) for number in range(NODES)], conf=CONF)

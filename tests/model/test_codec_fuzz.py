@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.model.oddities import MANIFESTS, ODD_JSON, WORKLOADS, Manifest, mutated
+from tests.sizes import examples
 from vcd.model import codec, jsontext
 from vcd.model.events import (
     ObjectBad,
@@ -118,7 +119,7 @@ def test_a_manifest_changed_at_random_is_a_bad_object_at_worst(manifest: Manifes
     assert obj.metadata.name
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.sampled_from([*MANIFESTS, *WORKLOADS]), SEEDS)
 def test_what_is_taken_of_a_manifest_changed_at_random_is_json_and_holds_all_of_it(
     manifest: Manifest, seed: int

@@ -6,7 +6,6 @@ is left of nodes when our pods, all of one size, fill them, is nobody's to deser
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -17,6 +16,7 @@ import pytest
 from tests.dsl import gang, node, planned, pod, priority_class, queue
 from tests.laws.accounts import Accounts
 from tests.laws.returning import Returning
+from tests.sizes import blocks
 
 Manifest = dict[str, Any]
 
@@ -46,17 +46,6 @@ tiers:
 """
 TAINT = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
 BLOCK = 25
-
-
-def seeds() -> range:
-    """The seeds to try: 200 unless ``VCD_SEEDS`` says otherwise."""
-    first, _, last = os.environ.get("VCD_SEEDS", "200").rpartition(":")
-    return range(int(first or 0), int(last))
-
-
-def blocks() -> list[range]:
-    wanted = seeds()
-    return [wanted[start : start + BLOCK] for start in range(0, len(wanted), BLOCK)]
 
 
 def others(name: str, on: str, **amounts: Any) -> Manifest:
@@ -241,7 +230,7 @@ def large_nodes(seed: int) -> list[Any]:
 @pytest.mark.parametrize(
     "beside", [lambda seed: [], large_nodes], ids=["all", "beside nodes that others alone may use"]
 )
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(50, 200, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_no_queue_starves_within_its_part_while_another_holds_more_than_its_own(
     block: range, beside: Callable[[int], list[Any]]
 ) -> None:

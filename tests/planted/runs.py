@@ -123,9 +123,9 @@ async def under_a_daemon(plant: Plant, folder: Path) -> Served:
 
 async def _settled(cluster: Cluster, daemon: Daemon, stage: Stage, told: int) -> None:
     """Return once a session has been decided on the stage, what shall run does, and nothing happens any more."""
-    await until(lambda: _decided(daemon) > told, 30, "a session")
+    await until(lambda: _decided(daemon) > told, what="a session")
     for key in stage.runs:
-        await until(lambda key=key: _runs(cluster.store, key), 30, f"{key} runs")  # type: ignore[misc]
+        await until(lambda key=key: _runs(cluster.store, key), what=f"{key} runs")  # type: ignore[misc]
     last, since = _logged(daemon), time.monotonic()
 
     def quiet() -> bool:
@@ -134,7 +134,7 @@ async def _settled(cluster: Cluster, daemon: Daemon, stage: Stage, told: int) ->
             last, since = now, time.monotonic()
         return time.monotonic() - since > QUIET
 
-    await until(quiet, 30, "quiet")
+    await until(quiet, what="quiet")
 
 
 def _decided(daemon: Daemon) -> int:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from tests.scores.rating import points, rated
+from tests.sizes import examples
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -100,7 +101,7 @@ def test_pods_fill_the_fuller_node_first() -> None:
 amounts = st.tuples(st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     rows=st.lists(st.tuples(amounts, amounts), min_size=1, max_size=5),
     own=amounts,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, gang, group, node, open_session, planned, pod, priority_class, queue, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from tests.reasons import told
+from tests.sizes import examples
 from tests.world import World
 from vcd.model.reasons import Reason
 from vcd.scheduling.decide import instances
@@ -713,7 +714,7 @@ def test_of_gated_pods_no_more_are_let_through_than_have_room() -> None:
 _steps = st.lists(st.tuples(st.sampled_from(["allocate", "pipeline", "evict", "undo"]), st.integers(0, 7)), max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_steps, st.integers(0, 6))
 def test_accounts_are_what_the_tasks_add_up_to(steps: list[tuple[str, int]], running: int) -> None:
     """Against a plain sum over tasks, after any placements, evictions and their reverses."""

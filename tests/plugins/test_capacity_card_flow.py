@@ -23,6 +23,7 @@ from tests.plugins.test_capacity_card import (
     opened,
     users,
 )
+from tests.sizes import examples
 from tests.world import World
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
 from vcd.scheduling.plugins.capacity_card.flow import Flow
@@ -171,7 +172,7 @@ def fits(left: dict[str, int], demands: list[tuple[tuple[str, ...], int]]) -> bo
     return False
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(left=some_room, demands=some_demands)
 def test_demands_are_served_just_where_some_way_to_give_cards_out_serves_all(
     left: dict[str, int], demands: list[tuple[tuple[str, ...], int]]
@@ -182,7 +183,7 @@ def test_demands_are_served_just_where_some_way_to_give_cards_out_serves_all(
         assert (not any(missing)) == fits(left, demands)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(left=some_room, demands=some_demands)
 def test_whatever_the_order_as_much_is_served_in_all(
     left: dict[str, int], demands: list[tuple[tuple[str, ...], int]]
@@ -194,7 +195,7 @@ def test_whatever_the_order_as_much_is_served_in_all(
     assert len(totals) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(quota=some_room, groups=st.lists(st.dictionaries(some_names, st.integers(1, 3), max_size=3), max_size=4))
 def test_what_one_session_admits_fits_together(quota: dict[str, int], groups: list[dict[tuple[str, ...], int]]) -> None:
     """Group after group, as enqueue comes to them: each is admitted just where it fits beside those before it."""

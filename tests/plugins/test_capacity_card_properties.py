@@ -13,6 +13,7 @@ from tests.dsl import flat, gang, node
 from tests.plugins.opened import plugin_of
 from tests.plugins.test_capacity_card import GPU, card_conf, card_queue, carded, users
 from tests.predicates.asking import named
+from tests.sizes import examples
 from tests.world import World
 from vcd.api import read_policy
 from vcd.model import events as ev
@@ -122,7 +123,7 @@ def check(world: World) -> None:
         assert count <= quotas[queue].get(card, 0), (queue, card)
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=examples(70), deadline=None)
 @given(
     nodes=some_nodes,
     quotas=some_quotas,
@@ -163,7 +164,7 @@ def test_no_queue_ever_uses_more_of_a_card_than_its_quota(
         check(world)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(nodes=some_nodes, quotas=some_quotas, jobs=some_jobs)
 def test_what_was_kept_from_earlier_sessions_changes_nothing(
     nodes: list[Any], quotas: list[dict[str, int]], jobs: list[Any]
@@ -174,7 +175,7 @@ def test_what_was_kept_from_earlier_sessions_changes_nothing(
         assert first == second
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(nodes=some_nodes, quotas=some_quotas, jobs=some_jobs, name=st.sampled_from(NAMES), cards=st.integers(1, 3))
 def test_the_columns_are_what_plain_counting_says(
     nodes: list[Any], quotas: list[dict[str, int]], jobs: list[Any], name: str | None, cards: int

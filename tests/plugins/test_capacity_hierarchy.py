@@ -12,6 +12,7 @@ from tests.dsl import Manifest, gang, group, moment, node, planned, quantities, 
 from tests.plugins.opened import job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from tests.plugins.test_capacity import cpus, first, gauge, may_reclaim, names, reclaimed, wants
 from tests.reasons import told
+from tests.sizes import examples
 from tests.world import World
 from vcd.model.reasons import Reason
 from vcd.scheduling.eviction.room import EvictionContext
@@ -746,7 +747,7 @@ _limits = st.lists(st.sampled_from([None, 1, 3, 6]), min_size=4, max_size=4)
 _tasks = st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(_parents, _limits, _tasks)
 def test_no_queue_nor_ancestor_is_ever_over(
     parents: list[str], limits: list[int | None], tasks: list[tuple[int, bool]]

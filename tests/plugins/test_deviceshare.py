@@ -27,6 +27,7 @@ from tests.dsl import (
 from tests.plugins.opened import conf, plugin_of, queue_of, task_of
 from tests.predicates.asking import passing, pending, reasons, refusal
 from tests.scores.rating import named, points
+from tests.sizes import examples
 from tests.world import World
 from vcd.api import PlanResult, read_policy
 from vcd.model.status import TaskStatus
@@ -1097,7 +1098,7 @@ containers = st.tuples(
 held = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.sampled_from([0, 30, 100])), max_size=5)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     clusters=st.lists(st.tuples(st.lists(st.integers(1, 12), min_size=1, max_size=4), held), min_size=1, max_size=7),
     slots=st.integers(1, 3),
@@ -1139,7 +1140,7 @@ def test_columns_and_single_nodes_are_the_specification(
         assert rated[name] == pytest.approx(answer[1], abs=0.51)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(moves=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.booleans()), max_size=12))
 def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int, int, bool]]) -> None:
     """Placements, waits and their reverses leave no trace, and every look agrees with a fresh one."""
@@ -1168,7 +1169,7 @@ def check_fresh(session: Session, plugin: DeviceSharePlugin, task: Any) -> None:
     assert before == [column.tolist() for column in (fresh.now, fresh.later, fresh.points, fresh.memory)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(moves=st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=14))
 def test_queues_accounts_are_the_sums_of_what_their_pods_hold(moves: list[tuple[int, bool]]) -> None:
     """Placements, evictions and their reverses, against sums made anew; a parent holds what its children do."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_after, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
+from tests.sizes import examples
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.framework.standing import standing_of_queue
@@ -552,7 +553,7 @@ size = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2))
 job = st.tuples(st.sampled_from(PATHS), size, st.integers(0, 4), st.integers(0, 3), st.integers(0, 1))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     weights=st.lists(weight, min_size=9, max_size=9),
     jobs=st.lists(job, min_size=1, max_size=8),

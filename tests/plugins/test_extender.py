@@ -20,6 +20,7 @@ from tests.daemon.test_cycle import puts
 from tests.dsl import NOW_NS, flat, gang, group, node, open_session, pod, queue
 from tests.kube.scripted import running, until
 from tests.plugins.opened import job_of, named, queue_of, task_of, tasks_of
+from tests.waiting import WAIT_LIMIT, assert_prompt
 from vcd.api import read_policy
 from vcd.daemon.asking import Asking
 from vcd.daemon.cycle import Cycle
@@ -1064,7 +1065,7 @@ async def test_a_silent_server_costs_a_session_its_budget_at_most(verb: str, ign
     with server() as told:
         told.answer = told.hang
         _, session, took = await one_session(told.url, 1000, budget, {verb: {}})
-    assert took < 15.0  # the budget, and what a busy machine takes for a session of a thousand nodes
+    assert_prompt(took, 15.0)
     bound = len(binds(session))
     # as at any failure: jobReady is ready where it is not ignorable, a session that was not taken goes on without it
     assert bound == (3 if ignorable != (verb == "jobReady") or verb == "onSessionOpen" else 0)
@@ -1081,12 +1082,12 @@ async def test_a_server_that_is_slow_is_asked_sixteen_questions_at_a_time() -> N
 
     def answer(_: Any) -> tuple[int, bytes]:
         if next(count) < 32:
-            together.wait(10)
+            together.wait(WAIT_LIMIT)
         return 200, b"{}"
 
     with server() as told:
         told.answer = answer
-        budget = {"sessionTimeout": "20s", "httpTimeout": "15s"}
+        budget = {"sessionTimeout": "600s", "httpTimeout": "600s"}
         _, session, _ = await one_session(told.url, 32, budget, {"predicate": {}})
     assert len(binds(session)) == 3
 
@@ -1094,7 +1095,7 @@ async def test_a_server_that_is_slow_is_asked_sixteen_questions_at_a_time() -> N
 async def test_a_wrong_server_is_asked_once_for_each_node_and_record_and_replay_agree() -> None:
     with server() as told:
         told.answer = lambda request: (200, b"[]") if b"n1" in request.body else (503, b"")
-        budget = {"sessionTimeout": "20s", "httpTimeout": "10s"}
+        budget = {"sessionTimeout": "600s", "httpTimeout": "600s"}
         _, session, _ = await one_session(told.url, 50, budget, {"predicate": {}})
         assert len(told.requests) == 50
     assert binds(session) == {}
@@ -1107,7 +1108,7 @@ async def test_the_watchdog_ends_its_waiting_and_what_it_guards_stays_guarded(ig
     with server() as told:
         told.answer = told.hang
         log, session, took = await one_session(told.url, 20, budget, {"predicate": {}}, 0.5)
-    assert took < 15.0
+    assert_prompt(took, 15.0)
     (record,) = log.sessions
     assert [fault.partition(" s in ")[0] for fault in record.interrupted] == ["extender: took more than 0.5"]
     assert len(binds(session)) == (3 if ignorable else 0)

@@ -14,6 +14,7 @@ from tests.dsl import gang, node, planned, queue, session_of
 from tests.plugins.opened import task_of
 from tests.predicates.asking import pending
 from tests.reasons import by_words
+from tests.sizes import examples
 from tests.world import World
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import framework_of
@@ -487,7 +488,7 @@ rules_of = st.one_of(
 queues_of = st.lists(st.tuples(rules_of, st.sampled_from([None, 0, 1, 2, 3])), min_size=3, max_size=3)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     labels=st.lists(groups, min_size=1, max_size=5),
     given_=queues_of,

@@ -13,6 +13,7 @@ from tests.dsl import gang, group, node, planned, pod, session_after, session_of
 from tests.plugins.opened import conf, plugin_of, task_of
 from tests.predicates.asking import applies, passing, pending, reasons, refusal
 from tests.scores.rating import named, points, rated
+from tests.sizes import examples
 from tests.world import World
 from vcd.model.codec import BadObject, decode_payload, encode_payload, from_manifest
 from vcd.model.objects import CpuPlace, Numatopology
@@ -548,7 +549,7 @@ def naive_admits(numa_of: list[int], free: set[int], policy: str, counts: list[i
     return any(len(each) == least == 1 for each in able)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     numa_of=st.lists(st.integers(0, 3), min_size=1, max_size=10),
     seed=st.sets(st.integers(0, 9)),
@@ -574,7 +575,7 @@ def test_admission_is_the_topology_managers(numa_of: list[int], seed: set[int], 
         assert len(used) <= fewest or policy == "best-effort"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(moves=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), max_size=10))
 def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int, int]]) -> None:
     pods = [guaranteed(f"p{i}", 1 + i % 3, policy="best-effort", group="g") for i in range(6)]

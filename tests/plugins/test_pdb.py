@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import NOW, Manifest, flat, gang, group, node, planned, pod, priority_class, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
+from tests.sizes import examples
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.plugins.pdb import PdbPlugin
 from vcd.scheduling.session.session import Session
@@ -248,7 +249,7 @@ labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"), max_size=
 drawn_budget = st.tuples(labels, st.integers(0, 3), st.sampled_from(["default", "other"]), st.sets(st.integers(0, 7)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     budgets=st.lists(drawn_budget, max_size=4),
     pods=st.lists(labels, min_size=1, max_size=8),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import NOW_NS, gang, group, node, open_session, pod, priority_class, quantities, queue, session_of
 from tests.plugins.opened import plugin_of, tasks_of
+from tests.sizes import examples
 from tests.world import World
 from vcd.api import read_policy
 from vcd.model import events as ev
@@ -548,7 +549,7 @@ def test_shuffle_evicts_in_one_statement_a_group() -> None:
 percents = st.integers(0, 100).map(float)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     usage=st.lists(st.tuples(percents, percents), min_size=2, max_size=5),
     pods=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 3)), max_size=8),

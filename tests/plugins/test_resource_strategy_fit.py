@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import gang, group, node, planned, pod, session_of
 from tests.predicates.asking import passing, pending, reasons
+from tests.sizes import examples
 from tests.world import World
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
@@ -447,7 +448,7 @@ strategies_of = st.tuples(st.sampled_from(["MostAllocated", "LeastAllocated"]), 
 RESOURCES = ("cpu", "memory", GPU)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     rows=st.lists(st.tuples(amounts, amounts), min_size=1, max_size=5),
     asks=amounts,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import gang, group, node, planned, pod
 from tests.plugins.opened import conf
+from tests.sizes import examples
 from tests.world import World
 from vcd.scheduling.framework.registry import plugins
 
@@ -301,7 +302,7 @@ NAMES = ("cpu", "requests.cpu", "memory")
 figures = st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, st.integers(0, 6)))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     quotas=st.lists(st.tuples(st.sampled_from(["x", "y"]), figures, figures), max_size=3),
     groups=st.lists(st.tuples(st.sampled_from(["x", "y"]), st.none() | figures), max_size=5),

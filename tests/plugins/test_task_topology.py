@@ -14,6 +14,7 @@ from tests.dsl import flat, gang, group, moment, node, planned, pod, priority_cl
 from tests.plugins.opened import plugin_of, task_of
 from tests.predicates.asking import pending
 from tests.scores.rating import points
+from tests.sizes import examples
 from tests.world import World
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.task_topology import TaskTopologyPlugin
@@ -512,7 +513,7 @@ tasks_of = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(
     given_=tasks_of,
     likes=sets_of,

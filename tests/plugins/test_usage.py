@@ -15,6 +15,7 @@ from tests.dsl import NOW_NS, flat, gang, node, open_session, pod
 from tests.plugins.opened import plugin_of, task_of
 from tests.predicates.asking import applies, passing, reasons, with_arguments
 from tests.scores.rating import points
+from tests.sizes import examples
 from vcd.api import PolicyError, read_policy
 from vcd.model.events import Answered
 from vcd.scheduling.decide import instances, run
@@ -437,7 +438,7 @@ def test_the_whole_of_a_node_is_its_capacity() -> None:
 percent = st.floats(0, 100, allow_nan=False).map(lambda value: round(value, 2))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     rows=st.lists(st.tuples(percent, percent, st.integers(0, 3), st.booleans()), min_size=1, max_size=5),
     weights=st.tuples(st.integers(0, 9), st.integers(0, 4), st.integers(0, 4)),

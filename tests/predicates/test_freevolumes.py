@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import node, session_of
 from tests.predicates.storage import claim, volume
+from tests.sizes import examples
 from vcd.model.codec import from_manifest
 from vcd.scheduling.search.predicates import freevolumes
 from vcd.scheduling.search.predicates.freevolumes import NONE, ClassVolumes
@@ -49,7 +50,7 @@ def naive(claims: list[tuple[int, str]], volumes: list[tuple[int, frozenset[str]
 
 
 @pytest.mark.parametrize("narrow", [0, 3, 64])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     claims=st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["", "gold"])), min_size=1, max_size=3),
     volumes=st.lists(

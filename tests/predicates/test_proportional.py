@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import node, pod, session_of
 from tests.predicates.asking import applies, named, passing, reasons, with_arguments
+from tests.sizes import examples
 from vcd.scheduling.session.session import Session
 
 GPU = "nvidia.com/gpu"
@@ -79,7 +80,7 @@ def test_a_resource_that_no_node_has_keeps_nothing() -> None:
     assert not applies(opened(node("n"), pod("p", cpu=8), cpu=4), "Proportional")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     room=st.lists(st.tuples(st.integers(0, 64), st.integers(0, 64), st.integers(0, 8)), min_size=1, max_size=5),
     wanted=st.tuples(st.integers(0, 16), st.integers(0, 16)),

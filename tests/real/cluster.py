@@ -256,10 +256,10 @@ class VolcanoCluster(RealCluster):
     def _make_queues(self, controllers: bool) -> None:
         """None: the daemon does it, and the webhook lets nobody delete them."""
 
-    async def until_leading(self, daemon: Daemon, limit: float = 20.0) -> None:
+    async def until_leading(self, daemon: Daemon) -> None:
         """As elsewhere, and the queues are open, without which Volcano's webhook refuses every job."""
-        await super().until_leading(daemon, limit)
-        await until(lambda: {"root", "default"} <= self.open_queues(), limit, "the first queues are open")
+        await super().until_leading(daemon)
+        await until(lambda: {"root", "default"} <= self.open_queues(), "the first queues are open")
 
     def open_queues(self) -> set[str]:
         """Those that Volcano's controller has looked at."""

@@ -24,6 +24,7 @@ from tests.ports import free_port
 from tests.real.api import Api, Refused
 from tests.real.binaries import KUBERNETES, installed
 from tests.real.certificates import Authority, Pair, signing_key
+from tests.waiting import WAIT_LIMIT
 
 Obj = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,12 +49,12 @@ AUDIT = {
 What is asked of Leases, binds and evictions is there with its body."""
 
 
-def wait_until(holds: Callable[[], bool], limit: float, what: str, process: subprocess.Popen[bytes]) -> None:
-    """Return once it holds; fails after ``limit`` seconds, or when the process that it is about has ended."""
-    deadline = time.monotonic() + limit
+def wait_until(holds: Callable[[], bool], what: str, process: subprocess.Popen[bytes]) -> None:
+    """Return once it holds; fails after `WAIT_LIMIT`, or when the process that it is about has ended."""
+    deadline = time.monotonic() + WAIT_LIMIT
     while not holds():
         assert process.poll() is None, f"{what}: ended with {process.returncode}"
-        assert time.monotonic() < deadline, f"not within {limit} s: {what}"
+        assert time.monotonic() < deadline, f"not within {WAIT_LIMIT:g} s: {what}"
         time.sleep(0.05)
 
 
@@ -110,7 +111,7 @@ class ControlPlane:
             "--quota-backend-bytes=4294967296",
         ])  # fmt: skip
         port = int(client.rpartition(":")[2])
-        wait_until(lambda: listens(port), 20, "etcd listens", process)
+        wait_until(lambda: listens(port), "etcd listens", process)
         return client
 
     def _start_apiserver(self, etcd: str) -> None:
@@ -130,7 +131,7 @@ class ControlPlane:
             # its taint is taken away by a controller that needs kubelets
             "--disable-admission-plugins=TaintNodesByCondition", "--profiling=false",
         ])  # fmt: skip
-        wait_until(self._ready, 60, "kube-apiserver is ready", process)
+        wait_until(self._ready, "kube-apiserver is ready", process)
 
     def _ready(self) -> bool:
         try:
@@ -147,7 +148,7 @@ class ControlPlane:
             f"--secure-port={free_port()}", "--bind-address=127.0.0.1", f"--cert-dir={self.folder}",
             "--kube-api-qps=200", "--kube-api-burst=400",
         ])  # fmt: skip
-        wait_until(self._has_account, 20, "ServiceAccounts are made", process)
+        wait_until(self._has_account, "ServiceAccounts are made", process)
 
     def _install(self) -> None:
         """The namespace of schedulers and the custom resources, those that ``deploy/`` has."""
@@ -156,7 +157,7 @@ class ControlPlane:
             for manifest in documents(path):
                 self.api.apply(manifest)
         for group in ("scheduling.volcano.sh", "batch.volcano.sh", "bus.volcano.sh", "nodeinfo.volcano.sh"):
-            wait_until(lambda group=group: self._serves(group), 20, f"{group} is served", self._processes[-1])
+            wait_until(lambda group=group: self._serves(group), f"{group} is served", self._processes[-1])
 
     def _serves(self, group: str) -> bool:
         try:

@@ -144,7 +144,7 @@ class Storm(RealCluster):
     async def terminate(self, name: str) -> None:
         """A rolling update's way."""
         self.replicas[name].signal(signal.SIGTERM)
-        code = await self.replicas[name].ended(ENDS)
+        code = await self.replicas[name].ended()
         assert code == 0, f"{self.where()}: {name} was told to end and ended with {code}"
         await self.begin(name)
 

@@ -44,7 +44,7 @@ async def part(cluster: RealCluster, leader: Daemon) -> None:
 
 
 async def _another_leads(cluster: RealCluster, before: Daemon) -> None:
-    await until(lambda: cluster.leader() not in (None, before), 20, "another one leads")
+    await until(lambda: cluster.leader() not in (None, before), what="another one leads")
 
 
 @pytest.mark.parametrize("lose", [kill, pause, part])
@@ -60,7 +60,7 @@ async def test_a_leader_that_is_lost_under_load_loses_nothing(
         await until(lambda: len(cluster.binds) >= len(keys) // 4, what="a part is bound")
         await lose(cluster, leader)
         keys += cluster.submit("later", 8, cpu=0)
-        await cluster.until_bound(keys, 40)
+        await cluster.until_bound(keys)
         assert sorted(bind.key for bind in cluster.binds) == sorted(keys)
 
 
@@ -80,7 +80,7 @@ async def test_under_load_all_replicas_are_replaced_and_one_is_lost_and_each_exp
             keys += [key for each in range(4) for key in cluster.submit(f"during-{number}-{each}", GANG)]
             old[number].signal(signal.SIGTERM)
             assert await old[number].ended() == 0
-        await until(lambda: cluster.leader() in new, 20, "a new one leads")
+        await until(lambda: cluster.leader() in new, what="a new one leads")
         lost = cluster.leader()
         assert lost is not None
         await cluster.until_leading(lost)
@@ -89,8 +89,8 @@ async def test_under_load_all_replicas_are_replaced_and_one_is_lost_and_each_exp
         cluster.daemons.remove(lost)  # with its disk
         await lost.wire.stop()
         (left,) = (daemon for daemon in new if daemon is not lost)
-        await cluster.until_leading(left, 30)
-        await cluster.until_bound(keys, 30)
+        await cluster.until_leading(left)
+        await cluster.until_bound(keys)
         third = await cluster.start("e")
         await cluster.until_following(third)
         await cluster.until_agreed(left, third)

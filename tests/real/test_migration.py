@@ -18,6 +18,7 @@ from tests.e2e.cluster import until
 from tests.real.cluster import RealCluster, VolcanoCluster
 from tests.real.controlplane import NAMESPACE, ControlPlane
 from tests.real.volcano import chart
+from tests.waiting import WAIT_LIMIT
 
 pytestmark = [pytest.mark.real, pytest.mark.volcano]
 
@@ -48,7 +49,7 @@ async def run(plane: ControlPlane, command: str, folder: Path) -> str:
     process = await asyncio.create_subprocess_shell(
         command, cwd=folder, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    output, _ = await asyncio.wait_for(process.communicate(), WAIT_LIMIT)
     assert process.returncode == 0, f"{command}\n{output.decode()}"
     return output.decode()
 
@@ -110,7 +111,7 @@ async def test_vcd_takes_vc_schedulers_place_and_gives_it_back(volcano: ControlP
         DefaultScheduler(cluster)
         (theirs,) = (each for each in chart() if (each["kind"], each["metadata"]["name"]) == ("Deployment", THEIRS))
         volcano.api.apply(theirs)
-        await until(lambda: replicas(cluster, THEIRS) == 1, limit=60, what="vc-scheduler runs")
+        await until(lambda: replicas(cluster, THEIRS) == 1, what="vc-scheduler runs")
 
         for command in (named, check, plan):
             await run(volcano, command, checkout)
@@ -131,7 +132,7 @@ async def test_vcd_takes_vc_schedulers_place_and_gives_it_back(volcano: ControlP
 
         for command in back:
             await run(volcano, command, checkout)
-        await until(lambda: replicas(cluster, THEIRS) == 1, limit=60, what="vc-scheduler runs again")
+        await until(lambda: replicas(cluster, THEIRS) == 1, what="vc-scheduler runs again")
         assert "volcano-scheduler-configmap" in {
             each["metadata"]["name"] for each in cluster.store.list("configmaps", NAMESPACE)
         }

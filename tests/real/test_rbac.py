@@ -17,6 +17,7 @@ from tests.e2e.test_rbac import UNUSED, _add_gated, _add_volumes, _events, _wrot
 from tests.real.api import Refused
 from tests.real.cluster import RealCluster
 from tests.real.controlplane import NAMESPACE, ControlPlane
+from tests.waiting import WAIT_LIMIT
 
 pytestmark = pytest.mark.real
 
@@ -73,13 +74,13 @@ async def test_what_is_not_granted_is_refused_and_seen(plane: ControlPlane, tmp_
 def built(folder: Path) -> str:
     """What kustomize makes of a folder."""
     command = [go_tool("kustomize"), "build", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_LIMIT).stdout
 
 
 def templated(*words: str) -> str:
     """What helm makes of the chart."""
     command = [go_tool("helm"), "template", "vcd", str(CHART), f"--namespace={NAMESPACE}", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=WAIT_LIMIT).stdout
 
 
 OF_OPERATORS = {"servicemonitor"}
@@ -113,7 +114,7 @@ def test_the_api_server_takes_every_object(
     found = [each for each in yaml.safe_load_all(rendering(tmp_path)) if each]
     command = ["kubectl", f"--kubeconfig={plane.kubeconfig('admin')}", "apply", "--dry-run=server", "-f", "-"]
     done = subprocess.run(
-        command, input=yaml.safe_dump_all(found), capture_output=True, text=True, check=False, timeout=60
+        command, input=yaml.safe_dump_all(found), capture_output=True, text=True, check=False, timeout=WAIT_LIMIT
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(found)

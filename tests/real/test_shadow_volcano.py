@@ -60,7 +60,7 @@ class ShadowedVolcano(VolcanoCluster):
 
     async def shadow(self, conf: Path) -> Daemon:
         daemon = await self.start(SHADOW, "--shadow", f"--scheduler-conf={conf}", "--schedule-period=1s")
-        await until(lambda: daemon.lines(DECIDING), 20.0, "the shadow decides")
+        await until(lambda: daemon.lines(DECIDING), what="the shadow decides")
         return daemon
 
     def _note(self, event: str, resource: str, obj: Obj) -> None:
@@ -75,7 +75,7 @@ class ShadowedVolcano(VolcanoCluster):
         """All jobs in their time: as some end, others come."""
         jobs = list(workday.jobs())
         for number in range(0, len(jobs), WAVE):
-            await until(lambda: len(self.at_work) < BEHIND, 60.0, "there is not too much to do")
+            await until(lambda: len(self.at_work) < BEHIND, what="there is not too much to do")
             await asyncio.gather(*(asyncio.to_thread(self._create, each) for each in jobs[number : number + WAVE]))
 
     def _create(self, objects: list[tuple[str, Obj]]) -> None:
@@ -106,12 +106,12 @@ async def test_of_500_jobs_beside_vc_scheduler_every_difference_is_true(volcano:
         audit = AuditLog(volcano.audit)
         with scheduling(volcano, conf):
             wanted = {"root", "default", workday.NARROW, workday.RESEARCH}
-            await until(lambda: wanted <= cluster.open_queues(), 60.0, "the queues are open")
+            await until(lambda: wanted <= cluster.open_queues(), what="the queues are open")
             shadow = await cluster.shadow(conf)
             await cluster.submit()
-            await until(cluster.all_done, 90.0, "all that can end has ended")
+            await until(cluster.all_done, what="all that can end has ended")
             queues = cluster.queues()
-        await until(lambda: bound_in(shadow).keys() >= {bind.key for bind in cluster.binds}, 20.0, "the log shows it")
+        await until(lambda: bound_in(shadow).keys() >= {bind.key for bind in cluster.binds}, what="the log shows it")
         shadow.signal(signal.SIGTERM)
         assert await shadow.ended() == 0
         binds = [bind for bind in cluster.binds if bind.key.startswith("default/")]

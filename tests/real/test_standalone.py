@@ -43,17 +43,17 @@ async def test_a_deployment_is_one_gang_whose_group_comes_and_goes_with_it(plane
         cluster.add_nodes(1, 8)
         await cluster.started("a", FLAG)
         cluster.deploy("web", 3)
-        await until(lambda: len(cluster.binds) == 3, limit=30, what="the pods are bound")
+        await until(lambda: len(cluster.binds) == 3, what="the pods are bound")
         (group,), (owner,) = cluster.groups(), cluster.store.list(REPLICASETS, "default")
         assert group["metadata"]["name"] == f"podgroup-{owner['metadata']['uid']}"
         assert group["metadata"]["annotations"] == {"volcano.sh/preemptable": "false"}
         assert (group["spec"]["minMember"], group["spec"]["minResources"]["cpu"]) == (3, "3")
         cluster.store.patch(DEPLOYMENTS, "default", "web", {"spec": {"replicas": 0}})
-        await until(lambda: not cluster.groups(), limit=60, what="the group of a set without pods goes")
+        await until(lambda: not cluster.groups(), what="the group of a set without pods goes")
         cluster.store.patch(DEPLOYMENTS, "default", "web", {"spec": {"replicas": 3}})
-        await until(lambda: len(cluster.binds) == 6, limit=30, what="its pods are bound again")
+        await until(lambda: len(cluster.binds) == 6, what="its pods are bound again")
         cluster.store.delete(DEPLOYMENTS, "default", "web")
-        await until(lambda: not cluster.groups(), limit=60, what="the group goes with its owner")
+        await until(lambda: not cluster.groups(), what="the group goes with its owner")
         made = [call for call in cluster.made if (call.call.verb, call.call.resource) == ("create", GROUPS)]
         assert len(made) == 2
 

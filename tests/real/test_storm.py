@@ -12,11 +12,11 @@ import pytest
 from tests.e2e import processes
 from tests.e2e.usage import handles
 from tests.real.controlplane import ControlPlane
-from tests.real.storm import ENDS, HANDLES_AT_REST, SECONDS, SEED, Storm
+from tests.real.storm import HANDLES_AT_REST, SECONDS, SEED, Storm
 from tests.real.stormlaws import BIND, EVICTION
 from tests.real.stormlogs import Intents
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.wide]
 
 REST = 180.0
 """Seconds after the last fault within which all has come to rest: 60, or more where others load the machine."""
@@ -52,7 +52,7 @@ async def end(storm: Storm) -> None:
     """All replicas, as they are told; what they wrote last is looked at, too."""
     for daemon in storm.replicas.values():
         daemon.signal(signal.SIGTERM)
-    codes = {name: await daemon.ended(ENDS) for name, daemon in storm.replicas.items()}
+    codes = {name: await daemon.ended() for name, daemon in storm.replicas.items()}
     assert set(codes.values()) == {0}, f"{storm.where()}: replicas that were told to end: {codes}"
     storm.audit.read()
     storm.fail_on(storm.truth.broken + list(storm.audit.broken()))

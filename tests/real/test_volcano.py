@@ -126,7 +126,7 @@ async def test_a_job_that_fails_is_restarted_as_often_as_it_says(volcano: Contro
         # it runs on: a job all of whose pods have failed the controller may end before it hears that one has
         wanted["spec"]["tasks"].append({**job("fails", 1)["spec"]["tasks"][0], "name": "u"})
         cluster.store.create(JOBS, wanted)
-        await until(lambda: phase(cluster, "fails") == "Failed", 60, "it fails for good")
+        await until(lambda: phase(cluster, "fails") == "Failed", what="it fails for good")
         assert cluster.store.get(JOBS, "default", "fails")["status"]["retryCount"] == 2
         assert len([bind for bind in cluster.binds if bind.key == "default/fails-t-0"]) >= 2
 
@@ -138,7 +138,7 @@ async def test_a_job_that_ends_leaves_its_room_to_the_next(volcano: ControlPlane
         for name in ("one", "two"):
             cluster.store.create(JOBS, ending(job(name, 2, minimum=2), 0))
         for name in ("one", "two"):
-            await until(lambda name=name: phase(cluster, name) == "Completed", 30, f"{name} is complete")
+            await until(lambda name=name: phase(cluster, name) == "Completed", what=f"{name} is complete")
 
 
 async def test_a_queue_that_is_closed_takes_nothing_until_it_is_open_again(

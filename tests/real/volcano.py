@@ -19,6 +19,7 @@ from tests.deploy.programs import go_tool
 from tests.ports import free_port
 from tests.real.binaries import VOLCANO, Missing
 from tests.real.controlplane import NAMESPACE, ControlPlane, listens, wait_until
+from tests.waiting import WAIT_LIMIT
 
 Obj = dict[str, Any]
 FOLDER = "VCD_VOLCANO"
@@ -42,7 +43,7 @@ def _found(name: str) -> Path:
 def chart(*words: str) -> list[Obj]:
     """The objects that Volcano's chart makes, its custom resources first."""
     command = [go_tool("helm"), "template", "volcano", str(_found("chart")), "-n", NAMESPACE, "--kube-version=1.36"]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=True, timeout=WAIT_LIMIT)
     found = [each for each in yaml.safe_load_all(done.stdout) if each]
     return sorted(found, key=lambda each: each["kind"] != "CustomResourceDefinition")
 
@@ -108,7 +109,7 @@ class Volcano:
             f"--webhook-url=https://127.0.0.1:{self._port}", self._argument("volcano-admission", "--enabled-admission"),
             "--logtostderr", f"--healthz-address=127.0.0.1:{free_port()}",
         ])  # fmt: skip
-        wait_until(lambda: listens(self._port), 60, "vc-webhook-manager listens", process)
+        wait_until(lambda: listens(self._port), "vc-webhook-manager listens", process)
 
     def _kubeconfig(self, account: str) -> Path:
         return self._plane.kubeconfig(account, token=self._plane.api.token(NAMESPACE, account))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import NOW_NS, Manifest, flat, gang, node, open_session, priority_class, queue, session_of
 from tests.plugins.opened import job_of, named, plugin_of, queue_of, task_of, tasks_of
+from tests.sizes import examples
 from tests.state.test_evictions import decided, evict
 from tests.world import World
 from vcd.api import read_policy
@@ -145,7 +146,7 @@ def test_a_pod_too_many_for_the_node_is_a_lack_as_well() -> None:
 REQUESTS = st.fixed_dictionaries({"cpu": st.integers(0, 4), "memory": st.integers(0, 4), "gpu": st.integers(0, 2)})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(REQUESTS, max_size=6), REQUESTS)
 def test_victims_are_minimal_and_a_failed_trial_leaves_nothing(olds: list[dict[str, int]], new: dict[str, int]) -> None:
     """With room alone to mind: who goes is enough, none of them could stay, and None means that all are too few."""

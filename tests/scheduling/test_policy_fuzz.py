@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dsl import NOW_NS, gang, group, node, pod, queue
+from tests.sizes import examples
 from vcd.api import describe_policy, read_policy
 from vcd.model.manifests import default_queues
 from vcd.scheduling.closing import plan_of
@@ -139,13 +140,13 @@ def mutated(draw: st.DrawFn) -> str:
 
 
 @given(mutated())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_file_whose_structure_was_changed_can_be_decided_with_or_is_refused(text: str) -> None:
     check(text)
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_a_file_whose_bytes_were_changed_can_be_decided_with_or_is_refused(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(TEXTS))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import gang, node, queue, session_of
 from tests.plugins.opened import conf, job_of, plugin_of, queue_of, task_of
+from tests.sizes import examples
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.drf import DrfPlugin
@@ -131,7 +132,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(STEPS)
 def test_any_way_back_restores_exactly_what_was_at_the_save_point(steps: list[tuple[str, str, int]]) -> None:
     session = opened()

@@ -24,6 +24,7 @@ from tests.dsl import (
     session_of,
 )
 from tests.plugins.opened import job_of, named, task_of
+from tests.sizes import examples
 from tests.world import World
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload, encode_payload, from_manifest
@@ -204,7 +205,7 @@ def test_pending_best_effort_tasks_count_towards_a_sub_jobs_size() -> None:
 steps = st.lists(st.tuples(st.sampled_from(["allocate", "pipeline", "evict", "undo"]), st.integers(0, 8)), max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps)
 def test_counts_are_those_of_the_tasks_at_any_time(trial: list[tuple[str, int]]) -> None:
     session = session_of(
@@ -642,7 +643,7 @@ def test_a_job_below_its_minimum_gives_all() -> None:
     assert bundles(policy(size=3, least=2), pods=flat([part(0, on="n")]), members=10) == [(False, ["a0", "b0"])]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 11), max_size=12, unique=True), st.integers(1, 3), st.integers(0, 4))
 def test_what_is_spared_keeps_the_minimum_of_sub_groups(going: list[int], size: int, least: int) -> None:
     pods = flat([part(i // 3, f"p{i:02}", on="n") for i in range(12)])
@@ -684,7 +685,7 @@ def clusters(draw: st.DrawFn) -> list[Manifest]:
     return flat([objects, leaving, divided(*policies, members=members), pods, loose])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(clusters())
 def test_sub_jobs_are_bound_whole_and_jobs_with_all_their_minima(objects: list[Manifest]) -> None:
     (spec,) = [obj["spec"] for obj in objects if obj["kind"] == "PodGroup" and obj["metadata"]["name"] == "g"]
@@ -701,7 +702,7 @@ def test_sub_jobs_are_bound_whole_and_jobs_with_all_their_minima(objects: list[M
     assert not names or len(names) >= spec["minMember"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters())
 def test_random_sessions_with_sub_groups_are_decided_again_and_memory_changes_nothing(objects: list[Manifest]) -> None:
     worlds = [World(*objects, conf=BARE, memory=memory) for memory in (True, False)]

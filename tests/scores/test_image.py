@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.dsl import node, pod, session_of
 from tests.predicates.asking import with_arguments
 from tests.scores.rating import points, rated
+from tests.sizes import examples
 from vcd.scheduling.session.session import Session
 
 Manifest = dict[str, Any]
@@ -68,7 +69,7 @@ def test_a_pod_whose_images_are_nowhere_is_not_rated() -> None:
     assert not rated(opened(having("n", a=500), running("registry/b:1")), "imagelocality")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     sizes=st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(1, 3000)), min_size=1, max_size=5),
     wanted=st.lists(st.sampled_from("abc"), min_size=1, max_size=3),

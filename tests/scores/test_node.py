@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from tests.scores.rating import points, rated
+from tests.sizes import examples
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.session import Session
 
@@ -74,7 +75,7 @@ def test_a_pod_without_preferences_is_not_rated() -> None:
     assert not rated(opened(node("n"), pod("p")), "nodeaffinity")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     weights=st.lists(st.integers(1, 100), min_size=1, max_size=4),
     matches=st.lists(st.sets(st.integers(0, 3)), min_size=1, max_size=5),

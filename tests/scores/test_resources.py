@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.dsl import node, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from tests.scores.rating import named, points, rated
+from tests.sizes import examples
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -74,7 +75,7 @@ def cluster(rows: list[tuple[int, ...]], own: tuple[int, int, int]) -> Session:
     return opened(*objects, pod("p", cpu=f"{own[0]}m", memory=f"{own[1]}Mi", gpu=own[2]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(rows=st.lists(used_and_room, min_size=1, max_size=6), own=st.tuples(amount, amount, st.integers(0, 2)))
 def test_the_columns_are_the_formulas(rows: list[tuple[int, ...]], own: tuple[int, int, int]) -> None:
     session = cluster(rows, own)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import vcd
 from tests import dsl
 from tests.model.oddities import MANIFESTS, ODD, ODD_JSON, WORKLOADS, Manifest, mutated
+from tests.sizes import examples
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.whatif.submitted import submitted
 
@@ -73,7 +74,7 @@ def test_a_manifest_changed_at_random_is_planned_without_or_refused(
     msgspec.json.encode(result)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.sampled_from(WORKLOADS), st.integers(0, 2**32), st.sampled_from([ODD, ODD_JSON]))
 def test_a_workload_changed_at_random_is_planned_set_aside_or_refused(
     manifest: Manifest, seed: int, odd: tuple[Any, ...]
@@ -86,7 +87,7 @@ def test_a_workload_changed_at_random_is_planned_set_aside_or_refused(
     msgspec.json.encode(result)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.sampled_from(WORKLOADS), st.integers(0, 2**32), st.sampled_from([ODD, ODD_JSON]))
 def test_a_workload_changed_at_random_is_submitted_or_refused(
     manifest: Manifest, seed: int, odd: tuple[Any, ...]

@@ -15,11 +15,14 @@ from tests.serving.pairs import name_of, trusting, write_pair
 from tests.timetravel.histories import write_busy_history
 from tests.view.cluster import Roles, client_of, guarded
 from tests.view.pages import asking
+from tests.waiting import WAIT_LIMIT
 from vcd.daemon.security import ApiReviews
 from vcd.kube.client import KubeClient
 from vcd.serving.connections import CONNECTIONS
 from vcd.serving.tls import Certificate
 from vcd.view.server import View
+
+pytestmark = pytest.mark.usefixtures("patient_page")
 
 RIGHTS = {"root": ["get on the nonResourceURL /vcd/page"]}
 
@@ -81,7 +84,7 @@ async def test_others_get_the_page_by_tls_with_the_newest_certificate(
     monkeypatch.setattr("vcd.serving.tls.PERIOD", 0.01)
     certificate = Certificate(*write_pair(tmp_path, "one"))
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(WAIT_LIMIT),
         client_of(RIGHTS, tmp_path) as (client, server),
         View(busy, "0.0.0.0", reviews=ApiReviews(client), tls=certificate.context) as view,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting())) as http,
@@ -158,7 +161,7 @@ async def test_who_connects_and_says_nothing_keeps_nobody_out_and_the_oldest_go(
             connection.setblocking(False)
             await loop.sock_connect(connection, ("127.0.0.1", view.port))
             silent.append(connection)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_LIMIT):
             for connection in silent[:CONNECTIONS]:
                 assert await loop.sock_recv(connection, 100) == b""
         async with (

@@ -21,6 +21,8 @@ from vcd.serving.hosts import is_local
 from vcd.serving.people import KEPT_SECONDS, MOST_A_SECOND, MOST_AT_ONCE, REFUSED_SECONDS
 from vcd.view.server import View, ViewError
 
+pytestmark = pytest.mark.usefixtures("patient_page")
+
 
 @pytest.fixture
 async def busy(tmp_path: Path) -> Path:

@@ -22,6 +22,7 @@ from vcd.daemon.options import (
     Flag,
     OptionError,
     Options,
+    join_address,
     normalise_arguments,
     parse_options,
     split_address,
@@ -90,7 +91,8 @@ async def _page(options: Options, security: Security) -> AsyncIterator[None]:
             )
             try:
                 await stack.enter_async_context(page)
-                _log.info("listening", address=options.view_address, pages=["/"], tls=page.url.startswith("https:"))
+                address = join_address(host, page.port)
+                _log.info("listening", address=address, pages=["/"], tls=page.url.startswith("https:"))
             except server.ViewError as error:
                 _log.warning("the page is not served", reason=str(error))
         yield

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from vcd.daemon.addresses import AddressError
 from vcd.daemon.metrics import Metrics
-from vcd.daemon.options import Options, split_address
+from vcd.daemon.options import Options, join_address, split_address
 from vcd.daemon.security import Security
 from vcd.serving.connections import IDLE_SECONDS, listen
 
@@ -53,8 +53,9 @@ async def _listening(
         except OSError as error:
             raise AddressError.of(flag, address, error) from error
         stack.callback(listener.close)
-        _log.info("listening", address=address, pages=list(pages))
-        yield int(listener.sockets[0].getsockname()[1])
+        bound = int(listener.sockets[0].getsockname()[1])
+        _log.info("listening", address=join_address(host, bound), pages=list(pages))
+        yield bound
 
 
 class Probes:

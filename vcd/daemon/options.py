@@ -633,6 +633,11 @@ def split_address(address: str, source: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def join_address(host: str, port: int) -> str:
+    """Return the address that `split_address` takes apart; an IPv6 host is put in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def normalise_arguments(arguments: Iterable[str]) -> list[str]:
     """A command line as Go's flags are written, in the way that click reads: ``--flag=value``, one dash or two.
 

@@ -16,6 +16,7 @@ from tests.daemon.replicas.test_following import leader
 from tests.eventlog.samples import SECOND, Clock, put, write_history
 from tests.kube.scripted import client_of, running, scripted, until
 from tests.kube.test_lease import LeaseServer
+from tests.waiting import WAIT_LIMIT
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.replicas import following, network, wire
 from vcd.daemon.replicas.following import BegunAnew, Parted
@@ -128,4 +129,4 @@ async def test_one_that_is_told_to_end_while_it_takes_the_lead_ends(
         for task in tasks:
             task.cancel()
         written.set()
-        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_LIMIT)
