@@ -87,15 +87,15 @@ def test_a_pod_that_never_preempts_takes_nothing() -> None:
     assert evictions(*two_queues(), *full(), job("b", "new", cpu=1, spec={"preemptionPolicy": "Never"})) == []
 
 
-def test_only_running_tasks_go() -> None:
-    bound = [{**entry, "status": {"phase": "Pending"}} if entry["kind"] == "Pod" else entry for entry in full()]
-    assert evictions(*two_queues(), bound, job("b", "new", cpu=1)) == []
-
-
-def test_a_job_of_which_a_task_is_only_bound_does_not_go_as_a_whole() -> None:
-    old = full(members=8)
+@pytest.mark.parametrize("members", [1, 8])
+def test_bound_tasks_that_do_not_run_go_like_running_ones(members: int) -> None:
+    """Eight of eight are the minimum: the job goes as a whole."""
+    old = full(members=members)
     old[-1]["status"] = {"phase": "Pending"}
-    assert evictions(*two_queues(), old, job("b", "new", cpu=1)) == []
+    wanted = [*two_queues(), *job("b", "new", cpu=1)]
+    assert evictions(*wanted, old) == evictions(*wanted, full(members=members))
+    bound = [{**entry, "status": {"phase": "Pending"}} if entry["kind"] == "Pod" else entry for entry in old]
+    assert len(evictions(*wanted, bound)) == members
 
 
 def test_what_a_job_can_spare_goes_before_any_job_as_a_whole() -> None:

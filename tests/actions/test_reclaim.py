@@ -183,9 +183,20 @@ def test_a_pod_that_says_so_is_not_taken(where: str) -> None:
     assert evictions(*two_queues(), *full(**marks), job("b", "new", cpu=1)) == []
 
 
-def test_only_running_tasks_are_taken() -> None:
+@BOTH
+@pytest.mark.parametrize("size", [1, 4])
+def test_bound_tasks_that_do_not_run_are_taken_like_running_ones(conf: str, size: int) -> None:
     bound = [{**entry, "status": {"phase": "Pending"}} if entry["kind"] == "Pod" else entry for entry in full()]
-    assert evictions(*two_queues(), bound, job("b", "new", cpu=1)) == []
+    wanted = [*two_queues(), *job("b", "new", size, members=size, cpu=1)]
+    assert evictions(*wanted, bound, conf=conf) == evictions(*wanted, full(), conf=conf)
+    assert len(evictions(*wanted, bound, conf=conf)) == size
+
+
+@pytest.mark.parametrize("gone", [{"phase": "Succeeded"}, {"phase": "Failed"}])
+def test_tasks_that_have_ended_are_not_taken(gone: Manifest) -> None:
+    old = full(requests={"cpu": "0.5"})
+    ended = [{**entry, "status": gone} if entry["kind"] == "Pod" else entry for entry in old]
+    assert evictions(*two_queues(), ended, job("b", "new", cpu=9)) == []
 
 
 def test_system_pods_are_not_taken() -> None:

@@ -145,8 +145,7 @@ def _may_be_asked(asking: Asking, job: Job) -> bool:
 
 
 def _candidates(asking: Asking, job: Job) -> list[Task]:
-    statuses = ("Running",) if asking.reclaims else ("Bound", "Running")
-    return [t for t in job.having(*statuses) if t.node in asking.session.cluster.nodes and _preemptable(t)]
+    return [t for t in job.having("Bound", "Running") if t.node in asking.session.cluster.nodes and _preemptable(t)]
 
 
 def _bundles(asking: Asking, job: Job, tasks: list[Task]) -> list[Bundle]:

@@ -178,4 +178,8 @@ def reclaim_case(seed: int) -> RandomCase:
     """The case of a seed."""
     maker = ReclaimMaker(seed)
     objects = maker.make()
+    placed = [one for one in objects if one["kind"] == "Pod" and one["spec"].get("nodeName")]
+    for one in placed[seed % 4 :: 4]:
+        if one["status"]["phase"] == "Running":
+            one["status"] = {**one["status"], "phase": "Pending"}  # bound, and its image cannot be pulled
     return RandomCase(seed, maker.conf(), objects)

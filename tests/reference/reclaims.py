@@ -330,7 +330,8 @@ def _take(session: Session, queue: Queue, statement: Statement, task: Task) -> N
 
 def _free(session: Session, queue: Queue, statement: Statement, task: Task, node: Node) -> bool:
     """Evict the fewest on a node that let the task fit there; nobody where all of them would not do."""
-    offered = [other for other in node.pods() if other.status == "Running" and _is_offered(session, queue, other)]
+    held = [other for other in node.pods() if other.status in ("Bound", "Running")]
+    offered = [other for other in held if _is_offered(session, queue, other)]
     offered = [other for other in offered if other.best_effort or not task.best_effort]
     if not offered:
         return False

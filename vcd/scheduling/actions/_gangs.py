@@ -18,9 +18,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import AllocateAction
-from vcd.scheduling.eviction.room import EvictionContext, Freeable, fits_on, may_preempt, placed_tasks
+from vcd.scheduling.eviction.room import PLACED, EvictionContext, Freeable, fits_on, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, wanting_tasks
 from vcd.scheduling.eviction.victim_jobs import Ranks, VictimJobs
 from vcd.scheduling.framework.action import Action
@@ -103,10 +102,6 @@ class GangEvictionAction(Action):
     @abstractmethod
     def rank(self, framework: Framework, need: Ints, wanted: Mask, jobs: Sequence[Job]) -> Iterable[Ranks]:
         """Rank jobs of one queue that may lose tasks, in the order given."""
-
-    def is_asked(self, task: Task) -> bool:
-        """Whether a placed task may be asked about at all."""
-        return task.status in (TaskStatus.BOUND, TaskStatus.RUNNING)
 
     def _make_room(self, framework: Framework, job: Job) -> None:
         tasks = [task for task in wanting_tasks(framework, job) if not task.best_effort]
@@ -249,7 +244,7 @@ class GangEvictionAction(Action):
     def _candidates(self, session: Session, job: Job) -> list[Task]:
         """A job's tasks that may be asked about at all."""
         tasks = placed_tasks(session).of_job(job.index)
-        return [task for task in tasks if task.preemptable and self.is_asked(task)]
+        return [task for task in tasks if task.preemptable and task.status in PLACED]
 
 
 def _victims_of(session: Session, queues: Sequence[Queue], below: int | None) -> npt.NDArray[np.bool_]:

@@ -7,7 +7,6 @@ from itertools import chain
 
 import numpy as np
 
-from vcd.model.status import TaskStatus
 from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction
 from vcd.scheduling.eviction.victim_jobs import Ranks
 from vcd.scheduling.framework.framework import Framework
@@ -19,7 +18,7 @@ from vcd.scheduling.session.views import Job, Task
 
 
 class GangReclaimAction(GangEvictionAction):
-    """All pending tasks of a starving job wait for room that running jobs of other, reclaimable queues give up.
+    """All pending tasks of a starving job wait for room that jobs of other, reclaimable queues give up.
 
     First go tasks that their jobs can spare, then jobs as a whole: queues in the plugins' order of victim queues, then
     the job whose loss is smallest against what it gives. A job goes as a whole or keeps its minimum. Source: Volcano
@@ -40,10 +39,6 @@ class GangReclaimAction(GangEvictionAction):
     def victim_queues(self, session: Session, job: Job) -> list[Queue]:
         """Others that are reclaimable."""
         return [queue for queue in session.queue_list if queue is not job.queue and queue.reclaimable]
-
-    def is_asked(self, task: Task) -> bool:
-        """Running tasks."""
-        return task.status == TaskStatus.RUNNING
 
     def order_key(self, need: Ints, wanted: Mask) -> Hashable:
         """What a job gives is compared with the need."""

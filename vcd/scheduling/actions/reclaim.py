@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
 from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, make_wait
@@ -19,16 +18,14 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Task
 
-_RUNNING = int(TaskStatus.RUNNING)
-
 
 class ReclaimAction(Action):
     """Starving jobs of queues that are below their share wait on nodes for room that other queues' tasks give up.
 
-    Room that nobody has to give up comes first. Else victims run in queues that are reclaimable, and all plugins let
-    them go; on the first node where they suffice the fewest are taken. Room, queue and every predicate are looked at as
-    they are after the evictions. What a job took is committed when it may wait for its room, else it costs nobody
-    anything. Source: Volcano ``actions/reclaim``.
+    Room that nobody has to give up comes first. Else victims are bound or running tasks of queues that are reclaimable,
+    and all plugins let them go; on the first node where they suffice the fewest are taken. Room, queue and every
+    predicate are looked at as they are after the evictions. What a job took is committed when it may wait for its room,
+    else it costs nobody anything. Source: Volcano ``actions/reclaim``.
     """
 
     name = "reclaim"
@@ -53,9 +50,7 @@ class ReclaimAction(Action):
             theirs = other.job.queue
             if theirs is queue:
                 return "is of queue {queue} itself"
-            if not theirs.reclaimable:
-                return "queue {queue} is not reclaimable"
-            return "" if other.status == _RUNNING else "does not run yet"
+            return "" if theirs.reclaimable else "queue {queue} is not reclaimable"
 
         room = Room(
             framework,
@@ -122,9 +117,9 @@ def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_]) -> list[int]
 
 
 def _of_other_queues(session: Session, queue: Queue) -> npt.NDArray[np.bool_]:
-    """Which of the placed tasks run in other queues that are reclaimable."""
+    """Return which of the placed tasks are of other queues that are reclaimable."""
     placed = placed_tasks(session)
     fair = np.array([other.reclaimable and other is not queue for other in session.queue_list], np.bool_)
     queues = session.jobs.queue[placed.jobs]
-    chosen: npt.NDArray[np.bool_] = fair[queues] & (session.snapshot.tasks.status[placed.rows] == _RUNNING)
+    chosen: npt.NDArray[np.bool_] = fair[queues]
     return chosen

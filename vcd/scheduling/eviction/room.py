@@ -27,7 +27,8 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.state.sums import sums_by
 
 NEVER = "Never"
-_PLACED = (int(TaskStatus.BOUND), int(TaskStatus.RUNNING))
+PLACED = (int(TaskStatus.BOUND), int(TaskStatus.RUNNING))
+"""The statuses of possible victims. A bound pod holds its resources even if it never runs, say for want of an image."""
 
 Exempt = Callable[["Task"], str]
 """Why a task is not asked about at all, ``{queue}`` standing for its queue; empty where plugins are asked."""
@@ -54,7 +55,7 @@ class PlacedTasks:
 
     def __init__(self, session: Session) -> None:
         tasks = session.snapshot.tasks
-        chosen = np.isin(tasks.status, _PLACED) & (tasks.node >= 0) & (session.job_of_row >= 0)
+        chosen = np.isin(tasks.status, PLACED) & (tasks.node >= 0) & (session.job_of_row >= 0)
         rows = np.flatnonzero(chosen)
         self.rows: npt.NDArray[np.intp] = rows[np.argsort(tasks.node[rows], kind="stable")]
         self.nodes = tasks.node[self.rows]
@@ -82,13 +83,13 @@ class PlacedTasks:
                 found = self._on_node[node] = sorted(
                     (task for task in tasks if task.preemptable), key=lambda task: task.key
                 )
-            staying = self._staying[node] = [task for task in found if task.status in _PLACED]
+            staying = self._staying[node] = [task for task in found if task.status in PLACED]
         return staying
 
     def all_on(self, node: int) -> list[Task]:
         """The tasks of a node that are still there, in order of key, whether they may be evicted or not."""
         tasks = self._session.views.tasks_at(self.rows[self._starts[node] : self._starts[node + 1]].tolist())
-        return sorted((task for task in tasks if task.status in _PLACED), key=lambda task: task.key)
+        return sorted((task for task in tasks if task.status in PLACED), key=lambda task: task.key)
 
     def is_immune(self, task: Task) -> bool:
         """Whether a task took the place of an evicted one."""
@@ -145,7 +146,7 @@ class Freeable:
         if self._left is self.at_first:
             self._left = self.at_first.copy()
         for task in self._moves[self._seen :]:
-            gone = task.status not in _PLACED
+            gone = task.status not in PLACED
             if self._among[task.row] and gone != (task.row in self._gone):
                 (self._gone.add if gone else self._gone.remove)(task.row)
                 self._left[:, task.node] += -task.request if gone else task.request
