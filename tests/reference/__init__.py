@@ -26,6 +26,7 @@ from tests.reference import (
     shuffles,
     usage,
 )
+from tests.reference.admission import admitted
 from tests.reference.config import parse
 from tests.reference.model import EPOCH, Job, build
 from tests.reference.session import Session
@@ -97,7 +98,7 @@ def decide(
     Raises ValueError for a configuration or an object that the reference does not know.
     """
     configuration = parse(conf)
-    session = Session(build(objects, makes_default=makes_default), configuration, seed, pains, now or EPOCH)
+    session = Session(build(admitted(objects), makes_default=makes_default), configuration, seed, pains, now or EPOCH)
     for tier in configuration.tiers:
         for option in tier:
             PLUGINS[option.name](session, option.arguments)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from vcd.embedded import defaults
 from vcd.embedded.codec import copy, name_of
 from vcd.embedded.errors import forbidden
+from vcd.model.podadmission import UnknownPriorityClass, fill_in_priority
 
 Object = dict[str, Any]
 
@@ -19,18 +20,11 @@ def prioritize(pod: Object, classes: Mapping[str, Object]) -> None:
 
     ``classes`` are the priority classes by name. Raises StatusError 403 for a class that does not exist.
     """
-    spec = pod["spec"]
-    name = spec.get("priorityClassName")
-    if name:
-        if name not in classes:
-            raise forbidden("pods", name_of(pod), f"no PriorityClass with name {name} was found")
-        chosen = classes[name]
-    else:
-        chosen = next((each for each in classes.values() if each.get("globalDefault")), {})
-        if chosen:
-            spec["priorityClassName"] = chosen["metadata"]["name"]
-    spec["priority"] = chosen.get("value", 0)
-    spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy", "PreemptLowerPriority"))
+    pod["spec"].pop("priority", None)  # only admission sets it
+    try:
+        fill_in_priority(pod["spec"], classes)
+    except UnknownPriorityClass as error:
+        raise forbidden("pods", name_of(pod), f"no PriorityClass with name {error} was found") from None
 
 
 def taint_until_ready(node: Object) -> None:

@@ -10,14 +10,15 @@ from typing import Any, Final
 import yaml
 
 from vcd.embedded.resources import CRDS, PRIORITY_CLASSES
+from vcd.model.podadmission import SYSTEM_PRIORITIES
 
 Object = dict[str, Any]
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
-_SYSTEM_PRIORITIES: Final = (
-    ("system-cluster-critical", 2_000_000_000,
+_SYSTEM_CLASSES: Final = (
+    ("system-cluster-critical",
      "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
-    ("system-node-critical", 2_000_001_000,
+    ("system-node-critical",
      "Used for system critical pods that must not be moved from their current node."),
 )  # fmt: skip
 
@@ -35,7 +36,8 @@ def objects() -> Iterator[tuple[str, Object]]:
     """(resource, object) of everything that a cluster begins with."""
     for name in NAMESPACES:
         yield "namespaces", {"metadata": {"name": name}}
-    for name, value, description in _SYSTEM_PRIORITIES:
+    for name, description in _SYSTEM_CLASSES:
+        value = SYSTEM_PRIORITIES[name]
         yield PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value, "description": description}
     for definition in volcano_definitions():
         yield CRDS, definition

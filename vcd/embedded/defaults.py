@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from vcd.embedded.codec import copy
+from vcd.model.podadmission import fill_in_scheduling
 from vcd.model.quantity import QuantityError, parse_milli
 
 Object = dict[str, Any]
@@ -35,8 +36,7 @@ def pod_spec(spec: Object) -> None:
         _set(spec, serviceAccount=spec["serviceAccountName"])
     for _, _, container in containers_of({"spec": spec}):
         _container(container)
-        for port in (spec.get("hostNetwork") and container.get("ports")) or ():
-            port.setdefault("hostPort", port.get("containerPort"))
+    fill_in_scheduling(spec)
     for volume in spec.get("volumes") or ():
         _volume(volume)
 
@@ -50,12 +50,6 @@ def _container(container: Object) -> None:
         _set(container, imagePullPolicy="Always" if latest else "IfNotPresent")
     for port in container.get("ports") or ():
         _set(port, protocol="TCP")
-    resources = container["resources"]
-    limits = resources.get("limits")
-    if limits:
-        requests = resources.setdefault("requests", {})
-        for name, amount in limits.items():
-            requests.setdefault(name, amount)
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         if container.get(probe):
             _probe(container[probe])

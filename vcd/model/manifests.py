@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -12,8 +13,9 @@ from vcd.model.codec import BadObject, without_managed_fields
 from vcd.model.controllers import Manifest, topology_of
 from vcd.model.jsontext import DEPTH, shallow
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.objects import Container, Pod, altered
+from vcd.model.objects import Pod, PodSpec, altered
 from vcd.model.plainjson import NotJson, as_json
+from vcd.model.podadmission import fill_in_priority, fill_in_scheduling
 from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
 
@@ -157,12 +159,38 @@ def group_for(pod: Pod) -> Manifest:
     }
 
 
-def with_limits_as_requests(pod: Pod) -> Pod:
-    """A pod whose limits without a request are requests, as the API server fills in."""
-    lists = {name: tuple(map(_filled, getattr(pod.spec, name))) for name in ("containers", "init_containers")}
-    return altered(pod, spec=lists)
+def with_scheduling_defaults(pod: Pod) -> Pod:
+    """Return a pod with the requests and host ports that the API server fills in."""
+    try:
+        encoded = _encode(pod.spec)
+    except OverflowError:
+        return pod  # a number beyond 64 bits, with which it is set aside when it is encoded for the log
+    return msgspec.structs.replace(pod, spec=_spec_with_defaults(encoded))
 
 
-def _filled(container: Container) -> Container:
-    resources = container.resources
-    return altered(container, resources={"requests": {**resources.limits, **resources.requests}})
+@lru_cache(maxsize=4096)  # pods of one template have equal specs
+def _spec_with_defaults(encoded: bytes) -> PodSpec:
+    spec: Manifest = msgspec.msgpack.decode(encoded)
+    fill_in_scheduling(spec)
+    return msgspec.convert(spec, PodSpec)
+
+
+def with_priority(pod: Pod, classes: Mapping[str, Manifest]) -> Pod:
+    """Return a pod with the priority, class and preemption policy that priority admission fills in.
+
+    ``classes`` are PriorityClasses by name. Raises UnknownPriorityClass.
+    """
+    stated = pod.spec
+    spec = {"priorityClassName": stated.priority_class_name, "priority": stated.priority}
+    spec["preemptionPolicy"] = stated.preemption_policy
+    fill_in_priority(spec, classes)
+    filled = {name: spec[camel] for name, camel in _FILLED_BY_PRIORITY}
+    return altered(pod, spec=filled)
+
+
+_FILLED_BY_PRIORITY = (
+    ("priority", "priority"),
+    ("priority_class_name", "priorityClassName"),
+    ("preemption_policy", "preemptionPolicy"),
+)
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode

@@ -155,14 +155,23 @@ def _is_extended(name: str) -> bool:
     return is_scalar_resource(name) and "kubernetes.io/" not in name and not name.startswith("attachable-volumes-")
 
 
+def container_requests(spec: Manifest) -> Amounts:
+    """What a pod's containers ask for together by resource, in the units of ``requests_of``."""
+    return _of_containers(spec, "requests")
+
+
 def _amounts(spec: Manifest, field: str) -> Amounts:
+    total = _of_containers(spec, field)
+    total.update(_resources(spec, field))
+    return total
+
+
+def _of_containers(spec: Manifest, field: str) -> Amounts:
     starting = spec.get("initContainers") or ()
-    total = needed(
+    return needed(
         (_resources(container, field) for container in spec.get("containers") or ()),
         ((_resources(container, field), container.get("restartPolicy") == "Always") for container in starting),
     )
-    total.update(_resources(spec, field))
-    return total
 
 
 def _resources(holder: Manifest, field: str) -> Amounts:

@@ -105,6 +105,11 @@ def is_scalar_resource(resource_name: str) -> bool:
     )
 
 
+def is_pod_level_resource(name: str) -> bool:
+    """Return whether a pod as a whole can request a resource, in addition to its containers (KEP-2837)."""
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
+
+
 def add(total: dict[str, int], more: Mapping[str, int]) -> None:
     """Add amounts by resource to others."""
     for name, value in more.items():

@@ -21,7 +21,15 @@ from vcd.model.objects import (
     Quantities,
     ResourceRequirements,
 )
-from vcd.model.quantity import QuantityError, add, format_resource, is_scalar_resource, needed, resource_value
+from vcd.model.quantity import (
+    QuantityError,
+    add,
+    format_resource,
+    is_pod_level_resource,
+    is_scalar_resource,
+    needed,
+    resource_value,
+)
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -84,7 +92,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     add(total, {PODS: 1})
     if spec.resources is not None:
         whole = resource_values(spec.resources.requests)
-        total.update({name: value for name, value in whole.items() if _is_pod_level(name)})
+        total.update({name: value for name, value in whole.items() if is_pod_level_resource(name)})
     add(total, resource_values(spec.overhead))
     return within_bounds(total)
 
@@ -204,10 +212,6 @@ def _differs(wanted: ResourceRequirements, status: ContainerStatus) -> bool:
     return any(known not in ({}, wanted.requests) for known in (status.resources.requests, status.allocated_resources))
 
 
-def _is_pod_level(name: str) -> bool:
-    return name in (CPU, MEMORY) or name.startswith("hugepages-")
-
-
 def is_best_effort(requests: Mapping[str, int]) -> bool:
     """Whether a pod asks for nothing but its place."""
     return not any(value for name, value in requests.items() if name != PODS)
@@ -224,7 +228,7 @@ def score_requests(spec: PodSpec) -> tuple[int, int]:
 
 def _score_request(spec: PodSpec, name: str, default: int) -> int:
     whole = {} if spec.resources is None else spec.resources.requests
-    by_pod = any(_is_pod_level(resource) for resource in whole)
+    by_pod = any(is_pod_level_resource(resource) for resource in whole)
     for_container = 0 if by_pod and pod_requests(spec).get(name) else default
 
     def of(container: Container) -> dict[str, int]:

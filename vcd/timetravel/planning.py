@@ -17,9 +17,11 @@ from vcd.model.manifests import (
     defaulted,
     flatten,
     group_for,
-    with_limits_as_requests,
+    with_priority,
+    with_scheduling_defaults,
 )
-from vcd.model.objects import Object, Pod, altered
+from vcd.model.objects import Object, Pod
+from vcd.model.podadmission import SYSTEM_PRIORITIES, UnknownPriorityClass
 from vcd.model.quantity import QuantityError
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
@@ -98,13 +100,14 @@ def _described(
     entries: list[Entry] = []
     # the pods of a cluster's workloads are listed themselves, and more would be of no use to it
     workloads = [manifest for manifest in known if is_workload(manifest)] if schedulers is None else []
-    made, bad, notes = _worked_out(workloads, owners_in(known), _priorities(known))
+    admission = _Admission(_priority_classes(known), schedulers)
+    made, bad, notes = _worked_out(workloads, owners_in(known), admission)
     entries.extend(made)
     bad.extend((error.kind, error.key, "", error.message) for error in unfit)
     for manifest in (*known, *default_queues(known, settings.default_queue)):
         for read in _readers(manifest, reading):
             try:
-                entries.extend(_entries(manifest, read, schedulers))
+                entries.extend(_entries(manifest, read, admission))
             except BadObject as error:
                 entries.append((error.kind, error.key, "", error.message))
     unusable = {(kind, key) for kind, key, _, content in bad}
@@ -118,7 +121,7 @@ def _described(
         state.apply(state.sequence + 1, event)
     either = _by_name((*KINDS.values(), *kinds))
     rest = [each for each in known if not is_workload(each) and not _readers(each, either)]
-    return state, [*notes, *passed_over(rest)]
+    return state, [*notes, *admission.notes(), *passed_over(rest)]
 
 
 def _by_name(kinds: Iterable[Kind]) -> Mapping[str, list[Kind]]:
@@ -136,7 +139,7 @@ def _readers(manifest: Manifest, kinds: Mapping[str, list[Kind]]) -> list[Kind]:
 
 
 def _worked_out(
-    workloads: list[Manifest], owners: Collection[tuple[str, str, str]], priorities: Mapping[str, int]
+    workloads: list[Manifest], owners: Collection[tuple[str, str, str]], admission: _Admission
 ) -> tuple[list[Entry], list[Entry], list[str]]:
     """Entries for what is made of workloads of which nothing is given yet, those for workloads that cannot be read,
     and what was passed over."""
@@ -150,16 +153,16 @@ def _worked_out(
             new = named({**manifest, "metadata": {**meta, "uid": f"{kind.lower()}-{meta.get('name', '')}"}})
             if identity(new) not in owners:
                 expand(new, work)
-            made.extend(_entries_of(new, work, priorities))
+            made.extend(_entries_of(new, work, admission))
         except BadObject as error:
             bad.append((error.kind, error.key, "", error.message))
         notes.extend(work.notes)
     return made, bad, notes
 
 
-def _entries_of(workload: Manifest, work: Work, priorities: Mapping[str, int]) -> list[Entry]:
+def _entries_of(workload: Manifest, work: Work, admission: _Admission) -> list[Entry]:
     """Entries for what a workload makes. Raises BadObject, naming the workload, for a number beyond 64 bits."""
-    pods = [_with_priority(with_limits_as_requests(pod), priorities) for pod in work.pods]
+    pods = [admission.admitted(pod) for pod in work.pods]
     try:
         return [
             *(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups),
@@ -170,24 +173,56 @@ def _entries_of(workload: Manifest, work: Work, priorities: Mapping[str, int]) -
         raise BadObject(kind, f"{space}/{name}", f"what it makes: {error}") from error
 
 
-def _priorities(manifests: Iterable[Manifest]) -> dict[str, int]:
-    """The values of the classes that the manifests have."""
-    classes = ((each.get("metadata") or {}, each.get("value")) for each in manifests if each["kind"] == "PriorityClass")
-    return {str(meta.get("name", "")): value for meta, value in classes if type(value) is int}
+class _Admission:
+    """Fills in pods as the API server does; with ``schedulers`` named they come from one, and have been admitted."""
+
+    def __init__(self, classes: Mapping[str, Manifest], schedulers: Collection[str] | None) -> None:
+        self._classes = classes
+        self._schedulers = schedulers
+        self._unknown: set[str] = set()
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Return whether this scheduler places a pod."""
+        return self._schedulers is None or pod.spec.scheduler_name in self._schedulers
+
+    def admitted(self, pod: Pod) -> Pod:
+        """Return a pod with defaults and priority; a class that is not given is noted."""
+        pod = with_scheduling_defaults(pod)
+        if self._schedulers is not None:
+            return pod
+        try:
+            return with_priority(pod, self._classes)
+        except UnknownPriorityClass as error:
+            if pod.spec.priority is None:
+                self._unknown.add(str(error))
+            return pod
+
+    def notes(self) -> list[str]:
+        """Return a sentence for each class that pods name and that is not given."""
+        unknown = sorted(self._unknown)
+        return [f"PriorityClass {name} is not given: pods that name it have no priority; add it" for name in unknown]
 
 
-def _with_priority(pod: Pod, priorities: Mapping[str, int]) -> Pod:
-    """The pod with the priority of its class, as the API server fills it in, where that class is given."""
-    value = priorities.get(pod.spec.priority_class_name)
-    return pod if value is None or pod.spec.priority is not None else altered(pod, spec={"priority": value})
+def _priority_classes(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
+    """Return the classes of the manifests, and those of every cluster, by name. One whose value is no integer is no
+    class; a pod whose priority is beyond 64 bits is set aside with its owner."""
+    classes = [each for each in manifests if each["kind"] == "PriorityClass" and type(each.get("value")) is int]
+    system = {name: {"value": value} for name, value in SYSTEM_PRIORITIES.items()}
+    return {**system, **{str((each.get("metadata") or {}).get("name", "")): _readable_class(each) for each in classes}}
 
 
-def _entries(manifest: Any, read: Kind, schedulers: Collection[str] | None) -> list[Entry]:
+def _readable_class(manifest: Manifest) -> Manifest:
+    """Return a class with its preemption policy, unless that is no text."""
+    policy = manifest.get("preemptionPolicy")
+    return {**manifest, "preemptionPolicy": policy if isinstance(policy, str) else None}
+
+
+def _entries(manifest: Any, read: Kind, admission: _Admission) -> list[Entry]:
     """The object of a manifest, and the group that is implied. Raises BadObject."""
     kind, obj, _ = from_manifest(manifest, (read,))
     groups: list[Object] = []
-    if isinstance(obj, Pod) and (schedulers is None or obj.spec.scheduler_name in schedulers):
-        groups, obj = _grouped(with_limits_as_requests(obj))
+    if isinstance(obj, Pod) and admission.is_ours(obj):
+        groups, obj = _grouped(admission.admitted(obj))
     return [
         (kind, obj.key, "", encode_payload(obj)),
         *(("PodGroup", group.key, obj.key, encode_payload(group)) for group in groups),

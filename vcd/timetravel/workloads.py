@@ -24,7 +24,7 @@ from vcd.model.controllers import (
     with_defaults,
 )
 from vcd.model.kinds import KINDS
-from vcd.model.manifests import group_for, with_limits_as_requests
+from vcd.model.manifests import group_for, with_scheduling_defaults
 from vcd.model.objects import NetworkTopology, Pod, PodGroup, altered
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import format_sum, pod_requests
@@ -271,7 +271,7 @@ def _left_out(name: str, spec: JobSpec) -> Iterator[str]:
 
 def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
     try:
-        return pod_requests(with_limits_as_requests(pod).spec)
+        return pod_requests(pod.spec)
     except QuantityError as error:
         raise _bad(manifest, f"resources of {pod.key}: {error}") from error
 
@@ -321,7 +321,7 @@ def _alike(manifest: Manifest, template: _Template, count: int, found: Work) -> 
         return
     requests = _requests(manifest, pods[0])
     if GROUP_NAME not in pods[0].metadata.annotations:
-        implied = group_for(with_limits_as_requests(pods[0]))
+        implied = group_for(pods[0])
         own = (meta.get("annotations") or {}).items()
         implied["metadata"]["annotations"].update((key, text) for key, text in own if key.startswith("volcano.sh/"))
         implied["spec"]["minMember"] = least
@@ -378,7 +378,8 @@ def _count(manifest: Manifest, count: int) -> int:
 
 
 def _typed(owner: Manifest, pod: Manifest) -> Pod:
-    """A pod as the type that scheduling reads, with a uid that is the same for the same name."""
+    """A pod as the type that scheduling reads, with the API server's defaults and a uid that is the same for the same
+    name."""
     meta, uid = pod["metadata"], owner["metadata"]["uid"]
     meta["uid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{uid}/{meta['name']}"))
     try:
@@ -386,7 +387,7 @@ def _typed(owner: Manifest, pod: Manifest) -> Pod:
     except BadObject as error:
         raise _bad(owner, f"in its template: {error.message}") from error
     assert isinstance(obj, Pod)
-    return obj
+    return with_scheduling_defaults(obj)
 
 
 def _add_group(owner: Manifest, group: Manifest, found: Work) -> None:

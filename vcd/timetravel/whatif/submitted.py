@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 from vcd.model.codec import BadObject, from_manifest
 from vcd.model.controllers import GROUP_NAME, Manifest
-from vcd.model.manifests import defaulted, flatten, group_for, with_limits_as_requests
+from vcd.model.manifests import defaulted, flatten, group_for, with_priority, with_scheduling_defaults
 from vcd.model.objects import Pod, PodGroup, PriorityClass, altered
+from vcd.model.podadmission import UnknownPriorityClass
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.state.cluster import ClusterState
@@ -115,11 +118,13 @@ def _admit(found: Work, state: ClusterState, created: str) -> None:
     """Add what the API server and Volcano's controllers do, and refuse what they do; every pod is in a group then."""
     groups = {group.key: _new(group, group.key in state.groups, created) for group in found.groups}
     pods: dict[str, Pod] = {}
+    objects = state.others.get("PriorityClass", {})
+    classes = {key: msgspec.to_builtins(obj) for key, obj in objects.items() if isinstance(obj, PriorityClass)}
     for pod in found.pods:
         if pod.key in pods:
             raise BadObject("Pod", pod.key, "it is submitted twice")
-        new = _new(with_limits_as_requests(pod), pod.key in state.tasks.row_of, created)
-        pods[pod.key] = made = _admitted(new, groups, state)
+        new = _new(with_scheduling_defaults(pod), pod.key in state.tasks.row_of, created)
+        pods[pod.key] = made = _admitted(new, groups, state, classes)
         group = made.group_key
         if group not in groups and group not in state.groups:
             raise BadObject(
@@ -138,7 +143,7 @@ def _new(obj: Any, there: bool, created: str) -> Any:
     return altered(obj, metadata={"creation_timestamp": created}, status=status)
 
 
-def _admitted(pod: Pod, groups: dict[str, PodGroup], state: ClusterState) -> Pod:
+def _admitted(pod: Pod, groups: dict[str, PodGroup], state: ClusterState, classes: Mapping[str, Manifest]) -> Pod:
     try:
         pod_requests(pod.spec)
     except QuantityError as error:
@@ -146,8 +151,8 @@ def _admitted(pod: Pod, groups: dict[str, PodGroup], state: ClusterState) -> Pod
     names = state.settings.scheduler_names
     ours = not names or pod.spec.scheduler_name in names
     scheduler = pod.spec.scheduler_name if ours else names[0]
-    spec = {"node_name": "", "scheduler_name": scheduler, "priority": _priority(pod, state)}
-    pod = altered(pod, spec=spec, status=type(pod.status)(phase="Pending"))
+    spec = {"node_name": "", "scheduler_name": scheduler}
+    pod = _prioritized(altered(pod, spec=spec, status=type(pod.status)(phase="Pending")), classes)
     if GROUP_NAME not in pod.metadata.annotations:
         implied = from_manifest(group_for(pod))[1]
         assert isinstance(implied, PodGroup)
@@ -156,16 +161,10 @@ def _admitted(pod: Pod, groups: dict[str, PodGroup], state: ClusterState) -> Pod
     return pod
 
 
-def _priority(pod: Pod, state: ClusterState) -> int | None:
-    """Its own; else its class's, else the default class's."""
-    if pod.spec.priority is not None:
-        return pod.spec.priority
-    objects = state.others.get("PriorityClass", {})
-    classes = {key: obj for key, obj in objects.items() if isinstance(obj, PriorityClass)}
-    name = pod.spec.priority_class_name
-    if name:
-        if name not in classes:
-            raise BadObject("Pod", pod.key, f"its priorityClassName {name} is no PriorityClass that the log knows")
-        return classes[name].value
-    defaults = [(key, obj.value) for key, obj in classes.items() if obj.global_default]
-    return min(defaults)[1] if defaults else None
+def _prioritized(pod: Pod, classes: Mapping[str, Manifest]) -> Pod:
+    """The pod with what priority admission fills in. Raises BadObject."""
+    try:
+        return with_priority(pod, classes)
+    except UnknownPriorityClass as error:
+        message = f"its priorityClassName {error} is no PriorityClass that the log knows"
+        raise BadObject("Pod", pod.key, message) from None
