@@ -110,6 +110,29 @@ async def test_a_change_starts_a_session(replica: Replica) -> None:
     assert [op.key for s in plan.statements for op in s.operations] == ["default/g-0"]
 
 
+async def test_it_wakes_when_a_back_off_ends_and_does_not_poll(replica: Replica) -> None:
+    woken, due = list[int](), asyncio.Event()
+
+    async def alarm(at: int) -> None:
+        woken.append(at)
+        await due.wait()
+
+    replica.cycle.until = alarm
+    async with replica.runs():
+        await replica.happen(gang("g", 1, cpu=1))
+        await until(lambda: replica.log.sessions)
+        await replica.keeper.put([ev.OperationDone(1, 0, 0, "failed", "denied", NOW_NS)])
+        await until(lambda: woken)
+        await replica.settled()
+        sessions = len(replica.log.sessions)
+        replica.cycle.clock = lambda: woken[-1]
+        due.set()
+        await until(lambda: len(replica.log.sessions) > sessions)
+    assert woken == [NOW_NS + 1_000_000_000]
+    plan = ev.decode_plan(replica.log.sessions[-1].plan)
+    assert [op.key for s in plan.statements for op in s.operations] == ["default/g-0"]
+
+
 async def test_the_record_names_what_it_was_decided_from(replica: Replica) -> None:
     await replica.happen(gang("g", 1, cpu=1))
     head = replica.keeper.state.sequence

@@ -294,63 +294,27 @@ async def test_what_surely_never_happened_has_failed() -> None:
         assert f.clock.slept[:4] == sorted(f.clock.slept[:4])
 
 
-async def test_a_pod_that_fails_again_and_again_is_told_of_ever_later(f: Fixture) -> None:
-    f.server.on("POST", "binding", failure(403, "Forbidden", ""))
-    for _ in range(9):
-        await f.commit(BIND)
-    assert f.clock.slept[:3] == pytest.approx([0.1875, 0.375, 0.75])
-    assert f.clock.slept[-1] == pytest.approx(0.75 * 15)
+@pytest.mark.parametrize("refusal", [403, 404, 409, 422])
+@pytest.mark.parametrize("operation", [BIND, EVICT], ids=["bind", "evict"])
+async def test_a_refusal_is_logged_at_once_with_its_time(f: Fixture, operation: Operation, refusal: int) -> None:
+    f.server.on("", "", failure(refusal, "Refused", "a webhook denied it"))
+    for _ in range(3):
+        began = f.clock.wall()
+        await f.commit(operation)
+        assert f.log.of(OperationDone)[-1].refused_at == began
+    assert f.clock.slept == []
 
 
-async def test_what_is_told_later_holds_no_workers_place() -> None:
-    """One tenant's webhook denies its pods again and again; another's are bound meanwhile."""
-    clock = FakeClock()
-    async with committing(clock, concurrency=2) as f:
-        f.server.on("POST", "/denied/", failure(403, "Forbidden", "a webhook says no"))
-        f.server.on("POST", "/other/", BOUND)
-        denied = [Operation("bind", f"denied/{n}", f"denied-{n}", "n") for n in range(5)]
-        other = [Operation("bind", f"other/{n}", f"other-{n}", "n") for n in range(3)]
-        async with running(f.commit(*denied, *other)) as committing_:
-            await until(lambda: len(f.log.events) == 3)
-            assert [(done.operation, done.result) for done in f.log.of(OperationDone)] == [
-                (5, "done"), (6, "done"), (7, "done"),
-            ]  # fmt: skip
-            await until(lambda: clock.sleeping == 5)
-            assert not committing_.done()  # who waits for what was decided waits for what is told later, too
-            clock.advance(15)
-            assert [result for result, _ in await committing_] == ["failed"] * 5 + ["done"] * 3
-
-
-async def test_what_is_told_later_ends_with_its_commit() -> None:
-    clock = FakeClock()
-    async with committing(clock) as f:
-        f.server.on("POST", "binding", failure(403, "Forbidden", "a webhook says no"))
-        async with running(f.commit(BIND)):
-            await until(lambda: clock.sleeping)
-        assert clock.sleeping == 0
-        assert f.log.events == []
-
-
-async def test_a_success_ends_the_ever_longer_pauses(f: Fixture) -> None:
-    f.server.on(
-        "POST", "binding", failure(403, "Forbidden", ""), failure(403, "Forbidden", ""), BOUND, failure(403, "", "")
-    )
-    for _ in range(4):
-        await f.commit(BIND)
-    assert f.clock.slept == pytest.approx([0.1875, 0.375, 0.1875])
-
-
-@pytest.mark.parametrize("refusal", [failure(404, "NotFound", ""), failure(409, "Conflict", "")])
-async def test_what_a_stale_list_shows_again_is_told_of_ever_later(f: Fixture, refusal: Answer) -> None:
-    f.server.on("POST", "binding", refusal)
-    for _ in range(4):
-        await f.commit(BIND)
-    assert f.clock.slept == pytest.approx([0.1875, 0.375, 0.75])
+async def test_what_was_done_was_not_refused(f: Fixture) -> None:
+    f.server.on("POST", "binding", BOUND)
+    await f.commit(BIND)
+    assert [done.refused_at for done in f.log.of(OperationDone)] == [0]
 
 
 async def test_without_the_lease_no_call_is_made(f: Fixture) -> None:
     f.epoch = 4
     assert await f.commit(BIND, EVICT) == [("failed", "lost leadership")] * 2
+    assert [done.refused_at for done in f.log.of(OperationDone)] == [0, 0]  # nobody refused anything
     assert f.server.seen == []
     assert f.heard.conditions == []  # which this replica could write by now, had it the Lease again
 

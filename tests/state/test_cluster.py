@@ -183,7 +183,8 @@ def random_events(seed: int) -> list[ev.Event]:
                 waiting = ev.Waiting("default/h", rand.choice(["", "enqueue"]), reason="r")
                 events.append(decided(operation, session=session, groups=(status,), waiting=(waiting,)))
             case 7:
-                events.append(ev.OperationDone(max(session, 1), 0, 0, rand.choice(["done", "conflict", "failed"])))
+                result, at = rand.choice([("done", 0), ("conflict", 0), ("failed", 1), ("failed", 10**12)])
+                events.append(ev.OperationDone(max(session, 1), 0, 0, result, "", at))
             case 8:
                 events.append(ev.LeadershipChanged(rand.randint(0, 3), "me", rand.random() < 0.5))
     return events

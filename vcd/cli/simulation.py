@@ -28,6 +28,9 @@ GATHER_LIMIT = 0.25
 """Real seconds that a decision waits at most for what else happens at the present time of a jumping clock."""
 
 
+_MICROSECOND = 1e-6
+
+
 class _ClusterTime:
     """The cluster's clock as the daemon's: wall time is the cluster's, waiting is real."""
 
@@ -42,6 +45,14 @@ class _ClusterTime:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def until(self, wall: int) -> None:
+        due = asyncio.Event()
+        timer = self._clock.call_at(wall / 1e9 + _MICROSECOND, due.set)  # rounded, it must not be before
+        try:
+            await due.wait()
+        finally:
+            timer.cancel()
 
 
 @dataclass

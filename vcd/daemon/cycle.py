@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import KW_ONLY, InitVar, dataclass, field
+from typing import Any
 
 import structlog
 
@@ -24,6 +25,7 @@ from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import NOBODY, Outside, Recorder, Remembered
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.verify import stale_statements
+from vcd.state.deadlines import next_deadline
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 _log = structlog.get_logger(__name__)
@@ -75,6 +77,8 @@ class Cycle:
     gather: Gather = gather_briefly
     room: Callable[[], Awaitable[None]] = _at_once
     clock: Callable[[], int] = time.time_ns
+    until: Callable[[int], Awaitable[None]] | None = None
+    """Returns once it is a time of ``clock`` (ns since the epoch); by the event loop's time unless given."""
     outside: Outside = NOBODY
     watchdog: InitVar[Watchdog | None] = None
     check: SelfCheck | None = None
@@ -120,11 +124,25 @@ class Cycle:
                 changed.set()
 
     async def _wait_for_change(self) -> None:
-        timed = self._held_back or bool(self.keeper.state.stranded) or is_timed(self.policy())
+        """Return when something changed, or when time alone may change what is decided."""
+        ends: list[Coroutine[Any, Any, object]] = [self.keeper.changed.wait()]
+        if self._held_back or is_timed(self.policy()):
+            ends.append(asyncio.sleep(self.period))
+        due = next_deadline(self.keeper.state, self.clock())
+        if due is not None:
+            ends.append(self._until(due))
+        waiting = [asyncio.ensure_future(end) for end in ends]
         try:
-            await asyncio.wait_for(self.keeper.changed.wait(), self.period if timed else None)
-        except TimeoutError:
-            return
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    async def _until(self, due: int) -> None:
+        if self.until is not None:
+            await self.until(due)
+        else:
+            await asyncio.sleep(max(due - self.clock(), 0) / 1e9)
 
     async def once(self, epoch: int) -> bool:
         """One session under ``epoch``; whether work is left that the next one shall go on with at once."""

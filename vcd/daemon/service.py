@@ -47,7 +47,7 @@ from vcd.daemon.watches import Watches
 from vcd.eventlog.errors import LogError, NewerSchema
 from vcd.eventlog.log import EventLog
 from vcd.kube.client import KubeClient
-from vcd.kube.clock import SYSTEM_CLOCK, Clock, SteadyClock
+from vcd.kube.clock import SYSTEM_CLOCK, Clock, SteadyClock, sleep_until
 from vcd.kube.committer import Committer
 from vcd.kube.connection import ConfigurationError, connect
 from vcd.kube.lease import DEFAULT_NAMESPACE
@@ -219,6 +219,7 @@ class SchedulerService:
             gather=gather,
             room=self.telling.followup.room,
             clock=self.clock.wall,
+            until=partial(sleep_until, self.clock),
             outside=self.asking,
             watchdog=self.watchdog,
             check=SelfCheck(self.options.replay_every, partial(self.metrics.series.add, "vcd_replay_mismatches_total")),

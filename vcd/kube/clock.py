@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 Random = Callable[[], float]
 """A number in [0, 1), evenly spread."""
@@ -26,6 +26,22 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds."""
+
+
+@runtime_checkable
+class AlarmClock(Protocol):
+    """A clock whose wall time does not pass as its ``sleep`` does."""
+
+    async def until(self, wall: int) -> None:
+        """Return once it is ``wall`` (ns since the epoch)."""
+
+
+async def sleep_until(clock: Clock, wall: int) -> None:
+    """Return once it is ``wall`` (ns since the epoch) by a clock."""
+    if isinstance(clock, AlarmClock):
+        await clock.until(wall)
+    else:
+        await clock.sleep(max(wall - clock.wall(), 0) / 1e9)
 
 
 class SystemClock:

@@ -2,7 +2,8 @@
 
 An operation is tried again only while it is known not to have happened: after a time-out, a lost connection or a
 server error the pod is looked at first, until it can be seen. Every call is fenced by the session's epoch
-(docs/laws.md, laws 3 and 4).
+(docs/laws.md, laws 3 and 4). An outcome is reported at once; how long a refused pod backs off is the state's matter
+(``vcd/state/backoff.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import structlog
 from vcd.kube.client import STRATEGIC_PATCH, KubeClient, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, Unanswered, decoded, is_final
-from vcd.kube.recent import Recent
 from vcd.kube.recorder import Recorder
 from vcd.kube.status import StatusWriter
 from vcd.kube.volumes import BIND_TIMEOUT, NotBound, VolumeBinder
@@ -35,11 +35,8 @@ POD = KINDS["Pod"]
 UNSCHEDULABLE_REASON = "SchedulerError"
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 """The scheduling gate that Volcano's webhook sets, and the scheduler lifts."""
-_LONGEST_PATIENCE = 15.0
-"""Seconds."""
 _ATTEMPTS = 5
 """Calls for one operation at most, the looks at what became of it not counted."""
-_REMEMBERED_FAILURES = 4096
 
 Fence = Callable[[int], bool]
 """Whether this replica still holds the Lease under the given epoch."""
@@ -104,9 +101,6 @@ class Committer:
     rand: Random = SYSTEM_RANDOM
 
     def __post_init__(self, bind_timeout: float) -> None:
-        self._pauses: Recent[str, Backoff] = Recent(_REMEMBERED_FAILURES)
-        """Ever longer pauses before it is told that an operation on the same pod has failed again: whoever is told may
-        decide the same at once, and would do so as fast as the server can refuse it."""
         self._volumes = VolumeBinder(
             self.client, timeout=bind_timeout, concurrency=self.concurrency, clock=self.clock, rand=self.rand
         )
@@ -121,19 +115,14 @@ class Committer:
         work = deque(each for each in wanted if not each[2].volumes)
         outcomes: asyncio.Queue[Event | None] = asyncio.Queue()
         fence = partial(self.fence, record.epoch)
-        late: list[asyncio.Task[None]] = []
-
-        async def tell(done: OperationDone, pause: float) -> None:
-            await self.clock.sleep(pause)
-            outcomes.put_nowait(done)
 
         async def carry_out(statement: int, index: int, operation: Operation) -> None:
             outcome = await self._perform(operation, fence)
-            done = OperationDone(record.session, statement, index, outcome.result, outcome.detail)
-            if pause := self._pause_before_telling(operation, outcome, fence):
-                late.append(group.create_task(tell(done, pause)))  # who waits for a worker does not wait for this
-            else:
-                outcomes.put_nowait(done)
+            is_refused = outcome.result not in ("done", "unknown") and fence()
+            refused_at = self.clock.wall() if is_refused else 0
+            outcomes.put_nowait(
+                OperationDone(record.session, statement, index, outcome.result, outcome.detail, refused_at)
+            )
 
         async def worker() -> None:
             while work:
@@ -144,9 +133,8 @@ class Committer:
             workers = [group.create_task(worker()) for _ in range(min(self.concurrency, len(work)))]
             # what waits for its volumes holds up nothing else
             workers += [group.create_task(carry_out(*each)) for each in wanted if each[2].volumes]
-            for tasks in (workers, late):
-                if tasks:
-                    await asyncio.wait(tasks)
+            if workers:
+                await asyncio.wait(workers)
             outcomes.put_nowait(None)
             await flusher
 
@@ -176,17 +164,6 @@ class Committer:
         except Exception:  # the same defect, or another one
             log.exception("outcome_not_found", pod=call.operation.key)
             return Outcome("unknown", words)
-
-    def _pause_before_telling(self, operation: Operation, outcome: Outcome, fence: Callable[[], bool]) -> float:
-        """Seconds until an outcome is told; it holds no worker's place meanwhile."""
-        if outcome.result == "done" or not fence():
-            self._pauses.drop(operation.uid)
-            return 0.0
-        known = self._pauses.get(operation.uid)
-        backoff = self._pauses.find(operation.uid, lambda: Backoff(0.25, _LONGEST_PATIENCE, self.rand))
-        if outcome.result != "failed" and known is None:  # a list that is behind shows again what is gone or bound
-            return 0.0
-        return backoff.next()
 
     def _call_for(self, operation: Operation) -> _Call:
         if operation.verb == "bind":

@@ -277,13 +277,18 @@ class SessionDecided(_Event, frozen=True, tag="session"):
 
 
 class OperationDone(_Event, frozen=True, tag="outcome"):
-    """What became of one operation: the API server's answer to its call."""
+    """What became of one operation: the API server's answer to its call.
+
+    ``refused_at`` is when a call was refused (ns since the epoch): its pod backs off from then. It is 0 for an
+    operation that was done, that was never tried, or whose outcome is unknown, and in logs before 0.2.
+    """
 
     session: int
     statement: int
     operation: int
     result: Result
     detail: str = ""
+    refused_at: int = 0
 
 
 Event = (

@@ -9,8 +9,7 @@ from __future__ import annotations
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.statement import Statement
-
-ACTION = "release"
+from vcd.state.backoff import RELEASE
 
 _PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
 
@@ -28,8 +27,8 @@ def release(framework: Framework) -> None:
         job = session.job(index)
         if framework.job_ready(job):
             continue
-        statement = Statement(session.trial, ACTION, job)
+        statement = Statement(session.trial, RELEASE, job)
         for task in job.tasks():
-            if task.status in _PLACED and task.node >= 0:
+            if task.status in _PLACED and task.node >= 0 and task.row not in session.backing_off:
                 statement.evict(task, f"its gang was let in only in part and not completed in {limit // 10**9} s")
         statement.commit()

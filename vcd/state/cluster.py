@@ -15,6 +15,7 @@ from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupSt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
+from vcd.state.backoff import RELEASE, Backoff, after_refusal, after_release
 from vcd.state.checkpoint import AS_THEY_ARE, NOBODY, Dump, Frozen, decoded, on_node
 from vcd.state.completion import Completion
 from vcd.state.grouptable import GroupTable
@@ -112,6 +113,10 @@ class ClusterState:
         self.waiting: dict[str, tuple[ev.Waiting, ...]] = {}
         self.stranded: dict[str, int] = {}
         """Groups of which a bind failed while others held, and since when (the session's time)."""
+        self.backoffs: dict[str, Backoff] = {}
+        """Pods of which the API server refused an operation, until they are bound or gone or their spec changes."""
+        self.released: dict[str, Backoff] = {}
+        """Gangs that were released, until they have their minimum or are gone or their spec changes."""
         self.nominated: dict[str, str] = {}
         """Pods that wait for room that evictions free, and the node where, as decided and not shown yet."""
         self.shown_nominations: dict[str, str] = {}
@@ -225,6 +230,7 @@ class ClusterState:
                     self.as_intended = key in self.groups and self.groups[key].group == group.group
                     if key in self.groups and self.groups[key].group.spec != obj.spec:
                         self.evicted.pop(key, None)
+                        self.released.pop(key, None)
                     self._set_group(key, group)
                     self.former.pop(key, None)
                     self.resources.update(group.min_resources or ())
@@ -286,6 +292,7 @@ class ClusterState:
             self.intended_status.pop(key, None)
             self._set_waiting(key, ())
             self.stranded.pop(key, None)
+            self.released.pop(key, None)
             self.evicted.pop(key, None)
         elif kind == "Queue":
             if self.queues.pop(key, None) is not None:
@@ -353,6 +360,8 @@ class ClusterState:
             node = tasks.at(row, "node")
             if cast(Pod, self.pods[row]).metadata.uid != meta.uid:
                 self._forget_plans(key, row)
+            if shape != tasks.at(row, "shape"):
+                self.backoffs.pop(key, None)
             self._release(row)
         labels = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
         namespace = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
@@ -451,6 +460,13 @@ class ClusterState:
         if node_name:
             self.nominated.pop(key, None)
             self.nomination_turns.pop(key, None)
+            if key in self.backoffs and key not in self.intents:
+                self._end_backoff(key, status)
+
+    def _end_backoff(self, key: str, status: TaskStatus) -> None:
+        """A pod that is bound backs off from evictions only, and from these until it terminates."""
+        if self.backoffs[key].verb != "evict" or status not in (TaskStatus.BOUND, TaskStatus.RUNNING):
+            del self.backoffs[key]
 
     def _node_instead_of(self, old: int, name: str) -> int:
         """The number of the node that a pod is on now, which was on another, or on none; of none where it has none."""
@@ -525,6 +541,7 @@ class ClusterState:
         if key in self.intents:
             self._strand_unbound(self.intents[key], row)
         self._forget_intent(key)
+        self.backoffs.pop(key, None)
         self.nominated.pop(key, None)
         self.nomination_turns.pop(key, None)
 
@@ -554,6 +571,7 @@ class ClusterState:
                 if operation.verb == "bind" and not is_there:  # it went while it was decided on
                     self._strand_group(statement.group)
         self._strand_again(forgotten)
+        self._back_off_released(each for number, each in enumerate(plan.statements) if number not in stale)
         self._nominate_pipelined(plan.statements, stale)
         self._remember_evictions(
             operation.key
@@ -662,8 +680,11 @@ class ClusterState:
             self._strand(row)
         elif verb == "evict":
             self._forget_eviction(row)
+        uid = self.intents[key].uid
         self._forget_intent(key)
         self._place(key, row)
+        if done.refused_at:
+            self.backoffs[key] = after_refusal(self.backoffs.get(key), uid, verb, done.refused_at, done.detail)
 
     def _strand(self, row: int) -> None:
         """Remember of the gang of a row what ``_strand_group`` does."""
@@ -684,11 +705,23 @@ class ClusterState:
     def _forget_completed(self) -> list[str]:
         """Drop from ``stranded`` the gangs that have what they ask for, or nothing any more; their keys."""
         forgotten = []
-        if self.stranded:
-            forgotten = Completion(self.tasks, self.pods, self.job_keys).settled(self.stranded, self.groups)
+        if self.stranded or self.released:
+            completion = Completion(self.tasks, self.pods, self.job_keys)
+            forgotten = completion.settled(self.stranded, self.groups)
             for key in forgotten:
                 del self.stranded[key]
+            for key in completion.completed(self.released, self.groups):
+                del self.released[key]
+                self.changed_groups.note(key)
         return forgotten
+
+    def _back_off_released(self, statements: Iterable[ev.Statement]) -> None:
+        """Let gangs back off that a session released, so that they are not bound in part again and again."""
+        for key in {each.group: None for each in statements if each.action == RELEASE}:
+            if key in self.groups:
+                uid = self.groups[key].group.metadata.uid
+                self.released[key] = after_release(self.released.get(key), uid, self._decided_at)
+                self.changed_groups.note(key)
 
     def _strand_again(self, forgotten: list[str]) -> None:
         """Remember anew the gangs that had nothing left, and are bound in part: what they had went as that was

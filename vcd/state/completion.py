@@ -41,6 +41,13 @@ class Completion:
         """The gangs, by key, that have all that their group asks for, or nothing that could be given back."""
         return [key for key in gangs if not self._is_partial(self._job_keys.number(key), groups.get(key))]
 
+    def completed(self, gangs: Iterable[str], groups: Mapping[str, GroupRecord]) -> list[str]:
+        """Return the gangs, by key, that have all that their group asks for and hold something."""
+        return [key for key in self.settled(gangs, groups) if self._holds_any(self._job_keys.number(key))]
+
+    def _holds_any(self, number: int | None) -> bool:
+        return number is not None and bool(self._placed_of[number])
+
     def _is_partial(self, number: int | None, record: GroupRecord | None) -> bool:
         if number is None or record is None or not self._placed_of[number]:
             return False

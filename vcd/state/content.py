@@ -14,6 +14,7 @@ import numpy.typing as npt
 from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.state.backoff import Backoff
 from vcd.state.facts import NodeFacts
 from vcd.state.interning import Computed, Pages
 from vcd.state.records import Evicted, GroupRecord, QueueRecord, Settings, Shape, stated_queue
@@ -136,6 +137,10 @@ class Content:
     answers: Mapping[str, bytes]
     waiting: Mapping[str, tuple[Waiting, ...]]
     stranded: Mapping[str, int]
+    backoffs: Mapping[int, Backoff]
+    """Pods of which the API server refused an operation, by row, whether or not their time has come."""
+    released: Mapping[str, Backoff]
+    """The same of gangs that were released, by key of the group."""
     volumes: Mapping[str, tuple[VolumeChoice, ...]]
     annotations: Mapping[str, Mapping[str, str]]
     lifting: Mapping[str, str]

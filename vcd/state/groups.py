@@ -60,7 +60,8 @@ class GroupColumns:
     ``too_large`` marks groups that no node could hold: of whose pods too few for the minimum are as small as a node,
     or, before a Volcano Job has pods, whose mean pod is larger than any. Not ``reserves`` one that no node could hold,
     or that asks for what is not supported; ``held_back`` (groups, resources) is what pods ask for that a foreign
-    scheduling gate holds or that are larger than any node.
+    scheduling gate holds, that are larger than any node, or of which the API server refused an operation. A group that
+    was released reserves nothing either, before it has its minimum.
     """
 
     keys: list[str]
@@ -374,6 +375,8 @@ class GroupColumns:
             too_large[index] = _is_of_volcano_job(self.records[indices[index]].group)
         self.too_large[indices] = too_large
         self.reserves[indices] = ~(too_large | self.unsupported[indices])
+        if snapshot.released:
+            self.reserves[[index for key in snapshot.released if (index := self.index(key)) is not None]] = False
 
     unsupported: npt.NDArray[np.bool_]
     too_large_pending: Counts
@@ -429,11 +432,11 @@ def priorities_of(snapshot: Content, records: Sequence[GroupRecord]) -> Ints:
 
 
 def scheduling_gated(snapshot: Content, rows: Rows) -> npt.NDArray[np.bool_]:
-    """Of tasks, by row, those that `has_gate` is true of, or that wait at their queue's gate and do not ask for it to
-    be lifted: what nobody lets through holds no quota."""
+    """Of tasks, by row, those that `has_gate` is true of, that wait at their queue's gate and do not ask for it to be
+    lifted, or of which the API server refused an operation: what nobody lets through holds no quota."""
     tasks, columns = snapshot.tasks, snapshot.shape_columns
     shapes = tasks.shape[rows]
-    held = columns.flags(has_gate)[shapes]
+    held = columns.flags(has_gate)[shapes] | np.isin(rows, list(snapshot.backoffs))
     at_queue = columns.flags(_has_queue_gate)[shapes]
     for index in np.flatnonzero(at_queue & ~held).tolist():
         pod = tasks.pods[rows[index]]

@@ -89,6 +89,8 @@ class SnapshotMaker:
             answers=dict(state.answers),
             waiting=self._mapping("waiting", state.changed_waiting, state.waiting),
             stranded=dict(state.stranded),
+            backoffs={state.tasks.row_of[key]: backoff for key, backoff in state.backoffs.items()},
+            released=dict(state.released),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),
             lifting=dict(state.lifting),

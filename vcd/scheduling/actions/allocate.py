@@ -10,6 +10,7 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
+from vcd.model.words import rfc3339
 from vcd.scheduling.actions.enqueue import may_be_admitted, not_supported
 from vcd.scheduling.eviction.idle import unpipeline_idle
 from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
@@ -24,6 +25,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
+from vcd.state.backoff import RELEASE, Backoff
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate
 
 _AT_GATE = ReasonCode(
@@ -40,6 +42,18 @@ _AT_QUEUE_GATE = ReasonCode(
 )
 _GATE_LIFTED = ReasonCode(
     "scheduling-gate-lifted", Cause.GATED, "its queue has room for it, and its scheduling gate is being lifted"
+)
+_REFUSED = ReasonCode(
+    "refused-by-api-server",
+    Cause.OUTSIDE,
+    "the API server refused to {verb} the pod (refusals in a row: {attempts}); it is tried again at {until}: {message}",
+    mend="whatever refuses it (an admission webhook, a quota, missing rights) has to allow it",
+)
+_RELEASED = ReasonCode(
+    "gang-released",
+    Cause.OUTSIDE,
+    "the API server admitted its gang only in part (times in a row: {attempts}); it is tried again at {until}",
+    mend="whatever refuses pods of the gang (an admission webhook, a quota, missing rights) has to allow them",
 )
 _ROOM_LEAVING = ReasonCode("room-leaving", Cause.LEAVING, "room is still being freed", nodes_help=True)
 _NO_NODE = ReasonCode(
@@ -141,7 +155,7 @@ class AllocateAction(Action):
         if not job.queue.is_open:  # of many that are held those are named that would be tried first
             wanted = framework.in_task_order(wanted)
         if not (job.queue.is_open and session.classes.has_pods_alike(job.index)):
-            wanted = [task for task in wanted if not is_held(session, task, task.gated and has_gate(task.shape))]
+            wanted = [task for task in wanted if not is_held(session, task, _is_gated_first(session, task))]
         if wanted and job.partition is not None:
             return Worksheet(framework, job.partition, wanted)
         return deque(framework.in_task_order(wanted))
@@ -400,11 +414,28 @@ def is_held(session: Session, task: Task, gated: bool) -> bool:
     if task.unsupported:
         task.job.note("unsupported", "", not_supported(task.unsupported), task=task)
         return True
-    if gated:
+    backoff = session.backing_off.get(task.row)
+    if backoff is not None:
+        task.job.note("gated", "", _backing_off(backoff), task=task)
+    elif gated:
         task.job.note("gated", "", _at_gate(session, task), task=task)
     elif not task.job.queue.is_open:
         task.job.note("queue", "", task.job.queue.why_closed(), task=task)
     return gated or not task.job.queue.is_open
+
+
+def _is_gated_first(session: Session, task: Task) -> bool:
+    """Whether a task is held whatever its queue has room for."""
+    return task.gated and (has_gate(task.shape) or task.row in session.backing_off)
+
+
+def _backing_off(backoff: Backoff) -> Reason:
+    """Why a task that the API server refused is not tried."""
+    names = {"until": rfc3339(backoff.until)}
+    times = [("attempts", "", backoff.attempts)]
+    if backoff.verb == RELEASE:
+        return _RELEASED(names, times)
+    return _REFUSED({"verb": backoff.verb, **names, "message": backoff.message}, times)
 
 
 def _at_gate(session: Session, task: Task) -> Reason:

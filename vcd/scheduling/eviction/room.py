@@ -376,7 +376,9 @@ class Room:
         for other in self._placed.all_on(node):
             if other.row in asked:
                 continue
-            if not other.preemptable:
+            if other.eviction_was_refused:
+                yield other, "backs off, since the API server refused its eviction"
+            elif not other.preemptable:
                 yield other, "says that it may not be preempted"
             elif self._placed.is_immune(other):
                 yield other, "took the place of an evicted pod"

@@ -17,9 +17,12 @@ from vcd.scheduling.session.views import Job, Task
 
 
 def starving_jobs(framework: Framework) -> dict[int, list[Job]]:
-    """Admitted, valid, starving jobs of open queues, by the queue's index."""
+    """Admitted, valid, starving jobs of open queues, by the queue's index; none within a second of an eviction that
+    the API server refused."""
     session = framework.session
     found: dict[int, list[Job]] = {}
+    if any(each.verb == "evict" and each.others_from > session.now for each in session.backing_off.values()):
+        return found
     for job in session.jobs_with_pending():
         if job.is_pending() or not job.queue.is_open:
             continue

@@ -85,7 +85,7 @@ class Framework(Points):
 
     def job_key(self, job: Job) -> tuple[Any, ...]:
         """The smaller key is served first."""
-        return (*self.job_order(job), job.created, job.key)
+        return (*self.job_order(job), job.refused_until, job.created, job.key)
 
     def sub_job_key(self, sub_job: SubJob) -> tuple[Any, ...]:
         """The smaller key is served first, among the sub-jobs of one job."""
@@ -93,7 +93,7 @@ class Framework(Points):
         return (*self.sub_job_order(sub_job), *last)
 
     def victim_key(self, job: Job) -> tuple[Any, ...]:
-        """``job_key``, for who asks about many jobs again and again: the larger key goes first."""
+        """``job_key`` without refusals, for who asks about many jobs again and again: the larger key goes first."""
         return (*self._victim_order.job_key(job), job.created, job.key)
 
     @cached_property
@@ -113,7 +113,10 @@ class Framework(Points):
     def in_task_order(self, tasks: list[Task]) -> list[Task]:
         """Tasks of one job, the first to be placed first."""
         alike = bool(tasks) and self.places_alike(tasks[0].job)
-        return ordered_tasks(None if alike else self.task_order, tasks)
+        return ordered_tasks(None if alike else self._task_key, tasks)
+
+    def _task_key(self, task: Task) -> tuple[Any, ...]:
+        return (*self.task_order(task), task.refused_until)
 
     def places_alike(self, job: Job) -> bool:
         """Whether a job's tasks are alike to all who are asked, and can be placed several at once."""

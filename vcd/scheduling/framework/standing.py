@@ -55,15 +55,20 @@ class OrderStanding(NamedTuple):
     said: tuple[OrderKey, ...]
     created: int
     name: str
+    refused: tuple[int, ...] = ()
+    """Of a job the end of its last back-off, 0 where nothing of it was refused."""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """As ``Framework.queue_key`` and ``Framework.job_key``: the smaller is served first."""
-        return (*[each.key for each in self.said], self.created, self.name)
+        return (*[each.key for each in self.said], *self.refused, self.created, self.name)
 
     def before(self, other: OrderStanding) -> Precedence:
         """What puts it before another that comes after it."""
-        return _first_difference(self.said, other.said) or _by_age(self.created, other.created)
+        found = _first_difference(self.said, other.said)
+        if found is None and self.refused != other.refused:
+            return Precedence("the API server refused a pod of the other one")
+        return found or _by_age(self.created, other.created)
 
 
 class VictimStanding(NamedTuple):
@@ -97,7 +102,7 @@ def standing_of_queue(who: Who, queue: Queue) -> OrderStanding:
 
 def standing_of_job(who: Who, job: Job) -> OrderStanding:
     """A job's place in the order of its queue's jobs."""
-    return OrderStanding(_said(who, "job_order", job), job.created, job.key)
+    return OrderStanding(_said(who, "job_order", job), job.created, job.key, (job.refused_until,))
 
 
 def victim_standing(who: Who, task: Task, queue: Queue) -> VictimStanding:

@@ -169,8 +169,10 @@ class EquivalenceClasses:
             return
         self._kinds = kinds = kinds.copy()
         tasks = snapshot.tasks
-        alone = [*snapshot.evicted, *snapshot.stranded]
+        alone = [*snapshot.evicted, *snapshot.stranded, *snapshot.released]
         kinds[[index for key in alone if (index := jobs.index(key)) is not None]] = _ALONE
+        refused = jobs.of_row[list(snapshot.backoffs)]
+        kinds[refused[refused >= 0]] = _ALONE
         if snapshot.nominated:
             waiting = np.flatnonzero((tasks.status == TaskStatus.PENDING) & (jobs.of_row >= 0))
             rows = [row for row in waiting.tolist() if tasks.keys[row] in snapshot.nominated]

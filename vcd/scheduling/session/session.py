@@ -31,6 +31,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.statement import Statement, Trial
 from vcd.scheduling.session.views import Job, Task, Views
+from vcd.state.backoff import Backoff
 from vcd.state.content import NO_OBJECTS, Objects
 from vcd.state.groups import Counts
 from vcd.state.records import GroupRecord, Shape
@@ -116,7 +117,9 @@ class Session:
         self.queues = {queue.name: queue for queue in self.queue_list}
         self.jobs = snapshot.group_columns
         self.job_of_row: Ints = self.jobs.of_row
-        self.views = Views(snapshot, self.queue_list)
+        self.backing_off = self._backing_off()
+        """Tasks that are not tried, or evicted, before a time that has not come, by row."""
+        self.views = Views(snapshot, self.queue_list, self.backing_off)
         self.trial = Trial(self.nodes, snapshot.tasks)
         self.pipelined_sub_jobs: list[Statement] = []
         """Statements of sub-jobs that wait for room: not bound before they have it."""
@@ -131,6 +134,14 @@ class Session:
         result = np.where(jobs >= 0, np.append(self.jobs.queue, -1)[jobs], -1).astype(np.int64)
         result[self.orphans.rows] = self.orphans.queues
         return result
+
+    def _backing_off(self) -> dict[int, Backoff]:
+        found = {row: backoff for row, backoff in self.snapshot.backoffs.items() if backoff.until > self.now}
+        for key, backoff in self.snapshot.released.items():
+            index = self.jobs.index(key)
+            if index is not None and backoff.until > self.now:
+                found.update(dict.fromkeys(self.jobs.rows_of(index), backoff))
+        return found
 
     def queue_name_of(self, record: GroupRecord) -> str:
         """The queue that a group is in: the default queue where it names none."""

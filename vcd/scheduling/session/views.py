@@ -9,7 +9,7 @@ Volcano ``api/sub_job_info.go``, ``api/job_info.go``, ``actions/allocate``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, cast
@@ -25,6 +25,7 @@ from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, Phase
 from vcd.model.subgroups import SubGroups, index_of_value, place_of
 from vcd.scheduling.session.nodes import Deltas
 from vcd.scheduling.session.queues import Queue
+from vcd.state.backoff import Backoff
 from vcd.state.content import TaskColumns, values_of
 from vcd.state.groups import Rows
 from vcd.state.records import GroupRecord, Shape, is_preemptable, task_role
@@ -71,7 +72,7 @@ class Task(msgspec.Struct, eq=False):
     unsupported: tuple[str, ...]
     """Fields of its group and its pod that are not supported: it has to wait."""
     gated: bool
-    """Whether something that it says itself keeps it from every node."""
+    """Whether something that it says itself, or a back-off, keeps it from every node."""
     _columns: TaskColumns
 
     def __repr__(self) -> str:
@@ -100,9 +101,20 @@ class Task(msgspec.Struct, eq=False):
         return task_role(self.pod)
 
     @property
+    def refused_until(self) -> int:
+        """As ``Job.refused_until``, among the tasks of its job."""
+        return self.job.refusal_of(self.row)
+
+    @property
     def preemptable(self) -> bool:
         """Whether it may be evicted at all."""
-        return is_preemptable(self.pod)
+        return is_preemptable(self.pod) and not self.eviction_was_refused
+
+    @property
+    def eviction_was_refused(self) -> bool:
+        """Whether the API server refused its eviction, so that it is not evicted for a time."""
+        backoff = self.job.backoff_of(self.row)
+        return backoff is not None and backoff.verb == "evict"
 
 
 class Job:
@@ -213,9 +225,24 @@ class Job:
         self.failed.clear()
         self._pending = self._tasks = None
 
+    @property
+    def refused_until(self) -> int:
+        """The end of its last back-off (ns since the epoch), 0 where nothing of it was refused: of jobs of equal order
+        a refused one comes last, the earlier refusal first."""
+        return self._views.refused_jobs.get(self.index, 0)
+
     def is_pending(self) -> bool:
         """Whether the group was not admitted yet."""
         return self.phase is Phase.PENDING
+
+    def backoff_of(self, row: int) -> Backoff | None:
+        """The back-off of one of its tasks whose time has not come."""
+        return self._views.backing_off.get(row)
+
+    def refusal_of(self, row: int) -> int:
+        """The end of the last back-off of one of its tasks, 0 where it was not refused."""
+        backoff = self._views.snapshot.backoffs.get(row)
+        return 0 if backoff is None or backoff.verb == "evict" else backoff.until
 
     # --- reasons ----------------------------------------------------------------------------------------------------
 
@@ -502,12 +529,14 @@ class Partition:
 class Views:
     """A session's jobs and tasks, made of the snapshot's columns when they are first asked for.
 
-    ``queues`` by number; ``phases`` are the groups' as the session knows them, where a job has none of its own yet;
-    ``moves`` tasks in the order in which their status or node changed in trial, one entry a change.
+    ``queues`` by number; ``backing_off`` tasks by row that are gated while they are pending; ``phases`` are the groups'
+    as the session knows them, where a job has none of its own yet; ``moves`` tasks in the order in which their status
+    or node changed in trial, one entry a change.
     """
 
-    def __init__(self, snapshot: Snapshot, queues: Sequence[Queue]) -> None:
+    def __init__(self, snapshot: Snapshot, queues: Sequence[Queue], backing_off: Mapping[int, Backoff]) -> None:
         self.snapshot = snapshot
+        self.backing_off = backing_off
         self.columns = snapshot.group_columns
         self.queues = queues
         self.phases = self.columns.phase.copy()
@@ -538,6 +567,8 @@ class Views:
             self._share([kind for kind in dict.fromkeys(kinds) if kind not in shared])
             alike = zip(*[shared[kind] for kind in kinds], strict=True)
             made.update(zip(new, map(Task, new, tasks.keys_of(new), *values, *alike), strict=True))
+            for row in [row for row in new if row in self.backing_off] if self.backing_off else ():
+                made[row].gated |= made[row].status == _PENDING
         return [made[row] for row in rows]
 
     def _share(self, kinds: list[tuple[int, int]]) -> None:
@@ -548,6 +579,21 @@ class Views:
             gated = bool(shape.spec.scheduling_gates or unsupported)
             asked = (deltas.request, deltas.floor, deltas.amounts, shape.best_effort)
             self._shared[index, number] = (job, shape, deltas, *asked, unsupported, gated, self.snapshot.tasks)
+
+    @cached_property
+    def refused_jobs(self) -> dict[int, int]:
+        """The end of the last back-off of each job that had one (ns since the epoch), by index."""
+        snapshot, found = self.snapshot, dict[int, int]()
+        jobs: list[tuple[int | None, Backoff]] = [
+            (int(self.columns.of_row[row]), backoff)
+            for row, backoff in snapshot.backoffs.items()
+            if backoff.verb != "evict"
+        ]
+        jobs += [(self.columns.index(key), backoff) for key, backoff in snapshot.released.items()]
+        for job, backoff in jobs:
+            if job is not None and job >= 0:
+                found[job] = max(found.get(job, 0), backoff.until)
+        return found
 
     def jobs(self) -> list[Job]:
         """Those that someone asked for, in order of key."""

@@ -26,6 +26,7 @@ from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import OneByOne, Question, Recorder, Reply
+from vcd.state.backoff import Backoff
 from vcd.state.checkpoint import Dump, decoded
 from vcd.state.cluster import ClusterState
 from vcd.state.grouptable import GroupTable
@@ -299,6 +300,9 @@ class _Rewriting:
             detail={},
         )
 
+    def _backoff(self, backoff: Backoff) -> Backoff:
+        return msgspec.structs.replace(backoff, uid=self._words(backoff.uid, "uid"), message="")
+
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def _dump(self, dump: Dump) -> Dump:
@@ -322,6 +326,8 @@ class _Rewriting:
             "intended_status": {groups(key): self._status(one) for key, one in dump.intended_status.items()},
             "waiting": {groups(key): tuple(map(self._waiting, of)) for key, of in dump.waiting.items()},
             "stranded": {groups(key): since for key, since in dump.stranded.items()},
+            "backoffs": {pods(key): self._backoff(one) for key, one in dump.backoffs.items()},
+            "released": {groups(key): self._backoff(one) for key, one in dump.released.items()},
             "intended_volumes": {pods(key): tuple(map(self._choice, of)) for key, of in dump.intended_volumes.items()},
             "intended_annotations": {
                 pods(key): {name: to.text(text) for name, text in of.items()}

@@ -1,0 +1,260 @@
+"""Back-off after refusals of the API server (docs/laws.md, law 8): the refused hold nothing while they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+import pytest
+
+from tests.dsl import BARE, Manifest, gang, node, pod, priority_class
+from tests.world import World
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload
+from vcd.model.objects import PodStatus
+from vcd.state.cluster import ClusterState
+from vcd.state.deadlines import next_deadline
+
+SECOND = 1_000_000_000
+HIGH = {"priorityClassName": "high"}
+PREEMPTING = """\
+actions: "enqueue, allocate, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: predicates
+"""
+
+
+class Refusing(World):
+    """A cluster whose API server refuses the operations that ``refuses`` names, at the time of their session."""
+
+    def __init__(
+        self, *objects: Manifest | Iterable[Manifest], refuses: Callable[[ev.Operation], bool], conf: str = BARE
+    ):
+        self.refuses = refuses
+        self.attempts: list[tuple[int, str]] = []
+        """Second and pod of each refused operation."""
+        super().__init__(*objects, conf=conf)
+        self.began = self.now
+
+    def cycle(self) -> ev.Plan:
+        decided_at, plan = self.now, self.decide()
+        for number, statement in enumerate(plan.statements):
+            for position, operation in enumerate(statement.operations):
+                done = (self.state.session, number, position)
+                if operation.verb in ("bind", "evict") and self.refuses(operation):
+                    self.attempts.append(((decided_at - self.began) // SECOND, operation.key.partition("/")[2]))
+                    self.happen(ev.OperationDone(*done, "failed", "a webhook denied it", decided_at))
+                elif operation.verb == "bind":
+                    self.update_pod(operation.key, node=operation.node, phase="Running")
+                elif operation.verb == "evict":
+                    self.evicted.append(operation.key)
+                    self.leave(operation.key)
+        self.now = decided_at
+        return plan
+
+    def again(self, key: str) -> None:
+        """An evicted pod's controller makes another one of its name."""
+        pod = self.state.pod(key)
+        assert pod is not None
+        self.remove("Pod", key)
+        meta = msgspec.structs.replace(pod.metadata, uid=f"{key} {len(self.evicted)}")
+        spec = msgspec.structs.replace(pod.spec, node_name="")
+        made = msgspec.structs.replace(pod, metadata=meta, spec=spec, status=PodStatus("Pending"))
+        self.happen(ev.ObjectPut("Pod", key, "", encode_payload(made)))
+
+    def run(self, seconds: int) -> None:
+        """Decide whenever a deadline comes, as the daemon's cycle does."""
+        end = self.now + seconds * SECOND
+        self.cycle()
+        while (due := next_deadline(self.state, self.now)) is not None and due <= end:
+            self.now = due
+            self.cycle()
+        self.now = end
+
+
+def binds_of(*names: str) -> Callable[[ev.Operation], bool]:
+    return lambda operation: operation.verb == "bind" and operation.key.partition("/")[2] in names
+
+
+def test_a_refused_pod_backs_off_longer_each_time_and_holds_nothing_meanwhile() -> None:
+    bad = gang("bad", 1, cpu=4, group_spec=HIGH)
+    world = Refusing(node("n", cpu=4), priority_class("high", 1000), bad, refuses=binds_of("bad-0"))
+    world.run(2000)
+    assert [second for second, _ in world.attempts[:6]] == [0, 1, 3, 7, 15, 31]
+    gaps = [later - earlier for (earlier, _), (later, _) in zip(world.attempts, world.attempts[1:], strict=False)]
+    assert max(gaps) == 300
+    world.put(gang("ok", 4, cpu=1))
+    world.cycle()
+    assert sorted(world.placed()) == ["ok-0", "ok-1", "ok-2", "ok-3"]
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_pods_that_are_refused_together_are_tried_together(count: int) -> None:
+    pods = [gang(f"g{number}", 1, cpu=1) for number in range(count)]
+    world = Refusing(node("n", cpu=100), *pods, refuses=lambda operation: operation.verb == "bind")
+    world.run(100)
+    assert len(world.attempts) == 7 * count
+    assert len([event for event in world.log if isinstance(event, ev.SessionDecided)]) <= 14
+
+
+def test_afterwards_it_comes_behind_others_of_equal_order() -> None:
+    refused = ["a-0"]
+    world = Refusing(node("n", cpu=1), gang("a", 1, cpu=1, created=1), refuses=lambda op: op.key[8:] in refused)
+    world.cycle()
+    refused.clear()
+    world.put(gang("b", 1, cpu=1, created=2))
+    world.now += 5 * SECOND
+    world.cycle()
+    assert list(world.placed()) == ["b-0"]
+    world.put(node("n", cpu=2))
+    world.cycle()
+    assert sorted(world.placed()) == ["a-0", "b-0"]
+
+
+def test_among_the_tasks_of_its_job_too() -> None:
+    refused = ["g-0"]
+    world = Refusing(node("n", cpu=2), gang("g", 3, members=1, cpu=1), refuses=lambda op: op.key[8:] in refused)
+    world.cycle()
+    assert list(world.placed()) == ["g-1"]
+    world.now += 5 * SECOND
+    refused.clear()
+    world.cycle()
+    assert sorted(world.placed()) == ["g-1", "g-2"]
+
+
+def test_no_nomination_or_reservation_is_left_to_it() -> None:
+    """A preemptor that is refused leaves what it was made room with, and its admission, to others."""
+    low = gang("low", 4, members=1, cpu=1, on=["n"] * 4)
+    world = Refusing(node("n", cpu=4), priority_class("high", 9), low, refuses=binds_of("high-0"), conf=PREEMPTING)
+    world.put(gang("high", 1, cpu=3, group_spec=HIGH, minimum={"cpu": 3}))
+    for _ in range(4):
+        world.cycle()
+    assert len(world.attempts) >= 1
+    world.put(gang("late", 1, cpu=1, phase="Pending", minimum={"cpu": 1}))
+    world.cycle()
+    assert "late-0" in world.placed()
+
+
+ENDS: dict[str, Callable[[World], None]] = {
+    "bound": lambda world: world.update_pod("default/g-0", node="n", phase="Running"),
+    "gone": lambda world: world.remove("Pod", "default/g-0"),
+    "replaced": lambda world: world.put(
+        {**(p := pod("g-0", group="g", cpu=1)), "metadata": {**p["metadata"], "uid": "x"}}
+    ),
+    "another spec": lambda world: world.put(pod("g-0", group="g", cpu=2)),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_it_ends(end: Callable[[World], None]) -> None:
+    world = Refusing(node("n", cpu=2), gang("g", 1, cpu=1), refuses=binds_of("g-0"))
+    world.cycle()
+    assert list(world.state.backoffs) == ["default/g-0"]
+    assert world.cycle().statements == ()
+    end(world)
+    assert not world.state.backoffs
+
+
+def test_a_change_of_labels_or_status_does_not_end_it() -> None:
+    world = Refusing(node("n", cpu=2), gang("g", 1, cpu=1), refuses=binds_of("g-0"))
+    world.cycle()
+    world.put(pod("g-0", group="g", cpu=1, labels={"new": "label"}))
+    assert list(world.state.backoffs) == ["default/g-0"]
+
+
+def test_the_reason_names_the_refusal_and_the_time() -> None:
+    world = Refusing(node("n", cpu=2), gang("g", 1, cpu=1), refuses=binds_of("g-0"))
+    world.cycle()
+    world.cycle()
+    assert "refused to bind the pod (refusals in a row: 1); it is tried again at" in world.reasons("g")
+    assert "a webhook denied it" in world.reasons("g")
+
+
+def test_an_outcome_without_a_time_lets_nothing_back_off() -> None:
+    """As logs of earlier versions have them: their sessions replay as they were decided."""
+    world = World(node("n", cpu=2), gang("g", 1, cpu=1), conf=BARE)
+    world.decide()
+    world.happen(ev.OperationDone(1, 0, 0, "failed", "refused"))
+    assert [op.verb for op in world.decide().operations("bind")] == ["bind"]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_victim_whose_eviction_is_refused_stays_and_is_not_asked_for_again_at_once(size: int) -> None:
+    low = [gang(f"low{n}", size, members=1, cpu=1, on=["n"] * size) for n in range(2)]
+    world = Refusing(
+        node("n", cpu=2 * size),
+        priority_class("high", 9),
+        *low,
+        refuses=lambda op: op.verb == "evict" and "low1" in op.key,
+        conf=PREEMPTING,
+    )
+    world.put(gang("high", 1, cpu=1, group_spec=HIGH))
+    world.run(10)
+    assert "high-0" in world.placed()
+    assert [key.partition("/")[2][:4] for key in world.evicted] == ["low0"]
+
+
+def test_where_every_eviction_is_refused_no_session_follows_the_other_at_once() -> None:
+    low = gang("low", 20, members=1, cpu=1, on=["n"] * 20)
+    refuses = lambda op: op.verb == "evict"  # noqa: E731
+    world = Refusing(node("n", cpu=20), priority_class("high", 9), low, refuses=refuses, conf=PREEMPTING)
+    world.put(gang("high", 1, cpu=1, group_spec=HIGH))
+    world.run(30)
+    assert 20 <= len(world.attempts) <= 31
+    assert len({key for _, key in world.attempts}) >= 4  # none is the only one that is tried
+
+
+def test_where_few_evictions_are_refused_the_attempts_are_ever_rarer() -> None:
+    low = gang("low", 2, members=1, cpu=1, on=["n", "n"])
+    refuses = lambda op: op.verb == "evict"  # noqa: E731
+    world = Refusing(node("n", cpu=2), priority_class("high", 9), low, refuses=refuses, conf=PREEMPTING)
+    world.put(gang("high", 1, cpu=1, group_spec=HIGH))
+    world.run(100)
+    assert len(world.attempts) <= 14
+    assert sorted(world.placed()) == ["low-0", "low-1"]
+
+
+def test_a_gang_of_which_one_bind_is_always_refused_leaves_its_resources_to_others_ever_longer() -> None:
+    world = Refusing(node("n", cpu=3), gang("g", 3, cpu=1), refuses=binds_of("g-2"))
+    world.leave = world.again  # type: ignore[method-assign]
+    world.run(7200)
+    released = len(world.evicted) // 2
+    assert 4 <= released <= 8  # with a constant back-off it would be 60
+    assert world.placed() == {} or len(world.placed()) == 2
+    record = world.state.released["default/g"]
+    assert record.attempts == released
+    world.now = record.until - 10 * SECOND
+    world.put(gang("other", 3, cpu=1))
+    world.cycle()
+    assert sorted(world.placed("other")) == ["other-0", "other-1", "other-2"]
+
+
+def test_a_released_gang_that_is_completed_is_as_any_other() -> None:
+    refused = ["g-2"]
+    world = Refusing(
+        node("n", cpu=3), gang("g", 3, cpu=1), refuses=lambda op: op.verb == "bind" and op.key[8:] in refused
+    )
+    world.leave = world.again  # type: ignore[method-assign]
+    world.run(62)
+    assert list(world.state.released) == ["default/g"]
+    refused.clear()
+    world.run(300)
+    assert len(world.placed()) == 3
+    world.put(gang("h", 1, cpu=1))
+    world.cycle()
+    assert not world.state.released
+
+
+@pytest.mark.parametrize("seconds", [0, 5, 64, 200])
+def test_a_checkpoint_holds_it(seconds: int) -> None:
+    world = Refusing(node("n", cpu=3), gang("g", 3, cpu=1), refuses=binds_of("g-2"))
+    world.run(seconds)
+    resumed = ClusterState.load(world.state.dump())
+    assert (resumed.backoffs, resumed.released) == (world.state.backoffs, world.state.released)
+    assert resumed.dump() == world.state.dump()

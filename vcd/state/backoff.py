@@ -1,0 +1,81 @@
+"""Back-off after refusals: what the API server refused is not tried again before a stated time (docs/laws.md, law 8).
+
+A pod backs off after a refused bind, gate removal or eviction. A gang backs off after it was released because the API
+server admitted it only in part. The records are folded from outcomes and sessions, so a replay has the same. Times come
+from these events, never from a clock. During its back-off a pod or gang holds no resources and is not tried; afterwards
+it comes behind others of equal order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from vcd.state.holds import Hold, HoldKind
+
+RELEASE = "release"
+"""The action that evicts what is bound of a gang that the API server admitted only in part."""
+
+_SECOND = 1_000_000_000
+_FIRST_OF_POD, _LONGEST_OF_POD = 1, 300
+"""Seconds. kube-scheduler begins with the same; its longest back-off of 10 s would let a preemptor that is always
+refused evict others every 10 s."""
+_FIRST_OF_GANG, _LONGEST_OF_GANG = 60, 3600
+"""Seconds, as Kueue requeues a workload whose pods were not ready in time (``requeuingStrategy``)."""
+_LONGEST_MESSAGE = 200
+"""Characters of the API server's answer that are stored."""
+
+
+class Backoff(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A refused operation on the pod or group with ``uid``: how many refusals there were in a row, and until when
+    (ns since the epoch) it is not tried again. ``message`` is the last answer of the API server."""
+
+    uid: str
+    verb: str
+    attempts: int
+    until: int
+    message: str = ""
+
+    @property
+    def others_from(self) -> int:
+        """When other victims are looked for in place of one whose eviction was refused (ns since the epoch). Otherwise
+        each refusal would start a session that finds the next victim, as fast as the API server can refuse it."""
+        return self.until - (_seconds(self.attempts, _FIRST_OF_POD, _LONGEST_OF_POD) - _FIRST_OF_POD) * _SECOND
+
+
+def after_refusal(before: Backoff | None, uid: str, verb: str, at: int, message: str) -> Backoff:
+    """Return the back-off of a pod whose operation was refused at ``at`` (ns since the epoch)."""
+    return _next(before, uid, verb, at, message, _FIRST_OF_POD, _LONGEST_OF_POD)
+
+
+def after_release(before: Backoff | None, uid: str, at: int) -> Backoff:
+    """Return the back-off of a gang that the session of ``at`` (ns since the epoch) released."""
+    return _next(before, uid, RELEASE, at, "", _FIRST_OF_GANG, _LONGEST_OF_GANG)
+
+
+def _next(before: Backoff | None, uid: str, verb: str, at: int, message: str, first: int, longest: int) -> Backoff:
+    is_repeated = before is not None and (before.uid, before.verb) == (uid, verb)
+    attempts = 1 + (before.attempts if before is not None and is_repeated else 0)
+    # to the next full second, so that pods that were refused together are tried together
+    until = (-(-at // _SECOND) + _seconds(attempts, first, longest)) * _SECOND
+    return Backoff(uid, verb, attempts, until, message[:_LONGEST_MESSAGE])
+
+
+def _seconds(attempts: int, first: int, longest: int) -> int:
+    return min(first << min(attempts - 1, 16), longest)
+
+
+def backoff_holds(pods: Iterable[tuple[str, str, Backoff]], gangs: Mapping[str, Backoff], now: int) -> Iterator[Hold]:
+    """Yield the back-offs that hold at ``now`` (ns since the epoch), pods first.
+
+    Args:
+        pods: The key of the group, the key of the pod and its back-off.
+        gangs: Back-offs of groups by key.
+    """
+    for group, pod, backoff in pods:
+        if backoff.until > now:
+            yield Hold(HoldKind.BACKOFF, group, pod, until=backoff.until)
+    for group, backoff in gangs.items():
+        if backoff.until > now:
+            yield Hold(HoldKind.BACKOFF, group, group, until=backoff.until)
