@@ -7,6 +7,7 @@ leader election, klog). Those that mean nothing here are accepted all the same, 
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -172,6 +173,13 @@ class Options:
     )
     placements: int = _flag(
         "placements", "int", "50000", "Placements in one cycle at most; the rest goes on in the next.", low=1
+    )
+    admission_timeout: float = _flag(
+        "admission-timeout",
+        "duration",
+        "5m",
+        "How long an admitted group of which no pod was created keeps its reservation; 0 for without end.",
+        low=0,
     )
     unschedulable: str = _flag(
         "unschedulable",
@@ -430,6 +438,7 @@ class Options:
             self.node_selector,
             shadow=self.shadow,
             controllers=self.controllers,
+            admission_timeout=math.ceil(self.admission_timeout),
         )
 
 

@@ -228,6 +228,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Work is left: the bound on placements was reached and the next cycle follows at once."""
     rounds: tuple[str, ...] = ()
     """Plugins that act in rounds, and evicted something in this session."""
+    lapsed: tuple[str, ...] = ()
+    """Admitted groups whose reservation ends, since no pod of them was created in time."""
 
     def operations(self, verb: Verb, group: str | None = None) -> Iterator[Operation]:
         """The operations of one kind, of all statements or of those for a group, in order."""

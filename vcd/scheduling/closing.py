@@ -42,8 +42,9 @@ def plan_of(session: Session) -> ev.Plan:
         queues=tuple(_queues(session)),
         waiting=tuple(_waiting(session)),
         faults=session.faults,
-        more=session.more,
+        more=session.more or bool(session.lapsed),
         rounds=tuple(sorted(session.rounds)),
+        lapsed=tuple(session.lapsed),
     )
 
 
@@ -127,7 +128,9 @@ def _phases_at_end(phase: Phases, counts: Counts, releasing: Counts, min_member:
     completed = counts[:, TaskStatus.FAILED] + counts[:, TaskStatus.SUCCEEDED]
     scheduled = counts[:, TaskStatus.RUNNING] + counts[:, TaskStatus.BOUND] + completed + releasing
     ended = np.where(scheduled == completed, Phase.COMPLETED, Phase.RUNNING)
-    waits = np.where(phase == Phase.INQUEUE, Phase.INQUEUE, Phase.PENDING)
+    # a completed group whose pods were deleted wants nothing more: Pending, it would be admitted and reserve again
+    stays = (phase == Phase.INQUEUE) | ((phase == Phase.COMPLETED) & (counts.sum(axis=1) == 0))
+    waits = np.where(stays, phase, Phase.PENDING)
     return np.where(scheduled >= min_member, ended, waits).astype(np.int8)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from vcd.model import events as ev
 from vcd.model.version import __version__
-from vcd.scheduling import closing, stranded
+from vcd.scheduling import closing, lapses, stranded
 from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.plugin import Plugin
@@ -79,6 +79,7 @@ def run(
             if all(registry.actions()[name].treats_alike for name in policy.actions):
                 framework.find_alike()
             stranded.release(framework)
+            lapses.end_reservations(session)
             tell_of_large_pods(session)
             mark("open")
             _execute([name for name in policy.actions if guard.action_name(name) not in excluded], framework, mark)

@@ -12,6 +12,7 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import Pod
+from vcd.state.admissions import Admission
 from vcd.state.backoff import Backoff
 from vcd.state.grouptable import GroupTable, GroupTableMaker
 from vcd.state.podtable import PodTable, PodTableMaker
@@ -48,6 +49,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     intended_annotations: dict[str, dict[str, str]] = {}
     backoffs: dict[str, Backoff] = {}
     released: dict[str, Backoff] = {}
+    admissions: dict[str, Admission] = {}
     nominated: dict[str, str] = {}
     nomination_turns: dict[str, tuple[str, int]] = msgspec.field(name="promises", default_factory=dict)
     evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
@@ -78,11 +80,11 @@ def _without(names: tuple[str, ...]) -> type[msgspec.Struct]:
     return msgspec.defstruct("FirstDump", fields, omit_defaults=True)
 
 
-_FirstDump = _without(("foreign", "pods", "groups", "backoffs", "released"))
+_FirstDump = _without(("foreign", "pods", "groups", "backoffs", "released", "admissions"))
 """A dump of version 0.1.0."""
 AS_THEY_ARE = (
     "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "backoffs",
-    "released", "nominated",
+    "released", "admissions", "nominated",
     "nomination_turns", "rounds", "late", "foreign",
 )  # fmt: skip
 """What a dump holds as the state does, by the name of both."""

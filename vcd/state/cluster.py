@@ -15,6 +15,7 @@ from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupSt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
+from vcd.state.admissions import Admission, is_without_pods
 from vcd.state.backoff import RELEASE, Backoff, after_refusal, after_release
 from vcd.state.checkpoint import AS_THEY_ARE, NOBODY, Dump, Frozen, decoded, on_node
 from vcd.state.completion import Completion
@@ -117,6 +118,8 @@ class ClusterState:
         """Pods of which the API server refused an operation, until they are bound or gone or their spec changes."""
         self.released: dict[str, Backoff] = {}
         """Gangs that were released, until they have their minimum or are gone or their spec changes."""
+        self.admissions: dict[str, Admission] = {}
+        """Admitted groups that no pod names; none where the settings state no time for them."""
         self.nominated: dict[str, str] = {}
         """Pods that wait for room that evictions free, and the node where, as decided and not shown yet."""
         self.shown_nominations: dict[str, str] = {}
@@ -135,6 +138,7 @@ class ClusterState:
         self.as_intended = False
         """Whether the last event only showed what a session intended, a bind or a status: it calls for no session."""
         self._decided_at = 0
+        self._lists_admissions = True
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
     # --- what others ask ------------------------------------------------------------------------------------------
@@ -179,6 +183,7 @@ class ClusterState:
                     self.late.clear()
                 self.policy = event
                 self.settings = Settings.from_text(event.settings)
+                self._list_admissions()
                 self.facts_version += 1  # which nodes are ours is a setting
             case ev.LeadershipChanged():
                 self.epoch, self.leading = event.epoch, event.leading
@@ -293,6 +298,7 @@ class ClusterState:
             self._set_waiting(key, ())
             self.stranded.pop(key, None)
             self.released.pop(key, None)
+            self.admissions.pop(key, None)
             self.evicted.pop(key, None)
         elif kind == "Queue":
             if self.queues.pop(key, None) is not None:
@@ -303,7 +309,25 @@ class ClusterState:
 
     def _set_group(self, key: str, record: GroupRecord) -> None:
         self.groups[key] = record
+        self._note_admission(key)
         self.changed_groups.note(key)
+
+    def _note_admission(self, key: str) -> None:
+        """List a group while it is admitted and no pod names it."""
+        is_listed = bool(self.settings.admission_timeout) and is_without_pods(
+            self.groups.get(key), key in self.job_keys
+        )
+        if is_listed:
+            self.admissions.setdefault(key, Admission(self._decided_at))
+        elif self.admissions.pop(key, None) is not None:
+            self.changed_groups.note(key)
+
+    def _list_admissions(self) -> None:
+        """Look at all groups where the time for them is another: not at all, or since now."""
+        if bool(self.settings.admission_timeout) != self._lists_admissions:
+            self._lists_admissions = bool(self.settings.admission_timeout)
+            for key in sorted(self.groups):
+                self._note_admission(key)
 
     def _set_waiting(self, group: str, reasons: tuple[ev.Waiting, ...]) -> None:
         if reasons:
@@ -349,6 +373,8 @@ class ClusterState:
         job = self.job_keys.acquire(job_key, lambda: job_key) if job_key else _NOWHERE
         if job_key and job_key not in self.groups:
             self.former.setdefault(job_key, None)
+        if job_key in self.admissions:
+            self._note_admission(job_key)
         tasks = self.tasks
         row = tasks.row_of.get(key)
         if row is None:
@@ -520,6 +546,7 @@ class ClusterState:
             self.job_keys.release(job)
             if key not in self.job_keys:
                 self.former.pop(key, None)
+                self._note_admission(key)
 
     def _drop_pod(self, key: str) -> None:
         if key not in self.tasks.row_of:
@@ -552,9 +579,19 @@ class ClusterState:
         self._decided_at = decided.now
         plan = ev.decode_plan(decided.plan)
         self.rounds.update(dict.fromkeys(plan.rounds, decided.now))
+        self._end_admissions(plan.lapsed)
         if not self.settings.shadow:  # of what a shadow decides nothing is done: the next session sees what really is
             yield from self._take_over(decided, plan)
         yield from self._wait(plan.waiting)
+
+    def _end_admissions(self, lapsed: Iterable[str]) -> None:
+        """End reservations, and date admissions that were there before the first session."""
+        for key in [key for key, admission in self.admissions.items() if not admission.since]:
+            self.admissions[key] = Admission(self._decided_at)
+        for key in lapsed:
+            if key in self.admissions:
+                self.admissions[key] = Admission(self.admissions[key].since, ended=True)
+                self.changed_groups.note(key)
 
     def _take_over(self, decided: ev.SessionDecided, plan: ev.Plan) -> Iterator[None]:
         """Count what was decided as done."""
@@ -825,6 +862,9 @@ class ClusterState:
         for name in AS_THEY_ARE:
             setattr(state, name, getattr(dump, name))
         state._decided_at = dump.decided_at
+        state._lists_admissions = state.policy is None or bool(
+            Settings.from_text(state.policy.settings).admission_timeout
+        )
         state.former.update(dump.former)
         state.evicted = {key: Evicted(*fields) for key, fields in dump.evicted.items()}
         if state.policy is not None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.state.admissions import Admission
 from vcd.state.backoff import Backoff
 from vcd.state.facts import NodeFacts
 from vcd.state.interning import Computed, Pages
@@ -141,6 +142,8 @@ class Content:
     """Pods of which the API server refused an operation, by row, whether or not their time has come."""
     released: Mapping[str, Backoff]
     """The same of gangs that were released, by key of the group."""
+    admissions: Mapping[str, Admission]
+    """Admitted groups that no pod names, by key."""
     volumes: Mapping[str, tuple[VolumeChoice, ...]]
     annotations: Mapping[str, Mapping[str, str]]
     lifting: Mapping[str, str]

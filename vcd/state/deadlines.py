@@ -9,11 +9,12 @@ _SECOND = 1_000_000_000
 
 def next_deadline(state: ClusterState, now: int) -> int | None:
     """Return the first time after ``now`` (ns since the epoch) at which a back-off ends, other victims are looked
-    for, or an incomplete gang is released; None where nothing waits for a time."""
+    for, an incomplete gang is released, or a reservation ends; None where nothing waits for a time."""
     release_after = state.settings.release_after * _SECOND
     ends = [
         *[backoff.until for table in (state.backoffs, state.released) for backoff in table.values()],
         *[backoff.others_from for backoff in state.backoffs.values() if backoff.verb == "evict"],
+        *[admission.due(state.settings.admission_timeout) for admission in state.admissions.values()],
         *[since + release_after for since in state.stranded.values()],
     ]
     return min((end for end in ends if end > now), default=None)

@@ -61,7 +61,7 @@ class GroupColumns:
     or, before a Volcano Job has pods, whose mean pod is larger than any. Not ``reserves`` one that no node could hold,
     or that asks for what is not supported; ``held_back`` (groups, resources) is what pods ask for that a foreign
     scheduling gate holds, that are larger than any node, or of which the API server refused an operation. A group that
-    was released reserves nothing either, before it has its minimum.
+    was released reserves nothing either, before it has its minimum, nor one whose pods did not come in time.
     """
 
     keys: list[str]
@@ -369,12 +369,15 @@ class GroupColumns:
         facts, counts, pending = snapshot.facts, self.counts[indices], self.too_large_pending[indices]
         possible = counts @ _HOLDABLE - pending
         too_large = (pending > 0) & (possible < np.maximum(self.min_member[indices], 1))
-        unborn = np.flatnonzero((counts.sum(axis=1) == 0) & (len(facts) > 0))
-        larger = (self.mean_minimum(indices[unborn]) > facts.largest).any(axis=1)
+        unborn = np.flatnonzero(counts.sum(axis=1) == 0)
+        larger = (self.mean_minimum(indices[unborn]) > facts.largest).any(axis=1) & (len(facts) > 0)
         for index in unborn[larger].tolist():
             too_large[index] = _is_of_volcano_job(self.records[indices[index]].group)
         self.too_large[indices] = too_large
         self.reserves[indices] = ~(too_large | self.unsupported[indices])
+        for index in unborn.tolist() if snapshot.admissions else ():
+            admission = snapshot.admissions.get(self.keys[indices[index]])
+            self.reserves[indices[index]] &= admission is None or not admission.ended
         if snapshot.released:
             self.reserves[[index for key in snapshot.released if (index := self.index(key)) is not None]] = False
 

@@ -342,8 +342,9 @@ class Settings(msgspec.Struct, frozen=True):
 
     ``scheduler_names`` whose pods are ours (empty: all); ``default_queue`` for groups that name none;
     ``placements`` the bound on one cycle's work; ``release_after`` the seconds after which a gang that the API
-    server let in only in part is released; ``shadow`` says that nothing of what is decided is done; ``controllers``
-    of Volcano's in whose place the program acts (it decides nothing).
+    server let in only in part is released; ``admission_timeout`` the seconds after which the reservation of an admitted
+    group without pods ends, 0 for never (as in logs before 0.2, which do not name it); ``shadow`` says that nothing of
+    what is decided is done; ``controllers`` of Volcano's in whose place the program acts (it decides nothing).
     """
 
     scheduler_names: tuple[str, ...] = ("volcano",)
@@ -353,6 +354,7 @@ class Settings(msgspec.Struct, frozen=True):
     release_after: int = 60
     shadow: bool = False
     controllers: tuple[str, ...] = ()
+    admission_timeout: int = 300
 
     def queue_of(self, group: PodGroup) -> str:
         """The queue that a group is in: the default one where it names none."""
@@ -370,6 +372,7 @@ class Settings(msgspec.Struct, frozen=True):
             "placements": str(self.placements),
             "node-selector": ",".join(self.node_selector),
             "release-after": str(self.release_after),
+            "admission-timeout": str(self.admission_timeout),
         }
         if self.controllers:
             text["controllers"] = ",".join(self.controllers)
@@ -389,6 +392,7 @@ class Settings(msgspec.Struct, frozen=True):
             int(text.get("release-after", default.release_after)),
             text.get("shadow") == "true",
             tuple(filter(None, text.get("controllers", "").split(","))),
+            int(text.get("admission-timeout", 0)),
         )
 
 

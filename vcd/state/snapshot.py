@@ -91,6 +91,7 @@ class SnapshotMaker:
             stranded=dict(state.stranded),
             backoffs={state.tasks.row_of[key]: backoff for key, backoff in state.backoffs.items()},
             released=dict(state.released),
+            admissions=dict(state.admissions),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),
             lifting=dict(state.lifting),

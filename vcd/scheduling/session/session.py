@@ -95,6 +95,8 @@ class Session:
         self.more = False
         self.rounds: dict[str, None] = {}
         """Plugins that held a round in this session (``Plan.rounds``), to be set when it closes."""
+        self.lapsed: list[str] = []
+        """Admitted groups whose reservation ends with this session (``Plan.lapsed``)."""
         self.conditions: dict[int, Condition] = {}
         """Conditions of groups by the job's index: type, status, reason."""
         self.settled: list[tuple[npt.NDArray[np.bool_], Condition]] = []

@@ -258,6 +258,7 @@ class _Rewriting:
             faults=tuple(map(_fault, plan.faults)),
             more=plan.more,
             rounds=plan.rounds,
+            lapsed=tuple(map(self._group, plan.lapsed)),
         )
 
     def _group(self, key: str) -> str:
@@ -327,6 +328,7 @@ class _Rewriting:
             "waiting": {groups(key): tuple(map(self._waiting, of)) for key, of in dump.waiting.items()},
             "stranded": {groups(key): since for key, since in dump.stranded.items()},
             "backoffs": {pods(key): self._backoff(one) for key, one in dump.backoffs.items()},
+            "admissions": {groups(key): one for key, one in dump.admissions.items()},
             "released": {groups(key): self._backoff(one) for key, one in dump.released.items()},
             "intended_volumes": {pods(key): tuple(map(self._choice, of)) for key, of in dump.intended_volumes.items()},
             "intended_annotations": {

@@ -29,7 +29,7 @@ What = Literal["cordon", "label", "toleration", "term", "quota", "priority", "mi
 """The kinds of change, the cheapest first: what a command mends before what takes a quota from others, that before
 hardware."""
 
-_BY_GROUP = ("groups", "waiting", "stranded", "released", "evicted")
+_BY_GROUP = ("groups", "waiting", "stranded", "released", "admissions", "evicted")
 _BY_POD = ("volumes", "annotations", "lifting", "nominated", "nomination_turns")
 """What a snapshot holds by the keys of groups, and of pods."""
 
