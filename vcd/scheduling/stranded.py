@@ -29,6 +29,6 @@ def release(framework: Framework) -> None:
             continue
         statement = Statement(session.trial, RELEASE, job)
         for task in job.tasks():
-            if task.status in _PLACED and task.node >= 0 and task.row not in session.backing_off:
+            if task.status in _PLACED and task.node >= 0 and not task.eviction_was_refused:
                 statement.evict(task, f"its gang was let in only in part and not completed in {limit // 10**9} s")
         statement.commit()

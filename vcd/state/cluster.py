@@ -755,9 +755,11 @@ class ClusterState:
     def _back_off_released(self, statements: Iterable[ev.Statement]) -> None:
         """Let gangs back off that a session released, so that they are not bound in part again and again."""
         for key in {each.group: None for each in statements if each.action == RELEASE}:
-            if key in self.groups:
+            before = self.released.get(key)
+            # an eviction that is tried again belongs to the same release
+            if key in self.groups and (before is None or before.until <= self._decided_at):
                 uid = self.groups[key].group.metadata.uid
-                self.released[key] = after_release(self.released.get(key), uid, self._decided_at)
+                self.released[key] = after_release(before, uid, self._decided_at)
                 self.changed_groups.note(key)
 
     def _strand_again(self, forgotten: list[str]) -> None:

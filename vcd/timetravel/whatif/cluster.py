@@ -20,6 +20,7 @@ from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import is_timed
 from vcd.scheduling.search.candidates import Memory
 from vcd.state.cluster import ClusterState
+from vcd.state.deadlines import next_deadline
 from vcd.state.records import QUEUE_ADMISSION_GATE
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.measure import Measure
@@ -98,6 +99,8 @@ class SimulatedCluster:
         self._agenda: list[tuple[int, int, Do]] = []
         self._order = 0
         self._dirty = True
+        self._deadline = 0
+        """The last deadline of the state (ns since the epoch) that is on the agenda."""
         self._timed = is_timed(policy)
         self._of_key: dict[str, SimulatedUnit] = {}
         self._waiting: dict[str, SimulatedUnit] = {}
@@ -113,6 +116,7 @@ class SimulatedCluster:
         while not self._settled():
             if self._dirty and (not self._agenda or self._agenda[0][0] > self.now):
                 idle = 0 if self._decide() else idle
+                self._expect_deadline()
                 continue
             if not self._agenda:
                 if not (self._timed and self._waits() and idle < _IDLE_WAKES):
@@ -153,6 +157,16 @@ class SimulatedCluster:
                 self._gangs[unit.group].pieces.append(piece)
             if unit.delay is None or unit.group not in self._gangs:
                 self._at(unit.arrived, partial(self._comes, piece))
+
+    def _expect_deadline(self) -> None:
+        """Decide again when time alone changes what is decided, if anything waits then."""
+        due = next_deadline(self.state, self.now)
+        if due is not None and due != self._deadline and self._waits():
+            self._deadline = due
+            self._at(due, self._look_again)
+
+    def _look_again(self) -> None:
+        self._dirty = True
 
     def _settled(self) -> bool:
         """Whether all that is asked for is known before everything has happened."""
