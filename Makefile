@@ -96,7 +96,7 @@ simulate: $(STAMP)  ## the whole system on simulated time, with all that can go 
 mutants: $(STAMP)  ## in how many seeds the simulation finds each planted bug
 	$(BIN)/python -m tests.simulation mutants
 
-shown: $(STAMP)  ## that the scripts which were kept of planted bugs still show them
+shown: $(STAMP)  ## that the kept scripts and tests still show the planted bugs
 	$(BIN)/python -m tests.simulation shown
 
 bench: $(STAMP)  ## the benchmarks, beside Volcano's figures

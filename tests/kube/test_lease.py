@@ -298,6 +298,14 @@ async def test_a_stolen_lease_is_noticed_at_the_next_renewal(f: Fixture) -> None
     assert f.lease.spec["holderIdentity"] == "thief"
 
 
+async def test_a_lease_that_another_process_of_the_same_name_took_ends_the_term(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    f.lease.write({**f.lease.spec, "leaseTransitions": 1})
+    await f.pass_time(RETRY)
+    assert taken(a)[:2] == [LeadershipChanged(0, "a", True), LeadershipChanged(0, "a", False)]
+
+
 async def test_a_change_by_others_that_leaves_us_the_holder_is_no_theft(f: Fixture) -> None:
     a = await f.replica("a")
     await f.settle()

@@ -15,9 +15,7 @@ import click
 import msgspec
 
 from tests.simulation import machine
-from tests.simulation.hunting import hunt_all, show_all
 from tests.simulation.mutants import mutants, plant
-from tests.simulation.names import ITSELF
 from tests.simulation.script import Script
 from tests.simulation.shrinking import Shrinker
 
@@ -39,17 +37,20 @@ class _Seeds(click.ParamType[range]):
         return range(int(first or 0), int(last))
 
 
-_mutant = click.option("--mutant", type=click.Choice(list(mutants())), help="Run with this planted bug.")
+_mutant = click.option("--mutant", help="Run with this planted bug.")
 
 
-def _simulated(*planted: str | None) -> None:
-    """Make this a process in which simulations run, and have planted bugs in it."""
+def _simulated(planted: str | None = None) -> None:
+    """Make this a process in which simulations run, with a planted bug. Raises click.UsageError for an unknown one."""
     if os.environ.get("PYTHONHASHSEED") != "0":
         arguments = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         sys.stdout.flush()
         os.execve(sys.executable, arguments, {**os.environ, "PYTHONHASHSEED": "0"})
-    plant(*(name for name in planted if name is not None))
-    machine.install()  # which imports some of vcd
+    machine.install()  # before vcd is imported
+    if planted is not None:
+        if planted not in mutants():
+            raise click.UsageError(f"no planted bug is called {planted}; tests/simulation/mutants has them")
+        plant(planted)
     from tests.simulation.night import silence
 
     silence()
@@ -93,29 +94,6 @@ def seeds_(seeds: range, workers: int, digests: Path | None, against: Path | Non
     return run_seeds(seeds, workers, digests, against)
 
 
-@main.command("outcomes", hidden=True)
-@click.argument("seeds", type=_Seeds())
-@click.option("--workers", type=click.IntRange(1), default=1)
-@click.option("--mutant", "planted", type=click.Choice(list(mutants())), multiple=True)
-def outcomes_(seeds: range, workers: int, planted: tuple[str, ...]) -> int:
-    """Run seeds, and print a line of JSON for each, in order: the seed, and the invariants that it violates. What the
-    simulation itself does wrong is none of them."""
-    _simulated(*planted)
-    from tests.simulation.night import outcomes, run_seed
-
-    done: dict[int, Outcome] = {}
-    first = seeds.start
-    for outcome in outcomes(run_seed, seeds, workers):
-        done[outcome.seed] = outcome
-        while first in done:
-            violated = dict.fromkeys(violation.invariant for violation in done.pop(first).violations)
-            violated.pop(ITSELF, None)
-            click.echo(msgspec.json.encode({"seed": first, "violated": list(violated)}))
-            sys.stdout.flush()
-            first += 1
-    return 0
-
-
 @main.command("mutants")
 @click.argument("names", nargs=-1)
 @click.option("--seeds", type=click.IntRange(1), default=2000, show_default=True, help="Tried for each, at most.")
@@ -126,13 +104,19 @@ def outcomes_(seeds: range, workers: int, planted: tuple[str, ...]) -> int:
 )
 def mutants_(names: tuple[str, ...], seeds: int, kept: Path | None) -> int:
     """Hunt planted bugs, all or those that are named, and print in how many seeds each is found."""
+    _simulated()
+    from tests.simulation.hunting import hunt_all
+
     return hunt_all(names, seeds, kept)
 
 
 @main.command("shown")
 @click.argument("names", nargs=-1)
 def shown(names: tuple[str, ...]) -> int:
-    """Run the scripts that were written for planted bugs: each shows its own, and violates nothing without it."""
+    """Run the scripts and tests that show planted bugs. Without its bug a script violates nothing."""
+    _simulated()
+    from tests.simulation.hunting import show_all
+
     return show_all(names)
 
 

@@ -1,46 +1,46 @@
-"""In how many seeds each planted bug is found: runs the seeds with them, in programs of their own, until one tells.
+"""In how many seeds the simulation finds each planted bug.
 
-Some that are not found yet are planted at once. Where a seed then violates what it does not violate without them,
-halves of them are, and so on, until it is known which of them does so by itself. One that another one hides in a seed
-is found in a later one: in no fewer seeds than it needs.
+Some bugs that are not found yet are planted at once. If a seed then violates what it does not violate without them, its
+halves are tried, and so on, until it is known which bugs violate an invariant alone. A bug that another one hides in a
+seed is found in a later seed: in no fewer seeds than it needs.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
+import dataclasses
+import resource
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 import msgspec
 
-from tests.simulation.machine import IN_MEMORY
-from tests.simulation.mutants import ROOT, SCRIPTS, mutants
+from tests.simulation.mutants import ROOT, SCRIPTS, Mutant, mutants, plant
+from tests.simulation.names import ITSELF
+from tests.simulation.night import outcomes, run_script, run_seed
+from tests.simulation.script import Script
+from tests.simulation.simulation import Outcome
 
 BESIDE = 2
-"""Seeds that run beside each other."""
+"""Runs at a time."""
 _BLOCK = 50
-"""Seeds that one program runs: what they leave behind cannot fill the machine."""
+"""Seeds that are tried with one group of bugs before the next group."""
 _TOGETHER = 16
-"""So many are planted at once, at most: of more, so many hide one another that to tell them apart takes longer."""
-_PATIENCE = 120.0
-"""Seconds after which a seed that does not end is taken for one that never would."""
-_NEVER_ENDS = "comes to an end"
+"""Bugs that are planted at once, at most: of more, so many hide each other that to separate them takes longer."""
+_PATIENCE = 60
+"""Seconds of processor time, which other work does not prolong, after which a run violates "comes to an end"."""
 
 
 class Hunt(msgspec.Struct, frozen=True):
-    """What came of the search for a mutant: the seed that found it, None where none of the ``tried`` did, and the first
-    invariant that it violates."""
+    """The result of the search for a bug: the seed that found it (None: none of the ``tried`` seeds did), and the first
+    invariant that it violates. Of a bug that a test finds no seeds are tried, and ``invariant`` is the test."""
 
     name: str
     tried: int
@@ -63,7 +63,7 @@ class State(msgspec.Struct):
 
 
 class _Culprits(NamedTuple):
-    """Which of some mutants violate an invariant in a seed, each by itself, and which; and those that do so with others
+    """Which of some bugs violate an invariant in a seed, each by itself, and which; and those that do so with others
     alone."""
 
     alone: list[tuple[str, str]]
@@ -71,14 +71,20 @@ class _Culprits(NamedTuple):
 
 
 def hunt_all(names: Sequence[str], seeds: int, kept: Path | None = None) -> int:
-    """Hunt the mutants of some names, or all, and print the table; 1 where one was not found. ``seeds`` is how many are
-    tried for each at most; a hunt goes on where ``kept``, of the same code, says that it was. Raises click.UsageError
-    for a name that is none."""
-    known = mutants()
-    if strange := [name for name in names if name not in known]:
-        raise click.UsageError(f"no mutant is called {strange[0]}; tests/simulation/mutants has them")
-    chosen = [name for name in known if not names or name in names]
-    state = State(chosen)
+    """Hunt the named bugs, or all, and print the table; return 1 if one was not found.
+
+    Args:
+        names: Names of bugs; none for all.
+        seeds: The number of seeds that are tried for each bug, at most.
+        kept: A file with the progress, from which a hunt with the same code goes on.
+
+    Raises:
+        click.UsageError: For an unknown name.
+    """
+    chosen = _chosen(names)
+    by_tests = [each for each in chosen.values() if each.has_test]
+    state = State([name for name, each in chosen.items() if not each.has_test])
+    state.hunts += [Hunt(each.name, 0, 0 if _fails(each) else None, each.found_by) for each in by_tests]
     if kept is not None and kept.exists():
         state = msgspec.json.decode(kept.read_bytes(), type=State)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that its files go, as after Ctrl-C
@@ -91,6 +97,13 @@ def hunt_all(names: Sequence[str], seeds: int, kept: Path | None = None) -> int:
     return int(any(hunt.seed is None for hunt in hunts))
 
 
+def _chosen(names: Sequence[str]) -> dict[str, Mutant]:
+    known = mutants()
+    if strange := [name for name in names if name not in known]:
+        raise click.UsageError(f"no planted bug is called {strange[0]}; tests/simulation/mutants has them")
+    return {name: each for name, each in known.items() if not names or name in names}
+
+
 class _Hunting:
     """A hunt that goes on by ``state``, which is kept."""
 
@@ -100,19 +113,19 @@ class _Hunting:
         self._kept = kept
         self._sound: dict[int, frozenset[str]] = {}
         self._began = time.monotonic()
-        self._running = threading.Semaphore(BESIDE)
 
     def on(self) -> None:
         """Run some seeds, until one violates something or a block of them is through."""
         state = self._state
-        state.left, apart = _compatible(state.left)
-        state.aside += apart
+        together = _compatible(state.left)
+        state.left, state.aside = together, [*state.aside, *(name for name in state.left if name not in together)]
         block = range(state.seed, min(state.first + _BLOCK, self._seeds))
-        with contextlib.closing(_outcomes(block, state.left, BESIDE)) as outcomes:
-            violated = next((seed for seed, broken in outcomes if self._new(seed, broken)), None)
+        with closing(_in_order(partial(_run_planted, together), block)) as found:
+            new = ((seed, self._new(seed, each)) for seed, each in zip(block, found, strict=True))
+            violated, broken = next(((seed, each) for seed, each in new if each), (None, []))
         if violated is not None:
             state.seed = violated
-            self._note(violated, self._culprits(violated, state.left))
+            self._note(violated, self._culprits(violated, state.left, broken))
         if violated is None or not state.left:
             self._go_on(block.stop)
         click.echo(f"seed {state.seed}: {len(state.left + state.aside + state.through)} are not found yet", err=True)
@@ -139,25 +152,24 @@ class _Hunting:
         state.aside += aside
         state.left = [name for name in state.left if name not in found and name not in aside]
 
-    def _culprits(self, seed: int, names: Sequence[str]) -> _Culprits:
-        """Those of some mutants that violate something in a seed."""
-        with self._running:
-            broken = [new for _, each in _outcomes(range(seed, seed + 1), names, 1) for new in self._new(seed, each)]
-        if not broken:
-            return _Culprits([], [])
+    def _culprits(self, seed: int, names: Sequence[str], broken: Sequence[str]) -> _Culprits:
+        """Return those of some bugs that are to blame for the invariants that are broken in a seed with all of them."""
         if len(names) == 1:
             return _Culprits([(names[0], broken[0])], [])
         middle = len(names) // 2
-        with ThreadPoolExecutor(2) as pool:
-            one, other = pool.map(lambda some: self._culprits(seed, some), (names[:middle], names[middle:]))
-        found = _Culprits([*one.alone, *other.alone], [*one.with_others, *other.with_others])
+        halves = names[:middle], names[middle:]
+        found = _Culprits([], [])
+        for half, outcome in zip(halves, _in_order(lambda at: _run_planted(halves[at], seed), range(2)), strict=True):
+            if of_half := self._new(seed, outcome):
+                more = self._culprits(seed, half, of_half)
+                found = _Culprits(found.alone + more.alone, found.with_others + more.with_others)
         return found if found.alone or found.with_others else _Culprits([], list(names[:middle]))
 
-    def _new(self, seed: int, violated: Sequence[str]) -> list[str]:
-        """What the code without a bug does not violate in a seed."""
-        if violated and seed not in self._sound:
-            ((_, without),) = _outcomes(range(seed, seed + 1), (), 1)
-            self._sound[seed] = frozenset(without)
+    def _new(self, seed: int, outcome: Outcome) -> list[str]:
+        """Return the invariants that a run violates and the code without a bug does not."""
+        if (violated := _violated(outcome)) and seed not in self._sound:
+            (without,) = _in_order(run_seed, range(seed, seed + 1))
+            self._sound[seed] = frozenset(_violated(without))
         return [invariant for invariant in violated if invariant not in self._sound[seed]]
 
     def _keep(self) -> None:
@@ -169,117 +181,105 @@ class _Hunting:
             self._kept.with_suffix(".new").replace(self._kept)
 
 
-def _compatible(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Those that can be in one program, up to a number of them, and the others."""
-    known, texts, together = mutants(), dict[str, str](), list[str]()
+def _compatible(names: Sequence[str]) -> list[str]:
+    """Return the first of some bugs that can be planted together: no two of them replace one function."""
+    known, chosen = mutants(), dict[str, str]()
     for name in names:
-        if len(together) == _TOGETHER:
-            break
-        with contextlib.suppress(ValueError, SyntaxError):
-            known[name].plant_in(texts)
-            together.append(name)
-    return together, [name for name in names if name not in together]
+        if len(chosen) < _TOGETHER:
+            chosen.setdefault(known[name].target_name, name)
+    return list(chosen.values())
+
+
+def _violated(outcome: Outcome) -> list[str]:
+    """Return the invariants that a run violates, the first one first; not what the simulation itself does wrong."""
+    return [name for name in dict.fromkeys(each.invariant for each in outcome.violations) if name != ITSELF]
+
+
+def _run_planted(names: Sequence[str], seed: int) -> Outcome:
+    """Run a seed with planted bugs, in a process of its own: they stay planted."""
+    plant(*names)
+    return run_seed(seed)
+
+
+def _in_order(run: Callable[[int], Outcome], numbers: range) -> Iterator[Outcome]:
+    """Yield the outcome of each number, in order, each run by a process of its own."""
+
+    def numbered(number: int) -> Outcome:
+        resource.setrlimit(resource.RLIMIT_CPU, (_PATIENCE, _PATIENCE))
+        return dataclasses.replace(run(number), seed=number)
+
+    found: dict[int, Outcome] = {}
+    first = numbers.start
+    with closing(outcomes(numbered, numbers, BESIDE)) as runs:
+        for outcome in runs:
+            found[outcome.seed] = outcome
+            while first in found:
+                yield found.pop(first)
+                first += 1
 
 
 def show_all(names: Sequence[str]) -> int:
-    """Run the scripts of some mutants, or of all that have one, with the bug and without it, and tell of those that do
-    not violate what is expected of the bug, or violate something without it; 1 where there was one. Raises
-    click.UsageError for a name that has none."""
-    scripts = {file.stem: file for file in sorted(SCRIPTS.glob("*.json"))}
-    if strange := [name for name in names if name not in scripts]:
-        raise click.UsageError(f"no script shows {strange[0]}; {SCRIPTS.relative_to(ROOT)} has them")
-    chosen = [name for name in scripts if not names or name in names]
-    with ThreadPoolExecutor(BESIDE) as pool:
-        found = list(pool.map(lambda name: (_ran(scripts[name], name), _ran(scripts[name])), chosen))
-    known, bad = mutants(), dict[str, str]()
-    for name, (with_it, without) in zip(chosen, found, strict=True):
-        if without.returncode or not shows(with_it, known[name].fires):
-            bad[name] = (without if without.returncode else with_it).stdout.strip()
+    """Run what shows the named bugs, or all that have a script or a test; return 1 if one is not shown.
+
+    A script has to violate the bug's invariant with the bug, and nothing without it. A test has to fail with the bug.
+
+    Raises:
+        click.UsageError: For a name that has neither.
+    """
+    chosen = {name: each for name, each in _chosen(names).items() if each.has_test or _script(name).exists()}
+    if missing := [name for name in names if name not in chosen]:
+        raise click.UsageError(f"no script shows {missing[0]}; {SCRIPTS.relative_to(ROOT)} has them")
+    scripted = [each for each in chosen.values() if not each.has_test]
+    scripts = [msgspec.json.decode(_script(each.name).read_bytes(), type=Script) for each in scripted]
+
+    def run(number: int) -> Outcome:
+        if number % 2:
+            plant(scripted[number // 2].name)
+        return run_script(scripts[number // 2])
+
+    found = list(_in_order(run, range(2 * len(scripts))))
+    bad: dict[str, object] = {
+        each.name: "its test passes" for each in chosen.values() if each.has_test and not _fails(each)
+    }
+    for each, without, with_it in zip(scripted, found[::2], found[1::2], strict=True):
+        if without.violations or each.found_by not in _violated(with_it):
+            bad[each.name] = "; ".join(map(str, without.violations or with_it.violations)) or "nothing is violated"
     for name, printed in bad.items():
         click.echo(f"{name}: {printed}")
-    click.echo(f"{len(chosen) - len(bad)} of {len(chosen)} scripts show the bug that they were written for.")
+    click.echo(f"{len(chosen) - len(bad)} of {len(chosen)} planted bugs are shown by their script or test.")
     return int(bool(bad))
 
 
-def shows(done: subprocess.CompletedProcess[str], invariant: str) -> bool:
-    """Whether a run that is done has violated an invariant, and says so."""
-    return done.returncode == 1 and any(line.startswith(f"{invariant} at ") for line in done.stdout.splitlines())
+def _script(name: str) -> Path:
+    return SCRIPTS / f"{name}.json"
 
 
-def _ran(script: Path, *names: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(**_program("run", str(script), names), capture_output=True, text=True)
-
-
-def _program(command: str, given: str, names: Sequence[str], *options: str, **environ: str) -> dict[str, Any]:
-    """A command of the simulation as subprocess takes it, with planted bugs."""
-    bugs = [word for name in names for word in ("--mutant", name)]
-    words = [sys.executable, "-m", "tests.simulation", command, given, *bugs, *options]
-    return {"args": words, "cwd": ROOT, "env": {**os.environ, "PYTHONHASHSEED": "0", **environ}}
+def _fails(mutant: Mutant) -> bool:
+    """Whether the test that finds a bug fails with it."""
+    program = (
+        "import sys, pytest; from tests.simulation.mutants import plant; "
+        "plant(sys.argv[1]); sys.exit(pytest.main(sys.argv[2:]))"
+    )
+    words = [sys.executable, "-c", program, mutant.name, "-q", "-x", "-p", "no:cacheprovider", mutant.found_by]
+    return subprocess.run(words, cwd=ROOT, capture_output=True).returncode == 1
 
 
 def table(hunts: Sequence[Hunt], seconds: float) -> str:
-    """The hunts as a table of Markdown, with a line on all of them."""
+    """Return the hunts as a table of Markdown, with a line on all of them."""
     known = mutants()
-    lines = ["| mutant | what it would do | found after | by the invariant |", "|---|---|---:|---|"]
+    lines = ["| mutant | what it would do | found after | by |", "|---|---|---:|---|"]
     for one in hunts:
         mutant = known[one.name]
+        by = f"`{one.invariant}`" if mutant.has_test else one.invariant or "–"
         where = f"`{one.name}` ({mutant.module.removeprefix('vcd.')})"
-        lines.append(f"| {where} | {mutant.does} | {_place(one)} | {one.invariant or '–'} |")
+        lines.append(f"| {where} | {mutant.does} | {_place(one)} | {by} |")
     found = sum(one.seed is not None for one in hunts)
     return "\n".join([*lines, "", f"{found} of {len(hunts)} planted bugs are found, in {seconds / 60:.0f} minutes."])
 
 
 def _place(found: Hunt) -> str:
+    if not found.tried:
+        return "no seed" if found.seed is None else "its test"
     if found.seed is None:
         return f"not in {found.tried:,}"
     return f"{found.tried:,} seed{'s' if found.tried > 1 else ''}"
-
-
-def _outcomes(seeds: range, names: Sequence[str], workers: int) -> Iterator[tuple[int, list[str]]]:
-    """Each seed with the invariants that it violates where some mutants are planted, run by a program of its own."""
-    block = f"{seeds.start}:{seeds.stop}"
-    with tempfile.TemporaryDirectory(dir=IN_MEMORY, ignore_cleanup_errors=True) as files:  # also of seeds that we end
-        asked = _program("outcomes", block, names, "--workers", str(workers), TMPDIR=files)
-        with subprocess.Popen(**asked, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
-            yield from _told(program, seeds)
-
-
-def _told(program: subprocess.Popen[str], seeds: range) -> Iterator[tuple[int, list[str]]]:
-    """What a program tells of seeds; it ends with the last that is asked for."""
-    try:
-        for seed in seeds:
-            line = _line_of(program)
-            if line is None:
-                yield seed, [_NEVER_ENDS]
-                return
-            outcome = json.loads(line)
-            assert outcome["seed"] == seed
-            yield seed, outcome["violated"]
-    finally:
-        _end(program)
-
-
-def _end(program: subprocess.Popen[str]) -> None:
-    """End a program, and the processes that it began."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(program.pid, signal.SIGKILL)
-
-
-def _line_of(program: subprocess.Popen[str]) -> str | None:
-    """The next line that a program prints; None where it took too long, and was ended. Raises ChildProcessError."""
-    assert program.stdout is not None
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        _end(program)
-
-    timer = threading.Timer(_PATIENCE, end)
-    timer.start()
-    try:
-        line = program.stdout.readline()
-    finally:
-        timer.cancel()
-    if not line and not late.is_set():
-        raise ChildProcessError(f"{' '.join(program.args)} ended early, with {program.wait()}")  # type: ignore[arg-type]
-    return line or None

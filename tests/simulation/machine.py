@@ -13,6 +13,7 @@ import io
 import os
 import random
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -27,8 +28,8 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 """When simulations begin, in seconds since 1970."""
 REAL_SECONDS = time.perf_counter
 """The real clock, for who measures what a simulation costs."""
-IN_MEMORY = os.environ.get("TMPDIR") or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-"""Where simulations have their files, which end with them; None is where temporary files are."""
+_IN_MEMORY = "/dev/shm"
+"""Where simulations have their temporary files, unless TMPDIR says otherwise."""
 
 OPENED: dict[int, Process | None] = {}
 """Whose file was the last that Python opened under a descriptor: a program's, or nobody's."""
@@ -177,6 +178,8 @@ def install() -> None:
     assert os.environ.get("PYTHONHASHSEED") == "0", "hashes of texts would differ from run to run"
     for name in [name for name in os.environ if name.startswith(("VCD_", "POD_"))]:
         del os.environ[name]
+    if "TMPDIR" not in os.environ and os.access(_IN_MEMORY, os.W_OK):
+        tempfile.tempdir = _IN_MEMORY
     time.monotonic = time.perf_counter = _monotonic(REAL_SECONDS)
     time.time = _wall(time.time)
     time.time_ns = _nanoseconds(time.time)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import multiprocessing
+import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -47,13 +48,15 @@ def outcomes(
     seconds, has violated something.
 
     They are forked, so that they have the clocks and the seed of hashes of this process, and what it has imported.
+    Their temporary files end with this function, also those of children that are killed.
     """
     kinds()  # imports each plugin and action, which each child would do anew
     left, running = iter(seeds), dict[Connection, _Child]()
+    files = tempfile.TemporaryDirectory(prefix="vcd-simulations-", ignore_cleanup_errors=True)
     try:
         while True:
             for seed in islice(left, workers - len(running)):
-                connection, child = _begun(run, seed, deadline)
+                connection, child = _begun(run, seed, deadline, files.name)
                 running[connection] = child
             if not running:
                 return
@@ -63,14 +66,17 @@ def outcomes(
     finally:
         for child in running.values():
             child.process.kill()
+            child.process.join()
+        files.cleanup()
 
 
-def _begun(run: Callable[[int], Outcome], seed: int, deadline: float) -> tuple[Connection, _Child]:
+def _begun(run: Callable[[int], Outcome], seed: int, deadline: float, files: str) -> tuple[Connection, _Child]:
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
 
     def work() -> None:
         faulthandler.dump_traceback_later(deadline, exit=True)
+        tempfile.tempdir = files
         there.send(run(seed))
 
     process = context.Process(target=work, daemon=True)

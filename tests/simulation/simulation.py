@@ -18,7 +18,7 @@ from typing import Any
 from tests.simulation import peers
 from tests.simulation.apiserver import Request, SimulatedServer
 from tests.simulation.loop import Restless, SimulatedLoop, Standstill
-from tests.simulation.machine import EPOCH, IN_MEMORY
+from tests.simulation.machine import EPOCH
 from tests.simulation.names import NAMES
 from tests.simulation.network import Link, SimulatedTransport
 from tests.simulation.peers import Peers
@@ -185,7 +185,7 @@ def simulate(
     """Run a script; ``keep`` is where its logs are left. The process ends after it, or grows by what it leaves behind:
     a collection of garbage would run finalizers at moments of its own."""
     gc.disable()
-    folder = Path(tempfile.mkdtemp(prefix="vcd-simulation-", dir=IN_MEMORY))
+    folder = Path(tempfile.mkdtemp(prefix="vcd-simulation-"))
     try:
         return _simulated(script, watched, acts, folder)
     finally:

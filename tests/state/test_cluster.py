@@ -423,3 +423,20 @@ def test_names_of_resources_that_nothing_has_any_more_are_forgotten() -> None:
     snapshot = SnapshotMaker(state).snapshot()
     assert snapshot.resources == SnapshotMaker(ClusterState.load(state.dump())).snapshot().resources
     assert snapshot.resources == ("cpu", "memory", "pods")
+
+
+def test_names_of_resources_that_any_kind_of_object_has_are_kept() -> None:
+    """Without its column a limit or a request of a resource would not count."""
+    state = folded(
+        put(node("n1", status={"allocatable": {"example.com/offer": "1"}})),
+        put(group("g", minResources={"example.com/minimum": "1"})),
+        put(queue("q", capability={"example.com/capability": "1"}, deserved={"example.com/deserved": "1"})),
+        put(queue("r", guarantee={"resource": {"example.com/guarantee": "1"}})),
+        put(pod("a", group="g", requests={"example.com/request": "1"})),
+    )
+    for number in range(3000):
+        odd = pod("odd", requests={f"example.com/odd-{number}": "1"})
+        folded(put(odd), ev.ObjectGone("Pod", "default/odd"), state=state)
+    names = ("offer", "minimum", "capability", "deserved", "guarantee", "request")
+    assert {f"example.com/{name}" for name in names} <= state.resources
+    assert len(state.resources) < 1500

@@ -1,0 +1,106 @@
+"""Planted bugs of vcd/daemon: sessions, the log's keeper, terms, watches, reports, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from tests.simulation.mutants import replaces
+from vcd.daemon import telling
+from vcd.daemon.keeper import Keeper
+from vcd.daemon.latecomers import Latecomers
+from vcd.daemon.metrics import Metrics
+from vcd.daemon.service import SchedulerService
+from vcd.daemon.terms import Terms
+from vcd.daemon.watches import Watches
+from vcd.model import events as ev
+from vcd.scheduling.framework.registry import kinds_read
+from vcd.scheduling.verify import stale_statements
+from vcd.state.snapshot import Snapshot
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+
+@replaces(stale_statements, found_by="no program ends by itself")
+def stale_statements_not_verified(plan: ev.Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[int, str], ...]:
+    """Changes during a session are ignored: nodes and queues get more than they have."""
+    return ()
+
+
+@replaces(SchedulerService._policy_to_log, found_by="configurations go on")
+def configuration_of_the_start(self: SchedulerService) -> list[ev.Event]:
+    """A new leader decides by the configuration that it read when it began to follow. It was so once."""
+    if not self.terms.writes.is_set():
+        self.watches.expect(kinds_read(self.policy.policy))
+    return [] if self.keeper.state.policy == self.loaded else [self.loaded]
+
+
+@replaces(SchedulerService._commit_ended, found_by="nothing is kept of what is gone")
+def commits_kept(self: SchedulerService, task: asyncio.Task[None]) -> None:
+    """A task stays of each session that was committed: memory grows, and each shutdown waits for finished calls."""
+
+
+# --- the keeper -----------------------------------------------------------------------------------------------------
+
+_is_quiet = Keeper._is_quiet
+
+
+@replaces(Keeper.put, found_by="intended first")
+async def put_returns_at_once(self: Keeper, events: Sequence[ev.Event]) -> int:
+    """Callers go on before their events are durable: calls are made for sessions that no log has."""
+    if events:
+        writing = asyncio.ensure_future(self._put(events))
+        writing.add_done_callback(lambda _: None)
+        await asyncio.sleep(0)
+    return self.state.sequence
+
+
+@replaces(Keeper.checkpoint, found_by="sound log")
+async def checkpoint_amid_a_session(self: Keeper) -> None:
+    """A checkpoint that is made while a session is folded holds half of the session."""
+    self._refuse_when_broken()
+    sequence, frozen = self.state.sequence, self.state.freeze()
+    await self.log.checkpoint(sequence, await asyncio.to_thread(frozen.encode))
+    self.checkpointed_at = sequence
+
+
+# --- terms and watches ----------------------------------------------------------------------------------------------
+
+
+@replaces(Watches.list_again, found_by="listed first")
+async def new_leader_does_not_list(self: Watches, kinds: Iterable[str] | None = None) -> None:
+    """A new leader decides on what its watches reported so far, without the last binds of the one before."""
+
+
+@replaces(Watches._end, found_by="watches go on")
+async def old_watch_goes_on(self: Watches, kind: str) -> None:
+    """Each new list leaves the watcher before it running: twice the calls, and the slower one reports the past."""
+    self._tasks.pop(kind, None)
+
+
+@replaces(Terms._never_done, found_by="all that can be is done")
+def intents_of_the_last_term_kept(self: Terms) -> list[ev.Event]:
+    """Operations that an earlier term decided and never made hold their resources for ever, and their pods wait."""
+    return []
+
+
+# --- reports and metrics --------------------------------------------------------------------------------------------
+
+_words_by_pod = telling._words_by_pod
+_words_of: dict[str, tuple[dict[str, str], str]] = {}
+
+
+@replaces(Latecomers.observe, found_by="who waits is told")
+def latecomers_untold(self: Latecomers, event: ev.Event) -> None:
+    """Pods that join a group which waits already get no condition, and no autoscaler reacts to them."""
+
+
+@replaces(telling._words_by_pod, found_by="reasons are true")
+def told_what_was(reasons: Sequence[ev.Waiting]) -> tuple[dict[str, str], str]:
+    """A pod shows what its group waited for before, and an autoscaler acts on it."""
+    return _words_of.setdefault(reasons[0].group, _words_by_pod(reasons))
+
+
+@replaces(Metrics._forget_gone_queues, found_by="no series of what is gone")
+def series_of_gone_queues(self: Metrics) -> None:
+    """Metrics of each queue that ever was stay, and fill Prometheus."""

@@ -1,0 +1,69 @@
+"""Planted bugs that show at the edges: comparisons that lack one of their parts, late calls, pauses."""
+
+from __future__ import annotations
+
+from tests.simulation.mutants import replaces
+from vcd.kube.lease import ADDRESS, LeaderElector, _annotations, _Lease, _Spec
+from vcd.kube.watcher import Watcher
+from vcd.scheduling.search.kinds import Applying, TaskKind, TaskKinds
+from vcd.scheduling.session.views import Task
+from vcd.state.cluster import ClusterState
+
+_compare = Watcher._compare
+
+
+@replaces(Watcher._compare, found_by="state is the server's")
+async def compared_in_the_past(self: Watcher, version: str) -> None:
+    """A comparison sets objects back to what they were a while ago, and the watch goes on from where it was."""
+    await _compare(self, str(max(1, int(version) - 20)))
+    self._version = version
+
+
+# --- parts of a key or of a comparison that are left out ------------------------------------------------------------
+
+_observe, _find, _forget_resources = LeaderElector._observe, TaskKinds.find, ClusterState._forget_resources
+
+
+@replaces(
+    LeaderElector._look_again,
+    found_by="tests/kube/test_lease.py::test_a_lease_that_another_process_of_the_same_name_took_ends_the_term",
+)
+async def lease_of_our_name_is_ours(self: LeaderElector, wanted: _Spec, sent: float) -> None:
+    """A replica goes on leading when another process with its identity has taken the Lease for a new term."""
+    lease = await self._get(left=self._until - self.clock.monotonic())
+    if lease is None or lease.spec.holder_identity != self.identity:
+        return self._lose("lease is another's")
+    self._lease = lease
+    self._observe(lease)
+    if lease.spec == wanted:
+        self._go_on(sent)
+
+
+@replaces(
+    LeaderElector._observe,
+    found_by="tests/kube/test_lease.py::test_an_address_that_another_holder_left_there_is_not_followed",
+)
+def address_of_a_former_holder(self: LeaderElector, lease: _Lease) -> None:
+    """Replicas follow the log of the holder before, although another scheduler holds the Lease."""
+    _observe(self, lease)
+    self.holder_address = str(_annotations(lease.metadata).get(ADDRESS) or "").rpartition(" ")[2]
+
+
+@replaces(
+    TaskKinds.find, found_by="tests/scheduling/test_candidates.py::test_labels_tell_tasks_apart_only_where_pods_matter"
+)
+def table_of_other_labels(self: TaskKinds, task: Task, moving: bool = True) -> tuple[TaskKind, Applying]:
+    """Pods that differ in labels alone share a table: a pod is bound where anti-affinity keeps its label away."""
+    kind, parts = _find(self, task, moving)
+    return kind._replace(labels=None), parts
+
+
+@replaces(
+    ClusterState._forget_resources,
+    found_by="tests/state/test_cluster.py::test_names_of_resources_that_any_kind_of_object_has_are_kept",
+)
+def names_of_queues_forgotten(self: ClusterState) -> None:
+    """A resource that only queues name is forgotten after some thousand events, and their limits on it with it."""
+    queues, self.queues = self.queues, {}
+    _forget_resources(self)
+    self.queues = queues

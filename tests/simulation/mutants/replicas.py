@@ -1,0 +1,120 @@
+"""Planted bugs of vcd/daemon/replicas: one log that all replicas have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from tests.simulation.mutants import replaces
+from vcd.daemon.replicas import following, serving, wire
+from vcd.daemon.replicas.followers import Followers
+from vcd.daemon.replicas.following import LogFollower
+from vcd.daemon.replicas.network import Socket
+from vcd.daemon.replicas.replica import Unseated
+from vcd.daemon.replicas.takeover import Connect, take_over
+from vcd.daemon.terms import Terms
+from vcd.eventlog.copying import Events, LogSource, Piece, Position, write_copy
+from vcd.eventlog.rows import logged_of
+from vcd.eventlog.transfer import Written, export
+from vcd.eventlog.verify import Fold
+
+# --- who has a session ----------------------------------------------------------------------------------------------
+
+_write = LogFollower._write
+
+
+@replaces(Followers.have, found_by="elsewhere before it is done")
+async def nobody_waited_for(self: Followers, sequence: int) -> bool:
+    """Pods are bound before another replica has the session: a leader that is killed then takes it along."""
+    return False
+
+
+@replaces(Followers.have, found_by="nobody is waited for too long")
+async def waits_for_ever(self: Followers, sequence: int) -> bool:
+    """If a follower stands still, nothing is bound any more."""
+    while self._expected or any(one.keeps_up for one in self.connected):
+        if any(one.keeps_up and one.has >= sequence for one in self.connected):
+            self._expected = False
+            return True
+        await self._moved.wait()
+    return False
+
+
+@replaces(LogFollower._write, found_by="said when it is durable")
+async def acknowledged_before_durable(self: LogFollower, socket: Socket, piece: Piece) -> None:
+    """A follower confirms what is not on its disk yet: sessions that were done are lost with leader and power."""
+    if isinstance(piece, Events):
+        await socket.send_bytes(wire.packed(wire.Have(piece.rows[-1][0][0])))
+    await _write(self, socket, piece)
+
+
+@replaces(LogFollower._write, found_by="log first")
+async def folded_before_durable(self: LogFollower, socket: Socket, piece: Piece) -> None:
+    """A follower's state has what its disk has not: it differs after a crash, and explains events that are lost."""
+    if not isinstance(piece, Events):
+        return await _write(self, socket, piece)
+    folding = asyncio.ensure_future(self._fold([logged_of(content) for content, _ in piece.rows]))  # noqa: RUF006
+    await asyncio.sleep(0)
+    await write_copy(self._log, piece)
+    await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
+    await folding
+
+
+# --- who leads next -------------------------------------------------------------------------------------------------
+
+_follow = Terms._follow
+
+
+@replaces(take_over, found_by="what others have is taken over")
+async def nothing_taken_over(peers: Sequence[wire.Peer], connect: Connect, follower: Callable[[], LogFollower]) -> None:
+    """A new leader decides without what only another replica has: sessions that were done are in no log."""
+
+
+@replaces(Terms._follow, found_by="all have one log")
+async def lost_lease_goes_on(self: Terms) -> None:
+    """A leader that lost the Lease goes on as if all replicas had its log, and follows none."""
+    while True:
+        with suppress(Unseated):
+            await _follow(self)
+
+
+# --- where logs part ------------------------------------------------------------------------------------------------
+
+_heard = serving._heard
+
+
+@replaces(LogSource.shared, found_by="all have one log")
+def positions_not_compared(self: LogSource, known: Iterable[Position]) -> int | None:
+    """A replica whose log went another way follows as if it had not: its log is of two histories."""
+    oldest, head = self._reader.oldest(), self._reader.head()
+    return max((one.sequence for one in known if oldest <= one.sequence <= head), default=None)
+
+
+@replaces(following._last_in_common, found_by="known to who leads next")
+async def back_by_doubling(socket: Socket, own: LogSource, shared: int) -> int:
+    """A log that parts from the leader's goes back twice as far as it must: sessions that both had can be lost."""
+    return shared
+
+
+@replaces(export, found_by="nothing decided is lost")
+def parted_not_kept(
+    path: str | Path, out: str | Path, fold: Fold, first: int | None = None, last: int | None = None
+) -> Written:
+    """Nothing is left of what a replica decided alone when it goes back to the leader's log."""
+    return Written(0, 0, 0)
+
+
+@replaces(serving._heard, found_by="of one version")
+async def another_version_followed(socket: Socket) -> wire.ToLeader:
+    """A replica of a version with another protocol may follow, and its log holds what it misunderstands."""
+    said = await _heard(socket)
+    return msgspec.structs.replace(said, version=wire.VERSION) if isinstance(said, wire.Hello) else said
+
+
+@replaces(LogSource.__exit__, found_by="files are closed")
+def readers_of_the_log_kept(self: LogSource, *_: object) -> None:
+    """The files of each replica that ever followed stay open, until the leader can open no more."""
