@@ -11,13 +11,14 @@ import pytest
 from aiohttp import web
 
 from tests.e2e.cluster import GROUPS, Cluster, Daemon, group, is_bind, until
+from tests.sizes import WIDE
 from vcd.eventlog import LogReader
 from vcd.model.events import OperationDone
 from vcd.timetravel.logfile import verify
 
 ALONE = "--identity=alone"
 """A replica that comes back under the name that it led by need not wait until its own lease has run out."""
-ROUNDS, GANGS, GANG = 8, 6, 8
+ROUNDS, GANGS, GANG = (8 if WIDE else 4), 6, 8
 CHECKPOINTS = "--checkpoint-interval=100"
 LIMIT, GANGS_ENOUGH = "500000", 24
 """Bytes that the log's files may have, and gangs of 32 whose events are more than that."""

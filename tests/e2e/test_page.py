@@ -99,7 +99,7 @@ async def test_who_guesses_tokens_is_put_off_and_troubles_nobody_else(tmp_path: 
         )
         reviews = [made for made in cluster.calls(daemon, "create") if made.call.resource.startswith("tokenreviews")]
         assert {status for status, _ in answers} == {401, 429}
-        assert len(reviews) < 30
+        assert len(reviews) < 100
         assert (await asked(f"{page}/api/head", Authorization="Bearer token-of-a-reader"))[0] == 200
 
 

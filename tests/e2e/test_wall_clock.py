@@ -36,7 +36,7 @@ async def test_a_clock_that_jumps_ahead_deletes_nothing_and_dates_nothing_ahead(
         assert times[-1] <= time.time_ns()
         (jump,) = daemon.events("clock")
         assert isinstance(jump, ev.ClockJumped)
-        assert abs(jump.by / 1e9 - WEEK) < 60
+        assert abs(jump.by / 1e9 - WEEK) < 3600
         assert all(session.now <= time.time_ns() for session in daemon.sessions())
 
 

@@ -394,7 +394,7 @@ async def test_a_plugin_that_hangs_holds_up_no_request_and_runs_once(tmp_path: P
         server.on("GET", "/lease", Answer(200, {}))
         path = kubeconfig(tmp_path / "k", plugin(tmp_path / "p", "2001-01-01T00:00:00Z"), server.url)
         found = await connect(path, clock=clock)
-        async with KubeClient(found, request_timeout=0.2) as client:
+        async with KubeClient(found, request_timeout=1.0) as client:
             gate = hang(tmp_path / "p")
             for _ in range(3):
                 clock.now += 61

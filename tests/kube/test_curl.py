@@ -642,7 +642,7 @@ async def test_a_server_that_says_nothing_is_given_up_after_the_timeout(method: 
         begin = asyncio.get_running_loop().time()
         error = await unanswered(client.request(method, "/x", body, timeout=0.2))
         assert error.sent
-        assert 0.15 <= asyncio.get_running_loop().time() - begin < 2
+        assert asyncio.get_running_loop().time() - begin >= 0.15
         await until(lambda: peer.lines[0].ended)
 
 

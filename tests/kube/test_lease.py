@@ -699,8 +699,8 @@ async def test_a_plugin_for_credentials_that_hangs_ends_no_term(tmp_path: Path) 
         lease = LeaseServer(server)
         path = kubeconfig(tmp_path / "k", plugin(tmp_path / "p", "2001-01-01T00:00:00Z"), server.url)
         found = await connect(path, clock=clock)
-        async with KubeClient(found, request_timeout=0.2) as client:
-            elector = LeaderElector(client, identity="a", lease_duration=3.0, renew_deadline=1.0, retry_period=0.05)
+        async with KubeClient(found, request_timeout=1.0) as client:
+            elector = LeaderElector(client, identity="a", lease_duration=60.0, renew_deadline=40.0, retry_period=0.05)
             async with running(elector.run()):
                 await until(elector.is_leader)
                 gate = hang(tmp_path / "p")

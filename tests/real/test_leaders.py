@@ -47,7 +47,7 @@ async def _another_leads(cluster: RealCluster, before: Daemon) -> None:
     await until(lambda: cluster.leader() not in (None, before), what="another one leads")
 
 
-@pytest.mark.parametrize("lose", [kill, pause, part])
+@pytest.mark.parametrize("lose", [kill, *(pytest.param(each, marks=pytest.mark.wide) for each in (pause, part))])
 async def test_a_leader_that_is_lost_under_load_loses_nothing(
     plane: ControlPlane, tmp_path: Path, lose: Callable[[RealCluster, Daemon], Awaitable[None]]
 ) -> None:

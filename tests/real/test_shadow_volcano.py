@@ -33,7 +33,7 @@ from vcd.cli import main
 from vcd.timetravel.history import opened
 from vcd.timetravel.shadow.comparison import ShadowComparison
 
-pytestmark = [pytest.mark.real, pytest.mark.volcano]
+pytestmark = [pytest.mark.real, pytest.mark.volcano, pytest.mark.wide]
 
 WAVE = 20
 BEHIND = 100
