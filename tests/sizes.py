@@ -7,6 +7,10 @@ both sizes of seeded tests: `VCD_SEEDS=5000` takes the seeds below 5,000, `VCD_S
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 
 WIDE = os.environ.get("VCD_WIDE", "") not in ("", "0")
 _SHARE = 4
@@ -24,6 +28,15 @@ def blocks(usual: int, wide: int, size: int) -> list[range]:
     """Return the same seeds in blocks of at most `size`, so that each block is one test."""
     chosen = seeds(usual, wide)
     return [chosen[start : start + size] for start in range(0, len(chosen), size)]
+
+
+def some(usual: int, cases: Iterable[Any]) -> list[Any]:
+    """Return the cases of a parametrized test, all but the first `usual` of them marked `wide`.
+
+    A case of several arguments is a tuple.
+    """
+    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=pytest.mark.wide if at >= usual else ()) for at, case in enumerate(listed)]
 
 
 def examples(wide: int) -> int:

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.cluster import Cluster, Daemon, until
 from tests.e2e.s3 import Bucket, found_by_tools
 from tests.e2e.test_replicas import Replicas
+from tests.sizes import some
 from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.eventlog.archive.checking import check
@@ -222,7 +223,7 @@ async def test_a_store_that_never_answers_is_given_up_and_nothing_in_it_is_writt
         assert partials(tmp_path) == []
 
 
-@pytest.mark.parametrize("status", [403, *(pytest.param(code, marks=pytest.mark.wide) for code in (404, 500))])
+@pytest.mark.parametrize("status", some(1, [403, 404, 500]))
 async def test_what_a_store_answers_is_told_and_a_replica_begins_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, failed, group, pod, until
+from tests.sizes import some
 
 
 def shown(cluster: Cluster) -> dict[str, Obj]:
@@ -70,7 +71,7 @@ async def test_somebody_who_is_faster_is_no_fault(tmp_path: Path) -> None:
         assert len(seen) == 2
 
 
-@pytest.mark.parametrize("code, reason", [(403, "Forbidden"), (500, "InternalError"), (422, "Invalid")])
+@pytest.mark.parametrize("code, reason", some(1, [(403, "Forbidden"), (500, "InternalError"), (422, "Invalid")]))
 async def test_a_refusal_is_said_and_not_fatal_and_tried_again(tmp_path: Path, code: int, reason: str) -> None:
     async with Cluster(tmp_path, controllers=False) as cluster:
         add_node(cluster)

@@ -24,6 +24,7 @@ from tests.e2e.standalone import (
     reference,
 )
 from tests.e2e.test_leadership import two
+from tests.sizes import some
 from tests.waiting import WAIT_LIMIT
 from vcd.api import explain
 from vcd.model import events as ev
@@ -68,6 +69,11 @@ async def test_a_bare_pod_gets_a_group_and_a_node(tmp_path: Path) -> None:
         assert (spec["minMember"], spec["queue"], spec["minResources"]["cpu"]) == (1, "default", "1")
 
 
+_STATUSES = [(500, "InternalError"), (429, "TooManyRequests"), (409, "Conflict")]
+FAILURES = [
+    (fails, *_STATUSES[(at + turn) % 3]) for turn in range(3) for at, fails in enumerate(("create", "patch", "get"))
+]
+"""Each call with each status; the first three have each of both."""
 OWNERS: list[dict[str, str]] = [
     {"name": "caf\u00e9"}, {"name": "a\u0000b"}, {"name": "\u2028", "kind": "StatefulSet"}, {"name": "a b\r\nX: y"},
     {"name": "../../../../api/v1/nodes/node-0?x=1"}, {"name": ".."}, {"name": "%2e%2e"}, {"name": "x?watch=1#y"},
@@ -185,8 +191,7 @@ async def test_a_new_leader_makes_what_the_last_one_did_not_and_nothing_twice(tm
         assert made(cluster) == 2
 
 
-@pytest.mark.parametrize("fails", ["create", "patch", "get"])
-@pytest.mark.parametrize("status, reason", [(500, "InternalError"), (429, "TooManyRequests"), (409, "Conflict")])
+@pytest.mark.parametrize(("fails", "status", "reason"), some(3, FAILURES))
 async def test_whatever_fails_is_tried_again(tmp_path: Path, fails: str, status: int, reason: str) -> None:
     seen: list[str] = []
     methods = {"create": "POST", "patch": "PATCH", "get": "GET"}

@@ -40,18 +40,18 @@ def wait() -> None:
 def test_it_has_arguments_environment_folder_output_and_exit_code_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "only_here.py").touch()
     environment = {"PYTHONPATH": str(tmp_path), "A": "b"}
-    done = processes.run(f"{HERE}:tell", [3, "x y"], tmp_path, environment, 60)
+    done = processes.run(f"{HERE}:tell", [3, "x y"], tmp_path, environment, WAIT_LIMIT)
     assert (done.returncode, done.stderr) == (3, "said\n")
     arguments, given, folder, pid, importable = json.loads(done.stdout)
     assert (arguments, given, folder, importable) == (["3", "x y"], environment, str(processes.ROOT), True)
-    done = processes.run(f"{HERE}:tell", [0], tmp_path, {}, 60)
+    done = processes.run(f"{HERE}:tell", [0], tmp_path, {}, WAIT_LIMIT)
     assert done.returncode == 0
     assert json.loads(done.stdout)[3] != pid
     assert json.loads(done.stdout)[4] is False
 
 
 def test_what_nobody_catches_is_a_traceback_and_exit_code_1(tmp_path: Path) -> None:
-    done = processes.run(f"{HERE}:fail", [], tmp_path, os.environ, 60)
+    done = processes.run(f"{HERE}:fail", [], tmp_path, os.environ, WAIT_LIMIT)
     assert done.returncode == 1
     assert done.stderr.splitlines()[0].startswith("Traceback")
     assert done.stderr.splitlines()[-1] == "ValueError: nobody catches it"

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.e2e.cluster import LEASES, NAMESPACE, Cluster, Daemon, failed, until
+from tests.sizes import some
 from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.kube.lease import ADDRESS
@@ -191,7 +192,7 @@ async def test_all_replicas_are_replaced_one_after_the_other_and_each_knows_what
             assert logged == {bind.key for bind in cluster.binds}
 
 
-@pytest.mark.parametrize("token", ["", "token-of-nobody"])
+@pytest.mark.parametrize("token", some(1, ["token-of-nobody", ""]))
 async def test_a_follower_without_a_token_that_holds_is_not_ready_and_says_why(tmp_path: Path, token: str) -> None:
     async with Replicas(tmp_path) as cluster:
         leader = await cluster.started("a")

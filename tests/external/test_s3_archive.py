@@ -18,6 +18,7 @@ from tests.e2e.cluster import Cluster, Daemon, until
 from tests.eventlog.samples import SECOND, fold, write_history
 from tests.eventlog.test_copying import content
 from tests.ports import free_port
+from tests.waiting import WAIT_LIMIT
 from vcd.eventlog import verify
 from vcd.eventlog.archive.checking import check
 from vcd.eventlog.archive.lines import ListedSegments
@@ -57,7 +58,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(WAIT_LIMIT)
 
 
 def answers(port: int) -> bool:

@@ -109,7 +109,7 @@ async def under_a_daemon(plant: Plant, folder: Path) -> Served:
             await _settled(cluster, daemon, stage, told)
         if len(plant.stages) > 1:
             over = time.monotonic() + HELD * before
-            await until(lambda: time.monotonic() > over, HELD * before + 5)
+            await until(lambda: time.monotonic() > over, what="the last stage lasts")
         logged = _logged(daemon)
         cluster.store.patch("queues.scheduling.volcano.sh", None, "root", {"metadata": {"labels": {"seen": "yes"}}})
         await until(lambda: _logged(daemon) > logged, what="the log's end is now")

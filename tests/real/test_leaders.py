@@ -12,6 +12,7 @@ from tests.e2e.cluster import Daemon, until
 from tests.real.cluster import RealCluster
 from tests.real.controlplane import ControlPlane
 from tests.real.test_endtoend import Replicas
+from tests.sizes import some
 from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.timetravel.logfile import verify
@@ -47,7 +48,7 @@ async def _another_leads(cluster: RealCluster, before: Daemon) -> None:
     await until(lambda: cluster.leader() not in (None, before), what="another one leads")
 
 
-@pytest.mark.parametrize("lose", [kill, *(pytest.param(each, marks=pytest.mark.wide) for each in (pause, part))])
+@pytest.mark.parametrize("lose", some(1, [kill, pause, part]))
 async def test_a_leader_that_is_lost_under_load_loses_nothing(
     plane: ControlPlane, tmp_path: Path, lose: Callable[[RealCluster, Daemon], Awaitable[None]]
 ) -> None:
