@@ -85,8 +85,8 @@ def node_removal_unseen(self: ClusterState, kind: str, key: str) -> None:
 def orphans_not_counted(self: ClusterState, kind: str, key: str) -> None:
     """Pods that outlive their group count against no queue, which gets their share once more."""
     _drop(self, kind, key)
-    if kind == "PodGroup" and key in self.former:
-        self.former[key] = None
+    if kind == "PodGroup":
+        self.former.pop(key, None)
 
 
 @replaces(condition_of, found_by="reasons are true")
