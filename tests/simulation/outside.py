@@ -164,8 +164,10 @@ def _vector(outside: Outside, of_cpu: bool) -> bytes:
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
 
 
-service.Asking = Asking  # type: ignore[misc, assignment]
-usage.open_session = lambda **_: _Session()  # type: ignore[assignment, return-value]
+def install() -> None:
+    """Let the daemons of this process ask the simulated servers."""
+    service.Asking = Asking  # type: ignore[misc, assignment]
+    usage.open_session = lambda **_: _Session()  # type: ignore[assignment, return-value]
 
 
 # --- acts -------------------------------------------------------------------------------------------------------------

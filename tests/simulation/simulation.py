@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.simulation import peers
+from tests.simulation import outside, peers
 from tests.simulation.apiserver import Request, SimulatedServer
 from tests.simulation.loop import Restless, SimulatedLoop, Standstill
 from tests.simulation.machine import EPOCH
@@ -31,9 +31,6 @@ from vcd.embedded.store import Store
 from vcd.eventlog import LogError, LogReader
 from vcd.kube import client
 from vcd.scheduling.framework.policy import DEFAULT_POLICY
-
-client.HttpTransport = SimulatedTransport  # type: ignore[misc, assignment]
-peers.install()
 
 Obj = dict[str, Any]
 NAMESPACE = "volcano-system"
@@ -179,12 +176,20 @@ class Outcome:
     effects: dict[str, int] = field(default_factory=dict)
 
 
+def _install() -> None:
+    """Connect the daemons of this process to what is simulated. Not at import: tests of other parts import this."""
+    client.HttpTransport = SimulatedTransport  # type: ignore[misc, assignment]
+    peers.install()
+    outside.install()
+
+
 def simulate(
     script: Script, watched: Callable[[Simulation], Any], acts: dict[str, Callable[..., None]], keep: Path | None = None
 ) -> Outcome:
     """Run a script; ``keep`` is where its logs are left. The process ends after it, or grows by what it leaves behind:
     a collection of garbage would run finalizers at moments of its own."""
     gc.disable()
+    _install()
     folder = Path(tempfile.mkdtemp(prefix="vcd-simulation-"))
     try:
         return _simulated(script, watched, acts, folder)
