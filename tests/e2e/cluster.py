@@ -47,14 +47,15 @@ NAMESPACE = "volcano-system"
 LEASES = "leases.coordination.k8s.io"
 GROUPS = "podgroups.scheduling.volcano.sh"
 QUEUES = "queues.scheduling.volcano.sh"
-LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, REQUEST_TIMEOUT = 3.0, 2.0, 0.3, 0.8
+LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, REQUEST_TIMEOUT = 6.0, 4.0, 0.3, 1.6
 SHORT = (
     f"--leader-elect-lease-duration={LEASE_DURATION:g}s",
     f"--leader-elect-renew-deadline={RENEW_DEADLINE:g}s",
     f"--leader-elect-retry-period={RETRY_PERIOD * 1000:g}ms",
     f"--request-timeout={REQUEST_TIMEOUT * 1000:g}ms",
 )
-"""The only flags that replicas get beside their addresses: the times of the election, so that tests need not wait."""
+"""The only flags that replicas get beside their addresses: the times of the election, short for quick takeovers, but
+longer than a busy machine holds up a process."""
 LATE = float(os.environ.get("VCD_LATE_ANSWERS", "0"))
 """Seconds by which answers of the server are late at most, in pieces: with 0.25 shows what only a quick one hides."""
 

@@ -227,7 +227,7 @@ async def test_a_leader_that_cannot_list_lets_another_lead(tmp_path: Path, ident
             return failed(403, "Forbidden") if of_a and request.path.endswith("/nodes") else None
 
         with cluster.faults(refuse):
-            one = await cluster.start("a", "--leader-elect-list-deadline=1s", *filter(None, [identity]))
+            one = await cluster.start("a", "--leader-elect-list-deadline=3s", *filter(None, [identity]))
             await until(lambda: cluster.lease() is not None)
             other = await cluster.start("b")
             await cluster.until_leading(other)

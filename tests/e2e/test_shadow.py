@@ -110,7 +110,7 @@ async def test_it_says_what_it_may_not_list(tmp_path: Path) -> None:
 
     async with ShadowedCluster(tmp_path) as cluster:
         with cluster.faults(refuse):
-            shadow = await cluster.start(SHADOW, "--shadow", "--leader-elect-list-deadline=1s")
+            shadow = await cluster.start(SHADOW, "--shadow", "--leader-elect-list-deadline=3s")
             await until(lambda: shadow.lines("started"), what="it has started")
             async with aiohttp.ClientSession() as session:
 

@@ -75,7 +75,7 @@ RESOURCES = {
 NOT_READY = "node.kubernetes.io/not-ready"
 HELD = 3.0
 """How many times as long as all stages before it the last one is left as it is: its cause is the one that counts."""
-QUIET = 0.4
+QUIET = 1.2
 """Seconds in which nothing is logged once a stage is over."""
 
 
