@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ settings.register_profile(
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("VCD_HYPOTHESIS", "suite"))
 
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so begins a job in the background; tests interrupt programs
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.disable()  # until all tests are collected: hardly anything of that is garbage
 
