@@ -98,7 +98,7 @@ def changed_events_gone_on_with(reader: LogReader, after: int, until: int | None
 _remove = retention._remove
 
 
-@replaces(EventLog.mark, found_by="no program ends by itself")
+@replaces(EventLog.mark, found_by="sound log")
 def checkpoint_not_in_the_chain(self: EventLog, after: int, mark: Mark) -> None:
     """A checkpoint can be changed unnoticed, and the log fails its own check."""
 
