@@ -168,7 +168,7 @@ def test_it_is_tried_again_when_that_failed(result: ev.Result) -> None:
     one.decide()
     one.happen(ev.OperationDone(one.state.session, 0, 0, result))
     assert ungated(one.decide()) == ["g-0"]
-    assert one.state.evicted == {} and one.state.stranded == {}
+    assert one.state.immunity.evicted == {} and one.state.stranded == {}
 
 
 def test_gated_and_ungated_pods_do_not_block_each_other_for_ever() -> None:

@@ -1,4 +1,4 @@
-"""Full clusters, cycle after cycle until rest: nobody is evicted twice, and laws 3, 5 and 7 (docs/laws.md) hold.
+"""Full clusters, cycle after cycle until rest: no eviction cycle goes on, and laws 3, 5 and 7 (docs/laws.md) hold.
 
 ``VCD_SEEDS`` asks for more clusters, or for a range, as `tests/sizes.py` says.
 """
@@ -10,6 +10,7 @@ import pytest
 from tests.laws.accounts import Accounts
 from tests.laws.contention import Contention
 from tests.laws.histories import sessions
+from tests.laws.rivals import Rivals
 from tests.sizes import blocks
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
@@ -36,6 +37,22 @@ def test_without_new_input_no_workload_is_evicted_twice(block: range) -> None:
         assert quiet == 3, f"seed {seed}: no rest after {CYCLES} cycles"
         twice = {key: count for key, count in world.evictions.items() if count > 1}
         assert not twice, f"seed {seed}: {twice}"
+
+
+@pytest.mark.parametrize("block", blocks(40, 400, BLOCK)[:1], ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("busy", [False, True], ids=["nothing new", "always something new"])
+def test_where_everyone_may_take_from_everyone_an_eviction_cycle_ends(busy: bool, block: range) -> None:
+    """Without new input each pod is evicted once at most. With it, once at most for the same preemptor."""
+    evicted = 0
+    for seed in block:
+        world, quiet, cycles = Rivals(seed, busy=busy), 0, 0
+        while quiet < 3 and cycles < CYCLES:
+            quiet, cycles = 0 if does_something(world.cycle()) else quiet + 1, cycles + 1
+        assert quiet == 3, f"seed {seed}: no rest after {CYCLES} cycles"
+        counts = world.taken if busy else world.evictions
+        assert all(count == 1 for count in counts.values()), f"seed {seed}: {counts}"
+        evicted += len(counts)
+    assert evicted > len(block) // 2, "the worlds are about something"
 
 
 @pytest.mark.parametrize("block", blocks(40, 400, BLOCK)[:5], ids=lambda block: f"{block.start}-{block.stop - 1}")

@@ -10,6 +10,7 @@ from functools import cmp_to_key
 
 from tests.reference import labels as lb
 from tests.reference.config import Arguments
+from tests.reference.immunity import is_immune
 from tests.reference.jobs import duration
 from tests.reference.model import READY, Job, Node, Queue, Task, annotations_of, labels, meta
 from tests.reference.session import PredicateFailure, Session, Statement
@@ -382,6 +383,7 @@ def _free(
         if other.status in ("Bound", "Running") and other.job in session.cluster.jobs and _preemptable(other)
     ]
     offered = [other for other in offered if may(other) and (other.best_effort or not task.best_effort)]
+    offered = [other for other in offered if not is_immune(session, other, session.cluster.jobs[task.job])]
     offered = _in_victim_order(session, offered)
     going = _who_goes(task, node.future_idle, lambda: leave(session, "preemptable", task, offered))
     start = len(statement.steps)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from tests.reference.evictions import GANGS, TRUE, Gang, _preemptable, _wanting, in_turn, leave
+from tests.reference.immunity import is_immune
 from tests.reference.model import ALLOCATED, READY, Job, Node, Queue, Task, annotations_of, labels, total
 from tests.reference.session import PredicateFailure, Session, Statement
 from tests.reference.values import CPU, MEMORY, Resource
@@ -145,7 +146,8 @@ def _may_be_asked(asking: Asking, job: Job) -> bool:
 
 
 def _candidates(asking: Asking, job: Job) -> list[Task]:
-    return [t for t in job.having("Bound", "Running") if t.node in asking.session.cluster.nodes and _preemptable(t)]
+    found = [t for t in job.having("Bound", "Running") if t.node in asking.session.cluster.nodes and _preemptable(t)]
+    return [t for t in found if not is_immune(asking.session, t, asking.job)]
 
 
 def _bundles(asking: Asking, job: Job, tasks: list[Task]) -> list[Bundle]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import NOW_NS, Manifest, flat, gang, node, open_session, priority_class, queue, session_of
+from tests.dsl import NOW_NS, Manifest, flat, gang, node, open_session, pod, priority_class, queue, session_of
 from tests.plugins.opened import job_of, named, plugin_of, queue_of, task_of, tasks_of
 from tests.sizes import examples
 from tests.state.test_evictions import decided, evict
@@ -19,13 +19,14 @@ from vcd.model.objects import PodDisruptionBudget
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import instances
 from vcd.scheduling.eviction.budgets import budgets_now
-from vcd.scheduling.eviction.room import Room, immune_rows, placed_tasks
+from vcd.scheduling.eviction.room import Room, placed_tasks
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.proportion import ProportionPlugin
 from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.immunity import immunity_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import SnapshotMaker
@@ -236,30 +237,31 @@ def test_what_is_left_to_free_is_less_what_went_until_that_is_taken_back() -> No
     assert freeable.left()[0].tolist() == [0, 4000]
 
 
-def world_with_replacement(**options: Any) -> World:
-    """The group old lost old-0, and old-3 came for it."""
-    world = World(node("n", cpu=16), gang("old", 3, members=1, on=["n"] * 3, cpu=1), conf=CONF)
+def world_with_replacement(*others: Any) -> World:
+    """The group old lost old-0 to the group new, which waits, and old-3 came for it."""
+    world = World(
+        node("n", cpu=16),
+        gang("old", 3, members=1, on=["n"] * 3, cpu=1),
+        gang("new", 1, cpu=4),
+        *others,
+        conf=CONF,
+    )
     world.happen(decided((evict("old-0"),)))
     world.remove("Pod", "default/old-0")
     world.put([*gang("old", 4, members=1, on=["n"] * 4, cpu=1, created=60)][4:])
     return world
 
 
-def immune(world: World) -> list[str]:
+def immune(world: World, preemptor: str = "new") -> list[str]:
+    """The placed pods that are not evicted for a job."""
     policy = read_policy(CONF)
     session = open_session(world.maker.snapshot(), policy, instances(policy), NOW_NS, 0, Memory())
-    return sorted(session.task(row).name for row in immune_rows(session))
-
-
-def test_the_replacement_of_an_evicted_pod_is_not_evicted_again() -> None:
-    assert immune(world_with_replacement()) == ["old-3"]
-
-
-def test_it_is_not_offered() -> None:
-    world = world_with_replacement()
-    policy = read_policy(CONF)
-    session = open_session(world.maker.snapshot(), policy, instances(policy), NOW_NS, 0, Memory())
-    assert named(placed_tasks(session).on_node(0)) == ["old-1", "old-2"]
+    immunity, job = immunity_of(session), job_of(session, preemptor)
+    tasks = session.views.tasks_at(placed_tasks(session).rows.tolist())
+    found = named([task for task in tasks if immunity.covers(task, job)])
+    offered = named(room_for(session, preemptor).offered(job.tasks()[0], 0))
+    assert not set(found) & set(offered)
+    return sorted(found)
 
 
 def test_pods_beyond_the_number_of_evicted_ones_may_go() -> None:
@@ -276,14 +278,49 @@ def test_where_the_whole_group_was_made_anew_none_is_evicted_again() -> None:
     assert immune(world) == ["old-3", "old-4", "old-5"]
 
 
+NEWS = list(gang("late", 1, cpu=1))
+"""A job that comes later: new input."""
+
+
+@pytest.mark.parametrize(
+    ("preemptor", "undisturbed", "after_news"),
+    [
+        ([], True, True),
+        (list(gang("twin", 1, cpu=4)), True, True),
+        (list(gang("small", 1, cpu=3)), True, False),
+        (list(gang("urgent", 1, cpu=4, group_spec={"priorityClassName": "high"})), True, False),
+        (list(gang("elsewhere", 1, cpu=4, queue="other")), True, False),
+    ],
+    ids=["the owner", "an equivalent one", "another shape", "another priority", "another queue"],
+)
+def test_the_replacement_is_immune_to_whom_its_predecessor_was_evicted_for(
+    preemptor: Any, undisturbed: bool, after_news: bool
+) -> None:
+    preemptor = list(preemptor)
+    name = preemptor[0]["metadata"]["name"] if preemptor else "new"
+    world = world_with_replacement(priority_class("high", 1000), queue("other"), preemptor)
+    assert (immune(world, name) == ["old-3"]) is undisturbed
+    world.put(NEWS)
+    assert (immune(world, name) == ["old-3"]) is after_news
+    assert immune(world, "late") == []
+
+
+@pytest.mark.parametrize("name", ["new", "twin"])
+def test_once_the_owner_has_its_place_those_equivalent_to_it_may_have_the_replacement_evicted(name: str) -> None:
+    world = world_with_replacement(gang("twin", 1, cpu=4), NEWS)
+    world.put(node("n", cpu=16), [*gang("new", 1, on=["n"], cpu=4)], [*gang("news", 1, cpu=1)])
+    assert immune(world, name) == ([] if name == "twin" else ["old-3"])
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda world: world.put(node("m")),
         lambda world: world.put(queue("other")),
         lambda world: world.put([*gang("old", 0, members=2)]),
+        lambda world: world.put(pod("new-1", group="new", cpu=4)),
     ],
-    ids=["node", "queue", "group"],
+    ids=["node", "queue", "group", "the owner grows"],
 )
 def test_it_may_go_once_something_changed(change: Callable[[World], None]) -> None:
     world = world_with_replacement()
@@ -372,4 +409,4 @@ def test_rows_of_an_unknown_group_are_passed_over() -> None:
     maker = SnapshotMaker(state_of(flat([node("n"), gang("a", 1, on=["n"], cpu=1)])))
     policy = read_policy(CONF)
     session = open_session(maker.snapshot(), policy, instances(policy), NOW_NS, 0, Memory())
-    assert immune_rows(session) == frozenset()
+    assert not immunity_of(session)

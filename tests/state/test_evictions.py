@@ -11,7 +11,7 @@ from tests.dsl import flat, gang, group, node, pod, queue
 from tests.state.test_cluster import folded, put
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
-from vcd.state.records import Evicted
+from vcd.state.immunity import Evicted
 from vcd.state.snapshot import SnapshotMaker
 
 BASE = [
@@ -24,7 +24,7 @@ KNOWN = tuple(f"uid-default-old-{i}" for i in range(3))
 
 def lost(*numbers: int) -> Evicted:
     """What is remembered when these pods of the group went first."""
-    return Evicted(tuple(KNOWN[number] for number in numbers), KNOWN)
+    return Evicted({"default/new": tuple(KNOWN[number] for number in numbers)}, KNOWN)
 
 
 def evict(name: str) -> ev.Operation:
@@ -51,7 +51,9 @@ ONE = decided((evict("old-0"), wait("new-0")))
 
 
 def evicted(*events: ev.Event) -> dict[str, Evicted]:
-    return folded(*BASE, *events).evicted
+    """What is remembered, whatever happened since."""
+    found = folded(*BASE, *events).immunity.evicted
+    return {key: msgspec.structs.replace(one, undisturbed=True) for key, one in found.items()}
 
 
 def done(result: str, operation: int = 0, session: int = 1) -> ev.OperationDone:
@@ -402,7 +404,7 @@ def test_a_snapshot_holds_copies() -> None:
         {"default/new-0": "n1"},
         {"default/old": lost(0)},
     )
-    assert (state.nominated, state.evicted) == ({}, {})
+    assert (state.nominated, state.immunity.evicted) == ({}, {})
 
 
 TAIL = [
@@ -417,18 +419,21 @@ TAIL = [
 def test_a_checkpoint_and_the_rest_are_the_whole(cut: int) -> None:
     whole = folded(*BASE, ONE, *TAIL)
     loaded = ClusterState.load(folded(*BASE, ONE, *TAIL[:cut]).dump())
-    assert loaded.evicted == {"default/old": lost(0)}
+    assert loaded.immunity.evicted.keys() == {"default/old"}
     assert loaded.nominated == {"default/new-0": "n1"}
     assert folded(*TAIL[cut:], state=loaded).dump() == whole.dump()
 
 
 def test_a_failure_after_a_checkpoint_takes_back_what_is_in_it() -> None:
     loaded = ClusterState.load(folded(*BASE, ONE).dump())
-    assert folded(done("failed"), state=loaded).evicted == {}
+    assert folded(done("failed"), state=loaded).immunity.evicted == {}
 
 
 def test_an_older_checkpoint_knows_of_no_eviction() -> None:
-    assert ClusterState.load(folded(*BASE).dump()).evicted == {}
+    """It names no owner, so that its end could not be told."""
+    fields = msgspec.msgpack.decode(folded(*BASE, ONE).dump())
+    fields["evicted"] = {"default/old": (fields.pop("immunity")["default/old"][0]["default/new"], KNOWN)}
+    assert ClusterState.load(msgspec.msgpack.encode(fields)).immunity.evicted == {}
 
 
 def quota_of(text: str) -> dict[str, Any]:
@@ -440,8 +445,8 @@ def quota_of(text: str) -> dict[str, Any]:
 def test_what_a_queue_may_have_by_an_annotation_is_another_queue() -> None:
     """Who took an evicted pod's place could never be asked to go when the quota was lowered further."""
     before = put(quota_of('{"A": 3}'))
-    assert folded(*BASE, before, ONE, put(quota_of('{"A": 3}'))).evicted
-    assert not folded(*BASE, before, ONE, put(quota_of('{"A": 0}'))).evicted
+    assert evicted(before, ONE, put(quota_of('{"A": 3}')))
+    assert not evicted(before, ONE, put(quota_of('{"A": 0}')))
 
 
 def test_a_pod_that_comes_again_under_its_name_is_not_nominated() -> None:

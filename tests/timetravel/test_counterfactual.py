@@ -17,7 +17,7 @@ from vcd.model.events import Plan, encode_plan
 from vcd.model.objects import altered
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
-from vcd.state.records import Evicted
+from vcd.state.immunity import Evicted
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.history import History
 from vcd.timetravel.planning import state_of
@@ -489,7 +489,7 @@ def test_a_job_that_is_gone_is_as_if_it_had_never_been() -> None:
 
 
 def test_what_evictions_took_is_remembered_under_a_change() -> None:
-    evicted = {"default/old": Evicted(("gone",), ("gone",))}
+    evicted = {"default/old": Evicted({"default/new": ("gone",)}, ("gone",))}
     snapshot = dataclasses.replace(snapshot_of(OBJECTS), evicted=evicted)
     assert with_room(snapshot, "n2", {"cpu": 1000}).evicted == evicted
     assert with_queue(snapshot, snapshot.queues["team-a"].queue).evicted == evicted

@@ -15,6 +15,7 @@ from vcd.model.objects import Pod
 from vcd.state.admissions import Admission
 from vcd.state.backoff import Backoff
 from vcd.state.grouptable import GroupTable, GroupTableMaker
+from vcd.state.immunity import Dumped as Lost
 from vcd.state.podtable import PodTable, PodTableMaker
 
 _LEAST_BETWEEN = 10_000
@@ -52,11 +53,12 @@ class Dump(msgspec.Struct, omit_defaults=True):
     admissions: dict[str, Admission] = {}
     nominated: dict[str, str] = {}
     nomination_turns: dict[str, tuple[str, int]] = msgspec.field(name="promises", default_factory=dict)
-    evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}  # older checkpoints only: they name no owner
     former: dict[str, str] = {}
     rounds: dict[str, int] = {}
     late: dict[str, ev.PluginLate] = {}
     foreign: tuple[int, str, str] = NOBODY
+    immunity: dict[str, Lost] = {}
     pods: PodTable = msgspec.field(default_factory=PodTable)
     groups: GroupTable = msgspec.field(default_factory=GroupTable)
 
@@ -80,7 +82,7 @@ def _without(names: tuple[str, ...]) -> type[msgspec.Struct]:
     return msgspec.defstruct("FirstDump", fields, omit_defaults=True)
 
 
-_FirstDump = _without(("foreign", "pods", "groups", "backoffs", "released", "admissions"))
+_FirstDump = _without(("foreign", "immunity", "pods", "groups", "backoffs", "released", "admissions"))
 """A dump of version 0.1.0."""
 AS_THEY_ARE = (
     "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "backoffs",

@@ -20,11 +20,11 @@ from vcd.state.backoff import RELEASE, Backoff, after_refusal, after_release
 from vcd.state.checkpoint import AS_THEY_ARE, NOBODY, Dump, Frozen, decoded, on_node
 from vcd.state.completion import Completion
 from vcd.state.grouptable import GroupTable
+from vcd.state.immunity import ENDED, Immunity, Standing
 from vcd.state.interning import Changes, Interner, Pages, Rows
 from vcd.state.podtable import PodTable, taken_over
 from vcd.state.records import (
     REPEATING_ACTIONS,
-    Evicted,
     GroupRecord,
     Intent,
     NodeRecord,
@@ -127,7 +127,7 @@ class ClusterState:
         self.nomination_turns: dict[str, tuple[str, int]] = {}
         """Of pods that sessions of this log nominated, or took the nomination from: the node, and the turn. Each
         session's is higher than those before; numbers of sessions would not do, an import gives new ones."""
-        self.evicted: dict[str, Evicted] = {}
+        self.immunity = Immunity()
         """Groups that lost pods to others, while spec, nodes, queues and configuration stay as they were then."""
         self.rounds: dict[str, int] = {}
         """When plugins that act in rounds held their last one (``Plan.rounds``), ns since the epoch."""
@@ -179,7 +179,7 @@ class ClusterState:
                 self.listed[event.kind] = event.resource_version
             case ev.PolicyLoaded():
                 if self.policy is None or self.policy.digest != event.digest:
-                    self.evicted.clear()
+                    self.immunity.clear()
                     self.late.clear()
                 self.policy = event
                 self.settings = Settings.from_text(event.settings)
@@ -226,15 +226,16 @@ class ClusterState:
                 case Node():
                     node = NodeRecord.of(obj)
                     if key not in self.nodes or node.offers_other_than(self.nodes[key]):
-                        self.evicted.clear()
+                        self.immunity.clear()
                     self.nodes[key] = node
                     self.resources.update(node.allocatable)
                     self.facts_version += 1
                 case PodGroup():
                     group = self._with_intended_status(key, GroupRecord.of(obj))
                     self.as_intended = key in self.groups and self.groups[key].group == group.group
-                    if key in self.groups and self.groups[key].group.spec != obj.spec:
-                        self.evicted.pop(key, None)
+                    before = self.groups.get(key)
+                    if before is None or before.group.spec != obj.spec:
+                        self.immunity.group_ended(key)
                         self.released.pop(key, None)
                     self._set_group(key, group)
                     self.former.pop(key, None)
@@ -243,7 +244,7 @@ class ClusterState:
                     queue = QueueRecord.of(obj)
                     self.as_intended = key in self.queues and self.queues[key].queue == queue.queue
                     if key not in self.queues or self.queues[key].is_other_than(obj):
-                        self.evicted.clear()
+                        self.immunity.clear()
                     self.queues[key] = queue
                     self.changed_queues.note(key)
                     self.resources.update(queue.capability, queue.deserved, queue.guarantee)
@@ -287,7 +288,7 @@ class ClusterState:
         elif kind == "Node":
             if self.nodes.pop(key, None) is not None:
                 self.facts_version += 1
-                self.evicted.clear()
+                self.immunity.clear()
         elif kind == "PodGroup":
             record = self.groups.pop(key, None)
             if record is not None:
@@ -299,11 +300,11 @@ class ClusterState:
             self.stranded.pop(key, None)
             self.released.pop(key, None)
             self.admissions.pop(key, None)
-            self.evicted.pop(key, None)
+            self.immunity.group_ended(key)
         elif kind == "Queue":
             if self.queues.pop(key, None) is not None:
                 self.changed_queues.note(key)
-                self.evicted.clear()
+                self.immunity.clear()
         elif self.others.get(kind, {}).pop(key, None) is not None:
             self.others_version[kind] = self.others_version.get(kind, 0) + 1
 
@@ -378,17 +379,20 @@ class ClusterState:
         tasks = self.tasks
         row = tasks.row_of.get(key)
         if row is None:
-            row, node = tasks.add(key), _NOWHERE
+            row, node, is_new = tasks.add(key), _NOWHERE, True
             if row == len(self.pods):
                 self.pods.append(None)
                 self.shown_nodes.append("")
         else:
             node = tasks.at(row, "node")
-            if cast(Pod, self.pods[row]).metadata.uid != meta.uid:
+            is_new = self._uid_at(row) != meta.uid
+            if is_new:
                 self._forget_plans(key, row)
             if shape != tasks.at(row, "shape"):
                 self.backoffs.pop(key, None)
             self._release(row)
+        if is_new:
+            self.immunity.input(job_key)
         labels = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
         namespace = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
         name = spec.scheduler_name
@@ -481,6 +485,8 @@ class ClusterState:
                 node_name, status = intent.node, TaskStatus.BINDING
             elif intent.verb == "evict":
                 status = TaskStatus.RELEASING
+        if status in ENDED and self.tasks.at(row, "status") not in ENDED:
+            self._group_input(row)
         self.tasks.put(row, status=status, node=self._node_instead_of(self.tasks.at(row, "node"), node_name))
         self._nominate(key, pod.status.nominated_node_name if status is TaskStatus.PENDING else "")
         if node_name:
@@ -553,6 +559,7 @@ class ClusterState:
             return
         row = self.tasks.row_of[key]
         self._forget_plans(key, row)
+        self._group_input(row)
         self._release(row)
         node = self.tasks.at(row, "node")
         if node >= 0:
@@ -596,6 +603,8 @@ class ClusterState:
     def _take_over(self, decided: ev.SessionDecided, plan: ev.Plan) -> Iterator[None]:
         """Count what was decided as done."""
         forgotten = self._forget_completed()
+        if self.immunity.evicted:
+            self.immunity.settle(Standing(self.tasks, self.job_keys))
         stale = dict(decided.stale)
         for number, statement in enumerate(plan.statements):
             if number in stale:
@@ -611,11 +620,9 @@ class ClusterState:
         self._back_off_released(each for number, each in enumerate(plan.statements) if number not in stale)
         self._nominate_pipelined(plan.statements, stale)
         self._remember_evictions(
-            operation.key
+            statement
             for number, statement in enumerate(plan.statements)
             if number not in stale and statement.action not in REPEATING_ACTIONS
-            for operation in statement.operations
-            if operation.verb == "evict"
         )
         for status in plan.groups:
             yield
@@ -650,41 +657,33 @@ class ClusterState:
         self.nominated.update(made)
         self.nomination_turns.update({key: (node, turn) for key, node in made.items()})
 
-    def _remember_evictions(self, keys: Iterable[str]) -> None:
-        """Note the evicted pods of each group; of a group that had lost none also what it had."""
+    def _remember_evictions(self, statements: Iterable[ev.Statement]) -> None:
+        """Note the pods that each group loses to the groups of ``statements``."""
         jobs = self.tasks.column("job")
-        gone: dict[int, list[str]] = {}
-        for key in keys:
-            row = self.tasks.row_of.get(key)
-            if row is not None and jobs[row] != _NOWHERE:
-                gone.setdefault(int(jobs[row]), []).append(cast(Pod, self.pods[row]).metadata.uid)
-        if not gone:
+        lost: dict[tuple[str, int], list[str]] = {}
+        for statement in statements:
+            for operation in statement.operations:
+                row = self.tasks.row_of.get(operation.key) if operation.verb == "evict" else None
+                if row is not None and jobs[row] != _NOWHERE:
+                    lost.setdefault((statement.group, int(jobs[row])), []).append(self._uid_at(row))
+        victims = {job for _, job in lost if self.job_keys[job] in self.groups}
+        if not victims:
             return
-        rows = np.flatnonzero(np.isin(jobs, list(gone)))
+        rows = np.flatnonzero(np.isin(jobs, sorted(victims)))
         members: dict[int, list[str]] = {}
         for row, job in zip(rows.tolist(), jobs[rows].tolist(), strict=True):
-            members.setdefault(job, []).append(cast(Pod, self.pods[row]).metadata.uid)
-        for job, uids in gone.items():
-            key = self.job_keys[job]
-            before = self.evicted.get(key)
-            if before is not None:
-                self.evicted[key] = Evicted((*before.gone, *uids), before.known)
-            elif key in self.groups:
-                self.evicted[key] = Evicted(tuple(uids), tuple(sorted(members[job])))
+            members.setdefault(job, []).append(self._uid_at(row))
+        for (owner, job), uids in lost.items():
+            if job in victims:
+                self.immunity.remember(owner, self.job_keys[job], uids, members[job])
 
-    def _forget_eviction(self, row: int) -> None:
-        """An eviction was not made after all."""
+    def _uid_at(self, row: int) -> str:
+        return cast(Pod, self.pods[row]).metadata.uid
+
+    def _group_input(self, row: int) -> None:
+        """A pod of a row came, ended or goes."""
         job = self.tasks.at(row, "job")
-        key = self.job_keys[job] if job >= 0 else ""
-        uid = cast(Pod, self.pods[row]).metadata.uid
-        before = self.evicted.get(key)
-        if before is None or uid not in before.gone:
-            return
-        gone = tuple(other for other in before.gone if other != uid)
-        if gone:
-            self.evicted[key] = Evicted(gone, before.known)
-        else:
-            del self.evicted[key]
+        self.immunity.input(self.job_keys[job] if job >= 0 else "")
 
     def _wait(self, changes: Iterable[ev.Waiting]) -> Iterator[None]:
         for group, reasons in ev.waits_by_group(changes).items():
@@ -716,7 +715,8 @@ class ClusterState:
         if verb == "bind":
             self._strand(row)
         elif verb == "evict":
-            self._forget_eviction(row)
+            job = self.tasks.at(row, "job")
+            self.immunity.withdraw(self.job_keys[job] if job >= 0 else "", self._uid_at(row))
         uid = self.intents[key].uid
         self._forget_intent(key)
         self._place(key, row)
@@ -832,7 +832,7 @@ class ClusterState:
                 },
                 decided_at=self._decided_at,
                 former={key: queue for key, queue in self.former.items() if queue is not None},
-                evicted={key: (evicted.gone, evicted.known) for key, evicted in self.evicted.items()},
+                immunity=self.immunity.dump(),
                 intended_volumes=dict(self.intended_volumes),
                 intended_annotations=dict(self.intended_annotations),
             ),
@@ -868,7 +868,7 @@ class ClusterState:
             Settings.from_text(state.policy.settings).admission_timeout
         )
         state.former.update(dump.former)
-        state.evicted = {key: Evicted(*fields) for key, fields in dump.evicted.items()}
+        state.immunity = Immunity.load(dump.immunity)
         if state.policy is not None:
             state.apply(dump.sequence, state.policy)  # the same as before: what it would make void holds
         state.sequence = dump.sequence

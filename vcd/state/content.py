@@ -17,8 +17,9 @@ from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.state.admissions import Admission
 from vcd.state.backoff import Backoff
 from vcd.state.facts import NodeFacts
+from vcd.state.immunity import Evicted
 from vcd.state.interning import Computed, Pages
-from vcd.state.records import Evicted, GroupRecord, QueueRecord, Settings, Shape, stated_queue
+from vcd.state.records import GroupRecord, QueueRecord, Settings, Shape, stated_queue
 from vcd.state.shapes import ShapeColumns
 
 Ints = npt.NDArray[np.int64]

@@ -396,14 +396,6 @@ class Settings(msgspec.Struct, frozen=True):
         )
 
 
-class Evicted(msgspec.Struct, frozen=True):
-    """What preemption and reclaim took from a group: the UIDs of the pods that went, and of those that it had before
-    the first of them did."""
-
-    gone: tuple[str, ...]
-    known: tuple[str, ...]
-
-
 class Intent(msgspec.Struct):
     """What a session decided about a pod and the API server has not shown yet.
 

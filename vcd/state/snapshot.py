@@ -97,7 +97,7 @@ class SnapshotMaker:
             lifting=dict(state.lifting),
             nominated={key: node for key, (node, _) in nominations.items()},
             nomination_turns={key: turn for key, (_, turn) in nominations.items()},
-            evicted=dict(state.evicted),
+            evicted=dict(state.immunity.evicted),
             rounds=dict(state.rounds),
             former=dict(state.former),
             settings=state.settings,

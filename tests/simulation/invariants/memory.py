@@ -27,8 +27,8 @@ from vcd.scheduling.search.candidates import Memory as Tables
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.facts import NodeFacts
+from vcd.state.immunity import Evicted, Immunity
 from vcd.state.interning import Changes, Computed
-from vcd.state.records import Evicted
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _KEEP = (
     Recent,  # no more than so many things, whatever they are
     Changes,  # the last ones that changed, so many by a fixed share: what went is one of them
-    Evicted,  # UIDs of evicted pods, until what they were evicted for, nodes, queues or configuration are others
+    Evicted, Immunity,  # UIDs of evicted pods, until whom they were evicted for, nodes or queues are others
     ev.Waiting,  # the words of a group that is there, by the pods that waited when they were said
     Computed,  # all of it goes when it is so much
     ForeignBindSeen,  # of the last minutes (--others-quiet-period), of those that others bound

@@ -1,4 +1,4 @@
-"""What a controller makes in the place of an evicted pod is not evicted again (docs/semantics/actions.md)."""
+"""A pod that replaces an evicted one is not evicted again for the same group (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ Facts = tuple[Any, ...]
 
 @dataclass
 class _Lost:
-    """What a group lost, and had before (UIDs), and the facts then; ``spec`` is the group's, with its UID."""
+    """What a group lost, by the group that it was for, and had before (UIDs), with the facts then. ``spec`` is the
+    group's, with its UID. ``pods`` are those of each group that it was for, as they were."""
 
     facts: Facts
     spec: object
-    gone: set[str]
+    gone: dict[str, set[str]]
     known: set[str]
+    pods: dict[str, set[str]]
 
 
 class Replacements:
@@ -67,11 +69,19 @@ class Replacements:
         for statement in event.accepted().statements:
             if statement.action not in EXEMPT:
                 keys = [each.key for each in statement.operations if each.verb == "evict" and each.key in accounts.pods]
-                yield from self._evicted(self._lost[replica], facts, state, accounts, keys)
+                yield from self._evicted(self._lost[replica], facts, state, accounts, statement.group, keys)
 
     def _evicted(
-        self, lost: dict[str, _Lost], facts: Facts, state: ClusterState, accounts: Accounts, keys: Iterable[str]
+        self,
+        lost: dict[str, _Lost],
+        facts: Facts,
+        state: ClusterState,
+        accounts: Accounts,
+        owner: str,
+        keys: Iterable[str],
     ) -> Iterator[tuple[str, str]]:
+        """What is wrong with evictions for ``owner``, which lost no pods itself and has the pods that it had."""
+        pods = {pod.metadata.uid for key, pod in accounts.pods.items() if accounts.group_of(key) == owner}
         for key in keys:
             group = accounts.group_of(key)
             if group not in state.groups:
@@ -81,9 +91,14 @@ class Replacements:
             members = [pod for other, pod in accounts.pods.items() if accounts.group_of(other) == group]
             known = lost.get(group)
             if known is None or (known.facts, known.spec) != (facts, spec):
-                known = lost[group] = _Lost(facts, spec, set(), {pod.metadata.uid for pod in members})
+                known = lost[group] = _Lost(facts, spec, {}, {pod.metadata.uid for pod in members}, {})
             fresh = [pod for pod in members if pod.metadata.uid not in known.known]
             fresh.sort(key=lambda pod: (pod.metadata.creation_timestamp, pod.key))
-            if uid in {pod.metadata.uid for pod in fresh[: len(known.gone)]}:
-                yield "nobody evicted twice", f"{key} took the place of one of {group} that was evicted, and goes, too"
-            known.gone.add(uid)
+            gone = known.gone.setdefault(owner, set())
+            same = owner not in lost and known.pods.get(owner) == pods
+            if same and uid in {pod.metadata.uid for pod in fresh[: len(gone)]}:
+                yield "nobody evicted twice", f"{key} took the place of one of {group}, and goes for {owner}, too"
+            if not same:
+                gone.clear()
+            gone.add(uid)
+            known.pods[owner] = pods

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.e2e.cluster import GROUPS, QUEUES
+from tests.reference.immunity import REPLACES
 from tests.reference.model import pod_requests
 from tests.simulation.outside import ANSWERS
 from vcd.daemon.service import SchedulerService
@@ -56,16 +58,22 @@ class Truth:
         yield ANSWERS
 
     def _without_replacements(self, group: str, pods: list[Obj]) -> Iterator[Obj]:
-        """What took the place of evicted pods is marked to stay: only sessions before tell that it does
+        """What took the place of evicted pods is marked: only sessions before tell whom it was for
         (docs/semantics/actions.md#not-evicted-twice)."""
-        evicted = self._service.keeper.state.evicted.get(group)
-        spared: list[Obj] = []
-        if evicted is not None:
-            fresh = [pod for pod in pods if pod["metadata"]["uid"] not in evicted.known]
-            fresh.sort(key=lambda pod: (pod["metadata"]["creationTimestamp"], key_of(pod)))
-            spared = fresh if len(fresh) == len(pods) else fresh[: len(evicted.gone)]
-        placed = [pod for pod in spared if holds_room(pod)]  # of those that wait the mark would say who they may evict
-        yield from (_marked(pod, {PREEMPTABLE: "false"}) if pod in placed else pod for pod in pods)
+        evicted = self._service.keeper.state.immunity.evicted.get(group)
+        if evicted is None:
+            yield from pods
+            return
+        fresh = [pod for pod in pods if pod["metadata"]["uid"] not in evicted.known]
+        fresh.sort(key=lambda pod: (pod["metadata"]["creationTimestamp"], key_of(pod)))
+        lost = {owner: len(uids) for owner, uids in evicted.losses.items()}
+        for pod in pods:
+            if pod in fresh and holds_room(pod):
+                place = 0 if len(fresh) == len(pods) else fresh.index(pod)
+                told = {"place": place, "lost": lost, "undisturbed": evicted.undisturbed}
+                yield _marked(pod, {REPLACES: json.dumps(told)})
+            else:
+                yield pod
 
     def _orphans(self, group: str, pods: list[Obj]) -> Iterator[Obj]:
         """Pods whose group is gone; those that hold room in one that stands for it, for each queue that they count

@@ -33,6 +33,8 @@ class Writes:
         """Which machine evicted a pod of a name last, and how it had decided that."""
         self._input_at: dict[str, float] = defaultdict(lambda: -math.inf)
         """When something last came that may be a reason to evict pods of a group; under "" those of any."""
+        self._losers: set[str] = set()
+        """Groups of which pods were evicted: that these come and go is no news for others."""
         self._known: dict[tuple[str, str], object] = {}
         self._groups: dict[str, str] = {}
         """The keys of pods' groups, by UID."""
@@ -75,18 +77,19 @@ class Writes:
         if decided is None or decided.action in EXEMPT:
             return
         machine, before = self._last.get(key, ("", decided))
+        self._losers.add(self._groups.get(uid, ""))
         same = machine == call.machine.name and (before.policy, before.anew) == (decided.policy, decided.anew)
         if same and max(self._input_at[""], self._input_at[self._groups.get(uid, "")]) < before.known:
             self._sim.violated("nobody evicted twice", f"{key} came back and went again, and nothing else happened")
         self._last[key] = call.machine.name, decided
 
     def _changed(self, event: str, resource: str, obj: Obj) -> None:
-        """Nodes and queues are input for all, a group for its own (docs/semantics/actions.md#not-evicted-twice)."""
+        """Nodes, queues and groups are input for all (docs/semantics/actions.md#not-evicted-twice)."""
         name = f"{obj['metadata'].get('namespace')}/{obj['metadata']['name']}"
         marks = () if resource == GROUPS else tuple(obj["metadata"].get(mark) for mark in _MARKS)
         kept = obj.get("spec"), marks, obj["status"].get("allocatable") if resource == "nodes" else None
         if event == "DELETED" or self._known.get((resource, name)) != kept:
-            self._input_at[name if resource == GROUPS else ""] = self._sim.loop.time()
+            self._input_at[""] = self._sim.loop.time()
         self._known[resource, name] = kept
 
     def _pod(self, event: str, _: str, obj: Obj) -> None:
@@ -98,4 +101,4 @@ class Writes:
         ended = event == "DELETED" and self._witness.asking is None and not metadata.get("deletionTimestamp")
         came = event == "ADDED" and f"{metadata['namespace']}/{metadata['name']}" not in self._last
         if came or ended or obj["status"].get("phase") in ("Succeeded", "Failed"):
-            self._input_at[group] = self._sim.loop.time()
+            self._input_at[group if group in self._losers else ""] = self._sim.loop.time()

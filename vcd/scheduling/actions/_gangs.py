@@ -26,6 +26,7 @@ from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.search.parts import Mask
+from vcd.scheduling.session.immunity import immunity_of
 from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -70,9 +71,11 @@ class GangEvictionAction(Action):
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
         self._victims: dict[Hashable, VictimJobs] = {}
-        self._known: dict[bytes, dict[int, tuple[list[int], list[Bundle]]]] = {}
-        """For who wants certain resources the bundles of each job, and its counts when they were made: they hold while
-        these do."""
+        self._known: dict[Hashable, dict[int, tuple[list[int], list[Bundle]]]] = {}
+        """The bundles of each job, and its counts when they were made: the bundles hold while the counts are the same.
+        By the pods that are immune to the preemptor, and by the resources that it wants."""
+        self._preemptor: Job | None = None
+        self._scope: Hashable = None
 
     def execute(self, framework: Framework) -> None:
         AllocateAction.place_nominated(framework)
@@ -108,6 +111,7 @@ class GangEvictionAction(Action):
         if not tasks or not all(may_preempt(task) for task in tasks) or not self.may_ask(framework, job, tasks):
             return
         need = _sum(tasks)
+        self._preemptor, self._scope = job, immunity_of(framework.session).scope(job)
         statement = framework.statement(self.name, job)
         if self._take(framework, statement, job, tasks, need):
             statement.commit()
@@ -224,7 +228,7 @@ class GangEvictionAction(Action):
 
     def _victims_in(self, framework: Framework, queue: Queue, job: Job, need: Ints, wanted: Mask) -> VictimJobs:
         session, below = framework.session, self.victims_below(job)
-        key = queue.index, below, self.order_key(need, wanted)
+        key = self._scope, queue.index, below, self.order_key(need, wanted)
         if key not in self._victims:
             chosen = _victims_of(session, [queue], below) & placed_tasks(session).is_placed
             jobs = [session.job(index) for index in np.flatnonzero(chosen).tolist()]
@@ -234,7 +238,7 @@ class GangEvictionAction(Action):
 
     def bundles(self, session: Session, job: Job, wanted: Mask) -> list[Bundle]:
         """What a job that may be asked can spare of its tasks, and the rest."""
-        known = self._known.setdefault(wanted.tobytes(), {})
+        known = self._known.setdefault((self._scope, wanted.tobytes()), {})
         kept = known.get(job.index)
         if kept is None or kept[0] != job.counts:
             bundles = list(bundles_of(job, self._candidates(session, job), wanted))
@@ -244,6 +248,9 @@ class GangEvictionAction(Action):
     def _candidates(self, session: Session, job: Job) -> list[Task]:
         """A job's tasks that may be asked about at all."""
         tasks = placed_tasks(session).of_job(job.index)
+        immunity = immunity_of(session)
+        if immunity and self._preemptor is not None:
+            tasks = [task for task in tasks if not immunity.covers(task, self._preemptor)]
         return [task for task in tasks if task.preemptable and task.status in PLACED]
 
 

@@ -20,6 +20,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.session.immunity import immunity_of
 from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -62,7 +63,6 @@ class PlacedTasks:
         self.jobs = session.job_of_row[self.rows]
         self._starts = np.searchsorted(self.nodes, np.arange(len(session.nodes) + 1))
         self._session = session
-        self._immune = immune_rows(session)
         self._freeable: dict[Hashable, Freeable] = {}
         self._on_node: dict[int, list[Task]] = {}
         self._staying: dict[int, list[Task]] = {}
@@ -79,7 +79,7 @@ class PlacedTasks:
             found = self._on_node.get(node)
             if found is None:
                 rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
-                tasks = session.views.tasks_at([row for row in rows if row not in self._immune])
+                tasks = session.views.tasks_at(rows)
                 found = self._on_node[node] = sorted(
                     (task for task in tasks if task.preemptable), key=lambda task: task.key
                 )
@@ -91,14 +91,10 @@ class PlacedTasks:
         tasks = self._session.views.tasks_at(self.rows[self._starts[node] : self._starts[node + 1]].tolist())
         return sorted((task for task in tasks if task.status in PLACED), key=lambda task: task.key)
 
-    def is_immune(self, task: Task) -> bool:
-        """Whether a task took the place of an evicted one."""
-        return task.row in self._immune
-
     def of_job(self, job: int) -> list[Task]:
-        """Return the tasks of a job but those that are immune, node by node."""
+        """Return the tasks of a job, node by node."""
         rows = self._rows_by_job[self._job_starts[job] : self._job_starts[job + 1]].tolist()
-        return self._session.views.tasks_at([row for row in rows if row not in self._immune])
+        return self._session.views.tasks_at(rows)
 
     @cached_property
     def is_placed(self) -> npt.NDArray[np.bool_]:
@@ -157,21 +153,6 @@ class Freeable:
 def placed_tasks(session: Session) -> PlacedTasks:
     """The session's index of placed tasks."""
     return session.provided(PlacedTasks, lambda: PlacedTasks(session))
-
-
-def immune_rows(session: Session) -> frozenset[int]:
-    """Rows of the tasks that took the place of evicted ones: they are not evicted again while their group's spec, the
-    nodes, the queues and the configuration stay as they are (docs/semantics/actions.md#not-evicted-twice)."""
-    rows: list[int] = []
-    for key, evicted in sorted(session.snapshot.evicted.items()):
-        index = session.jobs.index(key)
-        if index is None:
-            continue
-        tasks = session.job(index).tasks()
-        fresh = sorted((task for task in tasks if task.uid not in evicted.known), key=lambda t: (t.created, t.key))
-        rest_is_gone = len(fresh) == len(tasks)
-        rows += [task.row for task in (fresh if rest_is_gone else fresh[: len(evicted.gone)])]
-    return frozenset(rows)
 
 
 def may_preempt(task: Task) -> bool:
@@ -292,6 +273,7 @@ class Room:
         self._ask = ask
         self._exempt = exempt
         self._placed = placed_tasks(framework.session)
+        self._immunity = immunity_of(framework.session)
         self._freeable = freeable
         self._resolvable: dict[Hashable, npt.NDArray[np.bool_]] = {}
         self._candidates: tuple[Task, Candidates] | None = None
@@ -366,6 +348,8 @@ class Room:
     def offered(self, task: Task, node: int) -> list[Task]:
         """Whom to ask about on a node, in the order in which they would go."""
         tasks = [other for other in self._placed.on_node(node) if not self._exempt(other)]
+        if self._immunity:
+            tasks = [other for other in tasks if not self._immunity.covers(other, self.job)]
         if task.best_effort:
             tasks = [other for other in tasks if other.best_effort]
         return self.framework.in_victim_order(tasks, task.job.queue)
@@ -380,8 +364,8 @@ class Room:
                 yield other, "backs off, since the API server refused its eviction"
             elif not other.preemptable:
                 yield other, "says that it may not be preempted"
-            elif self._placed.is_immune(other):
-                yield other, "took the place of an evicted pod"
+            elif self._immunity.covers(other, self.job):
+                yield other, "replaces a pod that was evicted for this job or an equivalent one"
             elif why := self._exempt(other):
                 yield other, why.format(queue=other.job.queue.name)
             else:

@@ -169,7 +169,8 @@ class EquivalenceClasses:
             return
         self._kinds = kinds = kinds.copy()
         tasks = snapshot.tasks
-        alone = [*snapshot.evicted, *snapshot.stranded, *snapshot.released]
+        owners = [owner for evicted in snapshot.evicted.values() for owner in evicted.losses]
+        alone = [*snapshot.evicted, *owners, *snapshot.stranded, *snapshot.released]
         kinds[[index for key in alone if (index := jobs.index(key)) is not None]] = _ALONE
         refused = jobs.of_row[list(snapshot.backoffs)]
         kinds[refused[refused >= 0]] = _ALONE

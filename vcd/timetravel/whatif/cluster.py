@@ -141,7 +141,7 @@ class SimulatedCluster:
         self._happen(ev.PolicyLoaded(self._policy.digest, self._policy.text, work.settings.as_text()))
         for event in work.base:
             self._change(event)
-        self.state.evicted.update(work.spared)
+        self.state.immunity.take_over(work.spared)
         for time, event in work.changes:
             self._at(time, partial(self._change, event))
         self._expect(work.groups.values(), work.units)

@@ -80,7 +80,7 @@ class GoingOn:
         """Everything comes at the beginning, and nothing after it."""
         state, begin = self._state, self._begin
         work = Workload(begin, begin, None, state.settings.as_done(), leaving=list(self._past.leaving))
-        work.spared = dict(state.evicted)
+        work.spared = dict(state.immunity.evicted)
         work.base = [ev.ObjectPut(kind, key, "", encode_payload(obj)) for kind, key, obj in fixed_objects(state)]
         work.base += [ev.Answered(question, answer) for question, answer in sorted(state.answers.items())]
         peopled = set()
@@ -132,7 +132,7 @@ class GoingOn:
 
     def _is_evicted(self, key: str, pod: Pod, group: str) -> bool:
         """Whether it leaves because the scheduler asked for it: its controller makes another one."""
-        evicted = self._state.evicted.get(group)
+        evicted = self._state.immunity.evicted.get(group)
         return key in self._state.intents or (evicted is not None and pod.metadata.uid in evicted.gone)
 
     def _since(self, key: str, pod: Pod) -> int:

@@ -10,7 +10,8 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.objects import Object, Pod, PodGroup, PodStatus, altered
 from vcd.state.cluster import ClusterState
-from vcd.state.records import Evicted, Settings, seconds_of
+from vcd.state.immunity import Evicted
+from vcd.state.records import Settings, seconds_of
 
 SECOND = 1_000_000_000
 EVICTED = "evicted"

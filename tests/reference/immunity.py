@@ -1,0 +1,42 @@
+"""Who is not evicted again: what earlier sessions took is told by an annotation of the pods that took its place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.reference.model import Job, Task, annotations_of
+from tests.reference.session import Session
+
+REPLACES = "reference/replaces"
+"""JSON: ``place`` among the replacements of its group, ``lost``: how many pods the group lost by whom they went for,
+and whether nothing new happened since (``undisturbed``)."""
+
+
+def is_immune(session: Session, task: Task, job: Job) -> bool:
+    """Whether a pod is not evicted for a job: it came for one that was evicted for this job or one just like it."""
+    text = annotations_of(task.pod).get(REPLACES)
+    if text is None:
+        return False
+    told = json.loads(text)
+    lost = [count for owner, count in told["lost"].items() if told["undisturbed"] or _is_like(session, owner, job)]
+    return bool(told["place"] < sum(lost))
+
+
+def _is_like(session: Session, owner: str, job: Job) -> bool:
+    other = session.cluster.jobs.get(owner)
+    if owner == job.key or other is None:
+        return owner == job.key
+    waits = _waiting(other)
+    return bool(waits) and (other.queue, other.priority, waits) == (job.queue, job.priority, _waiting(job))
+
+
+def _waiting(job: Job) -> list[Any]:
+    """The specs of the pods that had no place when the session began, each once."""
+    found = []
+    for task in job.tasks:
+        spec = {name: part for name, part in task.spec.items() if name != "nodeName"}
+        is_there = task.spec.get("nodeName") or (task.pod.get("metadata") or {}).get("deletionTimestamp")
+        if not is_there and (task.pod.get("status") or {}).get("phase") in (None, "", "Pending"):
+            found.append(json.dumps(spec, sort_keys=True))
+    return sorted(set(found))

@@ -1,0 +1,197 @@
+"""Immunity: which groups lost pods to which others, and until when a replacement is not evicted again (law 8).
+
+Each loss has an owner, the PodGroup for which the pods were evicted. The state folds losses from sessions; which pods
+are immune to which preemptor is decided in ``vcd.scheduling.session.immunity``. A loss ends when its owner ended, when
+the owner got a new pod or lost one of its own accord, or when no eviction cycle is under way any more (``settle``).
+Removing one of these ends brings back evictions that are refused for good (kai-scheduler#84); removing one of the
+conditions in ``settle`` brings back eviction loops (volcano#4947).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.status import TaskStatus
+from vcd.state.interning import Interner, Rows
+
+ENDED = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+"""Statuses of pods that run no more."""
+_SURE = (TaskStatus.BOUND, TaskStatus.RUNNING, *ENDED)
+"""Statuses of pods that need no place, or have one for certain: a bind under way may fail."""
+Dumped = tuple[dict[str, tuple[str, ...]], tuple[str, ...], bool]
+Ints = npt.NDArray[np.integer[Any]]
+
+
+class Evicted(msgspec.Struct, frozen=True):
+    """What preemption and reclaim took from a group.
+
+    ``losses`` holds the UIDs of the evicted pods by the key of the PodGroup that they were evicted for, ``known`` the
+    UIDs of all pods that the group had before the first of them was evicted. ``undisturbed`` is true as long as nothing
+    happened since the last of these evictions but what the sessions decided: a pod that is evicted once more then is
+    evicted by the scheduler's own doing, whoever the preemptor is.
+    """
+
+    losses: dict[str, tuple[str, ...]]
+    known: tuple[str, ...]
+    undisturbed: bool = True
+
+    @property
+    def gone(self) -> list[str]:
+        """The UIDs of all evicted pods."""
+        return [uid for uids in self.losses.values() for uid in uids]
+
+
+class Standing:
+    """How many pods of each group have a place, wait or ended, counted once for all groups."""
+
+    def __init__(self, tasks: Rows, job_keys: Interner[str]) -> None:
+        status, job = tasks.column("status"), tasks.column("job")
+        self._job_keys = job_keys
+
+        def count(chosen: npt.NDArray[np.bool_]) -> Ints:
+            return np.bincount(job[chosen & (job >= 0)], minlength=len(job_keys.values))
+
+        self._all, self._pending = count(job >= 0), count(status == TaskStatus.PENDING)
+        self._sure, self._ended = count(np.isin(status, _SURE)), count(np.isin(status, ENDED))
+
+    def has_ended(self, group: str) -> bool:
+        """Whether a group has pods and all of them ended."""
+        number = self._job_keys.number(group)
+        return number is not None and 0 < self._all[number] == self._ended[number]
+
+    def is_served(self, group: str) -> bool:
+        """Whether a group has pods and each of them has a place or ended."""
+        number = self._job_keys.number(group)
+        return number is not None and 0 < self._all[number] == self._sure[number]
+
+    def waits(self, group: str, size: int) -> bool:
+        """Whether pods of a group that had ``size`` wait, or were not made again yet."""
+        number = self._job_keys.number(group)
+        return number is None or bool(self._pending[number] or self._sure[number] < size)
+
+
+class Immunity:
+    """The losses of all groups, by the group that lost pods."""
+
+    def __init__(self) -> None:
+        self.evicted: dict[str, Evicted] = {}
+        self._owned: dict[str, dict[str, None]] = {}
+        """By owner, the groups that lost pods to it."""
+        self._undisturbed: dict[str, None] = {}
+
+    # --- beginnings ---------------------------------------------------------------------------------------------------
+
+    def remember(self, owner: str, group: str, uids: Iterable[str], members: Iterable[str]) -> None:
+        """Note that pods of ``group``, which has ``members`` (UIDs), are evicted for ``owner``."""
+        before = self.evicted.get(group)
+        losses = {} if before is None else dict(before.losses)
+        losses[owner] = (*losses.get(owner, ()), *uids)
+        self._set(group, Evicted(losses, tuple(sorted(members)) if before is None else before.known))
+
+    def take_over(self, found: Mapping[str, Evicted]) -> None:
+        """Take over what another state remembers."""
+        for group, evicted in found.items():
+            self._set(group, evicted)
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
+
+    def withdraw(self, group: str, uid: str) -> None:
+        """Forget the eviction of one pod: it was not made after all."""
+        before = self.evicted.get(group)
+        if before is not None and uid in before.gone:
+            losses = {owner: tuple(gone for gone in uids if gone != uid) for owner, uids in before.losses.items()}
+            self._set(group, msgspec.structs.replace(before, losses=losses))
+
+    def clear(self) -> None:
+        """Forget everything: nodes, queues or the configuration are other ones."""
+        self.evicted.clear()
+        self._owned.clear()
+        self._undisturbed.clear()
+
+    def group_ended(self, group: str) -> None:
+        """Forget what a group lost and what it took: it is gone, or its specification is another one."""
+        self._set(group, None)
+        self.input(group)
+
+    def input(self, group: str) -> None:
+        """Note that a pod of a group came, ended or went, or that the group is new.
+
+        Pods of a group that lost pods come and go because of that, so they are no new input.
+        """
+        if group in self.evicted:
+            return
+        for victim in self._owned.pop(group, {}):
+            self._without(victim, group)
+        for victim in self._undisturbed:
+            self.evicted[victim] = msgspec.structs.replace(self.evicted[victim], undisturbed=False)
+        self._undisturbed.clear()
+
+    def settle(self, standing: Standing) -> None:
+        """Forget the losses that no eviction cycle can be made of any more.
+
+        A loss of which something happened since is over when its owner has its resources and no group waits that lost
+        pods in a chain that begins with this loss: a group that waits may evict the owner, which would evict again.
+        """
+        waiting = self._waiting(standing)
+        over = [
+            (victim, owner)
+            for victim, evicted in self.evicted.items()
+            for owner in evicted.losses
+            if standing.has_ended(owner)
+            or not (evicted.undisturbed or victim in waiting or not standing.is_served(owner))
+        ]
+        for victim, owner in over:
+            self._without(victim, owner)
+
+    def _waiting(self, standing: Standing) -> set[str]:
+        """The groups that lost pods and wait, or took pods from such a group in turn."""
+        left = [group for group, evicted in self.evicted.items() if standing.waits(group, len(evicted.known))]
+        found = set(left)
+        while left:
+            for owner in self.evicted[left.pop()].losses:
+                if owner in self.evicted and owner not in found:
+                    found.add(owner)
+                    left.append(owner)
+        return found
+
+    def _without(self, victim: str, owner: str) -> None:
+        before = self.evicted.get(victim)
+        if before is not None:
+            losses = {other: uids for other, uids in before.losses.items() if other != owner}
+            self._set(victim, msgspec.structs.replace(before, losses=losses))
+
+    def _set(self, group: str, evicted: Evicted | None) -> None:
+        """Replace what a group lost; owners without a loss are dropped."""
+        before = self.evicted.pop(group, None)
+        for owner in () if before is None else before.losses:
+            victims = self._owned.get(owner, {})
+            victims.pop(group, None)
+            if not victims:
+                self._owned.pop(owner, None)
+        self._undisturbed.pop(group, None)
+        losses = {} if evicted is None else {owner: uids for owner, uids in evicted.losses.items() if uids}
+        if evicted is None or not losses:
+            return
+        self.evicted[group] = msgspec.structs.replace(evicted, losses=losses)
+        for owner in losses:
+            self._owned.setdefault(owner, {})[group] = None
+        if evicted.undisturbed:
+            self._undisturbed[group] = None
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def dump(self) -> dict[str, Dumped]:
+        """The losses as a checkpoint holds them."""
+        return {group: (one.losses, one.known, one.undisturbed) for group, one in self.evicted.items()}
+
+    @classmethod
+    def load(cls, found: Mapping[str, Dumped]) -> Immunity:
+        """What ``dump`` gave. Losses in checkpoints of versions before 0.2.0 name no owner and are not read."""
+        immunity = cls()
+        immunity.take_over({group: Evicted(*fields) for group, fields in found.items()})
+        return immunity
