@@ -230,3 +230,76 @@ def test_who_lost_his_room_to_another_nomination_has_no_precedence_for_what_else
     )
     world.cycle()
     assert world.placed() == {"a-0": "n0", "first-0": "n1"}
+
+
+# --- a job of higher priority ---------------------------------------------------------------------------------------
+
+URGENT = priority_class("urgent", 100_000)
+
+
+def urgent(cpu: int = 2, **options: Any) -> list[Manifest]:
+    """A job that comes while capacity is being freed for another one, and outranks it."""
+    spec = {"priorityClassName": "urgent"}
+    return list(gang("urgent", 1, cpu=cpu, group_spec=spec, spec={"priority": 100_000}, created=9, **options))
+
+
+def freeing(actions: str, *others: Any) -> Leaving:
+    """old leaves n0 for hi."""
+    world = Leaving(
+        URGENT,
+        node("n0", cpu=2),
+        job("old", 1, members=0, on=["n0"], cpu=2, rank="low"),
+        job("hi", 1, cpu=2, rank="high"),
+        *others,
+        actions=actions,
+    )
+    world.cycle()
+    assert world.evicted == ["default/old-0"]
+    return world
+
+
+@pytest.mark.parametrize("stay", [0, 2])
+@pytest.mark.parametrize("actions", [*PREEMPTS[:4], "allocate, gangpreempt, reclaim"])
+def test_the_higher_priority_takes_nominated_capacity_first(actions: str, stay: int) -> None:
+    """And no pod is evicted twice for it: kube-scheduler gives the capacity to it at once."""
+    world = freeing(actions)
+    world.put(urgent())
+    world.until_placed(stay)
+    assert (world.placed(), world.evicted) == ({"urgent-0": "n0"}, ["default/old-0"])
+    assert "default/hi-0" not in world.state.nominations()
+
+
+@pytest.mark.parametrize("actions", PREEMPTS[:4])
+def test_the_lower_nominee_may_have_others_evicted_elsewhere(actions: str) -> None:
+    world = freeing(actions)
+    world.put(node("n1", cpu=2), job("more", 1, members=0, on=["n1"], cpu=2, rank="low"), urgent())
+    world.until_placed(2)
+    assert world.placed() == {"urgent-0": "n0", "hi-0": "n1"}
+    assert world.evicted == ["default/old-0", "default/more-0"]
+
+
+@pytest.mark.parametrize(
+    ("others", "placed"),
+    [
+        ([urgent(cpu=3)], {"hi-0": "n0"}),
+        ([urgent(), node("n1", cpu=2)], {"hi-0": "n0", "urgent-0": "n1"}),
+        ([list(gang("equal", 1, cpu=2, group_spec={"priorityClassName": "high"}, created=9))], {"hi-0": "n0"}),
+        ([queue("other"), urgent(queue="other")], {"hi-0": "n0"}),
+    ],
+    ids=["does not fit", "fits elsewhere", "of the same priority", "of another queue"],
+)
+@pytest.mark.parametrize("actions", PREEMPTS[:2])
+def test_a_nomination_holds_against_a_job_that(actions: str, others: list[Any], placed: dict[str, str]) -> None:
+    world = freeing(actions)
+    world.put(*others)
+    world.until_placed(1)
+    assert world.placed() == placed
+
+
+def test_many_equivalent_jobs_of_higher_priority_come_first_one_by_one() -> None:
+    world = freeing("allocate, preempt")
+    for number in range(3):
+        spec = {"priorityClassName": "urgent"}
+        world.put(gang(f"u{number}", 1, cpu=1, group_spec=spec, spec={"priority": 100_000}, created=9 + number))
+    world.until_placed(1)
+    assert world.placed() == {"u0-0": "n0", "u1-0": "n0"}

@@ -111,6 +111,13 @@ def _place_nominated(
     }
     for queue in queues:
         for job in session.jobs_in_order(chosen[queue.name]):
+            for other in session.jobs_in_order(waiting[queue.name]):
+                named = [task for task in job.having("Pending") if nominated(task)]
+                if named and _outranks(
+                    session, other, job, [task.pod["status"]["nominatedNodeName"] for task in named]
+                ):
+                    _place_whole(session, queue, other, work)
+                    waiting[queue.name] = [each for each in waiting[queue.name] if each is not other or work[each.key]]
             if not any(map(nominated, job.having("Pending"))):
                 continue  # those before it took the room
             tasks = work[job.key] = sorted(work[job.key], key=lambda task: not nominated(task))
@@ -123,6 +130,43 @@ def _place_nominated(
                 goes_on = goes_on and any(map(nominated, tasks))
             if not tasks:
                 waiting[queue.name].remove(job)
+
+
+def _outranks(session: Session, other: Job, job: Job, names: list[str]) -> bool:
+    """Whether another job is more urgent, and has no room but where tasks of a job are nominated to."""
+    if other.priority <= job.priority or session.jobs_in_order([other, job])[0] is job:
+        return False
+    tasks = [task for task in other.having("Pending") if not (task.gated or task.best_effort)]
+    for task in tasks:
+        kind = session.kind(task), repr(task.request)
+        same = [each for each in tasks if (session.kind(each), repr(each.request)) == kind]
+        could = any(task.request.fits(session.cluster.nodes[name].future_idle) for name in names)
+        if could and len(same) > _copies(session, task, [n for n in session.node_order if n.name not in names]):
+            return True
+    return False
+
+
+def _copies(session: Session, task: Task, nodes: list[Node]) -> int:
+    """How many tasks like one have room now on some nodes."""
+    try:
+        session.pre_predicate(task)
+    except PredicateFailure:
+        return 10**9
+    count = 0
+    for node in session.feasible(task, nodes)[0]:
+        idle = node.idle
+        while task.request.fits(idle):
+            idle, count = idle.sub(task.request), count + 1
+    return count
+
+
+def _place_whole(session: Session, queue: Queue, job: Job, work: dict[str, list[Task]]) -> None:
+    """Give a job turn after turn until nothing of it can be placed any more."""
+    while work[job.key] and not session.overused(queue):
+        statement = _allocate_job(session, queue, job, work[job.key])
+        if statement is None or not session.job_ready(job):
+            break
+        statement.commit()
 
 
 def backfill(session: Session) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import cast
 
@@ -632,8 +632,9 @@ class ClusterState:
                 self._set_group(status.key, _with_status(record, status))
 
     def _nominate_pipelined(self, statements: Sequence[ev.Statement], stale: Mapping[int, str]) -> None:
-        """Note whom others are evicted for and the node where. An older nomination there ends when the session had
-        nothing for its pod's group: who takes the room now did not leave any for it."""
+        """Note the pods that others are evicted for, and the node where. An older nomination to a node ends when the
+        session gives that node's capacity to a pod that others are evicted for, or to one of higher priority, and has
+        nothing for the older one's group."""
         made = {
             operation.key: operation.node
             for number, statement in enumerate(statements)
@@ -641,21 +642,37 @@ class ClusterState:
             for operation in statement.operations
             if operation.verb == "pipeline" and operation.key in self.tasks.row_of
         }
-        if not made:
+        older = self.nominations()
+        if not (made or older):
             return
-        served = {
-            statement.group
-            for statement in statements
-            if any(operation.verb in ("bind", "pipeline") for operation in statement.operations)
-        }
+        served, taken = self._served(statements, stale)
+        priorities = self.tasks.column("priority")
         turn = 1 + max([0, *(turn for _, turn in self.nomination_turns.values())])
         jobs, nodes = self.tasks.column("job"), set(made.values())
-        for key, (node, _) in self.nominations().items():
-            job = int(jobs[self.tasks.row_of[key]])
-            if node in nodes and (job < 0 or self.job_keys[job] not in served):
+        for key, (node, _) in older.items():
+            row = self.tasks.row_of[key]
+            job, priority = int(jobs[row]), int(priorities[row])
+            is_taken = node in nodes or taken.get(node, priority) > priority
+            if is_taken and (job < 0 or self.job_keys[job] not in served):
                 self.nomination_turns[key] = (node, _VOID)
         self.nominated.update(made)
         self.nomination_turns.update({key: (node, turn) for key, node in made.items()})
+
+    def _served(
+        self, statements: Sequence[ev.Statement], stale: Mapping[int, str]
+    ) -> tuple[Collection[str], dict[str, int]]:
+        """The groups that a session had something for, and of each node the highest priority that got its capacity."""
+        served: set[str] = set()
+        taken: dict[str, int] = {}
+        priorities, rows = self.tasks.column("priority"), self.tasks.row_of
+        for number, statement in enumerate(statements):
+            for operation in statement.operations:
+                if operation.verb in ("bind", "pipeline"):
+                    served.add(statement.group)
+                    if number not in stale and operation.key in rows:
+                        priority = int(priorities[rows[operation.key]])
+                        taken[operation.node] = max(priority, taken.get(operation.node, priority))
+        return served, taken
 
     def _remember_evictions(self, statements: Iterable[ev.Statement]) -> None:
         """Note the pods that each group loses to the groups of ``statements``."""

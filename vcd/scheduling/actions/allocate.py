@@ -122,8 +122,9 @@ class AllocateAction(Action):
         if nominations.served or cls.name not in framework.policy.actions:
             return
         nominations.served = True
-        told = [(job, list(job.why)) for job in nominations.jobs()]
-        jobs, tasks = cls._to_place(framework, nominations.jobs())
+        found = nominations.jobs_and_rivals()
+        told = [(job, list(job.why)) for job in found]
+        jobs, tasks = cls._to_place(framework, found)
         cls._place_nominated(framework, jobs, tasks)
         for job, why in told:
             job.why[:] = why
@@ -234,11 +235,15 @@ class AllocateAction(Action):
 
     @classmethod
     def _place_nominated(cls, framework: Framework, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
-        """Jobs that others were evicted for come first, so that nobody else takes the room that is being freed; those
-        that it was freed for last before those whose room went to them."""
+        """Place nominated jobs first, so that no other job takes the capacity that is being freed for them; the last
+        nominated before those whose capacity was given to it. Jobs that outrank a nominated one come before it."""
         session = framework.session
-        turn_of = nominations_of(framework).turn
+        nominations = nominations_of(framework)
+        turn_of = nominations.turn
         for job, turn in nominated_jobs(framework, [job for queued in jobs.values() for job in queued]):
+            cls._place_rivals(framework, job, turn, jobs[job.queue.index], tasks)
+            if not nominations.holds(job, turn):
+                continue
             left = tasks[job.index] if job.index in tasks else cls._left(framework, job)
             if isinstance(left, deque):
                 left = tasks[job.index] = deque(sorted(left, key=lambda task: turn_of(task) != turn))
@@ -247,6 +252,27 @@ class AllocateAction(Action):
                 goes_on = cls._allocate(framework, job.queue, job, left) and any(turn_of(task) == turn for task in left)
         for queued in jobs.values():
             queued[:] = [job for job in queued if tasks.get(job.index, True)]
+
+    @classmethod
+    def _place_rivals(
+        cls, framework: Framework, job: Job, turn: int, queued: list[Job], tasks: dict[int, Left]
+    ) -> None:
+        """Place the jobs of ``queued`` that outrank a nominated job, until its nomination ends; those that had their
+        turn are taken off."""
+        session, nominations = framework.session, nominations_of(framework)
+        rivals = [other for other in queued if nominations.outranks(other, job)]
+        if not rivals:
+            return
+        heap = framework.jobs_in_order(rivals)
+        while heap and nominations.holds(job, turn) and framework.overused(job.queue) is None and not session.is_full():
+            other = heap.pop()
+            left = tasks.pop(other.index, None)
+            if left is None and cls._is_tried(framework, other):
+                left = cls._left(framework, other)
+            if left and cls._allocate(framework, job.queue, other, left) and left:
+                tasks[other.index] = left
+                heap.push(other)
+        queued[:] = [*(other for other in queued if other not in rivals), *heap.rest()]
 
     @staticmethod
     def _is_tried(framework: Framework, job: Job) -> bool:

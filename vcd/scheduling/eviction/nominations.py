@@ -1,9 +1,13 @@
-"""Nominations: room that was made for a task is left to it, by memory or as ``status.nominatedNodeName`` shows."""
+"""Nominations: capacity that evictions free for a task is left to it, as remembered or as ``status.nominatedNodeName``
+shows, unless a job of higher priority in its queue can use it (as in kube-scheduler)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Hashable, Iterable, Iterator
 from operator import itemgetter
+
+import numpy as np
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import Framework
@@ -34,6 +38,48 @@ class Nominations:
     def jobs(self) -> list[Job]:
         """The jobs of these tasks, in order of key."""
         return [self._session.job(index) for index in sorted(self._by_job)]
+
+    def jobs_and_rivals(self) -> list[Job]:
+        """The jobs of these tasks, and the jobs with pending tasks of higher priority in their queues, in order of
+        key."""
+        session, columns = self._session, self._session.jobs
+        found = np.zeros(len(columns), np.bool_)
+        lowest: dict[int, int] = {}
+        for job in self.jobs():
+            lowest[job.queue.index] = min(job.priority, lowest.get(job.queue.index, job.priority))
+        for queue, priority in lowest.items():
+            found |= (columns.queue == queue) & (columns.priority > priority)
+        found &= columns.counts[:, TaskStatus.PENDING] > 0
+        indices = {*session.classes.leads(np.flatnonzero(found)), *self._by_job}
+        return [session.job(index) for index in sorted(indices)]
+
+    def outranks(self, other: Job, job: Job) -> bool:
+        """Whether a job of the same queue comes before a nominated job by its priority, and needs its capacity: some of
+        its tasks fit there, and idle resources elsewhere do not suffice for them."""
+        if other.priority <= job.priority or self._framework.job_key(other) >= self._framework.job_key(job):
+            return False
+        found = [self._session.nominated_node(task) for task in self._by_job[job.index]]
+        nodes = [node for node in found if node is not None]
+        wanting = [task for task in other.pending() if not (task.gated or task.best_effort or task.unsupported)]
+        kinds: dict[Hashable, list[Task]] = {}
+        for kind, task in zip(self._framework.evaluator.kinds.likeness(wanting), wanting, strict=True):
+            kinds.setdefault((kind, task.floor.tobytes()), []).append(task)
+        return any(
+            any(self._session.nodes.will_have_room(node, tasks[0].floor) for node in nodes)
+            and self._idle_elsewhere(tasks[0], nodes) < len(tasks)
+            for tasks in kinds.values()
+        )
+
+    def _idle_elsewhere(self, task: Task, nodes: list[int]) -> int:
+        """How many such tasks have idle resources on nodes other than ``nodes``."""
+        asks = task.floor > 0
+        if not asks.any() or self._framework.pre_predicate(task) is not None:
+            return sys.maxsize
+        passing = self._framework.candidates(task).passing().copy()
+        passing[nodes] = False
+        idle = self._session.nodes.usage.idle[asks][:, passing]
+        copies = np.maximum(idle // task.floor[asks][:, None], 0).min(axis=0)
+        return int(copies.sum())
 
     def turns(self, job: Job) -> list[int]:
         """When room was made for tasks of a job, the last time first."""
