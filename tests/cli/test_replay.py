@@ -16,7 +16,7 @@ from tests.timetravel.histories import scheduler, write_busy_history
 from tests.timetravel.test_older import make_older
 from vcd.cli import main
 from vcd.model import events as ev
-from vcd.scheduling.decide import versions
+from vcd.scheduling.decide import RULES_VERSION, versions
 
 
 def run(*arguments: object) -> Result:
@@ -77,7 +77,8 @@ def test_another_version_is_told_beside_the_difference(forged: Path) -> None:
 def test_the_sessions_that_differ_and_what_decided_them_are_told(forged: Path) -> None:
     lines = run("--event-log", forged).stdout.splitlines()
     assert "    no node n9 was there" in lines
-    assert lines[-2] == "different: sessions 2 to 3"
+    assert lines[-3] == "different: sessions 2 to 3"
+    assert lines[-2] == f"sessions 2 to 3: decided by earlier rules (1, now {RULES_VERSION}); see CHANGELOG.md"
     assert re.fullmatch(r"sessions 2 to 3: decided by .*vcd 0\.0\.1 \(now .+\); 2 of 2 differ", lines[-1])
 
 
@@ -89,6 +90,20 @@ async def test_identical_sessions_of_another_version_are_told(tmp_path: Path) ->
     assert (result.exit_code, result.stdout.splitlines()[1]) == (
         0,
         f"session 1: decided by vcd 0.0.1 (now {versions()['vcd']}); 0 of 1 differ",
+    )
+
+
+async def test_a_plan_that_earlier_rules_made_is_attributed_to_them(tmp_path: Path) -> None:
+    """Not to a plugin that is not pure; and the exit code says that the plan differs."""
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.node("n1"), dsl.gang("a", 1, cpu=1))
+        for rules in ("0", RULES_VERSION):
+            await made.cycle(forge=lambda plan: ev.Plan(), made_by={**versions(), "rules": rules})
+    result = run("--event-log", tmp_path / "log")
+    found = [line for line in result.stdout.splitlines() if "earlier rules" in line]
+    assert (result.exit_code, found) == (
+        1,
+        [f"session 1: decided by earlier rules (0, now {RULES_VERSION}); see CHANGELOG.md"],
     )
 
 

@@ -49,7 +49,8 @@ def replay(
     A file of an older vcd is read from a copy that is brought up to date; it stays as it is.
 
     Exits with 0 if every plan is byte-identical, with 1 if one is not (the first difference is printed), with 2 if
-    the file cannot be used or holds no such session.
+    the file cannot be used or holds no such session. A plan that earlier decision rules made may differ on purpose:
+    the sessions concerned are named with the version of their rules, and the exit code is 1 all the same.
     """
     if session is not None and (first is not None or last is not None):
         raise click.UsageError("--session chooses one session; leave out --from and --to")
@@ -95,6 +96,8 @@ def _print(found: list[api.Replayed], different: list[api.Replayed]) -> None:
     if different:
         _print_difference(different[0])
         click.echo(f"different: {_numbers(one.session for one in different)}")
+    for line in _by_earlier_rules(different):
+        click.echo(line)
     for line in _versions(found):
         click.echo(line)
 
@@ -109,6 +112,16 @@ def _print_difference(one: api.Replayed) -> None:
         click.echo(f"  {name} was {then or 'not there'} then and is {now or 'not there'} now")
     if not one.versions:
         click.echo("  it was decided by the very versions that there are now")
+
+
+def _by_earlier_rules(different: Iterable[api.Replayed]) -> Iterator[str]:
+    """Which of the sessions that differ were decided by which earlier rules."""
+    by_rules: dict[tuple[str, str], list[int]] = {}
+    for one in different:
+        if one.other_rules is not None:
+            by_rules.setdefault(one.other_rules, []).append(one.session)
+    for (then, now), sessions in by_rules.items():
+        yield f"{_numbers(sessions)}: decided by earlier rules ({then}, now {now}); see CHANGELOG.md"
 
 
 def _versions(found: Iterable[api.Replayed]) -> Iterator[str]:

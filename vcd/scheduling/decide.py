@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from vcd.model import events as ev
 from vcd.model.version import __version__
@@ -143,6 +143,24 @@ PLAN_VERSION = "3"
 """Since 2 reasons are codes, words before; since 3 conditions have no words."""
 
 
+RULES = "rules"
+"""How ``versions`` names the version of the decision rules."""
+RULES_VERSION = "2"
+"""Raise it with each change of a decision on the same input, and list the change in CHANGELOG.md: ``vcd replay`` then
+attributes different plans of earlier sessions to it. Sessions that record no version were decided by rules 1."""
+
+
 def versions() -> dict[str, str]:
-    """What a session was decided by: the code, and each plugin that is not ours."""
-    return {"vcd": __version__, "projection": "2", PLAN: PLAN_VERSION, **registry.distributions()}
+    """Return what decides a session: the code, its rules, and each third-party plugin."""
+    return {
+        "vcd": __version__,
+        "projection": "2",
+        PLAN: PLAN_VERSION,
+        RULES: RULES_VERSION,
+        **registry.distributions(),
+    }
+
+
+def rules_of(recorded: Mapping[str, str]) -> str:
+    """Return the version of the rules by which a session with these recorded versions was decided."""
+    return recorded.get(RULES, "1")

@@ -13,7 +13,7 @@ import msgspec
 
 from vcd.eventlog import LogError, SessionInfo
 from vcd.model.words import counted
-from vcd.scheduling.decide import decide, versions
+from vcd.scheduling.decide import RULES, RULES_VERSION, decide, rules_of, versions
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Recorded
 from vcd.timetravel.differences import Difference, difference_from
@@ -44,6 +44,11 @@ class Replayed(msgspec.Struct, frozen=True, omit_defaults=True):
     operations: int
     difference: Difference | None = None
     versions: dict[str, tuple[str, str]] = {}
+
+    @property
+    def other_rules(self) -> tuple[str, str] | None:
+        """The version of the rules that decided it and of those that decide now; None where they are the same."""
+        return self.versions.get(RULES)
 
 
 def replay(
@@ -145,7 +150,7 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
     except Exception as error:  # noqa: BLE001 - whatever deciding raises now, then it made a plan
         difference = Difference("deciding", "a plan", f"{type(error).__name__}: {error}")
     else:
-        difference = difference_from(record, plan, partial(_rated, history, info.number))
+        difference = difference_from(record, plan, partial(_rated, history, info.number, rules_of(record.versions)))
         if difference is None and (departure := outside.departure()):
             difference = Difference(*departure)
     return Replayed(
@@ -163,14 +168,17 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
 def _moved(then: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:
     names = sorted(then.keys() | now.keys())
     pairs = {name: (then.get(name, ""), now.get(name, "")) for name in names}
+    pairs[RULES] = rules_of(then), rules_of(now)
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _rated(history: History, session: int, pod: str, then: str, now: str) -> tuple[str, ...]:
+def _rated(history: History, session: int, rules: str, pod: str, then: str, now: str) -> tuple[str, ...]:
     """How a pod's two nodes rate now, score by score; what they rated then is in no log."""
     choice = choices(history, session, [pod], {pod: then}).get(pod)
     if choice is None or choice.node != now:
-        return (f"asked closer, {pod} goes to {'no node' if choice is None else choice.node}: a plugin is not pure",)
+        other = "no node" if choice is None else choice.node
+        cause = "a plugin is not pure" if rules == RULES_VERSION else f"it was decided by rules {rules}"
+        return (f"asked closer, {pod} goes to {other}: {cause}",)
     if choice.nominated:
         return (f"{now} has the room that an earlier eviction made for {pod}",)
     rated = tuple(f"{one.node} rates {rates_in_words(one)} now" for one in choice.best if one.node == now)
