@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tests.dsl import gang, priority_class
 from tests.laws.contention import objects_of
 from tests.laws.mingled import mingled
 from tests.laws.parts import Parts
@@ -29,7 +30,9 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.events import Waiting
 from vcd.model.objects import Object
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import Told, all_told
+from vcd.state.holds import Hold
 
 Manifest = dict[str, Any]
 Tiers = tuple[tuple[tuple[str, ...], ...], ...]
@@ -166,6 +169,90 @@ class Living(Returning):
                 yield _manifest("Pod", pod)
         for kind, objects in state.others.items():
             yield from (_manifest(kind, obj) for obj in objects.values())
+
+
+class Unfolding(Living):
+    """A living cluster in which things happen, one after the other, and that comes to rest after each: jobs of higher
+    priority come, jobs end or are deleted, nodes go and come back."""
+
+    STEPS = ("an urgent job comes", "a job ends", "a job is deleted", "a node goes", "nodes come back")
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._rng = random.Random(f"history {seed}")
+        self._gone: list[Manifest] = []
+        self.put(priority_class("urgent", 5000))
+        self.settle()
+
+    def step(self) -> str:
+        """One thing happens, and all is decided that follows from it; what it was."""
+        what = self._rng.choice(self.STEPS)
+        jobs = sorted(self.state.groups)
+        if what == "an urgent job comes":
+            self._urgent_job()
+        elif what == "nodes come back":
+            self.put(*self._gone)
+            self._gone.clear()
+        elif what == "a node goes" and len(self.state.nodes) > 1:
+            name = self._rng.choice(sorted(self.state.nodes))
+            self._gone.append(_manifest("Node", self.state.nodes[name].node))
+            self.remove("Pod", *[key for key in sorted(self.state.tasks.row_of) if self._is_on(key, name)])
+            self.remove("Node", name)
+        elif what == "a job ends" and jobs:
+            keys = [key for key in self.pods_of(self._rng.choice(jobs)) if not self._is_on(key, "")]
+            self.finish(*keys)
+        elif what == "a job is deleted" and jobs:
+            self.delete_job(self._rng.choice(jobs))
+        self.settle()
+        return what
+
+    def pods_of(self, group: str) -> list[str]:
+        """The keys of a group's pods."""
+        found = ((key, self.state.pod(key)) for key in sorted(self.state.tasks.row_of))
+        return [key for key, pod in found if pod is not None and pod.group_key == group]
+
+    def delete_job(self, group: str) -> list[str]:
+        """Delete a group with its pods; the keys of all."""
+        pods = self.pods_of(group)
+        self.remove("Pod", *pods)
+        self.remove("PodGroup", group)
+        return [group, *pods]
+
+    def _urgent_job(self) -> None:
+        name, size = f"urgent{len(self.log)}", self._rng.randint(1, 2)
+        queues = sorted(name for name in self.state.queues if name != "root")
+        spec = {"priorityClassName": "urgent"}
+        where, cpu = self._rng.choice(queues), self._rng.choice((1, 2))
+        pod_spec = {**spec, "priority": 5000}
+        self.put(
+            gang(name, size, members=1, queue=where, group_spec=spec, spec=pod_spec, cpu=cpu, created=len(self.log))
+        )
+
+    def _is_on(self, key: str, node: str) -> bool:
+        pod = self.state.pod(key)
+        return pod is not None and pod.spec.node_name == node
+
+    def holds(self) -> list[Hold]:
+        """The live holds, as the last session has them."""
+        assert self.session is not None
+        return framework_of(self.session).holds()
+
+    def remembered_of(self, keys: Sequence[str]) -> list[str]:
+        """What the state still remembers of objects that are gone, told of other objects aside."""
+        dump = msgspec.msgpack.decode(self.state.dump())
+        kept = {name: part for name, part in dump.items() if name not in ("objects", "groups", "pods", "waiting")}
+        return sorted(set(keys) & set(_texts_in(kept)))
+
+
+def _texts_in(found: Any) -> Iterator[str]:
+    if isinstance(found, str):
+        yield found
+    elif isinstance(found, Mapping):
+        for key, part in found.items():
+            yield from (*_texts_in(key), *_texts_in(part))
+    elif isinstance(found, list | tuple):
+        for part in found:
+            yield from _texts_in(part)
 
 
 def _manifest(kind: str, obj: Object) -> Manifest:

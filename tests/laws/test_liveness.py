@@ -11,10 +11,11 @@ from collections import Counter
 import pytest
 
 from tests.e2e.cluster import group, node, pod
-from tests.laws.liveness import ORDERS, Living, Search
+from tests.laws.liveness import ORDERS, Living, Search, Unfolding
 from tests.reference.config import DEFAULT
 from tests.sizes import blocks
 from vcd.model.events import Waiting
+from vcd.state.holds import HoldKind
 
 BLOCK = 30
 
@@ -32,6 +33,35 @@ def faults(seed: int) -> list[str]:
 def test_at_rest_nothing_is_left_to_do_and_reasons_are_true(block: range) -> None:
     wrong = {seed: found for seed in block if (found := faults(seed))}
     assert wrong == {}
+
+
+HISTORIES = 24
+STEPS = 4
+
+
+def unexplained(world: Unfolding) -> list[str]:
+    """What could be done at rest though no live hold keeps it from being done."""
+    held = {hold.node for hold in world.holds() if hold.kind is not HoldKind.IMMUNITY}
+    found = Search(world.objects(), world.conf, world.state.waiting).left_undone()
+    return [text for text in found if not any(node and f" {node}" in text for node in held)]
+
+
+@pytest.mark.parametrize("seed", range(len(seeds()) * HISTORIES // 300 or 1))
+def test_nothing_is_held_back_but_by_a_live_hold_and_each_ends_with_its_owner(seed: int) -> None:
+    """Law 8 (docs/laws.md), over histories of several preemptors, jobs that end, nodes that come and go."""
+    world, kinds = Unfolding(seed), Counter[HoldKind]()
+    steps = []
+    for _ in range(STEPS):
+        steps.append(world.step())
+        assert unexplained(world) == [], f"seed {seed}: {steps}"
+        kinds.update(hold.kind for hold in world.holds())
+        gone = [hold for hold in world.holds() if hold.owner not in world.state.groups]
+        assert gone == [], f"seed {seed}: {steps}"
+    owners = sorted({hold.owner for hold in world.holds()})
+    for owner in owners:
+        assert world.remembered_of(world.delete_job(owner)) == [], f"seed {seed}: {steps}, {owner}"
+    world.settle()
+    assert unexplained(world) == [], f"seed {seed}: {steps}, {owners} gone"
 
 
 @pytest.mark.parametrize("cores", [3, 2])

@@ -121,3 +121,90 @@ def test_nor_does_preemption_within_a_queue_go_on_and_on(shares: str, renames: b
     world.cycles(CYCLES)
     assert sum(world.evictions.values()) == 1
     assert len(world.placed("high")) == len(world.placed("low")) == 1
+
+
+# --- a new job is new input -----------------------------------------------------------------------------------------
+
+TAKES = pytest.mark.parametrize("action", ["preempt", "reclaim", "gangpreempt", "gangreclaim"])
+ENDS = pytest.mark.parametrize("ends", ["completes", "is deleted"])
+
+
+def lent(action: str, **options: Any) -> Returning:
+    """Two pods of web fill the node; a job of class high, in a queue of its own where reclaim takes, may evict them."""
+    return Returning(
+        node("n", cpu=4),
+        queue("q1", deserved={"cpu": "4", "memory": "16Gi"}),
+        queue("q2", deserved={"cpu": "0"}),
+        priority_class("high", 1000),
+        priority_class("mid", 500),
+        gang("web", 2, members=1, on=["n", "n"], queue="q2" if "reclaim" in action else "q1", cpu=2, phase="Running"),
+        conf=conf("capacity", f"enqueue, allocate, {action}"),
+        **options,
+    )
+
+
+def urgent(world: Returning, name: str) -> None:
+    spec = {"priorityClassName": "high", "priority": 1000}
+    group = {"priorityClassName": "high"}
+    world.put(
+        gang(name, 1, queue="q1", cpu=2, phase="Inqueue", group_spec=group, spec=spec, created=world.state.session)
+    )
+    world.cycles(6)
+
+
+def end(world: Returning, name: str, ends: str) -> None:
+    if ends == "completes":
+        world.finish(f"default/{name}-0")
+    else:
+        world.remove("Pod", f"default/{name}-0")
+        world.remove("PodGroup", f"default/{name}")
+    world.cycles(6)
+
+
+@ENDS
+@RENAMES
+@TAKES
+def test_each_new_job_may_have_the_replacement_of_an_evicted_pod_evicted(action: str, renames: bool, ends: str) -> None:
+    """kai-scheduler#84: after a few urgent jobs none had anything evicted any more."""
+    world = lent(action, renames=renames)
+    for number in range(4):
+        urgent(world, f"urgent{number}")
+        assert f"urgent{number}-0" in world.placed()
+        assert sum(world.evictions.values()) == number + 1
+        end(world, f"urgent{number}", ends)
+        assert len(world.placed("web")) == 2
+
+
+@TAKES
+def test_what_the_last_job_left_is_no_memory_of_it(action: str) -> None:
+    world = lent(action)
+    urgent(world, "urgent")
+    assert world.state.immunity.evicted.keys() == {"default/web"}
+    end(world, "urgent", "completes")
+    assert world.state.immunity.evicted == {}
+
+
+def test_the_lower_pod_is_evicted_though_it_was_evicted_before() -> None:
+    """Not the one of middle priority that was not."""
+    world = Returning(
+        node("n", cpu=4),
+        queue("q1"),
+        [priority_class("high", 1000), priority_class("mid", 500)],
+        gang("low", 1, members=0, on=["n"], queue="q1", cpu=2, phase="Running"),
+        gang(
+            "mid",
+            1,
+            members=0,
+            on=["n"],
+            queue="q1",
+            cpu=2,
+            phase="Running",
+            group_spec={"priorityClassName": "mid"},
+            spec={"priorityClassName": "mid", "priority": 500},
+        ),
+        conf=conf("capacity", "enqueue, allocate, preempt"),
+    )
+    for number in range(3):
+        urgent(world, f"urgent{number}")
+        end(world, f"urgent{number}", "completes")
+    assert world.evictions == {"default/low-0": 3}

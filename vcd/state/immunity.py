@@ -1,10 +1,11 @@
-"""Immunity: which groups lost pods to which others, and until when a replacement is not evicted again (law 8).
+"""Immunity: which groups lost pods to which others, and until when (docs/laws.md, law 8).
 
-Each loss has an owner, the PodGroup for which the pods were evicted. The state folds losses from sessions; which pods
-are immune to which preemptor is decided in ``vcd.scheduling.session.immunity``. A loss ends when its owner ended, when
-the owner got a new pod or lost one of its own accord, or when no eviction cycle is under way any more (``settle``).
-Removing one of these ends brings back evictions that are refused for good (kai-scheduler#84); removing one of the
-conditions in ``settle`` brings back eviction loops (volcano#4947).
+A replacement of an evicted pod is not evicted again for the same preemptor. Each loss has an owner, the PodGroup for
+which the pods were evicted. The state folds losses from sessions; ``vcd.scheduling.session.immunity`` decides which
+pods are immune to which preemptor. A loss ends when its owner ended, when the owner got a new pod or lost one by
+itself, or when no eviction cycle is under way any more (``settle``). Removing one of these ends brings back evictions
+that are refused for good (kai-scheduler#84); removing one of the conditions in ``settle`` brings back eviction loops
+(volcano#4947).
 """
 
 from __future__ import annotations

@@ -16,10 +16,12 @@ from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.rules import Participants, plugin_of
 from vcd.scheduling.framework.trace import PROTECTS, Trace
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.session.holds import state_holds
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Hooks, Statement
 from vcd.scheduling.session.views import Job, SubJob, Task
+from vcd.state.holds import Hold
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,6 +80,11 @@ class Framework(Points):
             self._mark(part)
             self.guard.method(plugin, part)(self.session)
             self._mark(f"{part}/{plugin.name}")
+
+    def holds(self) -> list[Hold]:
+        """Return every live hold as things are now, those of the state and of the plugins, in canonical order."""
+        found = [*state_holds(self.session), *(hold for plugin in self.plugins for hold in plugin.holds())]
+        return sorted(found, key=lambda hold: (hold.kind, hold.owner, hold.subject, hold.node, hold.until))
 
     def queue_key(self, queue: Queue) -> tuple[Any, ...]:
         """The smaller key is served first."""

@@ -20,6 +20,7 @@ from vcd.scheduling.session.gauges import Gauge, JobGauge
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.state.holds import Hold
 
 
 class Vote(enum.IntEnum):
@@ -103,6 +104,11 @@ class Plugin:
 
     def gauges(self) -> Iterable[Gauge | JobGauge]:
         """What it shows on the metrics page after the session."""
+        return ()
+
+    def holds(self) -> Iterable[Hold]:
+        """Return the holds that it is responsible for and that are live now (docs/laws.md, law 8), in any order. They
+        explain why resources are kept from jobs that could use them, and decide nothing."""
         return ()
 
     def problems(self) -> Iterable[Problem]:

@@ -1,0 +1,43 @@
+"""The live holds that the state brings into a session (docs/laws.md, law 8): binds under way, nominations, immunities.
+
+Holds that a plugin is responsible for come from the plugin's ``holds`` method; ``Framework.holds`` has all of them.
+They are computed when they are asked for, and decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.session.immunity import immunity_of
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.holds import Hold, HoldKind
+
+
+def state_holds(session: Session) -> Iterator[Hold]:
+    """Yield the holds of the state that are live now, in no particular order."""
+    tasks = session.snapshot.tasks
+    for job in session.all_jobs() if (tasks.status == TaskStatus.BINDING).any() else ():
+        yield from (_on_node(session, HoldKind.BIND, task) for task in job.tasks() if task.status == TaskStatus.BINDING)
+    for row in session.pending_rows_of(session.snapshot.nominated) if session.snapshot.nominated else ():
+        task, node = session.task(row), session.nominated_node(session.task(row))
+        if node is None or task.gated:
+            continue
+        waits_there = task.status == TaskStatus.PIPELINED and task.node == node
+        if waits_there or session.nodes.will_have_room(node, task.floor):
+            yield _on_node(session, HoldKind.NOMINATION, task, node)
+    for owner, task in immunity_of(session).owners():
+        if task.node >= 0 and session.jobs.index(owner) is not None:
+            yield Hold(HoldKind.IMMUNITY, owner, task.key, _name(session, task.node))
+
+
+def _on_node(session: Session, kind: HoldKind, task: Task, node: int = -1) -> Hold:
+    """A hold of what a task asks for, on its node unless another one is given."""
+    pairs = zip(session.nodes.resources, task.amounts, strict=True)
+    asked = {name: amount for name, amount in pairs if amount}
+    return Hold(kind, task.job.key, task.key, _name(session, task.node if node < 0 else node), asked)
+
+
+def _name(session: Session, node: int) -> str:
+    return session.nodes.facts.names[node] if node >= 0 else ""
