@@ -181,6 +181,8 @@ class Unfolding(Living):
         super().__init__(seed)
         self._rng = random.Random(f"history {seed}")
         self._gone: list[Manifest] = []
+        self.deleted: list[str] = []
+        """The keys of the groups and pods that were deleted with their job."""
         self.put(priority_class("urgent", 5000))
         self.settle()
 
@@ -211,12 +213,12 @@ class Unfolding(Living):
         found = ((key, self.state.pod(key)) for key in sorted(self.state.tasks.row_of))
         return [key for key, pod in found if pod is not None and pod.group_key == group]
 
-    def delete_job(self, group: str) -> list[str]:
-        """Delete a group with its pods; the keys of all."""
+    def delete_job(self, group: str) -> None:
+        """Delete a group with its pods."""
         pods = self.pods_of(group)
         self.remove("Pod", *pods)
         self.remove("PodGroup", group)
-        return [group, *pods]
+        self.deleted += [group, *pods]
 
     def _urgent_job(self) -> None:
         name, size = f"urgent{len(self.log)}", self._rng.randint(1, 2)
@@ -227,6 +229,9 @@ class Unfolding(Living):
         self.put(
             gang(name, size, members=1, queue=where, group_spec=spec, spec=pod_spec, cpu=cpu, created=len(self.log))
         )
+        if self._rng.random() < 0.4:  # it goes while others are being evicted for it
+            self.cycle()
+            self.delete_job(f"default/{name}")
 
     def _is_on(self, key: str, node: str) -> bool:
         pod = self.state.pod(key)
@@ -237,11 +242,11 @@ class Unfolding(Living):
         assert self.session is not None
         return framework_of(self.session).holds()
 
-    def remembered_of(self, keys: Sequence[str]) -> list[str]:
-        """What the state still remembers of objects that are gone, told of other objects aside."""
+    def remembered(self) -> list[str]:
+        """The deleted objects that the state still remembers; the reasons of other groups may name them."""
         dump = msgspec.msgpack.decode(self.state.dump())
         kept = {name: part for name, part in dump.items() if name not in ("objects", "groups", "pods", "waiting")}
-        return sorted(set(keys) & set(_texts_in(kept)))
+        return sorted(set(self.deleted) & set(_texts_in(kept)))
 
 
 def _texts_in(found: Any) -> Iterator[str]:
