@@ -41,9 +41,9 @@ def leaving(name: str, where: str, **amounts: Any) -> list[Manifest]:
     return list(gang(name, 1, on=[where], deleting=True, **amounts))
 
 
-def other(name: str, *, size: int = 1, **options: Any) -> list[Manifest]:
-    """A job that comes before all others: of higher priority, and older."""
-    return list(gang(name, size, members=size, group_spec={"priorityClassName": "high"}, created=-9, **options))
+def other(name: str, *, size: int = 1, rank: str = "low", **options: Any) -> list[Manifest]:
+    """A job that comes before those of its priority: it is older."""
+    return list(gang(name, size, members=size, group_spec={"priorityClassName": rank}, created=-9, **options))
 
 
 def decided(*objects: Manifest | Iterable[Manifest], actions: str, tiers: str = ONE_TIER) -> PlanResult:
@@ -73,6 +73,13 @@ def test_room_that_became_free_for_a_pod_is_kept_for_it(actions: str) -> None:
 
 
 @pytest.mark.parametrize("actions", ORDERS)
+def test_a_job_of_higher_priority_in_the_same_queue_gets_it(actions: str) -> None:
+    mine, first = nominated("mine", ["n1"], gpu=2), other("first", rank="high", gpu=1)
+    plan = decided(node("n1", gpu=2), mine, first, actions=actions)
+    assert {**plan.binds, **plan.pipelined} == {"default/first-0": "n1"}
+
+
+@pytest.mark.parametrize("actions", ORDERS)
 def test_a_job_of_another_queue_does_not_get_it_either(actions: str) -> None:
     plan = decided(
         queue("a", priority=9),
@@ -80,7 +87,7 @@ def test_a_job_of_another_queue_does_not_get_it_either(actions: str) -> None:
         node("n1", cpu=4),
         leaving("old", "n1", cpu=4, queue="b"),
         nominated("mine", ["n1"], cpu=4, queue="b"),
-        other("first", cpu=1, queue="a"),
+        other("first", rank="high", cpu=1, queue="a"),
         actions=actions,
     )
     assert plan.pipelined == {"default/mine-0": "n1"}
