@@ -30,6 +30,9 @@ class FakeLog:
             await gate
         return last
 
+    def hurry(self) -> None:
+        """Nothing is gathered."""
+
     @property
     def last_session(self) -> int:
         return max((event.session for event in self.appended if isinstance(event, SessionDecided)), default=0)

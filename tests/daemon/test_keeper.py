@@ -17,7 +17,7 @@ from tests.kube.scripted import running, until
 from tests.timetravel.histories import scheduler
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.keeper import Keeper, restore
-from vcd.eventlog import EventLog
+from vcd.eventlog import EventLog, LogReader
 from vcd.eventlog.errors import DamagedLog, LogError
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
@@ -347,3 +347,104 @@ async def test_the_state_of_a_merged_log_is_that_of_its_end(tmp_path: Path) -> N
         want = history.state(history.reader.head(), jump=True).dump()
     state = restore(merged)
     assert state.dump() == want
+
+
+# --- events at the head of the log ------------------------------------------------------------------------------------
+
+
+async def test_what_is_put_at_the_head_is_made_of_all_that_precedes_it_and_what_comes_later_goes_behind() -> None:
+    log, seen = FakeLog(held=True), list[list[str]]()
+    kept = keeper(log)
+
+    def made() -> list[ev.Event]:
+        seen.append(sorted(kept.state.nodes))
+        return [put("row")]
+
+    before = asyncio.ensure_future(kept.put([put("before")]))
+    await until(lambda: log.waiting)
+    row = asyncio.ensure_future(kept.put_at_head(made))
+    await asyncio.sleep(0)
+    later = [asyncio.ensure_future(kept.put([put(f"later-{number}")])) for number in range(3)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (seen, len(log.appended)) == ([], 1)
+    log.held = False
+    log.waiting[0].set_result(None)
+    assert await row == 2
+    await asyncio.gather(before, *later)
+    assert seen == [["before"]]
+    assert [event.key for event in log.appended if isinstance(event, ev.ObjectPut)] == [
+        "before", "row", "later-0", "later-1", "later-2",
+    ]  # fmt: skip
+
+
+async def test_later_events_are_admitted_once_those_at_the_head_have_their_numbers() -> None:
+    """They need not wait until the session is durable and folded: the log orders them."""
+    log = FakeLog(held=True)
+    kept = keeper(log)
+    row = asyncio.ensure_future(kept.put_at_head(lambda: [put("row")]))
+    later = asyncio.ensure_future(kept.put([put("later")]))
+    await until(lambda: len(log.waiting) == 2)
+    for waiting in log.waiting:
+        waiting.set_result(None)
+    assert (await row, await later) == (1, 2)
+
+
+async def test_events_that_never_end_do_not_keep_the_head_from_being_reached(tmp_path: Path) -> None:
+    async with EventLog.open(tmp_path / "log") as log:
+        kept = Keeper(log, ClusterState())
+
+        async def storm(name: str) -> None:
+            while True:
+                await kept.put([put(name)])
+
+        tasks = [asyncio.ensure_future(storm(f"n{number}")) for number in range(20)]
+        rows, behind = list[int | None](), list[int]()
+        for _ in range(10):
+            behind.append(kept.log.head)
+            rows.append(await kept.put_at_head(lambda: [put(f"after-{kept.state.sequence}")]))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    with LogReader(tmp_path / "log") as reader:
+        made = {one.sequence: one.event.key for one in reader.find(type="put") if isinstance(one.event, ev.ObjectPut)}
+    assert [made[row or 0] for row in rows] == [f"after-{(row or 0) - 1}" for row in rows]
+    assert all((row or 0) - head < 100 for row, head in zip(rows, behind, strict=True))
+
+
+@pytest.mark.parametrize("how", ["nothing", "raises", "cancelled"])
+async def test_where_nothing_is_put_at_the_head_others_go_on(how: str) -> None:
+    log, made = FakeLog(held=True), list[str]()
+    kept = keeper(log)
+
+    def make() -> list[ev.Event]:
+        made.append(how)
+        if how == "raises":
+            raise ValueError(how)
+        return []
+
+    first = asyncio.ensure_future(kept.put([put("first")]))
+    await until(lambda: log.waiting)
+    row = asyncio.ensure_future(kept.put_at_head(make))
+    await asyncio.sleep(0)
+    later = asyncio.ensure_future(kept.put([put("later")]))
+    if how == "cancelled":
+        row.cancel()
+    log.held = False
+    await asyncio.sleep(0)
+    log.waiting[0].set_result(None)
+    await asyncio.gather(row, return_exceptions=True)
+    assert (await first, await later) == (1, 2)
+    assert made == ([] if how == "cancelled" else [how])
+    assert row.cancelled() or isinstance(row.exception(), ValueError) or row.result() is None
+
+
+async def test_nothing_is_made_for_the_head_of_a_log_that_failed() -> None:
+    log = FakeLog(error=LogError("disk full"))
+    kept = keeper(log)
+    with pytest.raises(LogError, match="disk full"):
+        await kept.put([put("a")])
+    with pytest.raises(LogError, match="disk full"):
+        await kept.put_at_head(lambda: pytest.fail("the state is not that of the log"))
+    with pytest.raises(LogError, match="disk full"):
+        await kept.put([put("b")])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -92,6 +92,14 @@ class Keeper:
         self._durable: dict[int, tuple[Sequence[Event], asyncio.Future[None]]] = {}
         self._broken: Exception | None = None
         self._breaks = asyncio.Event()
+        self._under_way = 0
+        """Calls whose events are being logged or folded."""
+        self._is_settled = asyncio.Event()
+        """Set while no call is under way."""
+        self._is_settled.set()
+        self._admits = asyncio.Event()
+        """Clear while ``put_at_head`` holds back other calls."""
+        self._admits.set()
 
     async def put(self, events: Sequence[Event]) -> int:
         """Log events and fold them; returns the last one's sequence number when they are in the state, the state's
@@ -101,7 +109,38 @@ class Keeper:
         """
         if not events:
             return self.state.sequence
-        writing = asyncio.ensure_future(self._put(events))
+        return await self._shielded(self._put(events))
+
+    async def put_at_head(self, make: Callable[[], Sequence[Event]]) -> int | None:
+        """Log the events that ``make`` returns, directly behind those that the state holds when it is called.
+
+        ``make`` sees every event that precedes its own in the log. Events that arrive later are logged behind them, so
+        the wait is bounded by the calls under way, however many events arrive. Return the last event's sequence number
+        once it is in the state, or None when ``make`` returns no events. Raises as ``put``.
+        """
+        while not self._admits.is_set():
+            await self._admits.wait()
+        self._admits.clear()
+        events: Sequence[Event] = ()
+        try:
+            self.log.hurry()
+            await self._is_settled.wait()
+            self._refuse_when_broken()
+            events = make()
+        finally:
+            if not events:
+                self._admits.set()
+        return await self._shielded(self._log_next(events)) if events else None
+
+    async def _log_next(self, events: Sequence[Event]) -> int:
+        """Log events and admit other calls as soon as these have their numbers."""
+        logging = asyncio.ensure_future(self._log(events))
+        await asyncio.sleep(0)  # the first step of that task gives the numbers
+        self._admits.set()
+        return await logging
+
+    async def _shielded(self, logging: Coroutine[Any, Any, int]) -> int:
+        writing = asyncio.ensure_future(logging)
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -131,6 +170,21 @@ class Keeper:
         self.checkpointed_at = sequence
 
     async def _put(self, events: Sequence[Event]) -> int:
+        while not self._admits.is_set():  # closed again before this call woke: it is behind the next one, too
+            await self._admits.wait()
+        return await self._log(events)
+
+    async def _log(self, events: Sequence[Event]) -> int:
+        self._under_way += 1
+        self._is_settled.clear()
+        try:
+            return await self._log_and_fold(events)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._is_settled.set()
+
+    async def _log_and_fold(self, events: Sequence[Event]) -> int:
         began = time.perf_counter()
         try:
             last = await self.log.append(events)

@@ -131,6 +131,11 @@ class EventLog:
         await self._enqueue([Logged(first + i, self._time, event) for i, event in enumerate(events)])
         return last
 
+    def hurry(self) -> None:
+        """Write the events that wait now without gathering more: a session waits for them."""
+        if self._queue:
+            self._hurry.set()
+
     async def copy(self, rows: Sequence[tuple[Content, bytes | None]]) -> list[Logged]:
         """Write the next events of a log that this one is a copy of, with their numbers, times and links.
 
