@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.daemon.fakes import FakeLog
-from tests.dsl import BARE, NOW_NS, flat, gang, group, node
+from tests.dsl import BARE, NOW_NS, flat, gang, group, node, queue
 from tests.kube.scripted import running, until
 from vcd.api import read_policy
 from vcd.daemon.cycle import Cycle
@@ -233,6 +233,43 @@ async def test_a_statement_that_went_stale_while_deciding_is_logged_as_such(
     meanwhile(replica, monkeypatch, lambda: replica.keeper.put([ev.ObjectGone("Node", "n")]))
     assert await replica.cycle.once(1) is True
     assert replica.log.sessions[0].stale == ((0, "bind default/g-0: node n is gone"),)
+    assert replica.keeper.state.intents == {}
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        (ev.ObjectGone("Node", "n"), "bind default/g-0: node n is gone"),
+        (ev.ObjectGone("Pod", "default/g-1"), "bind default/g-1: the pod is gone"),
+        (group("g", minMember=3), "the minimum of its gang is another one"),
+        (
+            queue("default", capability={"cpu": "1"}),
+            "bind default/g-1: its queue has no room left within its capability",
+        ),
+    ],
+    ids=["node", "pod", "minimum", "capability"],
+)
+async def test_an_event_that_is_logged_before_the_session_is_verified_against(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, event: Any, why: str
+) -> None:
+    """Also one that is not durable yet when the plan is there, so that the state does not show it."""
+    await replica.happen(gang("g", 2, cpu=1))
+    putting = list[asyncio.Task[int]]()
+
+    async def begin() -> None:
+        replica.log.held = True
+        happened = [event] if isinstance(event, ev.ObjectGone) else puts(event)
+        putting.append(asyncio.ensure_future(replica.keeper.put(happened)))
+        await until(lambda: replica.log.waiting)
+        replica.log.held = False
+        asyncio.get_running_loop().call_later(0.02, replica.log.waiting[0].set_result, None)
+
+    meanwhile(replica, monkeypatch, begin)
+    await replica.cycle.once(1)
+    await putting[0]
+    (record,) = replica.log.sessions
+    assert replica.log.appended[-1] == record
+    assert [reason for _, reason in record.stale] == [why]
     assert replica.keeper.state.intents == {}
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
+from vcd.daemon.consistentreads import Readings
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.selfcheck import SelfCheck
 from vcd.daemon.threads import in_thread
@@ -24,13 +25,15 @@ from vcd.scheduling.framework.registry import is_timed, kinds
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import NOBODY, Outside, Recorder, Remembered
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.verify import stale_statements
+from vcd.scheduling.verify import Reference, stale_statements
 from vcd.state.deadlines import next_deadline
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 _log = structlog.get_logger(__name__)
 
 Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float]], None]
+Read = Callable[[ev.Plan, Snapshot], Awaitable[Readings]]
+"""Reads at the API server what a plan depends on and the watches may not have shown yet."""
 Gather = Callable[[int], Awaitable[None]]
 """Waits, after a change, for what comes along with it, so that one session decides on all of it; it is told how many
 sessions in a row, without a pause between them, decided nothing about any pod."""
@@ -50,8 +53,27 @@ async def _at_once() -> None:
     """There is room."""
 
 
+async def _nothing_read(plan: ev.Plan, snapshot: Snapshot) -> Readings:
+    """Trust the watches."""
+    return Readings()
+
+
 def _says_something(plan: ev.Plan) -> bool:
     return plan != ev.Plan()
+
+
+class _Decided(NamedTuple):
+    """A plan, and what it was decided from."""
+
+    snapshot: Snapshot
+    policy: Policy
+    now: int
+    seed: int
+    epoch: int
+    session: Session
+    plan: ev.Plan
+    encoded: bytes
+    asked: tuple[ev.Asked, ...]
 
 
 @dataclass(eq=False)
@@ -62,7 +84,8 @@ class Cycle:
     seconds its parts took; ``outside`` is asked by plugins, and what it answers is part of the record; ``watchdog``
     leaves out plugins that are not ours and take too long; ``check`` decides some sessions once more.
     A decision that is no ``news``, since nothing changes in it or the one before said the same, is not logged:
-    replaying the one before explains it as well. Where it ``is_done`` what sessions decide, one that left work over is
+    replaying the one before explains it as well. ``read`` reads what the plan depends on again, for the verification.
+    Where it ``is_done`` what sessions decide, one that left work over is
     followed by the next at once. ``room`` is waited for before each session: what is made of those before it must not
     fall behind without end.
     """
@@ -84,6 +107,7 @@ class Cycle:
     check: SelfCheck | None = None
     is_news: Callable[[ev.Plan], bool] = _says_something
     is_done: bool = True
+    read: Read = _nothing_read
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while plugins are asked."""
 
@@ -95,7 +119,8 @@ class Cycle:
         self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
         """What queues have allocated by the last session that was logged under the epoch, and when it was decided."""
         self._held_back = False
-        """Whether the last session said that again: it may have to be said once more, though nothing changes."""
+        """Whether the last session said that again, or waits for a watch that is behind: the next one is due after a
+        period, though nothing changes."""
         self._fruitless = 0
         """Sessions in a row, without a pause between them, that decided nothing about any pod."""
         self.idle = asyncio.Event()
@@ -161,45 +186,83 @@ class Cycle:
             deciding = in_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder, late)
             session, plan, encoded = await self._watchdog.attend(deciding)
         session.outside = Remembered(recorder.asked)  # who asks it again gets what was answered then
-        if self.may_decide() != epoch:
-            _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
-            session.release()
-            return False
-        if self._is_about_others(plan, snapshot):
-            session.release()
-            return True
+        decided = _Decided(snapshot, policy, now, seed, epoch, session, plan, encoded, recorder.asked)
+        if (again := self._is_void(decided)) is not None:
+            return again
         self._fruitless = 0 if plan.statements else self._fruitless + 1
         news = self.is_news(plan)
         self._held_back = news and self._repeats(plan, now)
         if self._held_back or not news:
             self.handover(None, plan, session, durations)
             return False
+        return await self._log(decided, stopwatch, durations)
+
+    async def _log(self, decided: _Decided, stopwatch: _Stopwatch, durations: dict[str, float]) -> bool:
+        """Verify a plan, log it as a session and hand it over; whether the next session is to follow at once."""
+        snapshot, plan, session = decided.snapshot, decided.plan, decided.session
         stopwatch.restart()
-        stale: tuple[tuple[int, str], ...] = ()
-        if self.keeper.state.sequence != snapshot.sequence:
-            stale = stale_statements(plan, self._maker.snapshot(), snapshot)
-        stopwatch("verify")
-        record = ev.SessionDecided(
-            session=self.keeper.log.last_session + 1,
-            head=snapshot.sequence,
-            policy=policy.digest,
-            now=now,
-            seed=seed,
-            epoch=epoch,
-            versions=versions(),
-            plan=encoded,
-            stale=stale,
-            asked=recorder.asked,
-            interrupted=session.interrupted,
-        )
-        self.logged = await self.keeper.put([record])
+        readings = await self.read(plan, snapshot)
+        stopwatch("read")
+        doubts: dict[Reference, str] = {}
+        records: list[ev.SessionDecided] = []
+        void: bool | None = None
+
+        def verified() -> list[ev.SessionDecided]:
+            nonlocal void
+            stopwatch.restart()
+            void = self._is_void(decided)
+            if void is None:
+                head = self._maker.snapshot()
+                doubts.update(readings.doubts(head))
+                records.append(self._record(decided, head, doubts))
+            stopwatch("verify")
+            return records
+
+        logged = await self.keeper.put_at_head(verified)
+        if logged is None:
+            return bool(void)
+        (record,) = records
+        self.logged = logged
         self.sessions += 1
-        self._said = plan.queues, now
+        self._said = plan.queues, decided.now
         if self.check is not None:
-            self.check.see(snapshot, policy, record)
+            self.check.see(snapshot, decided.policy, record)
         durations["total"] = stopwatch.total()
         self.handover(record, plan, session, durations)
-        return self.is_done and (plan.more or bool(stale))
+        if doubts:  # the watch that is behind calls for the next session
+            self._held_back = True
+            return self.is_done and plan.more
+        return self.is_done and (plan.more or bool(record.stale))
+
+    def _record(self, decided: _Decided, head: Snapshot, doubts: Mapping[Reference, str]) -> ev.SessionDecided:
+        """The session as it is logged behind the head."""
+        stale: tuple[tuple[int, str], ...] = ()
+        if head.sequence != decided.snapshot.sequence or doubts:
+            stale = stale_statements(decided.plan, head, decided.snapshot, doubts)
+        return ev.SessionDecided(
+            session=self.keeper.log.last_session + 1,
+            head=decided.snapshot.sequence,
+            policy=decided.policy.digest,
+            now=decided.now,
+            seed=decided.seed,
+            epoch=decided.epoch,
+            versions=versions(),
+            plan=decided.encoded,
+            stale=stale,
+            asked=decided.asked,
+            interrupted=decided.session.interrupted,
+        )
+
+    def _is_void(self, decided: _Decided) -> bool | None:
+        """None while a plan may be logged, else whether to decide again at once; a void session is released."""
+        if self.may_decide() != decided.epoch:
+            _log.warning("leadership was lost while deciding; the plan is dropped", epoch=decided.epoch)
+            decided.session.release()
+            return False
+        if self._is_about_others(decided.plan, decided.snapshot):
+            decided.session.release()
+            return True
+        return None
 
     def _is_about_others(self, plan: ev.Plan, snapshot: Snapshot) -> bool:
         """Whether a group that a plan says something of was made anew meanwhile: it is another one of that name."""

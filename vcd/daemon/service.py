@@ -17,6 +17,7 @@ import structlog
 
 from vcd.daemon.archiving import Archiver, begin_from_archive
 from vcd.daemon.asking import Asking
+from vcd.daemon.consistentreads import ConsistentReads
 from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.firstqueues import FirstQueues
 from vcd.daemon.housekeeping import keep_house, mind_clock
@@ -119,6 +120,7 @@ class SchedulerService:
         self.lookups = Lookups(self.committer, state, self.watches, keeper.put, leads, clock=clock)
         self.watchdog = Watchdog(keeper, options.plugin_timeout or math.inf, wall=clock.wall)
         self.asking = Asking(self.watchdog.check)
+        self.reads = ConsistentReads(client, self.watches, clock)
         self.cycle = self._made_cycle(gather)
         self.verdicts = self._made_verdicts()
         self.telling.told = self.verdicts.session
@@ -141,7 +143,7 @@ class SchedulerService:
         keeper.minded = self.policy.minds
         keeper.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
         keeper.observers += [self._observe, self.telling.observe, self.verdicts.observe]
-        keeper.observers += [self.lookups.observe, self.rest.observe]
+        keeper.observers += [self.lookups.observe, self.rest.observe, self.reads.observe]
         if PODGROUP in self.options.controllers:
             keeper.observers.append(self.podgroups.observe)
         if QUEUE in self.options.controllers:
@@ -208,7 +210,10 @@ class SchedulerService:
 
     def _made_cycle(self, gather: Gather) -> Cycle:
         shadow = self.shadow
-        only_logged: dict[str, Any] = {} if shadow is None else {"is_news": shadow.is_news, "is_done": False}
+        # a shadow has the rights to list and watch alone, and binds nothing that would have to be whole
+        mode: dict[str, Any] = (
+            {"read": self.reads.read} if shadow is None else {"is_news": shadow.is_news, "is_done": False}
+        )
         return Cycle(
             self.keeper,
             self._policy_in_force,
@@ -223,7 +228,7 @@ class SchedulerService:
             outside=self.asking,
             watchdog=self.watchdog,
             check=SelfCheck(self.options.replay_every, partial(self.metrics.series.add, "vcd_replay_mismatches_total")),
-            **only_logged,
+            **mode,
         )
 
     def _made_interlock(self) -> Interlock:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.events import Operation, Plan, Statement
-from vcd.model.objects import Pod, PodGroupSpec
+from vcd.model.objects import Pod, PodGroup, PodGroupSpec, Queue
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework import registry
 from vcd.scheduling.search.predicates.claims import outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.session import ROOT_QUEUE
-from vcd.state.records import PREEMPTABLE, TASK_SPEC, ZONE, has_queue_gate
+from vcd.state.records import PREEMPTABLE, TASK_SPEC, ZONE, GroupRecord, has_queue_gate
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of, sums_by
 
@@ -29,7 +29,39 @@ _HELD = (*_ALLOCATED, int(TaskStatus.RELEASING))
 """Those that are on their way out still hold what plugins limit."""
 
 
-def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[int, str], ...]:
+Reference = tuple[str, str]
+"""Kind and key of an object."""
+
+
+def placed_under(snapshot: Snapshot, group: str) -> tuple[Reference, ...]:
+    """Return the objects of other kinds that decide how a group's pods are placed: the group, its queue and the queues
+    above that one."""
+    queues = _lineage(snapshot, queue_name(snapshot, group) or "")
+    return (("PodGroup", group), *(("Queue", name) for name in queues))
+
+
+def differing(snapshot: Snapshot, read: Mapping[Reference, PodGroup | Queue | None]) -> dict[Reference, str]:
+    """Return why objects that a snapshot holds differ from those that were read at the API server.
+
+    Only what a placement depends on is compared: identity, spec, and the annotations that plugins read. ``read`` has
+    None for an object that is gone. An object that the snapshot lacks is not compared.
+    """
+    found: dict[Reference, str] = {}
+    for (kind, key), now in read.items():
+        record = snapshot.groups.get(key) if kind == "PodGroup" else snapshot.queues.get(key)
+        if record is None:
+            continue
+        known = record.group if isinstance(record, GroupRecord) else record.queue
+        if now is None or now.metadata.uid != known.metadata.uid:
+            found[kind, key] = f"{kind} {key} is gone, which its watch has not shown"
+        elif (now.spec, now.metadata.annotations) != (known.spec, known.metadata.annotations):
+            found[kind, key] = f"{kind} {key} has changed, which its watch has not shown"
+    return found
+
+
+def stale_statements(
+    plan: Plan, head: Snapshot, base: Snapshot, doubts: Mapping[Reference, str] | None = None
+) -> tuple[tuple[int, str], ...]:
     """The statements of a plan that no longer hold, as pairs of index and reason.
 
     A bind needs its pod pending under the same UID, its node there with room left by the statements before it, and
@@ -44,13 +76,16 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
     another one, must stay within its capability; of all others the plan knew what it does. What else limits a queue
     only a plugin can count (``Plugin.quotas``): where such a queue holds something that it did not, or its limits or
     the labels of its nodes are others, nothing is bound for it before it was decided on anew.
+
+    ``doubts`` has objects that the head does not hold as the API server does, with the reason. Statements of groups
+    whose pods are placed under one of them are stale.
     """
     if not plan.statements:
         return ()
     check = _Head(plan, head, base)
     stale = []
     dropped: set[str] = set()
-    broken = check.broken(plan.statements)
+    broken = {**check.broken(plan.statements), **_doubtful_groups(plan, head, doubts or {})}
     for index, (statement, doubtful) in enumerate(zip(plan.statements, check.doubtful(plan.statements), strict=True)):
         reason = "an earlier statement of its group was dropped" if statement.group in dropped else ""
         reason = reason or broken.get(statement.group, "")
@@ -60,6 +95,15 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
             stale.append((index, reason))
             dropped.add(statement.group)
     return tuple(stale)
+
+
+def _doubtful_groups(plan: Plan, head: Snapshot, doubts: Mapping[Reference, str]) -> dict[str, str]:
+    """Groups of a plan that are placed under an object in doubt, with the first reason."""
+    if not doubts:
+        return {}
+    groups = dict.fromkeys(statement.group for statement in plan.statements)
+    reasons = {group: [doubts[each] for each in placed_under(head, group) if each in doubts] for group in groups}
+    return {group: found[0] for group, found in reasons.items() if found}
 
 
 def _lineage(snapshot: Snapshot, name: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -71,16 +71,19 @@ class Decisions:
         witness.services.append(self._watch)
 
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
-        put = service.keeper.put
+        put = service.keeper.put_at_head
 
-        async def watched(events: Iterable[ev.Event]) -> int:
-            events = list(events)
-            for event in events:
-                if isinstance(event, ev.SessionDecided):
-                    self._decided(machine, service, event)
-                    for look in self.looks:
-                        look(machine, service, event)
-            return await put(events)
+        async def watched(make: Callable[[], Sequence[ev.Event]]) -> int | None:
+            def seen() -> Sequence[ev.Event]:
+                events = make()
+                for event in events:
+                    if isinstance(event, ev.SessionDecided):
+                        self._decided(machine, service, event)
+                        for look in self.looks:
+                            look(machine, service, event)
+                return events
+
+            return await put(seen)
 
         def folded(event: ev.Event) -> None:
             if isinstance(event, ev.PolicyLoaded) or (
@@ -91,7 +94,7 @@ class Decisions:
             if isinstance(event, ev.SessionDecided):
                 self.durable[machine.name].update(dict.fromkeys(operations_of(event), event.session))
 
-        service.keeper.put = watched  # type: ignore[method-assign]
+        service.keeper.put_at_head = watched  # type: ignore[method-assign]
         service.keeper.observers.append(folded)
 
     def _decided(self, machine: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:

@@ -1,0 +1,242 @@
+"""Decisions about pods that are newer than what the watches of their groups and queues have shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from tests.daemon.fakes import FakeLog
+from tests.dsl import NOW_NS
+from tests.e2e.cluster import GROUPS, QUEUES, failed, group, node, pod
+from tests.embedded.disturbed import DisturbedServer
+from tests.embedded.serving import serving
+from tests.kube.scripted import FakeClock, running, until
+from vcd.api import read_policy
+from vcd.daemon.consistentreads import GET_AT_MOST, PATIENCE, ConsistentReads
+from vcd.daemon.cycle import Cycle
+from vcd.daemon.keeper import Keeper
+from vcd.daemon.watches import Watches
+from vcd.embedded.server import ADMIN
+from vcd.kube.client import KubeClient
+from vcd.kube.connection import connect
+from vcd.scheduling.framework.registry import kinds_read
+from vcd.state.cluster import ClusterState
+
+POLICY = read_policy(
+    'actions: "enqueue, allocate, backfill"\n'
+    "tiers:\n- plugins:\n  - name: gang\n- plugins:\n  - name: predicates\n  - name: capacity\n"
+)
+Obj = dict[str, Any]
+
+
+class Scheduler:
+    """A cycle whose watches and reads go to an embedded API server; nothing is written there."""
+
+    def __init__(self, client: KubeClient, server: DisturbedServer) -> None:
+        self.server, self.store = server, server.store
+        self.log, self.clock = FakeLog(), FakeClock()
+        self.keeper = Keeper(self.log.as_log(), ClusterState())
+        self.watches = Watches(client, self.keeper.state, self.keeper.put, kinds_read(POLICY))
+        self.reads = ConsistentReads(client, self.watches, self.clock)
+        self.keeper.observers.append(self.reads.observe)
+        self.cycle = Cycle(
+            self.keeper, lambda: POLICY, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, read=self.reads.read
+        )
+
+    def make(self, resource: str, *objects: Obj) -> None:
+        for each in objects:
+            self.store.create(resource, each)
+
+    def edit(self, resource: str, name: str, spec: Obj) -> None:
+        self.store.patch(resource, "default" if resource == GROUPS else None, name, {"spec": spec})
+
+    async def shows(self, *pods: str) -> None:
+        await until(lambda: all(self.keeper.state.pod(f"default/{name}") for name in pods))
+
+    async def decides(self) -> tuple[list[str], list[str]]:
+        """The pods that one session binds, and why statements are stale."""
+        known = len(self.log.sessions)
+        await self.cycle.once(1)
+        records = self.log.sessions[known:]
+        binds = [operation.key for record in records for operation in record.accepted().operations("bind")]
+        return sorted(binds), [reason for record in records for _, reason in record.stale]
+
+    def asked(self, verb: str) -> dict[str, int]:
+        """How many such requests the server got for objects of each resource, and forgets them."""
+        calls = self.server.audit.get(ADMIN, {})
+        found = {call.resource.partition(".")[0]: count for call, count in calls.items() if call.verb == verb}
+        calls.clear()
+        return found
+
+
+@asynccontextmanager
+async def scheduling(*queues: Obj) -> AsyncIterator[Scheduler]:
+    """A cluster of one node with 7 cores, where a gang of one runs and all watches are open."""
+    async with serving() as api:
+        found = api.server
+        async with KubeClient(await connect(master=found.url)) as client:
+            one = Scheduler(client, found)
+            one.make(QUEUES, *({"metadata": {"name": name}, "spec": {}} for name in ("root", "default")), *queues)
+            made = node("n", cpu=7)
+            made["status"]["allocatable"]["pods"] = "500"
+            one.make("nodes", made)
+            one.store.patch("nodes", None, "n", {"spec": {"taints": None}})  # not-ready, which new nodes get
+            one.make(GROUPS, group("g", 1))
+            first = pod("g-0", "g", nodeName="n")
+            one.make("pods", first)
+            one.store.patch("pods", "default", "g-0", {"status": {"phase": "Running"}}, "status")
+            async with running(one.watches.run()):
+                await one.watches.wait_synced()
+                await until(lambda: all(status.watched for status in one.watches.statuses().values()))
+                await one.decides()
+                one.asked("get")
+                yield one
+
+
+@asynccontextmanager
+async def behind(one: Scheduler, resource: str) -> AsyncIterator[None]:
+    """While the watch of a kind shows nothing."""
+    assert one.server.stall_watches(resource)
+    yield
+    one.server.resume_watches()
+    await until(lambda: one.watches.statuses()[{GROUPS: "PodGroup", QUEUES: "Queue"}[resource]].last_event > 0)
+
+
+def queue(name: str, parent: str = "root", **spec: Any) -> Obj:
+    return {"metadata": {"name": name}, "spec": {"parent": parent, **spec}}
+
+
+CHANGES = {
+    "minimum": (GROUPS, "g", {"minMember": 4}, "PodGroup default/g has changed"),
+    "roles": (GROUPS, "g", {"minMember": 2, "minTaskMember": {"worker": 2}}, "PodGroup default/g has changed"),
+    "queue": (QUEUES, "narrow", {"capability": {"cpu": "1"}}, "Queue narrow has changed"),
+    "queue above": (QUEUES, "wide", {"capability": {"cpu": "1"}}, "Queue wide has changed"),
+    "other queue": (GROUPS, "g", {"queue": "narrow"}, "PodGroup default/g has changed"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_pods_that_came_after_a_change_are_not_bound_before_the_change_is_shown(change: str) -> None:
+    resource, name, spec, why = CHANGES[change]
+    queues = queue("wide", capability={"cpu": "6"}), queue("narrow", "wide", capability={"cpu": "6"})
+    async with scheduling(*queues) as one:
+        if resource == QUEUES:
+            one.edit(GROUPS, "g", {"queue": "narrow"})
+            await until(lambda: one.keeper.state.groups["default/g"].group.spec.queue == "narrow")
+        async with behind(one, resource):
+            one.edit(resource, name, spec)
+            one.make("pods", *(pod(f"g-{number}", "g", cpu=2) for number in (1, 2)))
+            await one.shows("g-1", "g-2")
+            binds, (first, *others) = await one.decides()
+            assert (binds, first) == ([], f"{why}, which its watch has not shown")
+            assert others == len(others) * ["an earlier statement of its group was dropped"]
+            assert not await one.cycle.once(1), "the next session waits for the watch"
+
+
+async def test_a_gang_that_grew_is_bound_whole_once_its_watch_has_shown_it() -> None:
+    async with scheduling() as one:
+        async with behind(one, GROUPS):
+            one.edit(GROUPS, "g", {"minMember": 3})
+            one.make("pods", *(pod(f"g-{number}", "g", cpu=2) for number in (1, 2)))
+            await one.shows("g-1", "g-2")
+            assert (await one.decides())[0] == []
+        await until(lambda: one.keeper.state.groups["default/g"].group.spec.min_member == 3)
+        assert await one.decides() == (["default/g-1", "default/g-2"], [])
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "another"])
+async def test_pods_of_a_group_that_is_gone_are_not_bound(again: bool) -> None:
+    async with scheduling() as one, behind(one, GROUPS):
+        one.store.delete(GROUPS, "default", "g")
+        if again:
+            one.make(GROUPS, group("g", 1))
+        one.make("pods", pod("g-1", "g"))
+        await one.shows("g-1")
+        assert await one.decides() == ([], ["PodGroup default/g is gone, which its watch has not shown"])
+
+
+async def test_what_a_watch_that_has_caught_up_shows_is_not_read_again() -> None:
+    async with scheduling() as one:
+        one.make("pods", pod("g-1", "g"))
+        one.make(GROUPS, group("other", 1))
+        one.store.patch(QUEUES, None, "default", {"metadata": {"labels": {"seen": "yes"}}})
+        await one.shows("g-1")
+        await until(lambda: "default/other" in one.keeper.state.groups)
+        await until(lambda: one.watches.statuses()["Queue"].last_event)
+        assert (await one.decides())[0] == ["default/g-1"]
+        assert one.asked("get") == {}
+
+
+async def test_a_session_reads_each_object_once_and_a_kind_of_which_it_needs_many_as_a_list() -> None:
+    async with scheduling() as one:
+        one.make(GROUPS, *(group(f"g{number}", 1) for number in range(GET_AT_MOST + 1)))
+        one.make("pods", *(pod(f"g{number}-0", f"g{number}", cpu=0) for number in range(GET_AT_MOST)))
+        await one.shows(*(f"g{number}-0" for number in range(GET_AT_MOST)))
+        assert len((await one.decides())[0]) == GET_AT_MOST
+        assert one.asked("get") == {"podgroups": GET_AT_MOST, "queues": 2}
+        one.make("pods", *(pod(f"g{number}-1", f"g{number}", cpu=0) for number in range(GET_AT_MOST + 1)))
+        await one.shows(*(f"g{number}-1" for number in range(GET_AT_MOST + 1)))
+        assert len((await one.decides())[0]) == GET_AT_MOST + 1
+        calls = one.server.audit[ADMIN]
+        assert {(call.verb, call.resource.partition(".")[0]): count for call, count in calls.items()} == {
+            ("list", "podgroups"): 1, ("get", "queues"): 2,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("status", [403, 500, 503])
+async def test_a_kind_that_cannot_be_read_keeps_pods_back_for_a_bounded_time_and_says_so(status: int) -> None:
+    async with scheduling() as one:
+        one.make("pods", pod("g-1", "g"))
+        await one.shows("g-1")
+
+        def refused(request: web.Request) -> web.Response | None:
+            return failed(status, "Refused") if request.path.endswith("/podgroups/g") else None
+
+        one.server.faults = refused
+        with capture_logs() as told:
+            assert await one.decides() == ([], ["PodGroup default/g could not be read again"])
+            one.clock.advance(PATIENCE - 1)
+            assert (await one.decides())[0] == []
+            one.clock.advance(1)
+            assert await one.decides() == (["default/g-1"], [])
+        (line,) = [line for line in told if line["event"] == "not_read_again"]
+        assert (line["kind"], line["log_level"]) == ("PodGroup", "warning")
+
+
+async def test_kinds_that_are_numbered_apart_are_read_in_each_session() -> None:
+    """As where another etcd holds PodGroups: that their numbers are higher says nothing."""
+    async with scheduling() as one:
+        one.reads._is_one_counter = None
+
+        def apart(request: web.Request) -> web.Response | None:
+            if "fieldSelector" not in request.query or not request.path.endswith("/pods"):
+                return None
+            return web.json_response({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []})
+
+        one.server.faults = apart
+        for number in (1, 2):
+            one.make("pods", pod(f"g-{number}", "g"))
+            one.make(GROUPS, group(f"other-{number}", 1))
+            await one.shows(f"g-{number}")
+            await until(lambda number=number: f"default/other-{number}" in one.keeper.state.groups)
+            assert (await one.decides())[0] == [f"default/g-{number}"]
+            assert one.asked("get") == {"podgroups": 1, "queues": 2}
+
+
+async def test_of_pods_that_are_not_new_nothing_is_remembered() -> None:
+    async with scheduling() as one:
+        one.make("pods", *(pod(f"g-{number}", "g", cpu=9) for number in range(1, 30)))
+        await one.shows(*(f"g-{number}" for number in range(1, 30)))
+        one.make(GROUPS, group("later", 1))
+        one.store.patch(QUEUES, None, "default", {"metadata": {"labels": {"seen": "yes"}}})
+        await until(lambda: "default/later" in one.keeper.state.groups)
+        await until(lambda: one.watches.statuses()["Queue"].last_event)
+        one.make("pods", pod("fits", "g"))
+        await one.shows("fits")
+        assert (await one.decides())[0] == ["default/fits"]
+        assert list(one.reads._pods) == ["default/fits"]
