@@ -32,7 +32,6 @@ from tests.embedded.disturbed import Call
 
 UNUSED = {
     Grant("delete", "", "pods", "", ""): "evictions, for which the configuration names no action",
-    Grant("get", "scheduling.volcano.sh", "podgroups", "", ""): "a group whose status was refused as out of date",
     Grant("create", "scheduling.volcano.sh", "queues", "", ""): "the first queues, which the controllers made here",
     Grant("list", "metrics.k8s.io", "nodes", "", ""): "samples of usage, for which the configuration names no source",
     **{
