@@ -208,6 +208,22 @@ async def test_a_kind_that_cannot_be_read_keeps_pods_back_for_a_bounded_time_and
         assert (line["kind"], line["log_level"]) == ("PodGroup", "warning")
 
 
+async def test_a_failure_long_after_another_one_keeps_pods_back_again() -> None:
+    """Though no read succeeded in between: none was needed, since the watch caught up."""
+    async with scheduling() as one:
+        for number in (1, 2):
+            one.make("pods", pod(f"g-{number}", "g"))
+            await one.shows(f"g-{number}")
+            one.server.faults = lambda request: failed(500, "Refused") if "/podgroups/g" in request.path else None
+            assert (await one.decides())[0] == []
+            one.server.faults = None
+            one.make(GROUPS, group(f"later-{number}", 1))
+            await until(lambda number=number: f"default/later-{number}" in one.keeper.state.groups)
+            assert (await one.decides())[0] == [f"default/g-{number}"]
+            assert "podgroups" not in one.asked("get")
+            one.clock.advance(2 * PATIENCE)
+
+
 async def test_kinds_that_are_numbered_apart_are_read_in_each_session() -> None:
     """As where another etcd holds PodGroups: that their numbers are higher says nothing."""
     async with scheduling() as one:

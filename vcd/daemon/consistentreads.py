@@ -77,12 +77,13 @@ class ConsistentReads:
         self._pods: dict[str, float] = {}
         """The revisions of pods by key, in the order in which they were shown."""
         self._is_one_counter: bool | None = None
-        self._failing_since: dict[str, float] = {}
+        self._failing: dict[str, tuple[float, float]] = {}
+        """When the reads of a kind began to fail, and when the last one failed, until one succeeds."""
 
     @property
-    def failing(self) -> bool:
-        """Whether a kind could not be read when it was last needed."""
-        return bool(self._failing_since)
+    def trusts_watches(self) -> bool:
+        """Whether a kind could not be read for so long that its watch is trusted instead."""
+        return any(last - first >= PATIENCE for first, last in self._failing.values())
 
     def observe(self, event: ev.Event) -> None:
         """Note the revision of a pod. Call it with each event after it is in the state."""
@@ -109,8 +110,8 @@ class ConsistentReads:
             needed = self._needed(plan, snapshot, is_one_counter=bool(self._is_one_counter))
             error = Unanswered(f"no answer within {self.client.request_timeout:g} s", sent=True)
             for kind in PLACED_UNDER:
-                missing = [key for key in needed[kind.name] if (kind.name, key) not in readings.objects]
-                self._failed(kind, missing, error, readings)
+                if missing := [key for key in needed[kind.name] if (kind.name, key) not in readings.objects]:
+                    self._failed(kind, missing, error, readings)
         return readings
 
     def _needed(self, plan: ev.Plan, snapshot: Snapshot, *, is_one_counter: bool) -> dict[str, dict[str, None]]:
@@ -170,7 +171,7 @@ class ConsistentReads:
         except KubeError as error:
             self._failed(kind, keys, error, readings)
             return
-        self._failing_since.pop(kind.name, None)
+        self._failing.pop(kind.name, None)
         readings.objects.update(found)
 
     async def _get(self, kind: Kind, key: str) -> PodGroup | Queue | None:
@@ -194,10 +195,12 @@ class ConsistentReads:
     def _failed(self, kind: Kind, keys: Iterable[str], error: KubeError, readings: Readings) -> None:
         """Keep statements back while a kind cannot be read, for ``PATIENCE`` seconds."""
         now = self.clock.monotonic()
-        if kind.name not in self._failing_since:
-            self._failing_since[kind.name] = now
+        first, last = self._failing.get(kind.name, (now, -math.inf))
+        if last - first < PATIENCE < now - last:  # no read was needed since: this is another failure
+            first = now
             _log.warning("not_read_again", kind=kind.name, error=str(error), trusts_the_watch_in=PATIENCE)
-        if now - self._failing_since[kind.name] < PATIENCE:
+        self._failing[kind.name] = first, now
+        if now - first < PATIENCE:
             readings.unread.update({(kind.name, key): f"{kind.name} {key} could not be read again" for key in keys})
 
 

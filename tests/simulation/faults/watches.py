@@ -11,7 +11,7 @@ from tests.simulation.apiserver import Answer
 from tests.simulation.faults.aim import all_last, chosen, count, lasts, later, spoil
 from tests.simulation.faults.network import answer_of, delay
 from tests.simulation.road import Way
-from tests.simulation.workload import refusable
+from tests.simulation.workload import RESOURCES, add_pods, edit, refusable
 from vcd.embedded.codec import encode
 from vcd.embedded.controllers.base import key_of
 from vcd.embedded.errors import StatusError, expired
@@ -85,6 +85,34 @@ def stall_watches(sim: Simulation, replica: int, seconds: float, share: float) -
     for line in lines:
         line.stalled = True
     all_last(sim, lines, seconds, end)
+
+
+def grow_unseen(sim: Simulation, namespace: str, gang: str, more: int, cpu: int, resource: str, seconds: float) -> None:
+    """A gang's minimum is raised by some pods, which are then made, while the watches of ``resource`` (``podgroups``,
+    ``queues``) show nothing for so many seconds: the pods are seen first."""
+    found = sim.store.find(RESOURCES["group"], namespace, gang)
+    if found is None:
+        return
+    lines = [
+        line
+        for each in sim.replicas
+        if each.machine is not None and each.machine.alive
+        for line in each.machine.link.lines
+        if line.path.partition("?")[0].endswith(f"/{resource}")
+    ]
+    for line in lines:
+        line.stalled = True
+
+    def end(line: Line) -> None:
+        line.stalled = False
+        line.resume()
+
+    all_last(sim, lines, seconds, end)
+    sim.affected["grow_unseen"] += bool(lines)
+    least = found["spec"].get("minMember", 1) + more
+    edit(sim, "group", namespace, gang, {"spec": {"minMember": least}})
+    first = 100 + found["metadata"].get("generation", 1)  # names that no other act makes
+    add_pods(sim, gang, first, more, cpu, {"namespace": namespace})
 
 
 def end_watches_soon(sim: Simulation, replica: int, seconds: float) -> None:
@@ -223,6 +251,7 @@ ACTS: dict[str, Callable[..., None]] = {
     act.__name__: act
     for act in (
         close_watches, expire_watches, refuse_watches, fail_watches, break_watches, stall_watches, no_bookmarks,
-        end_watches_soon, watch_again, list_anew, compare_lists, compare_at_last, lose_tokens, stale_server,
+        grow_unseen, end_watches_soon, watch_again, list_anew, compare_lists, compare_at_last, lose_tokens,
+        stale_server,
     )
 }  # fmt: skip

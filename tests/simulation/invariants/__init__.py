@@ -51,7 +51,7 @@ class Invariants:
         Lists(sim, witness)
         Delays(sim, witness)
         Configurations(sim, decisions)
-        Minima(sim, witness, decisions)
+        Minima(sim, decisions)
         self._memory, self._handles = Memory(sim), Handles(sim)
         self._told = Told(sim, witness, decisions)
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))

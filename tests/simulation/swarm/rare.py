@@ -51,6 +51,7 @@ _STORIES: dict[tuple[int, int], dict[Story, _Told]] = {
     (64, 19): {stories.rolled_to_another_version: _Told(one_log=True)},
     (64, 35): {stories.clock_is_set: _Told()},
     (64, 51): {stories.carried_out_late: _Told()},
+    (64, 11): {stories.grown_unseen: _Told()},
     (64, 59): {stories.room_made_for_gangs: _Told(_ASKS)},
     (64, 3): {
         stories.more_than_is_left_of_a_card: _Told(_with("capacity-card")),

@@ -226,3 +226,19 @@ def moved_as_it_is_decided(draw: Draw) -> Iterator[Act]:
         yield draw.act(at, "edit_amid_session", draw.pick((0.5, 2.0)), f"gang-{number}", draw.number(1, 2), moved)
         yield draw.act(at + 0.1, "submit", f"gang-{number}", pods, pods, 1, {}, ends)
         at += draw.pick((6.0, 9.0))
+
+
+def grown_unseen(draw: Draw) -> Iterator[Act]:
+    """Gangs that run grow, again and again: their minimum is raised before their pods are made, and the watch of groups
+    shows it later than that of pods. Some of the pods fit, mostly not all; others end, which makes room."""
+    at = draw.rng.uniform(2.0, 4.0)
+    gangs = [f"grows-{number}" for number in range(draw.number(2, 4))]
+    for name in gangs:
+        yield draw.act(1.0, "submit", name, 1, 1, 1, {}, {})
+    for number in range(draw.number(4, 8)):
+        seconds = draw.pick((0.05, 0.3, 2.0, 8.0))
+        grown = draw.number(1, 3), draw.number(1, 2)
+        yield draw.act(at, "grow_unseen", "default", draw.pick(gangs), *grown, "podgroups", seconds)
+        ends = {"annotations": {"vcd.sim/run-seconds": str(draw.number(1, 5))}}
+        yield draw.act(at + draw.pick((0.0, 0.5)), "submit", f"passes-{number}", 1, 1, 1, {}, ends)
+        at += draw.rng.uniform(1.0, 4.0)

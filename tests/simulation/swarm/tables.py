@@ -199,6 +199,8 @@ FAMILIES: Mapping[str, Family] = {
         "failing": ("fail_watches", lambda d: (d.seconds(15), d.pick((410, 500)))),
         "broken": ("break_watches", lambda d: (d.anyone(), d.part())),
         "stalled": ("stall_watches", lambda d: d.share(60)),
+        "of different speed": ("grow_unseen", lambda d: (
+            *_group(d), d.number(1, 3), d.number(1, 2), d.pick(("podgroups", "queues")), d.seconds(9))),
         "without bookmarks": ("no_bookmarks", lambda d: (d.seconds(60),)),
         "ending soon": ("end_watches_soon", lambda d: (d.anyone(), d.seconds(20))),
         "begun earlier": ("watch_again", lambda d: (*d.share(40), d.pick((3, 30, 300)))),
