@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any
 
 from tests.simulation.mutants import replaces
 from vcd.daemon import telling
@@ -15,14 +16,16 @@ from vcd.daemon.terms import Terms
 from vcd.daemon.watches import Watches
 from vcd.model import events as ev
 from vcd.scheduling.framework.registry import kinds_read
-from vcd.scheduling.verify import stale_statements
+from vcd.scheduling.verify import Reference, stale_statements
 from vcd.state.snapshot import Snapshot
 
 # --- sessions -------------------------------------------------------------------------------------------------------
 
 
 @replaces(stale_statements, found_by="no program ends by itself")
-def stale_statements_not_verified(plan: ev.Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[int, str], ...]:
+def stale_statements_not_verified(
+    plan: ev.Plan, head: Snapshot, base: Snapshot, doubts: Mapping[Reference, str] | None = None
+) -> tuple[tuple[int, str], ...]:
     """Changes during a session are ignored: nodes and queues get more than they have."""
     return ()
 
@@ -45,13 +48,12 @@ def commits_kept(self: SchedulerService, task: asyncio.Task[None]) -> None:
 _is_quiet = Keeper._is_quiet
 
 
-@replaces(Keeper.put, found_by="intended first")
-async def put_returns_at_once(self: Keeper, events: Sequence[ev.Event]) -> int:
+@replaces(Keeper._shielded, found_by="intended first")
+async def put_returns_at_once(self: Keeper, logging: Coroutine[Any, Any, int]) -> int:
     """Callers go on before their events are durable: calls are made for sessions that no log has."""
-    if events:
-        writing = asyncio.ensure_future(self._put(events))
-        writing.add_done_callback(lambda _: None)
-        await asyncio.sleep(0)
+    writing = asyncio.ensure_future(logging)
+    writing.add_done_callback(lambda _: None)
+    await asyncio.sleep(0)
     return self.state.sequence
 
 
