@@ -296,7 +296,16 @@ class Search:
 
     def left_undone(self) -> list[str]:
         """Groups that could be admitted, pods that could be bound, one alone or a gang's together, and gates that could
-        be lifted."""
+        be lifted; and pods that could be lent what no queue has a use for."""
+        found = self._left_undone()
+        lends = [function(True) for function in self.session.functions("lend", "allocatable")]
+        if any(lends) and not found:
+            found = self._left_undone()
+        for function in self.session.functions("lend", "allocatable"):
+            function(False)
+        return found
+
+    def _left_undone(self) -> list[str]:
         found: list[str] = []
         for job in self._jobs:
             if job.is_pending:

@@ -50,6 +50,7 @@ class Added:
 DRA = "Volcano takes Kubernetes' feature gate; ResourceClaims are not read here"
 OLDER = "read by older versions of Volcano, no longer by its main branch (docs/semantics/plugins.md)"
 MOVED = "of older versions; in Volcano's main branch an argument of deviceshare"
+SHARES = Added(False, "vcd's own: how shares differ from Volcano's (docs/differences.md)")
 GUIDE = "Volcano's guide to the plugin names it, its source does not read it"
 
 PLUGINS: Mapping[str, Mapping[str, Any]] = {
@@ -64,6 +65,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "ancestorReclaimLevel": 0,
         "capacity.DynamicResourceAllocationEnable": Differs(False, True, DRA),
         "capacity.DRAConsumableCapacityEnable": False,
+        "volcanoSharesEnable": SHARES,
     },
     # not in the source that the tables are typed from: Volcano's guide to the plugin
     "capacity-card": {"cardUnlimitedCpuMemory": False, "nodeOrderWeight": 1.0},
@@ -140,7 +142,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "predicate.GPUNumberEnable": Added(False, MOVED),
     },
     "priority": {},
-    "proportion": {},
+    "proportion": {"volcanoSharesEnable": SHARES},
     "rescheduling": {
         "interval": 5 * MINUTE,
         "metricsPeriod": 5 * MINUTE,

@@ -51,10 +51,24 @@ def allocate(session: Session) -> None:
     everybody = {name: list(jobs) for name, jobs in waiting.items()}
     if session.pains:
         _place_nominated(session, queues, waiting, work)
+    _in_turn(session, queues, waiting, work, note=True)
+    if session.pains:
+        _lend(session)
+    placed = any(job.having("Allocated", "Pipelined", "Binding") for job in session.cluster.jobs.values())
+    if session.pains and not placed:
+        for name, jobs in everybody.items():
+            for job in session.jobs_in_order([job for job in jobs if job.failed_roles]):
+                if not session.overused(session.cluster.queues[name]):
+                    _second_round(session, session.cluster.queues[name], job)
+
+
+def _in_turn(
+    session: Session, queues: list[Queue], waiting: dict[str, list[Job]], work: dict[str, list[Task]], note: bool
+) -> None:
     while queues:
         queue = _pop_queue(session, queues)
         if session.overused(queue):
-            for job in waiting[queue.name]:
+            for job in waiting[queue.name] if note else ():
                 job.notes.setdefault("queue", "overused")
             continue
         if not waiting[queue.name]:
@@ -66,12 +80,28 @@ def allocate(session: Session) -> None:
             if work[job.key]:
                 waiting[queue.name].append(job)
         queues.append(queue)
-    placed = any(job.having("Allocated", "Pipelined", "Binding") for job in session.cluster.jobs.values())
-    if session.pains and not placed:
-        for name, jobs in everybody.items():
-            for job in session.jobs_in_order([job for job in jobs if job.failed_roles]):
-                if not session.overused(session.cluster.queues[name]):
-                    _second_round(session, session.cluster.queues[name], job)
+
+
+def _lend(session: Session) -> None:
+    """[differs] Once every queue has its share, jobs that only their queue keeps from what is left get it."""
+    answers = [function(True) for function in session.functions("lend", "allocatable")]
+    if any(answers):
+        work: dict[str, list[Task]] = {}
+        waiting: dict[str, list[Job]] = {}
+        before: dict[str, set[str]] = {}
+        for _, job in sorted(session.cluster.jobs.items()):
+            tasks = [t for t in job.having("Pending") if not t.gated and not t.request.is_empty()]
+            if job.is_pending or "queue" not in job.notes or not tasks or session.why_invalid(job) is not None:
+                continue
+            before[job.key] = set(job.failed_roles)
+            job.failed_roles.clear()
+            work[job.key] = session.tasks_in_order(tasks)
+            waiting.setdefault(job.queue, []).append(job)
+        _in_turn(session, [session.cluster.queues[name] for name in sorted(waiting)], waiting, work, note=False)
+        for key, roles in before.items():
+            session.cluster.jobs[key].failed_roles |= roles
+    for function in session.functions("lend", "allocatable"):
+        function(False)
 
 
 def _second_round(session: Session, queue: Queue, job: Job) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, ItemsView, Iterator, ValuesView
 from dataclasses import dataclass, field, replace
 
-from tests.reference import evictions, reclaims
+from tests.reference import evictions, lending, reclaims
 from tests.reference.config import Arguments
 from tests.reference.model import ALLOCATED, Job, Queue, Task, total
 from tests.reference.queues import hierarchical_drf
@@ -157,8 +158,27 @@ class _Share:
 def proportion(session: Session, arguments: Arguments) -> None:
     """Divides the cluster among queues by weight, within capability and above guarantee."""
     everything = total(node.allocatable for _, node in sorted(session.cluster.nodes.items()))
-    shares = _shares(session, everything)
-    _divide(shares, everything)
+    lends = session.pains and not arguments.boolean("volcanoSharesEnable", False)
+    guaranteed = {name: queue.guarantee or Resource() for name, queue in session.cluster.queues.items()}
+    shares = _Lazy(lambda: opened())
+    never: set[str] = set()
+    excluding: set[str] = set()
+    loans: list[lending.Loan] = []
+
+    def opened() -> dict[str, _Share]:
+        """[differs] What no node can take is no request. Predicates are registered later than this."""
+        if lends:
+            never.update(lending.never_placed(session))
+            excluding.update(j.queue for j in session.cluster.jobs.values() if any(t.key in never for t in j.tasks))
+        found = _shares(session, everything, never)
+        divide(found, everything)
+        return found
+
+    def divide(attrs: dict[str, _Share], whole: Resource) -> None:
+        if lends:
+            lending.divide_all(attrs, whole, guaranteed, _divide)
+        else:
+            _divide(attrs, whole)
 
     def order(left: Queue, right: Queue) -> int:
         if left.priority != right.priority:
@@ -171,7 +191,48 @@ def proportion(session: Session, arguments: Arguments) -> None:
         most = shares[queue.name].most_pods
         if session.pains and most is not None and future.get(PODS) > most:
             return False
+        if not queue.open:
+            return False
+        if lends and task.key in never:
+            return not future.exceeding_requested(_limit(shares[queue.name]), task.request)
+        if loans:
+            if future.exceeding_requested(_limit(shares[queue.name]), task.request):
+                return False
+            if not loans[-1].permits(queue, task):
+                return False
+        elif not preemptive(queue, task):
+            return False
+        held = {name: attr.allocated for name, attr in shares.items()}
+        return not lends or not lending.takes_guaranteed(guaranteed, held, queue.name, task.request, everything)
+
+    def preemptive(queue: Queue, task: Task) -> bool:
+        future = shares[queue.name].allocated.clone().add(task.request)
+        most = shares[queue.name].most_pods
+        if session.pains and most is not None and future.get(PODS) > most:
+            return False
         return queue.open and not future.exceeding_requested(shares[queue.name].deserved, task.request)
+
+    def overused(queue: Queue) -> bool:
+        if loans or queue.name in excluding:
+            return False
+        return shares[queue.name].deserved.fits(shares[queue.name].allocated)
+
+    def lend(begins: bool) -> bool:
+        loans.clear()
+        if not begins or not lends:
+            return False
+        unused = {}
+        for name, part in parts(frozenset()).items():
+            left = shares[name].allocated
+            names = lending.names_of([part, left])
+            unused[name] = {each: max(int(part.get(each) // 1) - int(left.get(each)), 0) for each in names}
+        if not any(max(node.future_idle.get(each), 0) for node in session.node_order for each in everything.names()):
+            return False
+        loans.append(lending.Loan(free, lending.usable(session, unused, never)))
+        return True
+
+    def free() -> Resource:
+        return reclaims._reachable(session, Resource(), frozenset())
 
     def enqueueable(job: Job) -> int:
         attr = shares[job.queue]
@@ -202,7 +263,7 @@ def proportion(session: Session, arguments: Arguments) -> None:
             )
             for name, attr in shares.items()
         }
-        _divide(fresh, total)
+        divide(fresh, total)
         return {name: attr.deserved for name, attr in fresh.items()}
 
     def allocate(task: Task) -> None:
@@ -212,15 +273,19 @@ def proportion(session: Session, arguments: Arguments) -> None:
         shares[session.cluster.jobs[task.job].queue].allocated.sub(task.request)
 
     session.register("queueOrder", "proportion", order)
-    session.register(
-        "overused", "proportion", lambda queue: shares[queue.name].deserved.fits(shares[queue.name].allocated)
-    )
+    session.register("overused", "proportion", overused)
+    session.register("lend", "proportion", lend)
     session.register("allocatable", "proportion", allocatable)
     session.register("jobEnqueueable", "proportion", enqueueable)
     session.register("jobEnqueued", "proportion", enqueued)
-    session.register("preemptive", "proportion", allocatable)
-    reclaims.proportion(session, shares, divided, everything)
+    session.register("preemptive", "proportion", preemptive)
+    parts = reclaims.proportion(session, shares, divided, everything, never)
     session.handlers.append((allocate, deallocate))
+
+
+def _limit(attr: _Share) -> Resource:
+    """What a queue may have at all; a scalar that its capability does not name is unlimited."""
+    return attr.real_capability
 
 
 def _only_terminating(job: Job) -> bool:
@@ -231,7 +296,36 @@ def _only_terminating(job: Job) -> bool:
     return len(job.having("Running", "Bound", "Failed", "Succeeded")) + len(ending) >= job.min_available
 
 
-def _shares(session: Session, everything: Resource) -> dict[str, _Share]:
+class _Lazy(dict[str, "_Share"]):
+    """Shares that are made when one is first asked for."""
+
+    def __init__(self, make: Callable[[], dict[str, _Share]]) -> None:
+        super().__init__()
+        self._make: Callable[[], dict[str, _Share]] | None = make
+
+    def _fill(self) -> None:
+        make, self._make = self._make, None
+        if make is not None:
+            self.update(make())
+
+    def __getitem__(self, name: str) -> _Share:
+        self._fill()
+        return super().__getitem__(name)
+
+    def items(self) -> ItemsView[str, _Share]:
+        self._fill()
+        return super().items()
+
+    def values(self) -> ValuesView[_Share]:
+        self._fill()
+        return super().values()
+
+    def __iter__(self) -> Iterator[str]:
+        self._fill()
+        return super().__iter__()
+
+
+def _shares(session: Session, everything: Resource, never: set[str]) -> dict[str, _Share]:
     """A share for each queue that has a job."""
     guaranteed = total(q.guarantee for _, q in sorted(session.cluster.queues.items()) if q.guarantee is not None)
     shares: dict[str, _Share] = {}
@@ -250,7 +344,7 @@ def _shares(session: Session, everything: Resource) -> dict[str, _Share]:
         attr.allocated.add(job.allocated)
         attr.request.add(job.allocated)
         for task in job.having("Pending"):
-            attr.request.add(task.request)
+            attr.request.add(Resource() if task.key in never else task.request)
         if job.min_resources is not None and (
             job.phase == "Inqueue" or (job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available)
         ):

@@ -67,6 +67,7 @@ class _Account:
 def capacity(session: Session, arguments: Arguments) -> None:
     """Holds queues to the amounts in their spec, in a tree all the way up."""
     hierarchy = session.option("capacity").hierarchy
+    as_volcano = not session.pains or arguments.boolean("volcanoSharesEnable", False)
     accounts = {name: _account(queue) for name, queue in sorted(session.cluster.queues.items())}
     everything = total(node.allocatable for _, node in sorted(session.cluster.nodes.items()))
     names = sorted(_every_name(session, accounts))
@@ -103,11 +104,41 @@ def capacity(session: Session, arguments: Arguments) -> None:
     def allocatable(queue: Queue, task: Task) -> bool:
         if refuses(queue):
             return False
-        return not any(
+        over = any(
             account.allocated.get(name) + let_through(account, task).get(name) + asks > account.limit(name)
             for account in accounts[queue.name].chain()
             for name, asks in _amounts(task.request).items()
         )
+        return not over and (as_volcano or not takes_guaranteed(accounts[queue.name], task))
+
+    def keeps(account: _Account, name: str, more: dict[str, float]) -> float:
+        """What a queue and those below it hold or are guaranteed, with ``more`` by queue."""
+        below = [child for child in accounts.values() if child.parent is account]
+        own = account.allocated.get(name) - sum(child.allocated.get(name) for child in below)
+        inside = own + more.get(account.name, 0) + sum(keeps(child, name, more) for child in below)
+        return max(inside, 0 if account.name == "root" and hierarchy else account.guarantee.get(name, 0))
+
+    def takes_guaranteed(account: _Account, task: Task) -> bool:
+        """[differs] Whether others are guaranteed, together, what a task would take of any queue above it."""
+        for name, asks in _amounts(task.request).items():
+            for child in account.chain() if name != PODS else ():
+                gains = keeps(child, name, {account.name: asks}) - keeps(child, name, {})
+                if gains <= 0:
+                    break
+                most = everything.get(name)
+                if child.parent is not None:
+                    most = min(most, child.parent.real.get(name, math.inf))
+                rest = [other for other in accounts.values() if other.parent is child.parent]
+                kept = [(keeps(other, name, {}), other.allocated.get(name)) for other in rest]
+                idle = sum(keep - have for (keep, have), o in zip(kept, rest, strict=True) if o is not child)
+                if child.parent is not None:
+                    below = sum(other.allocated.get(name) for other in rest)
+                    own = child.parent.allocated.get(name) - below
+                else:
+                    own = 0
+                if idle > 0 and own + sum(keep for keep, _ in kept) + gains > most:
+                    return True
+        return False
 
     def let_through(account: _Account, task: Task) -> Resource:
         """What pods hold whose queue's gate is lifted and that wait for a node, but for the task itself."""

@@ -50,7 +50,8 @@ def proportion(
     shares: dict[str, _Share],
     divide: Callable[[Resource, dict[str, Resource], dict[str, Resource]], dict[str, Resource]],
     everything: Resource,
-) -> None:
+    never: set[str],
+) -> Callable[[frozenset[str]], dict[str, Resource]]:
     """Queues give what they hold above their part of what our pods can have, to those that stay within theirs. What
     counts is what they have and want on other nodes than those that others of our pods can have and the asker cannot.
     """
@@ -73,7 +74,9 @@ def proportion(
             reachable.limit_to(everything, missing_is_unlimited=False)
             known[beyond] = {
                 name: part.limit_to(shares[name].deserved.minus_floor(has[name]), missing_is_unlimited=False)
-                for name, part in divide(reachable, has, _wanted_elsewhere(session, beyond, list(shares))).items()
+                for name, part in divide(
+                    reachable, has, _wanted_elsewhere(session, beyond, list(shares), never)
+                ).items()
             }
         return known[beyond]
 
@@ -87,6 +90,7 @@ def proportion(
         return _AbovePart(session, held, found)
 
     _register(session, "proportion", ask)
+    return parts
 
 
 def _suits(session: Session) -> Callable[[Task, Node], bool]:
@@ -119,12 +123,14 @@ def _takes(session: Session, task: Task, beyond: frozenset[str]) -> bool:
     )
 
 
-def _wanted_elsewhere(session: Session, beyond: frozenset[str], queues: list[str]) -> dict[str, Resource]:
+def _wanted_elsewhere(
+    session: Session, beyond: frozenset[str], queues: list[str], never: set[str]
+) -> dict[str, Resource]:
     """What each queue's pods ask for that no other node takes."""
     found = {name: Resource() for name in queues}
     for job in session.cluster.jobs.values() if beyond else ():
         for task in job.having("Pending"):
-            if not _takes(session, task, beyond):
+            if task.key not in never and not _takes(session, task, beyond):
                 found[job.queue].add(task.request)
     return found
 

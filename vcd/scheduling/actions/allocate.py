@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
 from vcd.model.words import rfc3339
@@ -92,6 +93,8 @@ class AllocateAction(Action):
     When a task finds no node, others of its role, which mostly ask for the same, are passed over, and the rest of a job
     that cannot have its minimum without them. They have a second round when nothing else could be placed, and so have
     those that found no room in their queue beside others of their job.
+
+    In a last round, what all queues leave of their shares is lent to jobs that still wait (point ``lend``).
     """
 
     name = "allocate"
@@ -109,6 +112,7 @@ class AllocateAction(Action):
         self._place_nominated(framework, jobs, tasks)
         waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
         self._in_turn(framework, waiting, tasks)
+        self._lend(framework)
         if not session.trial.placements:
             self._second_round(framework, everybody)
 
@@ -161,8 +165,17 @@ class AllocateAction(Action):
             return Worksheet(framework, job.partition, wanted)
         return deque(framework.in_task_order(wanted))
 
-    def _in_turn(self, framework: Framework, waiting: dict[int, JobQueue], tasks: dict[int, Left]) -> None:
-        """A job of one queue, then of the next, until nobody is left who could be placed."""
+    def _in_turn(
+        self,
+        framework: Framework,
+        waiting: dict[int, JobQueue],
+        tasks: dict[int, Left],
+        before: dict[int, tuple[int, list[Waiting]]] | None = None,
+    ) -> None:
+        """A job of one queue, then of the next, until nobody is left who could be placed.
+
+        ``before`` gets, of jobs that are tried again, how many tasks were pending and what was told of them.
+        """
         session = framework.session
         queues: PriorityQueue[Queue] = PriorityQueue(
             framework.queue_key, [session.queue_list[index] for index in sorted(waiting)]
@@ -174,7 +187,7 @@ class AllocateAction(Action):
                 continue
             overused = framework.overused(queue)
             if overused is not None:
-                for job in heap.rest():
+                for job in heap.rest() if before is None else ():
                     job.note("queue", *overused)
                 continue
             if session.is_full():
@@ -182,6 +195,10 @@ class AllocateAction(Action):
                     jobs.rest()  # nobody stands for those whose turn did not come
                 return
             job = heap.pop()
+            if before is not None and job.index not in before:
+                before[job.index] = job.counts[_PENDING], list(job.why)
+                job.why.clear()
+                job.failed_roles.clear()
             left = tasks.pop(job.index, None)
             if left is None and self._is_tried(framework, job):
                 left = self._left(framework, job)
@@ -189,6 +206,25 @@ class AllocateAction(Action):
                 tasks[job.index] = left
                 heap.push(job)
             queues.push(queue)
+
+    def _lend(self, framework: Framework) -> None:
+        """Give what is left to jobs that only their queue keeps from it, by the same orders.
+
+        While it lasts the plugins at ``lend`` let queues go beyond their share. A job that gets nothing waits for what
+        it waited for before, and for what lending refuses.
+        """
+        session = framework.session
+        kept = [job for job in session.jobs_with_pending() if any(why.gate == "queue" for why in job.why)]
+        if kept and not session.is_full() and framework.lend(True):
+            jobs, tasks = self._to_place(framework, kept)
+            waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
+            before: dict[int, tuple[int, list[Waiting]]] = {}
+            self._in_turn(framework, waiting, tasks, before)
+            for index, (pending, told) in before.items():
+                job = session.job(index)
+                if job.counts[_PENDING] == pending:
+                    job.why[:] = [*told, *[why for why in job.why if why.gate == "queue" and why not in told]]
+        framework.lend(False)
 
     def _second_round(self, framework: Framework, jobs: dict[int, list[Job]]) -> None:
         """Try those that another task of their job was in the way of, where they are not just like one that failed."""

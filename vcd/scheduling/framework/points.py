@@ -73,6 +73,7 @@ class Points:
     overused = Point[[Queue], Refused | None](rules.first_refusal, checks.refusal, "enabledOverused")
     allocatable = Point[[Queue, Task], Refused | None](rules.first_refusal_for, checks.refusal, "enabledAllocatable")
     preemptive = Point[[Queue, list[Task]], Refused | None](rules.first_refusal_for, checks.refusal, "enablePreemptive")
+    lend = Point[[bool], bool](rules.any_of, checks.truth, "enabledAllocatable")
     job_ready = Point[[Job], bool](rules.unanimous, checks.truth, "enableJobReady")
     sub_job_ready = Point[[SubJob], bool](rules.unanimous, checks.truth, "enabledSubJobReady")
     job_pipelined = Point[[Job], bool](rules.no_reject, checks.vote, "enableJobPipelined")

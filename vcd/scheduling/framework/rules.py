@@ -109,6 +109,17 @@ def unanimous(who: Participants) -> Callable[[Any], bool]:
     return ask
 
 
+def any_of(who: Participants) -> Callable[[Any], bool]:
+    """One yes is a yes; all are asked."""
+    methods = who.methods
+
+    def ask(subject: Any) -> bool:
+        answers = [method(subject) for method in methods]
+        return any(answers)
+
+    return ask
+
+
 def unanimous_for(who: Participants) -> Callable[[Queue, Task, int], bool]:
     """All must say yes."""
     methods = who.methods

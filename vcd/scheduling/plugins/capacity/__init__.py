@@ -12,6 +12,7 @@ from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity.accounts import (
     UNLIMITED,
@@ -31,6 +32,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import QUEUE_ADMISSION_GATE
 from vcd.state.sums import plus
 
@@ -60,6 +62,12 @@ _INSUFFICIENT_IN_PARENT = ReasonCode(
     Cause.PARENT_LIMIT,
     "queue resource quota insufficient in parent queue {parent}",
     field="spec.capability.{resource}",
+)
+_GUARANTEED = ReasonCode(
+    "capacity-guarantee",
+    Cause.OTHERS_GUARANTEE,
+    "what is left is guaranteed to other queues",
+    field="spec.guarantee.resource.{resource}",
 )
 _MISCONFIGURED = ReasonCode(
     "queue-misconfigured", Cause.INVALID, "queue {queue} is misconfigured", mend=MEND_NAMED, field="spec.parent"
@@ -99,7 +107,8 @@ class CapacityPlugin(KeepsAccounts):
 
     - `deserved` is what a queue can reclaim; what it has beyond is borrowed. It is never below `guarantee`, which is
       kept for the queue even while it has no work; `capability` is never exceeded, `pods` included;
-    - real capability = min(capability, total - guarantees of all + own guarantee);
+    - real capability = min(capability, total - guarantees of all + own guarantee); nor do several queues together get
+      what others are guaranteed and do not use;
     - share = the largest allocated/deserved, 1 where nothing is deserved. Queues come by `spec.priority`, then those
       that can go on within what they deserve, then by share, those that deserve anything before those that do not;
     - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
@@ -129,6 +138,7 @@ class CapacityPlugin(KeepsAccounts):
     protects = True
     arguments = (
         ANCESTOR_RECLAIM_LEVEL,
+        VOLCANO_SHARES,
         Argument(
             "capacity.DynamicResourceAllocationEnable",
             "bool",
@@ -173,6 +183,30 @@ class CapacityPlugin(KeepsAccounts):
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
         self._places = Reservations(self._accounts)
         self._places.open(session)
+        self._guarantees = self._keep_guarantees()
+
+    def _keep_guarantees(self) -> Guarantees:
+        """Count what queues hold and are guaranteed, along the tree."""
+        none, total = [0] * self._resources.width, self._resources.total
+        as_volcano = self.values[VOLCANO_SHARES.key]
+        found = Guarantees(
+            {each.name: none if as_volcano or each.name == ROOT else each.guarantee for each in self._accounts},
+            total,
+            {each.name: each.parent.name for each in self._accounts if each.parent is not None},
+            {
+                each.name: [min(pair) for pair in zip(each.real_capability, total, strict=True)]
+                for each in self._accounts
+            },
+        )
+        for account in self._accounts:
+            own = [
+                have - sum(below)
+                for have, *below in zip(
+                    account.allocated, *[child.allocated for child in account.children], strict=True
+                )
+            ]
+            found.charge(account.name, own)
+        return found
 
     # --- orders -----------------------------------------------------------------------------------------------------
 
@@ -197,7 +231,7 @@ class CapacityPlugin(KeepsAccounts):
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
         """Whether a task stays within the capability of its queue and all its ancestors."""
-        refusal = self._refuses(queue) or self._over(queue, task.amounts, task)
+        refusal = self._refuses(queue) or self._over(queue, task.amounts, task) or self._takes(queue, task.amounts)
         if refusal is None and task.gated:
             self._places.reserve(task)  # its gate will be lifted: it holds its place from now on
         return refusal
@@ -208,7 +242,7 @@ class CapacityPlugin(KeepsAccounts):
         chain = self._accounts[queue.index].chain
         if self._refuses(queue) is not None or any(each.reserved is not None for each in chain):
             return False
-        return self._over(queue, together, task) is None
+        return self._over(queue, together, task) is None and self._takes(queue, together) is None
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Whether the queue may reclaim for tasks: with them it stays within its real capability, and within what it
@@ -276,6 +310,20 @@ class CapacityPlugin(KeepsAccounts):
                 kept = self._session.told(over, reserved=others)  # for pods whose gate was lifted
                 return self._refusal(code, account, over, amounts, more=kept)
         return None
+
+    def _takes(self, queue: Queue, amounts: Sequence[int]) -> Reason | None:
+        """Whether so much more would take what other queues are guaranteed and do not use."""
+        over = self._guarantees.exceeded(queue.name, amounts, self._resources.pods)
+        if not over:
+            return None
+        names = [name for name in self._guarantees.holders(over) if name != queue.name]
+        return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=amounts))
+
+    def holds(self) -> Iterator[Hold]:
+        """What queues are guaranteed and do not use."""
+        for name, unused in self._guarantees.unused():
+            amounts = zip(self._resources.names, unused, strict=True)
+            yield Hold(HoldKind.GUARANTEE, name, resources={resource: amount for resource, amount in amounts if amount})
 
     def _refusal(
         self,
@@ -365,6 +413,7 @@ class CapacityPlugin(KeepsAccounts):
         first = tasks[0]
         for account in self._accounts[first.job.queue.index].chain:
             account.allocated = plus(account.allocated, first.amounts, sign * len(tasks))
+        self._guarantees.charge(first.job.queue.name, first.amounts, sign * len(tasks))
         for task in tasks:
             self._places.moved(task, sign)
 

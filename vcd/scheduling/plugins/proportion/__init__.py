@@ -11,8 +11,10 @@ import numpy.typing as npt
 from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
+from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
@@ -21,6 +23,7 @@ from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, plus, sum_of, sums_by
 
@@ -34,6 +37,13 @@ _BEYOND_CAPABILITY = ReasonCode(
     "queue resource quota insufficient",
     field="spec.capability.{resource}",
 )
+_LENT = ReasonCode(
+    "others-share",
+    Cause.OTHERS_GUARANTEE,
+    "what is left is kept for what other queues deserve and can use",
+    field="spec.weight",
+)
+_GUARANTEED = ReasonCode("others-guarantee", Cause.OTHERS_GUARANTEE, "what is left is guaranteed to other queues")
 _OTHERS_PART = ReasonCode("others-part", Cause.OTHERS_GUARANTEE, "queues keep their part of what can be had")
 
 Amounts = npt.NDArray[np.float64]
@@ -49,7 +59,8 @@ class _Share:
     """One queue's account; amounts are float64 in the order of the session's resources.
 
     ``deserved`` by weight, never above ``real_capability``; ``elastic`` is what jobs hold above their minimum;
-    ``inqueue`` what admitted jobs may still take of theirs, one row per priority of jobs, ascending.
+    ``inqueue`` what admitted jobs may still take of theirs, one row per priority of jobs, ascending. ``request`` is
+    what it holds and its pending pods ask for, ``demand`` the same without those that no node can take.
     """
 
     def __init__(self, queue: Queue, width: int) -> None:
@@ -60,10 +71,13 @@ class _Share:
         self.deserved_list: list[float] = []
         self.share = 0.0
         self.request: Amounts
+        self.demand: Amounts
         self.elastic: Amounts
         self.inqueue: Amounts
         self.capability: Amounts
+        self.has_excluded = False
         self.real_capability: Amounts
+        self.most: list[float] = []
         self.guarantee: Amounts
 
 
@@ -79,12 +93,34 @@ class _Pool:
         self.parts = parts
 
 
+class _Loan:
+    """What can be lent in an allocate: ``free`` is idle, or being freed, and of use to our pods; ``kept`` of it is, by
+    the queue's index, what others deserve and can use."""
+
+    def __init__(self, free: list[int], kept: dict[int, list[int]]) -> None:
+        self.free = free
+        self._kept = kept
+        self._sum: list[int] = [sum(column) for column in zip([0] * len(free), *kept.values(), strict=True)]
+
+    def kept_by_others(self, index: int, column: int) -> int:
+        """Return what is kept for queues other than one."""
+        own = self._kept[index][column] if index in self._kept else 0
+        return self._sum[column] - own
+
+    def owners(self, index: int, columns: list[int]) -> list[int]:
+        """Return the other queues that it is kept for."""
+        return [other for other, kept in self._kept.items() if other != index and any(kept[c] for c in columns)]
+
+
 class ProportionPlugin(KeepsAccounts):
     """Divides the cluster among the queues that have jobs.
 
     - real capability = min(capability, total - guarantees of all + own guarantee);
     - deserved grows by remaining x weight / weights of unsatisfied queues, round by round, up to real capability and
-      the queue's request, and is never below its guarantee;
+      the queue's request, and is never below its guarantee; together queues deserve no more than there is;
+    - a queue's request leaves out pods that no node could take if it were empty, and those of queues that are not Open;
+    - once allocate has served all queues within what they deserve, what is left is lent to jobs that still wait, but
+      for what other queues deserve and can use, and for what they are guaranteed. Reclaim gives it back;
     - share = the largest allocated/deserved; queues with the smaller share come first, `spec.priority` before that;
     - a queue that has its deserved amount in all resources is overused, and no task goes beyond deserved;
     - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
@@ -100,6 +136,7 @@ class ProportionPlugin(KeepsAccounts):
     name = "proportion"
     treats_alike = True
     protects = True
+    arguments = (VOLCANO_SHARES,)
 
     def open(self, session: Session) -> None:
         """Make up the queues' accounts."""
@@ -112,14 +149,9 @@ class ProportionPlugin(KeepsAccounts):
             for column, name in enumerate(session.nodes.resources)
             if self._total[column] > 0 or name in ("cpu", "memory")
         ]
-        jobs = session.jobs
-        indices = sorted({*np.flatnonzero(np.bincount(jobs.queue)).tolist(), *session.orphans.queues.tolist()})
-        self._shares: dict[int, _Share] = {index: _Share(session.queue_list[index], self._width) for index in indices}
-        self._fill_accounts(session)
-        for index, deserved in self._divided(self._total).items():
-            self._shares[index].deserved = deserved
-        for account in self._shares.values():
-            self._update_share(account)
+        self._as_volcano: bool = self.values[VOLCANO_SHARES.key]
+        self._loan: _Loan | None = None
+        """What is being lent, while allocate lends."""
         self._pools: dict[bytes, _Pool] = {}
         self._pool_of_shape: dict[Shape, _Pool] = {}
         self._kept: dict[int, _Kept] = {}
@@ -127,23 +159,54 @@ class ProportionPlugin(KeepsAccounts):
 
     # --- accounts ---------------------------------------------------------------------------------------------------
 
-    def _fill_accounts(self, session: Session) -> None:
+    @cached_property
+    def _shares(self) -> dict[int, _Share]:
+        """The accounts of queues that have jobs or pods, by index. Made once the predicates are known: they say which
+        pods no node can take."""
+        session = self._session
+        indices = sorted({*np.flatnonzero(np.bincount(session.jobs.queue)).tolist(), *session.orphans.queues.tolist()})
+        shares = {index: _Share(session.queue_list[index], self._width) for index in indices}
+        self._fill_accounts(shares)
+        for index, deserved in self._divided(shares, self._total).items():
+            shares[index].deserved = deserved
+            self._update_share(shares[index])
+        return shares
+
+    @cached_property
+    def _guarantees(self) -> Guarantees:
+        """What queues are guaranteed together, and hold."""
+        none = self._as_volcano
+        guaranteed = {
+            queue.name: self._amounts({} if none else queue.record.guarantee).astype(np.int64).tolist()
+            for queue in self._session.queue_list
+        }
+        found = Guarantees(guaranteed, self._session.nodes.total.tolist())
+        for account in self._shares.values():
+            found.charge(account.queue.name, account.allocated)
+        return found
+
+    def _fill_accounts(self, shares: dict[int, _Share]) -> None:
+        session = self._session
         jobs = session.jobs
         allocated = bounded(jobs.sums("allocated") + session.orphans.allocated)
         pending, above = jobs.sums("pending"), jobs.sums(elastic)
+        never = np.zeros_like(pending) if self._as_volcano else demand_of(session).excluded()
         self._priorities = jobs.priorities
         reserved_by = inqueue_by_priority(jobs, len(session.queue_list))
         guarantees = {queue.index: self._amounts(queue.record.guarantee) for queue in session.queue_list}
         reserved = sum(guarantees.values(), np.zeros(self._width))
-        for index, account in self._shares.items():
+        for index, account in shares.items():
             account.allocated = allocated[index].tolist()
             account.request = (allocated[index] + pending[index]).astype(np.float64)
+            account.demand = account.request - never[index]
+            account.has_excluded = bool(never[index].any())
             account.elastic = above[index].astype(np.float64)
             account.inqueue = reserved_by[index].astype(np.float64)
             account.guarantee = guarantees[index]
             account.capability = self._capability(account.queue)
             rest = np.maximum(self._total - reserved, 0) + account.guarantee
             account.real_capability = np.minimum(rest, account.capability)
+            account.most = account.real_capability.tolist()
 
     def _amounts(self, values: dict[str, int], default: float = 0.0) -> Amounts:
         result = np.full(self._width, default)
@@ -162,26 +225,47 @@ class ProportionPlugin(KeepsAccounts):
 
     # --- deserved ---------------------------------------------------------------------------------------------------
 
-    def _divided(self, total: Amounts, has: Ints | None = None, wants: Ints | None = None) -> dict[int, Amounts]:
+    def _divided(
+        self, shares: dict[int, _Share], total: Amounts, has: Ints | None = None, wants: Ints | None = None
+    ) -> dict[int, Amounts]:
         """What each queue gets of a total: rounds of remaining x weight / total weight until all are satisfied or
         nothing remains. What queues have and want elsewhere is not divided."""
-        indices, accounts = list(self._shares), list(self._shares.values())
+        indices, accounts = list(shares), list(shares.values())
         none = np.zeros((len(indices), self._width), np.int64)
         has, wants = none if has is None else has[indices], none if wants is None else wants[indices]
         request, most, least = (
-            np.array([getattr(account, name) for account in accounts]).reshape(none.shape) - has
-            for name in ("request", "real_capability", "guarantee")
+            np.array([getattr(account, name) for account in accounts], np.float64).reshape(none.shape) - has
+            for name in ("demand", "real_capability", "guarantee")
         )
         request -= wants
         least = np.maximum(least, 0)
-        parts, remaining = none.astype(np.float64), total
-        left = list(range(len(accounts)))  # those that are not satisfied
+        weights = [account.weight for account in accounts]
+        if self._as_volcano:
+            return dict(zip(indices, self._rounds(weights, total, request, most, least), strict=True))
+        used = np.minimum(least, np.maximum(request, 0))
+        rest = np.maximum(total - (least - used).sum(axis=0) - self._guaranteed_to_others(shares), 0)
+        parts = self._rounds(weights, rest, request, most, used)
+        above = parts - used
+        sums = above.sum(axis=0)
+        room = np.maximum(rest - used.sum(axis=0), 0)
+        factors = np.divide(room, sums, out=np.ones_like(sums), where=sums > room)
+        return dict(zip(indices, np.maximum(used + above * factors, least), strict=True))
+
+    def _guaranteed_to_others(self, shares: dict[int, _Share]) -> Amounts:
+        """What is guaranteed to queues that have nothing and want nothing."""
+        others = [queue for queue in self._session.queue_list if queue.index not in shares]
+        return sum((self._amounts(queue.record.guarantee) for queue in others), np.zeros(self._width))
+
+    def _rounds(self, weight_of: list[int], total: Amounts, request: Amounts, most: Amounts, least: Amounts) -> Amounts:
+        """Divide a total by weight, round by round (Volcano's formula); one row per queue."""
+        parts, remaining = np.zeros(request.shape), total
+        left = list(range(len(weight_of)))  # those that are not satisfied
         while True:
-            weights = sum(accounts[place].weight for place in left)
+            weights = sum(weight_of[place] for place in left)
             if weights == 0:
                 break
             before, old = remaining, parts[left]
-            grown = old + remaining * np.array([[accounts[place].weight / weights] for place in left])
+            grown = old + remaining * np.array([[weight_of[place] / weights] for place in left])
             parts[left] = part = np.maximum(np.minimum(np.minimum(grown, most[left]), request[left]), least[left])
             satisfied = (request[left] < part + TOLERANCE).all(axis=1) | (part == old).all(axis=1)
             gained, lost = (np.cumsum(np.maximum(more, 0), axis=0)[-1] for more in (part - old, old - part))
@@ -189,7 +273,7 @@ class ProportionPlugin(KeepsAccounts):
             if self._is_empty(remaining) or bool(np.all(remaining == before)):
                 break
             left = [place for place, done in zip(left, satisfied.tolist(), strict=True) if not done]
-        return dict(zip(indices, parts, strict=True))
+        return parts
 
     @cached_property
     def _reach(self) -> Reach:
@@ -200,12 +284,14 @@ class ProportionPlugin(KeepsAccounts):
         pool = self._pool_of_shape.get(task.shape)
         if pool is None:
             beyond = self._reach.beyond(task)
-            key = b"" if beyond is None else beyond.tobytes()
-            pool = self._pools.get(key) or self._pools.setdefault(key, self._pool_without(beyond))
-            self._pool_of_shape[task.shape] = pool
+            pool = self._pool_of_shape[task.shape] = self._pool_without(beyond)
         return pool
 
     def _pool_without(self, beyond: Mask | None) -> _Pool:
+        key = b"" if beyond is None else beyond.tobytes()
+        return self._pools.get(key) or self._pools.setdefault(key, self._make_pool(beyond))
+
+    def _make_pool(self, beyond: Mask | None) -> _Pool:
         nodes = np.ones(len(self._session.nodes), np.bool_) if beyond is None else ~beyond
         has, wants = np.zeros((2, len(self._session.queue_list), self._width), np.int64)
         if beyond is not None:
@@ -215,7 +301,7 @@ class ProportionPlugin(KeepsAccounts):
         total = np.minimum(self._reach.total(sum_of(held), nodes), self._total)
         parts = {
             index: np.minimum(part, np.maximum(self._shares[index].deserved - has[index], 0)).tolist()
-            for index, part in self._divided(total, has, wants).items()
+            for index, part in self._divided(self._shares, total, has, wants).items()
         }
         if beyond is None:
             return _Pool(None, {index: account.allocated for index, account in self._shares.items()}, parts)
@@ -227,6 +313,8 @@ class ProportionPlugin(KeepsAccounts):
         tasks, queues = session.snapshot.tasks, session.queue_of_row
         there = np.isin(tasks.status, _ALLOCATED) & (tasks.node >= 0) & (queues >= 0) & nodes[tasks.node]
         never_here = self._reach.stays_out(~nodes)
+        if not self._as_volcano:
+            never_here = demand_of(session).without(never_here)  # these count nowhere
         for rows, sums in ((there, has), (never_here, wants)):
             sums += sums_by(queues[rows], session.requests[tasks.shape[rows]], len(sums))
         for task in dict.fromkeys(session.views.moves):
@@ -259,8 +347,13 @@ class ProportionPlugin(KeepsAccounts):
         return (-queue.record.queue.spec.priority, 0.0 if account is None else account.share)
 
     def overused(self, queue: Queue) -> Reason | None:
-        """A queue that has all it deserves gets nothing more."""
+        """A queue that has all it deserves gets nothing more.
+
+        A queue with pods that no node can take is asked task by task: these wait for nodes, not for their queue.
+        """
         account = self._shares[queue.index]
+        if self._loan is not None or account.has_excluded:
+            return None
         allocated, deserved = account.allocated, account.deserved_list
         for column in self._named:
             if deserved[column] >= allocated[column] + TOLERANCE:
@@ -268,7 +361,13 @@ class ProportionPlugin(KeepsAccounts):
         return _OVERUSED(amounts=self._quantities(account, range(self._width)))
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Whether a task stays within what its queue deserves, in the resources that it asks for."""
+        """Whether a task stays within what its queue deserves, in the resources that it asks for.
+
+        One that no node can take has no share; it is held to the capability alone, so that it learns about the nodes.
+        """
+        account = self._shares[queue.index]
+        if account.has_excluded and demand_of(self._session).is_excluded(task):
+            return self._beyond(queue, task.amounts, account.most)
         return self._within(queue, task.amounts)
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
@@ -277,18 +376,73 @@ class ProportionPlugin(KeepsAccounts):
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Whether tasks together stay within what the queue deserves."""
-        return self._within(queue, sum_of(np.array([task.request for task in tasks])).tolist())
+        request = sum_of(np.array([task.request for task in tasks])).tolist()
+        return self._beyond(queue, request, self._shares[queue.index].deserved_list)
+
+    def lend(self, begins: bool) -> bool:
+        """Begin to lend what queues leave of their shares, if there is any, or end it."""
+        self._loan = None
+        if begins and not self._as_volcano:
+            everywhere = np.ones(len(self._session.nodes), np.bool_)
+            if (np.delete(self._session.nodes.usage.future_idle, self._pods, axis=0) <= 0).all():
+                return False  # the usual case of a full cluster, which costs no look at what pods can have
+            free = self._reach.total(np.zeros(self._width, np.int64), everywhere).tolist()
+            if any(amount for column, amount in enumerate(free) if column != self._pods):
+                self._loan = _Loan(free, self._kept_shares())
+        return self._loan is not None
+
+    def _kept_shares(self) -> dict[int, list[int]]:
+        """What queues do not have of their parts and can use, by index."""
+        unused = np.zeros((len(self._session.queue_list), self._width), np.int64)
+        for index, part in self._pool_without(None).parts.items():
+            unused[index] = np.maximum(np.floor(part) - self._shares[index].allocated, 0)
+        found = demand_of(self._session).usable(unused)
+        return {index: kept.tolist() for index, kept in found.items()}
+
+    def holds(self) -> Iterator[Hold]:
+        """What is kept for queues: unused guarantees, and what they deserve and can use."""
+        resources = self._session.nodes.resources
+
+        def held(kind: HoldKind, name: str, amounts: Sequence[int]) -> Hold:
+            return Hold(kind, name, resources={r: n for r, n in zip(resources, amounts, strict=True) if n})
+
+        for name, unused in self._guarantees.unused():
+            yield held(HoldKind.GUARANTEE, name, unused)
+        for index, kept in self._kept_shares().items():
+            yield held(HoldKind.SHARE, self._session.queue_list[index].name, kept)
 
     def _within(self, queue: Queue, request: Sequence[int]) -> Reason | None:
+        account, loan = self._shares[queue.index], self._loan
+        if loan is None:
+            refusal = self._beyond(queue, request, account.deserved_list)
+        else:
+            refusal = self._beyond(queue, request, account.most)
+            kept = [
+                column
+                for column, amount in enumerate(request)
+                if amount
+                and column != self._pods
+                and (others := loan.kept_by_others(queue.index, column)) > 0
+                and amount > loan.free[column] - others
+            ]
+            if refusal is None and kept:
+                names = [self._session.queue_list[index].name for index in loan.owners(queue.index, kept)]
+                return _LENT({"queues": ", ".join(names)}, self._session.told(kept, asks=request))
+        if refusal is None and (over := self._guarantees.exceeded(queue.name, request, self._pods)):
+            names = [name for name in self._guarantees.holders(over) if name != queue.name]
+            return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=request))
+        return refusal
+
+    def _beyond(self, queue: Queue, request: Sequence[int], most: Sequence[float]) -> Reason | None:
         if not queue.is_open:
             return queue.why_closed()
         account = self._shares[queue.index]
-        allocated, deserved = account.allocated, account.deserved_list
+        allocated = account.allocated
         most_pods = account.capability[self._pods]  # Volcano lets pods slip; never exceeded here (docs/laws.md, law 7)
         over = [
             column
             for column, amount in enumerate(request)
-            if amount > 0 and allocated[column] + amount > (most_pods if column == self._pods else deserved[column])
+            if amount > 0 and allocated[column] + amount > (most_pods if column == self._pods else most[column])
         ]
         if not over:
             return None
@@ -348,7 +502,11 @@ class ProportionPlugin(KeepsAccounts):
         task = tasks[0]
         index = task.job.queue.index
         account = self._shares[index]
+        guarantees = self._guarantees
         account.allocated[:] = plus(account.allocated, task.amounts, sign * len(rows))
+        guarantees.charge(account.queue.name, task.amounts, sign * len(rows))
+        if self._loan is not None:
+            self._loan.free = plus(self._loan.free, task.amounts, -sign * len(rows))
         for pool in self._pools.values():
             if pool.beyond is not None:
                 times = sign * sum(not pool.beyond[row] for row in rows)

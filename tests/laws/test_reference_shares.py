@@ -1,0 +1,47 @@
+"""The fast core shares as the slow reference does: what counts as request, what is lent, which guarantees are kept.
+
+``VCD_SEEDS`` asks for more blocks, or for a range of seeds, as in ``test_reference``.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.laws.sharing import shares_case
+from tests.laws.test_reference import BLOCK, differences
+from tests.parity.cases import NOW
+from tests.reference import actions, decide, lending
+
+
+def blocks() -> list[range]:
+    """Three hundred seeds unless the environment says otherwise: the clusters are small."""
+    first, _, last = os.environ.get("VCD_SEEDS", "300").rpartition(":")
+    wanted = range(int(first or 0), int(last))
+    return [wanted[start : start + BLOCK] for start in range(0, len(wanted), BLOCK)]
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+def test_the_fast_core_shares_as_the_reference(block: range) -> None:
+    wrong = {seed: found for seed in block if (found := differences(shares_case(seed)))}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "without"),
+    [
+        (actions, "_lend", lambda session: None),
+        (lending, "never_placed", lambda session: set()),
+        (lending, "takes_guaranteed", lambda *asked: False),
+        (lending, "usable", lambda *asked: {}),
+    ],
+)
+def test_each_rule_decides_some_case(
+    monkeypatch: pytest.MonkeyPatch, module: object, name: str, without: object
+) -> None:
+    """That the comparison is about all of it: without one of the rules, some clusters come out otherwise."""
+    cases = [shares_case(seed) for seed in range(160, 180)]
+    before = [decide(case.objects, case.conf, NOW).binds for case in cases]
+    monkeypatch.setattr(module, name, without)
+    assert before != [decide(case.objects, case.conf, NOW).binds for case in cases]

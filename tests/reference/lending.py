@@ -1,0 +1,177 @@
+"""What queues share beyond Volcano: demand that no node can take, what is lent, guarantees kept against all borrowers.
+
+All of it differs from Volcano on purpose (docs/differences.md); everything is counted again whenever it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from tests.reference.model import READY, Job, Node, Queue, Task, total
+from tests.reference.session import PredicateFailure, Session
+from tests.reference.values import CPU, MEMORY, PODS, Resource
+
+if TYPE_CHECKING:
+    from tests.reference.plugins import _Share
+
+_CLAIMS = ("persistentVolumeClaim", "csi", "gcePersistentDisk", "awsElasticBlockStore")
+Amounts = dict[str, int]
+
+
+def names_of(items: Iterable[Resource]) -> list[str]:
+    """All resources but places for pods."""
+    return [CPU, MEMORY, *sorted({name for each in items for name in each.scalars or {}} - {PODS})]
+
+
+def never_placed(session: Session) -> set[str]:
+    """Pending pods that no node takes though it be empty, or whose gang cannot be whole so."""
+    found: set[str] = set()
+    for job in session.cluster.jobs.values():
+        pending = job.having("Pending")
+        out = {task.key for task in pending if _has_no_place(session, job, task)}
+        if session.functions("jobReady"):
+            possible = 0
+            rest = [task for task in pending if task.key not in out]
+            for spec, count in Counter(repr(task.spec) for task in rest).items():
+                one = next(task for task in rest if repr(task.spec) == spec)
+                possible += min(count, _most_together(session, one))
+            if possible + len(job.having(*READY)) < job.min_available:
+                out = {task.key for task in pending}
+        found |= out
+    return found
+
+
+def _has_no_place(session: Session, job: Job, task: Task) -> bool:
+    if not session.cluster.queues[job.queue].open or task.holds_nothing or _most_together(session, task) == 0:
+        return True
+    volumes = task.spec.get("volumes") or []
+    if any("ephemeral" in volume for volume in volumes) or not any(k in v for v in volumes for k in _CLAIMS):
+        return False
+    try:
+        session.pre_predicate(task)
+    except PredicateFailure:
+        return True
+    return False
+
+
+def _most_together(session: Session, task: Task) -> int:
+    return sum(_room_for(node, task) for node in session.node_order if session._takes(task, node))
+
+
+def _room_for(node: Node, task: Task) -> int:
+    asked = [name for name in task.request.names() if name != PODS]
+    return min([10**9, *[int(node.allocatable.get(name) // task.request.get(name)) for name in asked]])
+
+
+def usable(session: Session, unused: dict[str, Amounts], never: set[str]) -> dict[str, Amounts]:
+    """What of ``unused`` amounts each queue's admitted jobs can go on with, as far as nodes that they can have are
+    idle or being freed."""
+    found: dict[str, Amounts] = {}
+    for name, left in unused.items():
+        asks, tasks = Resource(), list[Task]()
+        for job in session.cluster.jobs.values():
+            waits = [task for task in job.having("Pending") if task.key not in never]
+            if job.queue != name or job.is_pending or not waits:
+                continue
+            needed = min(max(job.min_available - len(job.having(*READY, "Pipelined")), 1), len(waits))
+            wanted = total(task.request for task in waits)
+            wish = {each: _part(int(wanted.get(each)), needed, len(waits)) for each in left}
+            if any(wish.values()) and all(amount <= left[each] for each, amount in wish.items() if amount):
+                asks.add(wanted)
+                tasks += waits
+        if tasks:
+            nodes = [node for node in session.node_order if any(session._takes(task, node) for task in tasks)]
+            found[name] = {
+                each: min(int(asks.get(each)), amount, sum(int(max(n.future_idle.get(each), 0)) for n in nodes))
+                for each, amount in left.items()
+            }
+    return found
+
+
+def _part(amount: int, needed: int, count: int) -> int:
+    whole, rest = divmod(amount, count)
+    return whole * needed - (-rest * needed // count)
+
+
+def takes_guaranteed(
+    guaranteed: dict[str, Resource], held: dict[str, Resource], queue: str, request: Resource, whole: Resource
+) -> bool:
+    """Whether a queue that gets so much more gets what others are guaranteed and do not hold."""
+    for name in request.names():
+        due = {other: guarantee.get(name) for other, guarantee in guaranteed.items()}
+        have = {other: held[other].get(name) if other in held else 0 for other in due}
+        keeps = {other: max(have[other], due[other]) for other in due}
+        more = max(have[queue] + request.get(name), due[queue]) - keeps[queue]
+        idle = sum(keeps[other] - have[other] for other in due if other != queue)
+        if name != PODS and more > 0 and idle > 0 and sum(keeps.values()) + more > whole.get(name):
+            return True
+    return False
+
+
+def divide_all(
+    shares: dict[str, _Share], everything: Resource, guaranteed: dict[str, Resource], divide: Callable[..., None]
+) -> None:
+    """Divide by weight what is left beside unused guarantees; where guarantees that are used make that too much, what
+    queues get above them shrinks alike."""
+    names = names_of(
+        [everything, *guaranteed.values(), *[part for a in shares.values() for part in (a.request, a.guarantee)]]
+    )
+    whole = {name: attr.guarantee for name, attr in shares.items()}
+    rest = everything.clone()
+    used: dict[str, Resource] = {}
+    for name, attr in shares.items():
+        used[name] = _each([*names, PODS], lambda r, a=attr: min(a.guarantee.get(r), max(a.request.get(r), 0)))
+        rest.sub(_each(names, lambda r, n=name: whole[n].get(r) - used[n].get(r)))
+    for name, guarantee in guaranteed.items():
+        if name not in shares:
+            rest.sub(_each(names, guarantee.get))
+    rest = _each([*names, PODS], lambda r: max(rest.get(r), 0))
+    for name, attr in shares.items():
+        attr.guarantee = used[name]
+    divide(shares, rest)
+    above = {
+        name: _each([*names, PODS], lambda r, n=name: shares[n].deserved.get(r) - used[n].get(r)) for name in shares
+    }
+    for resource in names:
+        room = max(rest.get(resource) - sum(used[name].get(resource) for name in sorted(shares)), 0)
+        wanted = sum(above[name].get(resource) for name in sorted(shares))
+        factor = room / wanted if wanted > room else 1.0
+        for name, attr in shares.items():
+            part = used[name].get(resource) + above[name].get(resource) * factor
+            _set(attr.deserved, resource, max(part, whole[name].get(resource)))
+    for name, attr in shares.items():
+        attr.guarantee = whole[name]
+
+
+def _each(names: list[str], of: Callable[[str], float]) -> Resource:
+    found = Resource()
+    for name in names:
+        _set(found, name, of(name))
+    return found
+
+
+def _set(items: Resource, name: str, value: float) -> None:
+    if name == CPU:
+        items.cpu = value
+    elif name == MEMORY:
+        items.memory = value
+    else:
+        items.scalars = {**(items.scalars or {}), name: value}
+
+
+class Loan:
+    """What allocate lends, and what it keeps for others."""
+
+    def __init__(self, free: Callable[[], Resource], kept: dict[str, Amounts]) -> None:
+        self.free, self.kept = free, kept
+
+    def permits(self, queue: Queue, task: Task) -> bool:
+        """Whether there is that much beside what other queues can use."""
+        free = self.free()
+        for name in task.request.names():
+            others = sum(kept.get(name, 0) for other, kept in self.kept.items() if other != queue.name)
+            if name != PODS and others > 0 and task.request.get(name) > free.get(name) - others:
+                return False
+        return True

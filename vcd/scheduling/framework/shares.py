@@ -1,0 +1,129 @@
+"""What queue plugins have in common: the switch for Volcano's formulas, and guarantees kept against all borrowers.
+
+Volcano takes the other queues' guarantees from what each queue may have, one by one, so that two borrowers together can
+take what a third is guaranteed. ``Guarantees`` keeps the sum free (docs/differences.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from vcd.scheduling.framework.arguments import Argument
+
+VOLCANO_SHARES = Argument(
+    "volcanoSharesEnable",
+    "bool",
+    False,
+    "Whether shares are counted as in Volcano: pods that no node can take count as request, nothing is lent beyond "
+    "what a queue deserves, and guarantees are kept against each other queue alone, not against all of them together.",
+)
+
+Amounts = Sequence[int]
+
+
+class _Branch:
+    """A queue and those below it. ``held`` is what it and they hold; ``kept`` the same, where what one below it is
+    guaranteed counts as held. ``most`` is what the queues below may keep together, None: no limit."""
+
+    __slots__ = ("above", "held", "kept", "least", "most", "name")
+
+    def __init__(self, name: str, width: int) -> None:
+        self.name = name
+        self.above: _Branch | None = None
+        self.held = [0] * width
+        self.kept = [0] * width
+        self.least: Amounts = [0] * width
+        self.most: Amounts | None = None
+
+    def total(self, column: int, more: int = 0) -> int:
+        """Return what it holds or is guaranteed, with ``more`` held."""
+        return max(self.kept[column] + more, self.least[column])
+
+
+class Guarantees:
+    """What queues hold and are guaranteed, flat or as a tree; nothing is placed for one that others are guaranteed.
+
+    Quantities are integers by column of the session's resources. ``parents`` names the parent of each queue that has
+    one; ``most`` is what a queue's children may have together, and the cluster has for those without a parent.
+    """
+
+    def __init__(
+        self,
+        guaranteed: Mapping[str, Amounts],
+        total: Amounts,
+        parents: Mapping[str, str] | None = None,
+        most: Mapping[str, Amounts] | None = None,
+    ) -> None:
+        width, parents, most = len(total), parents or {}, most or {}
+        root = _Branch("", width)
+        root.most = total
+        self._branches = {name: _Branch(name, width) for name in guaranteed}
+        for name, branch in self._branches.items():
+            branch.above = self._branches.get(parents.get(name, ""), root)
+            branch.most = most.get(name)
+        self.is_idle = not any(any(amounts) for amounts in guaranteed.values())
+        """Whether nothing is guaranteed to any queue."""
+        for name, amounts in {} if self.is_idle else guaranteed.items():
+            branch = self._branches[name]
+            before = [branch.total(column) for column in range(width)]
+            branch.least = amounts
+            self._pass_on(branch, before)
+
+    def charge(self, queue: str, amounts: Amounts, times: int = 1) -> None:
+        """Count what a queue holds more, or less."""
+        if self.is_idle:
+            return
+        branch = self._branches[queue]
+        above: _Branch | None = branch
+        while above is not None:
+            above.held = [have + times * amount for have, amount in zip(above.held, amounts, strict=True)]
+            above = above.above
+        before = [branch.total(column) for column in range(len(amounts))]
+        branch.kept = [have + times * amount for have, amount in zip(branch.kept, amounts, strict=True)]
+        self._pass_on(branch, before)
+
+    def exceeded(self, queue: str, amounts: Amounts, skip: int) -> list[int]:
+        """Return the columns, but for ``skip``, in which a queue with so much more would take what others are
+        guaranteed."""
+        if self.is_idle:
+            return []
+        return [
+            column
+            for column, amount in enumerate(amounts)
+            if amount and column != skip and self._over(queue, column, amount)
+        ]
+
+    def unused(self) -> Iterator[tuple[str, list[int]]]:
+        """Yield what queues are guaranteed and do not hold, by name; nothing for those that hold all of it."""
+        for name, branch in self._branches.items():
+            left = [max(least - kept, 0) for least, kept in zip(branch.least, branch.kept, strict=True)]
+            if any(left):
+                yield name, left
+
+    def holders(self, columns: Sequence[int]) -> list[str]:
+        """Return the queues that are guaranteed what they do not hold of some columns."""
+        return [name for name, left in self.unused() if any(left[column] for column in columns)]
+
+    def _over(self, queue: str, column: int, amount: int) -> bool:
+        branch, more = self._branches[queue], amount
+        while branch.above is not None:
+            before, above = branch.total(column), branch.above
+            more = branch.total(column, more) - before
+            if not more:
+                return False  # it has that by its own guarantee, or by one of a queue above it
+            others = (above.kept[column] - before) - (above.held[column] - branch.held[column])
+            if others > 0 and above.most is not None and above.kept[column] + more > above.most[column]:
+                return True
+            branch = above
+        return False
+
+    @staticmethod
+    def _pass_on(branch: _Branch, before: list[int]) -> None:
+        """Count for all queues above one what it keeps more than ``before``."""
+        above = branch.above
+        while above is not None:
+            columns = range(len(before))
+            gained = [branch.total(column) - before[column] for column in columns]
+            before = [above.total(column) for column in columns]
+            above.kept = [have + more for have, more in zip(above.kept, gained, strict=True)]
+            branch, above = above, above.above
