@@ -51,6 +51,7 @@ DRA = "Volcano takes Kubernetes' feature gate; ResourceClaims are not read here"
 OLDER = "read by older versions of Volcano, no longer by its main branch (docs/semantics/plugins.md)"
 MOVED = "of older versions; in Volcano's main branch an argument of deviceshare"
 SHARES = Added(False, "vcd's own: how shares differ from Volcano's (docs/differences.md)")
+VICTIMS = Added(True, "vcd's own: what preempt could free counts at admission (docs/differences.md)")
 GUIDE = "Volcano's guide to the plugin names it, its source does not read it"
 
 PLUGINS: Mapping[str, Mapping[str, Any]] = {
@@ -66,6 +67,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "capacity.DynamicResourceAllocationEnable": Differs(False, True, DRA),
         "capacity.DRAConsumableCapacityEnable": False,
         "volcanoSharesEnable": SHARES,
+        "countVictimsEnable": VICTIMS,
     },
     # not in the source that the tables are typed from: Volcano's guide to the plugin
     "capacity-card": {"cardUnlimitedCpuMemory": False, "nodeOrderWeight": 1.0},
@@ -117,7 +119,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "podtopologyspread.weight": 2,
     },
     "numa-aware": {"weight": 1},
-    "overcommit": {"overcommit-factor": 1.2},
+    "overcommit": {"overcommit-factor": 1.2, "countVictimsEnable": VICTIMS},
     "pdb": {},
     "predicates": {
         "predicate.NodeAffinityEnable": True,
@@ -142,7 +144,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "predicate.GPUNumberEnable": Added(False, MOVED),
     },
     "priority": {},
-    "proportion": {"volcanoSharesEnable": SHARES},
+    "proportion": {"volcanoSharesEnable": SHARES, "countVictimsEnable": VICTIMS},
     "rescheduling": {
         "interval": 5 * MINUTE,
         "metricsPeriod": 5 * MINUTE,

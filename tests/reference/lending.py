@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from tests.reference.config import Arguments
 from tests.reference.model import READY, Job, Node, Queue, Task, total
 from tests.reference.session import PredicateFailure, Session
 from tests.reference.values import CPU, MEMORY, PODS, Resource
@@ -175,3 +176,20 @@ class Loan:
             if name != PODS and others > 0 and task.request.get(name) > free.get(name) - others:
                 return False
         return True
+
+
+def freed(session: Session, job: Job, arguments: Arguments, within: bool = False) -> Resource:
+    """[differs] What preempt could free in a group's queue: what others of lower priority hold, or (``within``) hold of
+    their minimum."""
+    actions = {"preempt", "gangpreempt"} & set(session.configuration.actions)
+    if not session.pains or not actions or not arguments.boolean("countVictimsEnable", True) or _never(session, job):
+        return Resource()
+    lower = [o for o in session.cluster.jobs.values() if o.queue == job.queue and o.priority < job.priority]
+    if not within:
+        return total(other.allocated for other in lower)
+    return total(other.allocated.sub(other.allocated.minus_floor(other.min_request)) for other in lower)
+
+
+def _never(session: Session, job: Job) -> bool:
+    name = (job.group.get("spec") or {}).get("priorityClassName")
+    return (session.cluster.find("PriorityClass", name or "") or {}).get("preemptionPolicy") == "Never"

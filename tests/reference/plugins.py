@@ -80,7 +80,7 @@ def overcommit(session: Session, arguments: Arguments) -> None:
         )
 
     nodes = [node for _, node in sorted(session.cluster.nodes.items())]
-    idle = total(node.allocatable for node in nodes).multiply(factor).sub(total(node.used for node in nodes))
+    room = total(node.allocatable for node in nodes).multiply(factor).sub(total(node.used for node in nodes))
     inqueue: dict[int, Resource] = {job.priority: Resource() for job in session.cluster.jobs.values()}
     taken = {name: Resource() for name in session.cluster.queues}
     for _, job in sorted(session.cluster.jobs.items()):
@@ -97,6 +97,7 @@ def overcommit(session: Session, arguments: Arguments) -> None:
             return PERMIT
         least = job.priority if session.pains else min(inqueue)
         ahead = total(amount for priority, amount in sorted(inqueue.items()) if priority >= least)
+        idle = room.clone().add(lending.freed(session, job, arguments))
         short = ahead.add(job.min_request).exceeding_requested(idle, job.min_request)
         if short:
             job.notes["gate"] = {"overcommit": short}
@@ -242,6 +243,7 @@ def proportion(session: Session, arguments: Arguments) -> None:
         least = job.priority if session.pains else min([job.priority, *attr.inqueue])
         ahead = total(amount for priority, amount in sorted(attr.inqueue.items()) if priority >= least)
         wanted = job.min_request.add(attr.allocated).add(ahead).sub(attr.elastic)
+        wanted.sub(lending.freed(session, job, arguments, within=True))
         short = wanted.exceeding_requested(attr.real_capability, job.min_request)
         if short:
             job.notes["gate"] = {"proportion": short}

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from tests.reference import evictions, reclaims
+from tests.reference import evictions, lending, reclaims
 from tests.reference.config import Arguments
 from tests.reference.model import ALLOCATED, QUEUE_GATE, Job, Queue, Task, annotations_of, quantities, total
 from tests.reference.session import PERMIT, REJECT, Session
@@ -156,9 +156,11 @@ def capacity(session: Session, arguments: Arguments) -> None:
         if job.min_resources is None:
             return PERMIT
         chain = accounts[job.queue].chain()
+        freed = lending.freed(session, job, arguments, within=True)
         for depth, account in enumerate(chain):
             for name, asks in _amounts(job.min_request).items():
                 holds = account.allocated.get(name) + _ahead(account, job.priority, name) - account.elastic.get(name)
+                holds -= freed.get(name)
                 over = asks + holds > account.real.get(name, math.inf)
                 if name != PODS and over and not comes_back(chain[:depth], account, job, name):
                     return REJECT

@@ -6,6 +6,7 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, Freeable
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
@@ -28,7 +29,8 @@ class OvercommitPlugin(Plugin):
     Admitted is the sum of minResources over Inqueue groups, and of what Running groups still miss of theirs, less
     what scheduling gates hold or no node could; groups of lower priority than the one that asks do not count, so that
     no number of them keeps it out, and a group with which its queue stays within what it is guaranteed is admitted in
-    any case: what others borrowed of that comes back by reclaim (docs/differences.md). Only resources that the group
+    any case: what others borrowed of that comes back by reclaim (docs/differences.md). What preempt could free for the
+    group counts as free. Only resources that the group
     asks for are compared. Source: Volcano ``plugins/overcommit``.
     """
 
@@ -41,6 +43,7 @@ class OvercommitPlugin(Plugin):
             DEFAULT_FACTOR,
             "How many times the cluster's resources may be admitted; below 1 it means the default.",
         ),
+        COUNT_VICTIMS,
     )
 
     def __init__(self, arguments: ArgumentValues) -> None:
@@ -51,6 +54,7 @@ class OvercommitPlugin(Plugin):
     def open(self, session: Session) -> None:
         """Sum up what is there and what is admitted."""
         self._session = session
+        self._freeable = Freeable(session, self.values[COUNT_VICTIMS.key])
         nodes = session.nodes
         self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
         jobs = session.jobs
@@ -75,11 +79,12 @@ class OvercommitPlugin(Plugin):
         if self._is_guaranteed(job, needed):
             return Vote.PERMIT
         ahead = sum_of(self._admitted[self._rank(job) :])
-        over = (needed > 0) & (ahead + needed > self._room)
+        room = self._room + self._freeable.held(job)
+        over = (needed > 0) & (ahead + needed > room)
         over[self._session.nodes.column_of["pods"]] = False
         if not over.any():
             return Vote.PERMIT
-        limit = np.floor(self._room)
+        limit = np.floor(room)
         amounts = self._session.told(np.flatnonzero(over), asks=needed, admitted=ahead, limit=limit)
         return _OVERUSED(amounts=amounts)
 

@@ -9,6 +9,7 @@ from typing import Any
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.accounts import KeepsAccounts
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, Freeable
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
@@ -112,7 +113,8 @@ class CapacityPlugin(KeepsAccounts):
     - share = the largest allocated/deserved, 1 where nothing is deserved. Queues come by `spec.priority`, then those
       that can go on within what they deserve, then by share, those that deserve anything before those that do not;
     - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
-      inqueue leaves out what scheduling gates hold, and groups of lower priority than the one that asks;
+      inqueue leaves out what scheduling gates hold, and groups of lower priority than the one that asks, and what
+      preempt could free for it counts as free;
     - a queue may reclaim for tasks with which it stays within what it deserves in some resource that they ask for;
     - tasks may be reclaimed that hold some of what the asker lacks, from queues that have more than they deserve of
       something that the task holds, down to their guarantee.
@@ -139,6 +141,7 @@ class CapacityPlugin(KeepsAccounts):
     arguments = (
         ANCESTOR_RECLAIM_LEVEL,
         VOLCANO_SHARES,
+        COUNT_VICTIMS,
         Argument(
             "capacity.DynamicResourceAllocationEnable",
             "bool",
@@ -181,6 +184,7 @@ class CapacityPlugin(KeepsAccounts):
             for account in self._accounts
         ]
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
+        self._freeable = Freeable(session, self.values[COUNT_VICTIMS.key])
         self._places = Reservations(self._accounts)
         self._places.open(session)
         self._guarantees = self._keep_guarantees()
@@ -352,12 +356,15 @@ class CapacityPlugin(KeepsAccounts):
         if job.record.min_resources is None:
             return Vote.PERMIT
         needed: list[int] = self._session.jobs.min_resources[job.index].tolist()
+        freeable = self._freeable.minimum_held(job).tolist()
         chain = self._accounts[job.queue.index].chain
         for depth, account in enumerate(chain):
             ahead = account.ahead(job.priority)
             after = [
-                need + have + others - spare
-                for need, have, others, spare in zip(needed, account.allocated, ahead, account.elastic, strict=True)
+                need + have + others - spare - freed
+                for need, have, others, spare, freed in zip(
+                    needed, account.allocated, ahead, account.elastic, freeable, strict=True
+                )
             ]
             over = [
                 column

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, Freeable
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
@@ -124,7 +125,8 @@ class ProportionPlugin(KeepsAccounts):
     - share = the largest allocated/deserved; queues with the smaller share come first, `spec.priority` before that;
     - a queue that has its deserved amount in all resources is overused, and no task goes beyond deserved;
     - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
-      inqueue leaves out groups of lower priority than the one that asks (docs/differences.md);
+      inqueue leaves out groups of lower priority than the one that asks, and what preempt could free for it counts as
+      free (docs/differences.md);
     - a queue's part is what it deserves of what our pods can have: without what others' pods hold, nodes that none of
       ours tolerates, and what is left of nodes by requests of one size; tasks of queues above their part may be
       reclaimed, no others, whatever tier the plugin is in, and only for tasks that bring no queue above its own. For a
@@ -136,7 +138,7 @@ class ProportionPlugin(KeepsAccounts):
     name = "proportion"
     treats_alike = True
     protects = True
-    arguments = (VOLCANO_SHARES,)
+    arguments = (VOLCANO_SHARES, COUNT_VICTIMS)
 
     def open(self, session: Session) -> None:
         """Make up the queues' accounts."""
@@ -150,6 +152,7 @@ class ProportionPlugin(KeepsAccounts):
             if self._total[column] > 0 or name in ("cpu", "memory")
         ]
         self._as_volcano: bool = self.values[VOLCANO_SHARES.key]
+        self._freeable = Freeable(session, self.values[COUNT_VICTIMS.key])
         self._loan: _Loan | None = None
         """What is being lent, while allocate lends."""
         self._pools: dict[bytes, _Pool] = {}
@@ -462,7 +465,7 @@ class ProportionPlugin(KeepsAccounts):
         account = self._shares[queue.index]
         needed = self._session.jobs.min_resources[job.index]
         ahead = account.inqueue[self._rank(job) :].sum(axis=0)
-        after = needed + np.array(account.allocated) + ahead - account.elastic
+        after = needed + np.array(account.allocated) + ahead - account.elastic - self._freeable.minimum_held(job)
         over = (needed > 0) & (after > account.real_capability)
         over[self._pods] = False
         if not over.any():
