@@ -47,6 +47,9 @@ class Plugin:
     on, an answer starts a cycle."""
     annotations: ClassVar[tuple[str, ...]] = ()
     """Annotations and labels that it obeys, for its page in docs/plugins/."""
+    queue_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of a Queue's spec that it holds queues to, by their names in ``QueueSpec``. ``field?flag`` is read only
+    while that flag of its entry is set. A field that some plugin reads and no active one does is reported."""
     quotas: ClassVar[tuple[Quota, ...]] = ()
     """Limits of queues, in annotations of theirs, that only the plugin can count."""
     limits_zero: ClassVar[bool] = False

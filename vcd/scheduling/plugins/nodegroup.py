@@ -190,6 +190,7 @@ class NodeGroupPlugin(KeepsAccounts):
     treats_alike = True
     minds_placements = False
     annotations = (NODE_GROUP, LIMITS)
+    queue_fields = ("affinity", "parent?enableHierarchy")
     arguments = (
         Argument("strict", "bool", True, "Whether queues without rules are kept from nodes without the label, too."),
         Argument(

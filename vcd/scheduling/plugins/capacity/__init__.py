@@ -158,6 +158,7 @@ class CapacityPlugin(KeepsAccounts):
         ),
     )
     annotations = (QUEUE_ADMISSION_GATE,)
+    queue_fields = ("capability", "deserved", "guarantee", "priority", "parent?enableHierarchy")
 
     def open(self, session: Session) -> None:
         """Make up the queues' accounts."""

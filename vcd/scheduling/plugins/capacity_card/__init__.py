@@ -117,6 +117,7 @@ class CapacityCardPlugin(KeepsAccounts):
         ("vcd_card_nodes_unidentified", "Nodes with cards whose labels do not tell the model."),
     )
     quotas = (CARDS,)
+    queue_fields = ("capability", "deserved", "guarantee", "priority")
     limits_zero = True
 
     def open(self, session: Session) -> None:

@@ -139,6 +139,7 @@ class ProportionPlugin(KeepsAccounts):
     treats_alike = True
     protects = True
     arguments = (VOLCANO_SHARES, COUNT_VICTIMS)
+    queue_fields = ("weight", "capability", "guarantee", "priority")
 
     def open(self, session: Session) -> None:
         """Make up the queues' accounts."""
