@@ -45,7 +45,7 @@ class Demand:
         self._session = session = framework.session
         self.rows, self.jobs = session.views.pending.rows, session.views.pending.jobs
         self._shapes = session.snapshot.tasks.shape[self.rows]
-        self._examples = Views(session.snapshot, session.queue_list)
+        self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
         """Tasks that are only looked at: the session knows its own by who asked for them."""
         self.can_be_placed = self._is_free() & self._has_node()
         self._never = np.zeros(len(session.job_of_row), np.bool_)
@@ -175,6 +175,7 @@ class Demand:
         status = session.snapshot.tasks.status.copy()
         for task in session.views.moves:
             status[task.row] = task.status
+        status[list(session.backing_off)] = TaskStatus.UNKNOWN  # a pod that backs off keeps nothing from others
         result: Mask = status[self.rows] == TaskStatus.PENDING
         return result
 
