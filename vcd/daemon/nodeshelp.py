@@ -14,7 +14,7 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.quotas import CAPABILITY, DESERVED, QueueLimit
-from vcd.scheduling.framework.reasons import declared
+from vcd.scheduling.framework.reasons import declared, keeps_back
 from vcd.state.records import QueueRecord
 
 UNSCHEDULABLE = "Unschedulable"
@@ -46,10 +46,11 @@ class PodReasons:
         self._queue = queue
         self._queues = queues
         self._own: dict[str, list[Waiting]] = {}
-        for waiting in reasons:
+        holding = list(filter(keeps_back, reasons))
+        for waiting in holding:
             for pod in waiting.pods:
                 self._own.setdefault(pod, []).append(waiting)
-        self._others = self._reason([waiting for waiting in reasons if waiting.gate != "gang"])
+        self._others = self._reason([waiting for waiting in holding if waiting.gate != "gang"])
 
     def of(self, pod: str) -> str:
         """The reason for one pod, by its key."""

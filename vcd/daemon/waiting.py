@@ -15,7 +15,7 @@ from vcd.diagnosis.case import rank
 from vcd.model.events import Plan, Waiting, waits_by_group
 from vcd.model.reasons import Cause
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework.reasons import cause_of
+from vcd.scheduling.framework.reasons import cause_of, keeps_back
 from vcd.scheduling.session.alike import shown_reasons
 from vcd.scheduling.session.session import Session
 from vcd.state.interning import Computed
@@ -172,7 +172,8 @@ class WaitingCounts:
             self._known.pop(key, None)
             self._causes.pop(key, None)
             return
-        kinds = tuple([(waiting.gate, cause_of(waiting), waiting.tasks) for waiting in reasons])
+        holding = filter(keeps_back, reasons)
+        kinds = tuple([(waiting.gate, cause_of(waiting), waiting.tasks) for waiting in holding])
         share, cause = self._shares((queue, kinds, pending), partial(_share, queue, kinds, pending))
         self._known[key] = known = _Known(reasons, pending, share, (queue, self._causes.get(key, cause)))
         self._tally(known, 1)

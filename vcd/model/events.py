@@ -163,8 +163,9 @@ class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     was: str = ""
 
 
-GATES = ("enqueue", "queue", "predicate", "gang", "invalid", "gated", "unsupported", "annotation")
-"""Where pods of a group stop. What is said at the last one keeps none back."""
+GATES = ("enqueue", "queue", "predicate", "gang", "invalid", "gated", "unsupported", "preempt", "reclaim", "annotation")
+"""Where pods of a group stop. What is said at the last one keeps none back; what is said at an action that evicts
+explains why it evicted no pod for the group."""
 
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

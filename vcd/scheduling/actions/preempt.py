@@ -15,6 +15,7 @@ from vcd.scheduling.eviction.budgets import budgets_now
 from vcd.scheduling.eviction.nominations import is_nominated, nominated_jobs
 from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import make_wait, starving_jobs, wanting_tasks
+from vcd.scheduling.eviction.vetoes import NEVER_EVICTS, Vetoes
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import Framework
@@ -83,16 +84,17 @@ class PreemptAction(Action):
                 self._within(framework, job)
 
     def _between_jobs(self, framework: Framework, job: Job) -> None:
-        statement = framework.statement(self.name, job)
-        make_wait(
+        statement, vetoes = framework.statement(self.name, job), Vetoes()
+        evicted = make_wait(
             framework,
             statement,
-            lambda: partial(self._take, framework, statement, self._room(framework, job, within=False)),
+            lambda: partial(self._take, framework, statement, self._room(framework, job, vetoes, within=False)),
         )
+        vetoes.note(job, self.name, evicted=evicted)
 
     def _within(self, framework: Framework, job: Job) -> None:
         for sub_job, tasks in units(framework, job, wanting_tasks(framework, job)):
-            room = self._room(framework, job, within=True)
+            room = self._room(framework, job, Vetoes(), within=True)
             statement = framework.statement(self.name, job)
             for task in tasks:
                 taken = self._take(framework, statement, room, deque([task]))
@@ -106,7 +108,7 @@ class PreemptAction(Action):
             statement.discard()
 
     @staticmethod
-    def _room(framework: Framework, job: Job, *, within: bool) -> Room:
+    def _room(framework: Framework, job: Job, vetoes: Vetoes, *, within: bool) -> Room:
         session = framework.session
         placed = placed_tasks(session)
         if within:
@@ -123,13 +125,16 @@ class PreemptAction(Action):
             return "is of another job" if within else "is of the job itself"
 
         why = f"preemption for {job.key} of queue {job.queue.name}"
-        return Room(framework, job, framework.preemptable, freeable, exempt, why)
+        return Room(framework, job, framework.preemptable, freeable, exempt, why, vetoes)
 
     def _take(self, framework: Framework, statement: Statement, room: Room, tasks: deque[Task]) -> bool:
         """Take the first of some tasks off, and let it wait where others make room for it; False, with nothing done,
         where none can."""
         session, task = framework.session, tasks.popleft()
-        if not may_preempt(task) or framework.pre_predicate(task) is not None:
+        if not may_preempt(task):
+            room.vetoes.add(NEVER_EVICTS)
+            return False
+        if framework.pre_predicate(task) is not None:
             return False
         compares = self.values["enableTopologyAwarePreemption"]
         # as Volcano, comparing starts with victims; what these leave is used before more of them go

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
 from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, make_wait
+from vcd.scheduling.eviction.vetoes import MAY_NOT_RECLAIM, NEVER_EVICTS, NOT_RECLAIMABLE, Vetoes
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.queues import Queue
@@ -38,10 +39,11 @@ class ReclaimAction(Action):
             self._reclaim(framework, job)
 
     def _reclaim(self, framework: Framework, job: Job) -> None:
-        statement = framework.statement(self.name, job)
-        make_wait(framework, statement, lambda: self._search(framework, statement))
+        statement, vetoes = framework.statement(self.name, job), Vetoes()
+        evicted = make_wait(framework, statement, lambda: self._search(framework, statement, vetoes))
+        vetoes.note(job, self.name, evicted=evicted)
 
-    def _search(self, framework: Framework, statement: Statement) -> Callable[[deque[Task]], None]:
+    def _search(self, framework: Framework, statement: Statement, vetoes: Vetoes) -> Callable[[deque[Task]], None]:
         """What lets the first of a job's tasks wait where it can, and those alike after it."""
         session = framework.session
         job, queue = statement.job, statement.job.queue
@@ -59,6 +61,7 @@ class ReclaimAction(Action):
             placed_tasks(session).freeable_in(("other queues", queue.index), lambda: _of_other_queues(session, queue)),
             exempt,
             f"reclaim for {job.key} of queue {queue.name}",
+            vetoes,
         )
         nodes: dict[Hashable, list[int]] = {}
 
@@ -69,8 +72,15 @@ class ReclaimAction(Action):
                     tasks.popleft()
                 return
             task = tasks.popleft()
-            if not may_preempt(task) or framework.preemptive(queue, [task]) is not None:
+            if not may_preempt(task):
+                vetoes.add(NEVER_EVICTS)
                 return
+            refused = framework.preemptive(queue, [task])
+            if refused is not None:
+                vetoes.add(MAY_NOT_RECLAIM, refused[0])
+                return
+            if _is_guarded(session, queue):
+                vetoes.add(NOT_RECLAIMABLE)
             if framework.pre_predicate(task) is None:
                 kind = room.kind(task)
                 if kind not in nodes or room.moves(task):
@@ -101,6 +111,13 @@ class ReclaimAction(Action):
             nodes.pop()
         # others of its kind may be let in; where nobody went for it, what had nothing for it has nothing for those
         nodes.extend(reversed(kept if nodes else refused))
+
+
+def _is_guarded(session: Session, queue: Queue) -> bool:
+    """Return whether another queue that holds resources is not reclaimable."""
+    held = session.jobs.sums("allocated")
+    others = [other for other in session.queue_list if other is not queue and not other.reclaimable]
+    return any(held[other.index].any() for other in others)
 
 
 def _free(room: Room, statement: Statement, task: Task, node: int) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
+from vcd.scheduling.eviction.vetoes import MARKED, Vetoes
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates
@@ -66,6 +67,7 @@ class PlacedTasks:
         self._freeable: dict[Hashable, Freeable] = {}
         self._on_node: dict[int, list[Task]] = {}
         self._staying: dict[int, list[Task]] = {}
+        self._marked: dict[int, list[Task]] = {}
         self._seen = len(session.nodes.log)
 
     def on_node(self, node: int) -> Sequence[Task]:
@@ -80,11 +82,16 @@ class PlacedTasks:
             if found is None:
                 rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
                 tasks = session.views.tasks_at(rows)
+                self._marked[node] = [task for task in tasks if not task.preemptable]
                 found = self._on_node[node] = sorted(
                     (task for task in tasks if task.preemptable), key=lambda task: task.key
                 )
             staying = self._staying[node] = [task for task in found if task.status in PLACED]
         return staying
+
+    def marked_on(self, node: int) -> list[Task]:
+        """The tasks of a node, asked about before, that may not be evicted by their own annotation or label."""
+        return self._marked.get(node, [])
 
     def all_on(self, node: int) -> list[Task]:
         """The tasks of a node that are still there, in order of key, whether they may be evicted or not."""
@@ -265,11 +272,21 @@ class Room:
     places matter (affinity, spread) what it takes may open a node, too, and where its queue had no room who goes.
     """
 
-    def __init__(self, framework: Framework, job: Job, ask: Ask, freeable: Freeable, exempt: Exempt, why: str) -> None:
+    def __init__(
+        self,
+        framework: Framework,
+        job: Job,
+        ask: Ask,
+        freeable: Freeable,
+        exempt: Exempt,
+        why: str,
+        vetoes: Vetoes,
+    ) -> None:
         self.framework = framework
         self.session = framework.session
         self.job = job
         self.why = why
+        self.vetoes = vetoes
         self._ask = ask
         self._exempt = exempt
         self._placed = placed_tasks(framework.session)
@@ -393,6 +410,8 @@ class Room:
         """
         if self._fits_already(task, node):
             return []
+        if not all(map(self._exempt, self._placed.marked_on(node))):
+            self.vetoes.add(MARKED)
         if not offered:
             return None
         room = self.session.nodes.usage.room_of(node)
@@ -408,6 +427,8 @@ class Room:
             jobs, queues = {other.job.index for other in offered}, {other.job.queue.index for other in offered}
             rest = offered if len(jobs) == len(offered) and len(queues) == 1 else None
             self._exchanged(task, self.kind(task), node, leave, rest, going[0])
+        if chosen is None:
+            self.vetoes.add_keepers(leave)
         return chosen
 
     def _write_down(self, task: Task, node: int, offered: list[Task], going: list[Task], leave: Victims) -> None:

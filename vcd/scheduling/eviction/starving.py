@@ -76,9 +76,10 @@ Search = Callable[[], Callable[[deque["Task"]], object]]
 it, and takes off whom it tried."""
 
 
-def make_wait(framework: Framework, statement: Statement, search: Search) -> None:
-    """Let a job's tasks wait where ``search`` finds room, and commit that where the job may wait for it; else it costs
-    nobody anything. Where its tasks are in each other's way, those of roles that miss their minimum come first."""
+def make_wait(framework: Framework, statement: Statement, search: Search) -> bool:
+    """Let a job's tasks wait where ``search`` finds room, and commit that where the job may wait for it; else return
+    False, and nothing is evicted. Tasks of roles that miss their minimum come first where tasks are in each other's
+    way."""
     job = statement.job
     tasks = wanting_tasks(framework, job)
     _find_places(framework, statement, tasks, search)
@@ -89,8 +90,9 @@ def make_wait(framework: Framework, statement: Statement, search: Search) -> Non
             _find_places(framework, statement, missing_first, search)
     if framework.job_pipelined(job):
         statement.commit()
-    else:
-        statement.discard()
+        return True
+    statement.discard()
+    return False
 
 
 def _find_places(framework: Framework, statement: Statement, wanting: list[Task], search: Search) -> None:

@@ -241,11 +241,13 @@ def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
     tiers = [victims_of_tier(who, tier, lasts) for tier in who.tiers]
 
     def ask(asker: Any, tasks: list[Task]) -> Victims:
+        refusals = []
         for tier in tiers if tasks else ():
             found = tier(asker, tasks)
             if found.first is not None:
                 return found
-        return Victims(())
+            refusals.append(found)
+        return Victims((), refusals=refusals)
 
     return ask
 

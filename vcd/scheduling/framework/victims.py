@@ -72,15 +72,21 @@ class Victims:
     for before any is taken.
     """
 
-    __slots__ = ("_asked", "_first", "_rows", "_shared", "_spent", "_tasks", "_tells", "answers", "lasts")
+    __slots__ = ("_asked", "_first", "_refusals", "_rows", "_shared", "_spent", "_tasks", "_tells", "answers", "lasts")
 
     def __init__(
-        self, tasks: Sequence[Task], answers: Iterable[tuple[str, VictimsAnswer]] = (), lasts: bool = False
+        self,
+        tasks: Sequence[Task],
+        answers: Iterable[tuple[str, VictimsAnswer]] = (),
+        lasts: bool = False,
+        refusals: Sequence[Victims] = (),
     ) -> None:
         self.answers: list[tuple[str, list[Task] | Allowance]] = []
         self.lasts = lasts
         """Whether it is the answer to the next one alike as well (``Plugin.minds_exchanges``), see ``again``."""
         self._asked = tasks
+        self._refusals = refusals
+        """Where no tier lets a pod go, the answers of each tier."""
         self._shared: list[Allowance] = []
         self._rows: frozenset[int] | None = None
         """The pods that all name who name some, each for itself; None where nobody keeps any so."""
@@ -144,6 +150,23 @@ class Victims:
     def together(self) -> list[Task]:
         """Those that may go together, the first first; they are taken."""
         return [task for task in self.tasks if self.take(task)]
+
+    @property
+    def has_opinions(self) -> bool:
+        """Whether a plugin answered."""
+        return bool(self.answers) or any(each.has_opinions for each in self._refusals)
+
+    def keepers(self) -> list[str]:
+        """Return the plugins that keep some of the pods in question as things are, in the order asked."""
+        found = [name for each in self._refusals for name in each.keepers()]
+        for name, answer in self.answers:
+            if isinstance(answer, Allowance):
+                keeps = not all(answer.permits(task) for task in self._asked)
+            else:
+                keeps = len(answer) < len(self._asked)
+            if keeps:
+                found.append(name)
+        return list(dict.fromkeys(found))
 
     def protector(self, task: Task) -> str | None:
         """A plugin that keeps a task as things are, the first that was asked; None where it may go."""

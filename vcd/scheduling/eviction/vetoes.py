@@ -1,0 +1,65 @@
+"""Which rules keep the possible victims of a job, noted on the job when nothing is evicted for it.
+
+The notes are remarks: they come after the reasons why the job waits and replace none. They name rules and no pods, so
+that they stay the same while pods come and go; what a group waits for is logged whenever it changes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vcd.model.events import Waiting
+from vcd.model.reasons import Cause, ReasonCode
+from vcd.scheduling.framework.victims import Victims
+from vcd.scheduling.session.views import Job
+
+PROTECTED: Final = ReasonCode(
+    "victims-protected", Cause.ORDER, "pods whose eviction could make room for it are protected", remark=True
+)
+"""A plugin keeps them: a gang's minimum, a budget, a priority that is not lower, a queue's share."""
+MARKED: Final = ReasonCode(
+    "victims-not-preemptable",
+    Cause.ORDER,
+    'pods whose eviction could make room for it say volcano.sh/preemptable: "false"',
+    remark=True,
+)
+NOT_RECLAIMABLE: Final = ReasonCode(
+    "victims-not-reclaimable",
+    Cause.ORDER,
+    "pods whose eviction could make room for it are of queues that are not reclaimable",
+    remark=True,
+)
+UNNAMED: Final = ReasonCode(
+    "victims-unnamed", Cause.ORDER, "no plugin of the configuration names pods to evict for it", remark=True
+)
+NEVER_EVICTS: Final = ReasonCode(
+    "never-evicts", Cause.ORDER, "no pod is evicted for it: its preemptionPolicy is Never", remark=True
+)
+MAY_NOT_RECLAIM: Final = ReasonCode(
+    "may-not-reclaim", Cause.ORDER, "its queue may not reclaim for it: that would exceed its share", remark=True
+)
+
+
+class Vetoes:
+    """The rules that one action met in its search for a job's victims."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], ReasonCode] = {}
+
+    def add(self, code: ReasonCode, plugin: str = "") -> None:
+        """Add a rule; ``plugin`` has the rule, none if it is empty."""
+        self._found[code.name, plugin] = code
+
+    def add_keepers(self, victims: Victims) -> None:
+        """Add the plugins that keep some of the pods in question."""
+        if not victims.has_opinions:
+            self.add(UNNAMED)
+        for name in victims.keepers():
+            self.add(PROTECTED, name)
+
+    def note(self, job: Job, action: str, *, evicted: bool) -> None:
+        """Note the rules on a job by code and plugin, none if ``evicted``; earlier notes of the action are dropped."""
+        job.why[:] = [waiting for waiting in job.why if waiting.gate != action]
+        if not evicted:
+            found = sorted(self._found.items(), key=lambda pair: pair[0])
+            job.why += [Waiting(job.key, action, plugin, code()) for (_, plugin), code in found]
