@@ -13,7 +13,7 @@ from collections.abc import Callable
 import click
 
 from bench.clusters import pending_gangs
-from bench.contention import RECLAIM, half_deserved
+from bench.contention import CONFS, half_deserved
 from bench.session import DEFAULT, different_pods
 from bench.table import Row, row, show
 from vcd.scheduling.configuration import read_policy
@@ -54,7 +54,7 @@ def run(pairs: int = 15) -> list[Row]:
     return [
         compared("5,000 nodes, 10,000 pods in gangs", lambda: pending_gangs(5000, 10_000, 4), DEFAULT, pairs),
         compared("5,000 nodes, 10,000 pods, all different", lambda: state_of(different_pods()), DEFAULT, pairs),
-        compared("reclaim on 1,000 nodes", lambda: state_of(half_deserved(1000)), RECLAIM, pairs),
+        compared("reclaim on 1,000 nodes", lambda: state_of(half_deserved(1000)), CONFS["reclaim"], pairs),
     ]
 
 

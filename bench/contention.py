@@ -1,6 +1,6 @@
 """Full clusters: reclaim, preemption and quotas in one session, beside Volcano's figures; what a plugin costs.
 
-``python -m bench.contention [NAME ...]`` prints the table; each figure is the median of three sessions on fresh state.
+``python -m bench.contention [NAME ...]`` prints the table; each figure is the median of five sessions on fresh state.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from bench.clusters import Manifest, in_turn
 from bench.table import Row, row, show
@@ -119,174 +120,151 @@ def _job(
 # --- shapes -----------------------------------------------------------------------------------------------------------
 
 
-RECLAIM = conf("reclaim", "gang, conformance", "predicates, capacity, nodeorder")
+_SHARED = ("priority, gang, conformance", "drf, predicates, nodeorder")
+_FREE, _WHOLE = "priority, gang!enablePreemptable, conformance", "priority, gang, conformance"
+CONFS = {
+    "reclaim": conf("reclaim", "gang, conformance", "predicates, capacity, nodeorder"),
+    "gangreclaim": conf("gangreclaim", "gang, conformance", "predicates, capacity, nodeorder"),
+    "allocate": conf("allocate", _FREE, "predicates, nodeorder"),
+    "preempt": conf("allocate, preempt", _FREE, "predicates, nodeorder"),
+    "preempt by share": conf("allocate, preempt", _FREE, "drf, predicates, nodeorder"),
+    "gangpreempt": conf("allocate, gangpreempt", _WHOLE, "predicates, nodeorder"),
+    "queues": conf("enqueue, allocate", *_SHARED),
+    "capacity": conf("enqueue, allocate", _SHARED[0], f"capacity, {_SHARED[1]}"),
+    "capacity in a tree": conf("enqueue, allocate", _SHARED[0], f"capacity+enableHierarchy, {_SHARED[1]}"),
+    "cards": conf("allocate", *_SHARED),
+    "capacity-card": conf("allocate", _SHARED[0], f"capacity-card, {_SHARED[1]}"),
+}
+"""The configuration of each shape."""
 
 
-def half_deserved(count: int) -> Iterator[Manifest]:
-    """Nodes of 8 GPUs full of queue a's one-GPU jobs, of which it deserves half; a gang of b wants a tenth of all."""
+def half_deserved(count: int, gangs: int = 1) -> Iterator[Manifest]:
+    """Nodes of 8 GPUs full of queue a's one-GPU jobs, of which it deserves half; gangs of b want a tenth of all."""
     yield from _nodes(count, 64, gpus=8)
     half = {"cpu": str(32 * count), "memory": f"{256 * count}Gi", GPU: str(4 * count)}
     yield from (_queue(name, reclaimable=True, deserved=half) for name in "ab")
     request = {"cpu": "1", "memory": "1Gi", GPU: "1"}
     for i in range(8 * count):
         yield from _job(f"a{i}", 1, "a", request, on=in_turn(i, count))
-    yield from _job("wants", count // 10 * 8, "b", request)
+    for i in range(gangs):
+        yield from _job(f"wants{i}", count // 10 * 8 // gangs, "b", request)
+
+
+def full_of_low(count: int) -> Iterator[Manifest]:
+    """Nodes full of gangs of low priority, and half as many pods of high priority that want two CPUs each."""
+    yield from _nodes(count, 32)
+    yield _queue("q")
+    for name, value in (("low", 10), ("high", 1000)):
+        yield {"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+    request = {"cpu": "1", "memory": "1Gi"}
+    for number in range(32 * count // 100):
+        yield from _job(f"low{number}", 100, "q", request, on=in_turn(number * 100, count), priority=("low", 10))
+    for number in range(count // 2):
+        yield from _job(f"high{number}", 1, "q", {"cpu": "2", "memory": "1Gi"}, priority=("high", 1000))
+
+
+def in_teams(count: int, *, tree: bool) -> Iterator[Manifest]:
+    """Ten departments of twenty teams, half of the nodes in use, and twice as many new gangs of five as nodes."""
+    departments, teams = 10, 20
+    yield from _nodes(count, 32)
+    yield _queue("root")
+    for d in range(departments):
+        if tree:
+            amounts = {"cpu": str(32 * count // 10), "memory": f"{512 * count // 10}Gi"}
+            yield _queue(f"d{d}", parent="root", deserved=amounts, capability=amounts)
+        for t in range(teams):
+            spec: Manifest = {
+                "deserved": {"cpu": str(32 * count // 200), "memory": f"{512 * count // 200}Gi"},
+                "capability": {"cpu": str(32 * count // 50), "memory": f"{512 * count // 50}Gi"},
+            }
+            if tree:
+                spec["parent"] = f"d{d}"
+            yield _queue(f"d{d}-t{t}", **spec)
+    request = {"cpu": "1", "memory": "4Gi"}
+    for number in range(16 * count // 5):
+        queue = f"d{number % departments}-t{number // departments % teams}"
+        yield from _job(f"run{number}", 5, queue, request, on=in_turn(number * 5, count))
+        if number < 2 * count:
+            yield from _job(f"new{number}", 5, queue, request)
+
+
+def with_cards(count: int) -> Iterator[Manifest]:
+    """Nodes of four card models, 50 queues with a quota of each, and jobs, two a node, that name one model or two."""
+
+    def labels(i: int) -> dict[str, str]:
+        return {
+            "nvidia.com/gpu.product": MODELS[i % 4],
+            "nvidia.com/gpu.count": "8",
+            "nvidia.com/gpu.memory": "81559",
+        }
+
+    yield from _nodes(count, 64, gpus=8, labels=labels)
+    quota = json.dumps(dict.fromkeys(MODELS, count // 25))
+    for number in range(50):
+        room = {"cpu": str(2 * count), "memory": f"{20 * count}Gi"}
+        yield _queue(f"q{number}", {"volcano.sh/card.quota": quota}, capability=room)
+    for number in range(2 * count):
+        models = (MODELS[number % 4],) if number % 3 else (MODELS[number % 4], MODELS[(number + 1) % 4])
+        term = {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": list(models)}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+        yield from _job(
+            f"job{number}",
+            2,
+            f"q{number % 50}",
+            {"cpu": "2", "memory": "8Gi", GPU: "1"},
+            annotations={"volcano.sh/card.name": "|".join(models)},
+            spec={"affinity": affinity},
+        )
 
 
 def reclaim(count: int, peer: float | None, goal: float | None) -> Row:
     """A queue takes back from another one what it deserves."""
-    return timed(f"reclaim, {count:,} nodes of 8 GPUs", lambda: half_deserved(count), RECLAIM, peer, goal)
+    what = f"reclaim, {count:,} nodes of 8 GPUs"
+    return timed(what, lambda: half_deserved(count), CONFS["reclaim"], peer, goal)
 
 
-def storm() -> list[Row]:
-    """1,000 nodes full of gangs of low priority, and 500 pods of high priority that want two CPUs each."""
-
-    def objects() -> Iterator[Manifest]:
-        yield from _nodes(1000, 32)
-        yield _queue("q")
-        for name, value in (("low", 10), ("high", 1000)):
-            yield {"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
-        for number in range(320):
-            yield from _job(
-                f"low{number}",
-                100,
-                "q",
-                {"cpu": "1", "memory": "1Gi"},
-                on=in_turn(number * 100, 1000),
-                priority=("low", 10),
-            )
-        for number in range(500):
-            yield from _job(f"high{number}", 1, "q", {"cpu": "2", "memory": "1Gi"}, priority=("high", 1000))
-
-    plugins = ("priority, gang!enablePreemptable, conformance", "predicates, nodeorder")
-    return [
-        timed(
-            "1,000 full nodes, 500 pods of high priority: allocate alone",
-            objects,
-            conf("allocate", *plugins),
-            None,
-            None,
-        ),
-        timed("  and preempt", objects, conf("allocate, preempt", *plugins), None, None),
-        timed(
-            "  and drf, whose order follows the evictions",
-            objects,
-            conf("allocate, preempt", plugins[0], "drf, predicates, nodeorder"),
-            None,
-            None,
-        ),
-        timed(
-            "  gangs that may only go as a whole: gangpreempt",
-            objects,
-            conf("allocate, gangpreempt", "priority, gang, conformance", plugins[1]),
-            None,
-            None,
-        ),
-    ]
+def gangreclaim() -> Row:
+    """The same for many gangs of one pod, each of which evicts a job."""
+    what = "gangreclaim, 500 nodes of 8 GPUs, 400 gangs"
+    return timed(what, lambda: half_deserved(500, 400), CONFS["gangreclaim"], None, None)
 
 
-def hierarchy() -> list[Row]:
-    """200 queues, ten departments of twenty teams, half of the cluster in use, and 2,000 new gangs of five."""
-    departments, teams = 10, 20
-
-    def objects(tree: bool) -> Iterator[Manifest]:
-        yield from _nodes(1000, 32)
-        yield _queue("root")
-        for d in range(departments):
-            if tree:
-                amounts = {"cpu": str(3200), "memory": "51200Gi"}
-                yield _queue(f"d{d}", parent="root", deserved=amounts, capability=amounts)
-            for t in range(teams):
-                spec: Manifest = {
-                    "deserved": {"cpu": "160", "memory": "2560Gi"},
-                    "capability": {"cpu": "640", "memory": "10240Gi"},
-                }
-                if tree:
-                    spec["parent"] = f"d{d}"
-                yield _queue(f"d{d}-t{t}", **spec)
-        request = {"cpu": "1", "memory": "4Gi"}
-        for number in range(3200):
-            queue = f"d{number % departments}-t{number // departments % teams}"
-            yield from _job(f"run{number}", 5, queue, request, on=in_turn(number * 5, 1000))
-            if number < 2000:
-                yield from _job(f"new{number}", 5, queue, request)
-
-    shared = ("priority, gang, conformance", "drf, predicates, nodeorder")
-    return [
-        timed(
-            "200 queues, 26,000 pods, no quota plugin",
-            lambda: objects(False),
-            conf("enqueue, allocate", *shared),
-            None,
-            None,
-        ),
-        timed(
-            "  capacity, flat",
-            lambda: objects(False),
-            conf("enqueue, allocate", shared[0], f"capacity, {shared[1]}"),
-            None,
-            None,
-        ),
-        timed(
-            "  capacity, ten departments of twenty teams",
-            lambda: objects(True),
-            conf("enqueue, allocate", shared[0], f"capacity+enableHierarchy, {shared[1]}"),
-            None,
-            None,
-        ),
-    ]
+def storm() -> Iterator[Row]:
+    """Pods of high priority on full nodes."""
+    for what, name, goal in (
+        ("1,000 full nodes, 500 pods of high priority: allocate alone", "allocate", None),
+        ("  and preempt", "preempt", 0.2),
+        ("  and drf, whose order follows the evictions", "preempt by share", None),
+        ("  gangs that may only go as a whole: gangpreempt", "gangpreempt", 0.25),
+    ):
+        yield timed(what, lambda: full_of_low(1000), CONFS[name], None, goal)
 
 
-def cards() -> list[Row]:
-    """2,000 nodes of four card models, 50 queues with a quota of each, and 4,000 jobs that name one model or two."""
+def hierarchy() -> Iterator[Row]:
+    """200 queues and 2,000 new gangs of five."""
+    for what, name, goal in (
+        ("200 queues, 26,000 pods, no quota plugin", "queues", None),
+        ("  capacity, flat", "capacity", None),
+        ("  capacity, ten departments of twenty teams", "capacity in a tree", 0.45),
+    ):
+        yield timed(what, partial(in_teams, 1000, tree=name == "capacity in a tree"), CONFS[name], None, goal)
 
-    def objects() -> Iterator[Manifest]:
-        def labels(i: int) -> dict[str, str]:
-            return {
-                "nvidia.com/gpu.product": MODELS[i % 4],
-                "nvidia.com/gpu.count": "8",
-                "nvidia.com/gpu.memory": "81559",
-            }
 
-        yield from _nodes(2000, 64, gpus=8, labels=labels)
-        quota = json.dumps(dict.fromkeys(MODELS, 80))
-        for number in range(50):
-            yield _queue(
-                f"q{number}", {"volcano.sh/card.quota": quota}, capability={"cpu": "4000", "memory": "40000Gi"}
-            )
-        for number in range(4000):
-            models = (MODELS[number % 4],) if number % 3 else (MODELS[number % 4], MODELS[(number + 1) % 4])
-            term = {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": list(models)}]}
-            affinity = {
-                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-            }
-            yield from _job(
-                f"job{number}",
-                2,
-                f"q{number % 50}",
-                {"cpu": "2", "memory": "8Gi", GPU: "1"},
-                annotations={"volcano.sh/card.name": "|".join(models)},
-                spec={"affinity": affinity},
-            )
-
-    shared = ("priority, gang, conformance", "drf, predicates, nodeorder")
-    return [
-        timed(
-            "2,000 nodes, 50 queues, 8,000 pods that name cards: no quota plugin",
-            objects,
-            conf("allocate", *shared),
-            None,
-            None,
-        ),
-        timed("  capacity-card", objects, conf("allocate", shared[0], f"capacity-card, {shared[1]}"), None, 1.0),
-    ]
+def cards() -> Iterator[Row]:
+    """4,000 jobs of two pods on 2,000 nodes."""
+    for what, name, goal in (
+        ("2,000 nodes, 50 queues, 8,000 pods that name cards: no quota plugin", "cards", None),
+        ("  capacity-card", "capacity-card", 1.0),
+    ):
+        yield timed(what, lambda: with_cards(2000), CONFS[name], None, goal)
 
 
 PEERS = {100: 0.04, 200: 0.08, 500: 0.25, 1000: 0.48, 5000: 5.6}
 GOALS = {1000: 0.08, 5000: 0.4}
 
-BENCHES: dict[str, Callable[[], list[Row]]] = {
+BENCHES: dict[str, Callable[[], Iterable[Row]]] = {
     "reclaim": lambda: [reclaim(count, peer, GOALS.get(count)) for count, peer in PEERS.items()],
+    "gangreclaim": lambda: [gangreclaim()],
     "storm": storm,
     "hierarchy": hierarchy,
     "cards": cards,

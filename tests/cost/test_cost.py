@@ -1,0 +1,35 @@
+"""The cost of a session grows with what it has to do, and stays within its budget (``tests/cost/budgets.json``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.cost.budgets import Cost, measure, problems, read_budgets
+from tests.cost.shapes import SHAPES
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_session_calls_no_more_than_its_budget(shape: str) -> None:
+    assert list(problems(measure(shape), read_budgets().get(shape))) == []
+
+
+def test_a_count_is_the_same_again() -> None:
+    assert measure("preempt") == measure("preempt")
+
+
+@pytest.mark.parametrize(
+    ("once", "twice", "budget", "words"),
+    [
+        (100, 200, [100, 200], []),
+        (110, 220, [100, 200], []),
+        (100, 231, [100, 231], ["calls grow too fast: shape 'reclaim', 100 at n=50, 231 at n=100"]),
+        (100, 221, [100, 200], ["too many calls: shape 'reclaim', 221 at n=100, budget 200"]),
+        (100, 200, None, ["no budget: shape 'reclaim'"]),
+    ],
+)
+def test_what_is_too_dear_is_reported(once: int, twice: int, budget: list[int] | None, words: list[str]) -> None:
+    found = list(problems(Cost("reclaim", Counter(f=once), Counter(f=twice)), budget))
+    assert [problem[: len(start)] for problem, start in zip(found, words, strict=True)] == words
+    assert all("python -m tests.cost" in problem for problem in found)
