@@ -99,8 +99,8 @@ mutants: $(STAMP)  ## in how many seeds the simulation finds each planted bug
 shown: $(STAMP)  ## that the kept scripts and tests still show the planted bugs
 	$(BIN)/python -m tests.simulation shown
 
-bench: $(STAMP)  ## the benchmarks, beside Volcano's figures
-	$(BIN)/python -m bench $(BENCH_ARGS)
+bench: $(STAMP)  ## run the benchmarks and write their figures into docs/performance.md; BENCH_ARGS=NAME for some
+	$(BIN)/python -m bench --write $(BENCH_ARGS)
 
 docs: $(STAMP)  ## write anew what the documentation says of flags, metrics, plugins and commands
 	$(BIN)/python docs/generate.py

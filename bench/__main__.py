@@ -1,4 +1,4 @@
-"""All benchmarks in one table: ``python -m bench [NAME ...]``, each NAME one of those below."""
+"""All benchmarks in one table: ``python -m bench [--write] [NAME ...]``, each NAME one of those below."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import click
 
+from bench.page import write_table
 from bench.table import Row, show
 
 BENCHES = (
@@ -26,6 +27,7 @@ BENCHES = (
     "cardtrace",
     "replay",
     "explain",
+    "asking",
     "why",
     "whatif",
     "forecast",
@@ -43,7 +45,8 @@ def known() -> list[str]:
 
 @click.command()
 @click.argument("names", metavar="[NAME ...]", nargs=-1, type=click.Choice(known()))
-def main(names: tuple[str, ...]) -> None:
+@click.option("--write", is_flag=True, help="Write the figures into docs/performance.md, where they have a table.")
+def main(names: tuple[str, ...], write: bool) -> None:
     """Run benchmarks, all that need Python alone unless some are named; print their figures, Volcano's, the goals."""
     rows: list[Row] = []
     for name in names or [each for each in known() if each not in NAMED_ONLY]:
@@ -51,8 +54,11 @@ def main(names: tuple[str, ...]) -> None:
         click.echo(f"{name} ...", err=True)
         # Linux counts a parent's peak memory as its child's, so each begins in a fresh process
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            rows += process.submit(importlib.import_module(f"bench.{name}").run).result()
+            found = process.submit(importlib.import_module(f"bench.{name}").run).result()
         click.echo(f"{name}: {time.monotonic() - began:.0f} s", err=True)
+        if write:
+            write_table(name, found)
+        rows += found
     show(rows)
 
 

@@ -1,4 +1,4 @@
-"""What questions to a long log cost: ``python -m bench.asking [--keep FILE]``; part of ``python -m bench explain``.
+"""What questions to a long log cost: ``python -m bench.asking [--keep FILE]``.
 
 1,500 nodes with 20,000 pods at any time, and 6,500 sessions, as ``bench.replay`` makes them. The job that is asked
 about waits from the first minute to the end; the pod is one that was placed in the middle. Each question is a command

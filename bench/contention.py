@@ -53,7 +53,7 @@ def timed(
         verbs = [operation.verb for statement in plan.statements for operation in statement.operations]
         counts = (verbs.count("evict"), verbs.count("pipeline"), verbs.count("bind"))
     told = ", ".join(f"{n:,} {w}" for n, w in zip(counts, ("evicted", "waiting", "bound"), strict=True) if n)
-    return row(f"{what} ({told})", statistics.median(seconds), "s", peer, goal)
+    return row(f"{what} ({told})" if told else what, statistics.median(seconds), "s", peer, goal)
 
 
 # --- manifests --------------------------------------------------------------------------------------------------------

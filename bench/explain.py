@@ -40,7 +40,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from bench import asking
 from bench.clusters import Manifest, gang, nodes, queues
 from bench.table import Row, row, show
 
@@ -280,7 +279,7 @@ def run(seconds: float = SECONDS) -> list[Row]:
     """The rows, from so many seconds of measuring."""
     with tempfile.TemporaryDirectory() as folder:
         slices, spent = measured(Path(folder), seconds / (3 * ROUNDS))
-    return [*asking.run(), *rows_of(slices, spent)]
+    return rows_of(slices, spent)
 
 
 def measured(folder: Path, seconds: float) -> tuple[list[Slice], Spent]:

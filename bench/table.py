@@ -25,12 +25,13 @@ def show(rows: Iterable[Row]) -> None:
     table.add_column("Volcano", justify="right")
     table.add_column("goal", justify="right")
     for line in rows:
-        ours, peer, goal = (_number(line.get(name)) for name in ("value", "peer", "goal"))
+        ours, peer, goal = (number(line.get(name)) for name in ("value", "peer", "goal"))
         table.add_row(line["what"], ours, line["unit"], peer, goal)
     Console(width=140).print(table)
 
 
-def _number(value: Any) -> str:
+def number(value: Any) -> str:
+    """Format a figure to three digits; nothing for None."""
     if value is None:
         return ""
     if isinstance(value, str):
