@@ -19,7 +19,7 @@ def end_reservations(session: Session) -> None:
     timeout = snapshot.settings.admission_timeout
     for key, admission in sorted(snapshot.admissions.items()):
         index = columns.index(key)
-        if index is None or not columns.states_minimum[index]:
+        if index is None:
             continue
         if 0 < admission.due(timeout) <= session.now:
             session.lapsed.append(key)

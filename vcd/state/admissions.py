@@ -1,6 +1,6 @@
 """Admitted groups without pods: since when they reserve resources, and which reservations ended (docs/laws.md, law 8).
 
-A group is listed here while it is Inqueue and no pod names it. The session that finds it listed for
+A group with minResources is listed here while it is Inqueue and no pod names it. The session that finds it listed for
 ``Settings.admission_timeout`` ends its reservation (``Plan.lapsed``). The group stays Inqueue: its pods are placed as
 those of any admitted group when they come, and from then on it reserves again.
 """
@@ -34,9 +34,11 @@ class Admission(msgspec.Struct, frozen=True, omit_defaults=True):
         return 0 if self.ended or not (self.since and timeout) else self.since + timeout * _SECOND
 
 
-def is_without_pods(record: GroupRecord | None, has_pods: bool) -> bool:
-    """Return whether a group is admitted, and no pod names it."""
-    return record is not None and record.phase is Phase.INQUEUE and not has_pods
+def reserves_without_pods(record: GroupRecord | None, has_pods: bool) -> bool:
+    """Return whether a group is admitted and states minimum resources, and no pod names it."""
+    if record is None or has_pods:
+        return False
+    return record.phase is Phase.INQUEUE and record.min_resources is not None
 
 
 def admission_holds(

@@ -15,7 +15,7 @@ from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupSt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
-from vcd.state.admissions import Admission, is_without_pods
+from vcd.state.admissions import Admission, reserves_without_pods
 from vcd.state.backoff import RELEASE, Backoff, after_refusal, after_release
 from vcd.state.checkpoint import AS_THEY_ARE, NOBODY, Dump, Frozen, decoded, on_node
 from vcd.state.completion import Completion
@@ -315,7 +315,7 @@ class ClusterState:
 
     def _note_admission(self, key: str) -> None:
         """List a group while it is admitted and no pod names it."""
-        is_listed = bool(self.settings.admission_timeout) and is_without_pods(
+        is_listed = bool(self.settings.admission_timeout) and reserves_without_pods(
             self.groups.get(key), key in self.job_keys
         )
         if is_listed:
