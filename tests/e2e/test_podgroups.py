@@ -160,7 +160,7 @@ async def test_pods_of_others_and_of_groups_are_left_alone(tmp_path: Path) -> No
         named = [
             call.name for call in cluster.writes(daemon) if (call.call.resource, call.call.subresource) == ("pods", "")
         ]
-        assert named == ["last"]
+        assert set(named) == {"last"}  # a write without an answer is repeated
 
 
 async def test_without_the_flag_nobody_makes_one_and_explain_says_what_to_do(tmp_path: Path) -> None:
