@@ -100,7 +100,10 @@ def opposite_not_counted(kind: str, conditions: Sequence[Condition]) -> Conditio
 _freeze = ClusterState.freeze
 
 
-@replaces(ClusterState.freeze, found_by="replay")
+@replaces(
+    ClusterState.freeze,
+    found_by="tests/state/test_evictions.py::test_whose_nomination_is_the_later_is_the_same_after_a_checkpoint",
+)
 def checkpoint_without_nominations(self: ClusterState) -> Frozen:
     """After a restart resources that evictions freed are given to others: the pods were evicted for nothing."""
     frozen = _freeze(self)
