@@ -3,7 +3,6 @@ shows, unless a job of higher priority in its queue can use it (as in kube-sched
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Iterable, Iterator
 from operator import itemgetter
 
@@ -12,6 +11,9 @@ import numpy as np
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.views import Job, Task
+
+_ENOUGH = 2**63 - 1
+"""More tasks than there are: they need no node, or no node takes them."""
 
 
 class Nominations:
@@ -74,7 +76,7 @@ class Nominations:
         """How many such tasks have idle resources on nodes other than ``nodes``."""
         asks = task.floor > 0
         if not asks.any() or self._framework.pre_predicate(task) is not None:
-            return sys.maxsize
+            return _ENOUGH
         passing = self._framework.candidates(task).passing().copy()
         passing[nodes] = False
         idle = self._session.nodes.usage.idle[asks][:, passing]
