@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.simulation import faults, illegal, nodes, outside, resizing, workload, world
+from tests.simulation import expectations, faults, illegal, nodes, outside, resizing, workload, world
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -20,5 +20,5 @@ def calm(sim: Simulation) -> None:
 
 ACTS: dict[str, Callable[..., None]] = {
     **workload.ACTS, **faults.ACTS, **world.ACTS, **nodes.ACTS, **illegal.ACTS, **outside.ACTS,
-    **resizing.ACTS, "calm": calm,
+    **resizing.ACTS, **expectations.ACTS, "calm": calm,
 }  # fmt: skip

@@ -37,6 +37,7 @@ NAMES: dict[str, str] = {
     # --- what is known and told
     "state is the server's": "What a leader knows is what the server has.",
     "all that can be is done": "Nothing is left that the slow reference would do.",
+    "stories end well": "What a story says has to have happened by a stated time has happened.",
     "done soon": "At rest what is bound, evicted or admitted, and who leads, is so soon after what called for it.",
     "reasons are true": "Every reason that is shown is so.",
     "reasons are declared": "Every reason is one that its plugin declares.",

@@ -40,6 +40,13 @@ _ASKS = PREEMPTS + (
 )
 """A configuration that asks a server about nodes."""
 
+_ADMITS = (
+    'actions: "enqueue, allocate, backfill"\n'
+    "tiers:\n- plugins:\n  - name: priority\n  - name: gang\n  - name: overcommit\n- plugins:\n  - name: predicates\n"
+    "  - name: proportion\n"
+)
+_RECLAIMS = PREEMPTS.replace("preempt", "reclaim").replace("proportion", "capacity")
+
 _STORIES: dict[tuple[int, int], dict[Story, _Told]] = {
     (16, 7): {
         stories.evicted_again_and_again: _Told(PREEMPTS),
@@ -53,6 +60,12 @@ _STORIES: dict[tuple[int, int], dict[Story, _Told]] = {
     (64, 51): {stories.carried_out_late: _Told()},
     (64, 11): {stories.grown_unseen: _Told()},
     (64, 59): {stories.room_made_for_gangs: _Told(_ASKS)},
+    (64, 27): {
+        stories.one_urgent_job_after_another: _Told(PREEMPTS),
+        stories.refused_beside_others: _Told(_ADMITS),
+        stories.ended_and_deleted: _Told(_ADMITS),
+        stories.borrowed_and_never_run: _Told(_RECLAIMS),
+    },
     (64, 3): {
         stories.more_than_is_left_of_a_card: _Told(_with("capacity-card")),
         stories.cards_shared_and_alone: _Told(

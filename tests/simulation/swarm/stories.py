@@ -242,3 +242,65 @@ def grown_unseen(draw: Draw) -> Iterator[Act]:
         ends = {"annotations": {"vcd.sim/run-seconds": str(draw.number(1, 5))}}
         yield draw.act(at + draw.pick((0.0, 0.5)), "submit", f"passes-{number}", 1, 1, 1, {}, ends)
         at += draw.rng.uniform(1.0, 4.0)
+
+
+def one_urgent_job_after_another(draw: Draw) -> Iterator[Act]:
+    """Urgent jobs come and end, each after what it evicted was replaced: the last one preempts as the first did."""
+    total, pause = sum(draw.nodes.values()), draw.pick((15.0, 20.0))
+    yield draw.act(0.1, "add_class", "urgent", 10_000, {})
+    yield draw.act(1.0, "submit_deployment", "low", total, 1, PREEMPTABLE)
+    at = draw.rng.uniform(8.0, 10.0)
+    for number in range(draw.number(3, 5)):
+        pods = draw.number(1, min(2, total))
+        ends = {"annotations": {"vcd.sim/run-seconds": "2"}, **RANKED}
+        yield draw.act(at, "submit", f"urgent-{number}", pods, pods, 1, _URGENT, ends)
+        yield draw.act(at + 12.0, "expect_placed", f"urgent-{number}", pods)
+        at += pause
+    yield draw.act(at + 12.0, "expect_placed", "low", total)
+
+
+def refused_beside_others(draw: Draw) -> Iterator[Act]:
+    """A webhook refuses the binding of an urgent pod as large as a node for as long as the story lasts; pods that fit
+    the same node are placed all the same."""
+    name = draw.node()
+    cores = draw.nodes[name]
+    others = draw.number(1, cores)
+    selects = {"spec": {"nodeSelector": {"kubernetes.io/hostname": name}, "priorityClassName": "urgent"}}
+    yield draw.act(0.1, "add_class", "urgent", 10_000, {})
+    yield draw.act(0.5, "refuse_binds", "default", "refused-0", 900.0)
+    at = draw.rng.uniform(3.0, 5.0)
+    yield draw.act(at, "submit", "refused", 1, 1, cores, _URGENT, selects)
+    for number in range(others):
+        chosen = {"spec": {"nodeSelector": {"kubernetes.io/hostname": name}}}
+        yield draw.act(at + 3.0 + number, "submit", f"other-{number}", 1, 1, 1, {}, chosen)
+        yield draw.act(at + 40.0, "expect_placed", f"other-{number}", 1)
+
+
+def ended_and_deleted(draw: Draw) -> Iterator[Act]:
+    """Groups are admitted, their pods end and are deleted, and the groups stay; a group that needs the whole cluster is
+    admitted and placed."""
+    total = sum(draw.nodes.values())
+    for number in range(draw.number(2, 4)):
+        asked = {"minResources": {"cpu": str(max(1, total // 2))}}
+        ends = {"annotations": {"vcd.sim/run-seconds": "1"}}
+        yield draw.act(1.0 + number, "submit", f"ended-{number}", 1, 1, 1, asked, ends)
+        yield draw.act(15.0, "delete_pods", f"ended-{number}", 1)
+    yield draw.act(20.0, "submit", "whole", total, total, 1, {"minResources": {"cpu": str(total)}}, {})
+    yield draw.act(40.0, "expect_placed", "whole", total)
+
+
+def borrowed_and_never_run(draw: Draw) -> Iterator[Act]:
+    """Pods of one queue are bound to all that another queue deserves, and no kubelet starts them; the other queue gets
+    its own back."""
+    total = sum(draw.nodes.values())
+    yield draw.act(0.1, "add_queue", "owner", {"deserved": {"cpu": str(total)}, "reclaimable": False}, {})
+    yield draw.act(0.1, "add_queue", "borrower", {"reclaimable": True}, {})
+    for name in draw.nodes:
+        yield draw.act(1.0, "late", f"kubelet/{name}", 60.0)
+    for number in range(total):
+        yield draw.act(2.0, "submit", f"borrows-{number}", 1, 1, 1, {"queue": "borrower"}, PREEMPTABLE)
+    at, pods = draw.rng.uniform(10.0, 14.0), draw.number(1, total)
+    yield draw.act(at, "submit", "owns", pods, pods, 1, {"queue": "owner"}, {})
+    for number in range(total if pods == total else 0):
+        yield draw.act(at + 20.0, "expect_evicted", f"borrows-{number}", 1)
+    yield draw.act(at + 100.0, "expect_placed", "owns", pods)

@@ -1,0 +1,40 @@
+"""Acts that look instead of changing something: what a story must have come to by a stated time.
+
+An invariant holds in every run. An expectation holds in one story only, because only that story's acts make it true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.simulation.simulation import Simulation
+
+Obj = dict[str, Any]
+
+
+def expect_placed(sim: Simulation, gang: str, count: int) -> None:
+    """At least ``count`` pods of a gang have a node or have ended. A gang without pods is not looked at."""
+    pods = _pods_of(sim, "expect_placed", gang)
+    placed = [each for each in pods if each["spec"].get("nodeName")]
+    if pods and len(placed) < count:
+        waiting = [each["metadata"]["name"] for each in pods if each not in placed]
+        sim.violated("stories end well", f"{gang}: {len(placed)} of {count} pods are placed; {waiting} wait")
+
+
+def expect_evicted(sim: Simulation, gang: str, count: int) -> None:
+    """At least ``count`` pods of a gang are being deleted, or are gone; ``count`` is at most how many it had."""
+    pods = _pods_of(sim, "expect_evicted", gang)
+    staying = [each["metadata"]["name"] for each in pods if "deletionTimestamp" not in each["metadata"]]
+    if pods and len(staying) > len(pods) - count:
+        sim.violated("stories end well", f"{gang}: {staying} stay, and {count} of {len(pods)} pods were to be evicted")
+
+
+def _pods_of(sim: Simulation, act: str, gang: str) -> list[Obj]:
+    found = [each for each in sim.store.list("pods") if (each["metadata"].get("labels") or {}).get("gang") == gang]
+    sim.affected[act] += bool(found)
+    return found
+
+
+ACTS: dict[str, Callable[..., None]] = {"expect_placed": expect_placed, "expect_evicted": expect_evicted}
