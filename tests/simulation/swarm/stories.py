@@ -251,7 +251,7 @@ def one_urgent_job_after_another(draw: Draw) -> Iterator[Act]:
     yield draw.act(1.0, "submit_deployment", "low", total, 1, PREEMPTABLE)
     at = draw.rng.uniform(8.0, 10.0)
     for number in range(draw.number(3, 5)):
-        pods = draw.number(1, min(2, total))
+        pods = draw.number(1, min(2, total - 1))  # gang keeps the minimum of one
         ends = {"annotations": {"vcd.sim/run-seconds": "2"}, **RANKED}
         yield draw.act(at, "submit", f"urgent-{number}", pods, pods, 1, _URGENT, ends)
         yield draw.act(at + 12.0, "expect_placed", f"urgent-{number}", pods)
