@@ -131,7 +131,8 @@ def _phase(job: Job, unschedulable: bool) -> str:
     scheduled = len(job.having("Running", "Bound")) + completed + ending
     if scheduled >= job.min_available:
         return "Completed" if scheduled == completed else "Running"
-    return job.phase if job.phase == "Inqueue" else "Pending"
+    is_over = job.phase == "Completed" and not job.tasks  # its pods were deleted
+    return job.phase if job.phase == "Inqueue" or is_over else "Pending"
 
 
 def _why(job: Job) -> dict[str, Any]:
