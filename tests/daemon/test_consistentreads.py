@@ -24,8 +24,10 @@ from vcd.daemon.watches import Watches
 from vcd.embedded.server import ADMIN
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
+from vcd.model.events import Operation, Plan, Statement
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import SnapshotMaker
 
 POLICY = read_policy(
     'actions: "enqueue, allocate, backfill"\n'
@@ -222,6 +224,67 @@ async def test_a_failure_long_after_another_one_keeps_pods_back_again() -> None:
             assert (await one.decides())[0] == [f"default/g-{number}"]
             assert "podgroups" not in one.asked("get")
             one.clock.advance(2 * PATIENCE)
+
+
+@pytest.mark.parametrize("gap", [11.0, 15.0, 31.0])
+async def test_sessions_far_apart_trust_the_watch_of_a_kind_that_still_cannot_be_read(gap: float) -> None:
+    async with scheduling() as one:
+        one.make("pods", pod("g-1", "g"))
+        await one.shows("g-1")
+        one.server.faults = lambda request: failed(500, "Refused") if "/podgroups/g" in request.path else None
+        assert (await one.decides())[0] == []
+        one.clock.advance(gap)
+        assert await one.decides() == (["default/g-1"], [])
+
+
+async def test_a_kind_whose_watch_is_trusted_is_tried_once_per_patience() -> None:
+    async with scheduling() as one:
+        refused: list[str] = []
+
+        def refuse(request: web.Request) -> web.Response | None:
+            if "/podgroups/g" not in request.path:
+                return None
+            refused.append(request.path)
+            return failed(403, "Forbidden")
+
+        async def binds_a_new_pod(number: int) -> int:
+            """How often the PodGroup was read for a session that binds one more pod of it."""
+            one.make("pods", pod(f"g-{number}", "g"))
+            await one.shows(f"g-{number}")
+            before = len(refused)
+            assert (await one.decides())[0] == [f"default/g-{number}"]
+            return len(refused) - before
+
+        one.server.faults = refuse
+        one.make("pods", pod("g-1", "g"))
+        await one.shows("g-1")
+        assert (await one.decides())[0] == []
+        one.clock.advance(PATIENCE)
+        assert (await one.decides())[0] == ["default/g-1"]
+        assert await binds_a_new_pod(2) == 0
+        one.clock.advance(PATIENCE - 1)
+        assert await binds_a_new_pod(3) == 0
+        one.clock.advance(1)
+        assert await binds_a_new_pod(4) == 1
+        one.server.faults = None
+        assert one.reads.trusts_watches
+        one.clock.advance(PATIENCE)
+        await binds_a_new_pod(5)
+        assert not one.reads.trusts_watches
+
+
+async def test_evictions_need_no_read_and_end_no_failure() -> None:
+    async with scheduling() as one:
+        one.make("pods", pod("g-1", "g"))
+        await one.shows("g-1")
+        one.server.faults = lambda request: failed(500, "Refused") if "/podgroups/g" in request.path else None
+        assert (await one.decides())[0] == []
+        evict = Operation("evict", "default/g-0", "uid")
+        await one.reads.read(
+            Plan((Statement("default/g", "preempt", (evict,)),)), SnapshotMaker(one.keeper.state).snapshot()
+        )
+        one.clock.advance(PATIENCE)
+        assert await one.decides() == (["default/g-1"], [])
 
 
 async def test_kinds_that_are_numbered_apart_are_read_in_each_session() -> None:

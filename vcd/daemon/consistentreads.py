@@ -78,7 +78,7 @@ class ConsistentReads:
         """The revisions of pods by key, in the order in which they were shown."""
         self._is_one_counter: bool | None = None
         self._failing: dict[str, tuple[float, float]] = {}
-        """When the reads of a kind began to fail, and when the last one failed, until one succeeds."""
+        """When reads of a kind began to fail, and when the last one failed, until one succeeds or none is needed."""
 
     @property
     def trusts_watches(self) -> bool:
@@ -96,20 +96,23 @@ class ConsistentReads:
         """Read the objects that a plan depends on and whose watches may be behind its pods.
 
         A kind costs no request while its watch has caught up, and at most ``GET_AT_MOST`` requests otherwise. Returns
-        within the client's ``request_timeout``.
+        within the client's ``request_timeout``, and at once while the watches of all kinds are trusted.
         """
         readings = Readings()
-        if not any(statement.operations for statement in plan.statements):
+        if not any(operation.verb in _MATTERS for each in plan.statements for operation in each.operations):
+            return readings
+        kinds = [kind for kind in PLACED_UNDER if self._is_due(kind)]
+        if not kinds:
             return readings
         try:
             async with asyncio.timeout(self.client.request_timeout):
                 is_one_counter = await self._has_one_counter()
                 needed = self._needed(plan, snapshot, is_one_counter=is_one_counter)
-                await asyncio.gather(*(self._read_kind(kind, needed[kind.name], readings) for kind in PLACED_UNDER))
+                await asyncio.gather(*(self._read_kind(kind, needed[kind.name], readings) for kind in kinds))
         except TimeoutError:
             needed = self._needed(plan, snapshot, is_one_counter=bool(self._is_one_counter))
             error = Unanswered(f"no answer within {self.client.request_timeout:g} s", sent=True)
-            for kind in PLACED_UNDER:
+            for kind in kinds:
                 if missing := [key for key in needed[kind.name] if (kind.name, key) not in readings.objects]:
                     self._failed(kind, missing, error, readings)
         return readings
@@ -161,6 +164,7 @@ class ConsistentReads:
     async def _read_kind(self, kind: Kind, keys: Mapping[str, None], readings: Readings) -> None:
         status = self.watches.statuses().get(kind.name)
         if not keys or status is None or status.missing:
+            self._failing.pop(kind.name, None)
             return
         try:
             if len(keys) > GET_AT_MOST:
@@ -193,15 +197,20 @@ class ConsistentReads:
         return found
 
     def _failed(self, kind: Kind, keys: Iterable[str], error: KubeError, readings: Readings) -> None:
-        """Keep statements back while a kind cannot be read, for ``PATIENCE`` seconds."""
+        """Hold statements back while a kind cannot be read, for ``PATIENCE`` seconds."""
         now = self.clock.monotonic()
-        first, last = self._failing.get(kind.name, (now, -math.inf))
-        if last - first < PATIENCE < now - last:  # no read was needed since: this is another failure
-            first = now
+        if kind.name not in self._failing:
             _log.warning("not_read_again", kind=kind.name, error=str(error), trusts_the_watch_in=PATIENCE)
+        first, _ = self._failing.get(kind.name, (now, now))
         self._failing[kind.name] = first, now
         if now - first < PATIENCE:
             readings.unread.update({(kind.name, key): f"{kind.name} {key} could not be read again" for key in keys})
+
+    def _is_due(self, kind: Kind) -> bool:
+        """Whether to read a kind if it is needed. A kind whose watch is trusted is tried once per ``PATIENCE``:
+        otherwise each session waits for a server that does not answer."""
+        first, last = self._failing.get(kind.name, (0.0, -math.inf))
+        return last - first < PATIENCE or self.clock.monotonic() - last >= PATIENCE
 
 
 def _revision(version: str, otherwise: float) -> float:
