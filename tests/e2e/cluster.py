@@ -59,17 +59,23 @@ longer than a busy machine holds up a process."""
 LATE = float(os.environ.get("VCD_LATE_ANSWERS", "0"))
 """Seconds by which answers of the server are late at most, in pieces: with 0.25 shows what only a quick one hides."""
 
+QUIET_LOOKS, QUIET_SECONDS = 100, 1.0
+"""When `until_quiet` takes a log as complete. The looks count for a test process that the machine holds up, the time
+for a daemon that it does not schedule."""
+
 
 async def until_quiet(daemon: Daemon) -> None:
-    """Wait until a daemon's log has grown no more for a while."""
-    seen = [0, 0]
+    """Wait until a daemon's log has not grown for `QUIET_LOOKS` looks and `QUIET_SECONDS`."""
+    last, looks, since = -1, 0, time.monotonic()
 
     def quiet() -> bool:
+        nonlocal last, looks, since
         with LogReader(daemon.log) as reader:
             head = reader.head()
-        seen[1] = seen[1] + 1 if head == seen[0] else 0
-        seen[0] = head
-        return seen[1] > 100
+        if head != last:
+            last, looks, since = head, 0, time.monotonic()
+        looks += 1
+        return looks > QUIET_LOOKS and time.monotonic() - since >= QUIET_SECONDS
 
     await until(quiet, what="nothing is logged any more")
 

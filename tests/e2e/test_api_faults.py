@@ -26,6 +26,7 @@ from tests.e2e.cluster import (
 )
 from tests.embedded.disturbed import Habits
 from vcd.model import events as ev
+from vcd.state.backoff import after_refusal
 
 Hook = Callable[[web.Request], web.Response | None]
 
@@ -280,7 +281,8 @@ async def test_a_server_that_is_away_for_a_while_is_waited_for(tmp_path: Path) -
         await cluster.until_bound(cluster.submit("gang", 8))
 
 
-async def test_a_gang_that_was_let_in_only_in_part_comes_first(tmp_path: Path) -> None:
+async def test_a_gang_that_was_let_in_only_in_part_comes_first_after_its_back_off(tmp_path: Path) -> None:
+    """While it backs off it holds nothing, so another job gets the resources that its last pod asks for."""
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1, 4)
         daemon = await cluster.started("a")
@@ -293,11 +295,28 @@ async def test_a_gang_that_was_let_in_only_in_part_comes_first(tmp_path: Path) -
         with cluster.faults(refuse):
             keys = cluster.submit("first", 4)
             await until(lambda: results(daemon)["done"] == 3 and results(daemon)["failed"])
-            later = cluster.submit("later", 1)  # would fit in the room that first-0 waits for
-            await until(lambda: len(daemon.sessions()) > 3)
+            await cluster.until_bound(cluster.submit("between", 1))
+            later = cluster.submit("later", 1)
+            await until(lambda: _waits(daemon, "default/later"))
+            await until(lambda: time.time_ns() > _back_off_ends(daemon, "default/first-0"))
             refusing[0] = False
+            cluster.store.delete("pods", "default", "between-0", grace_period=0)
             await cluster.until_bound(keys)
         assert not cluster.bound(later)
+
+
+def _waits(daemon: Daemon, job: str) -> bool:
+    return any(one.group == job for session in daemon.sessions() for one in session.accepted().waiting)
+
+
+def _back_off_ends(daemon: Daemon, pod: str) -> int:
+    """When the pod that was refused is tried again (ns since the epoch)."""
+    backoff = None
+    for event in daemon.events("outcome"):
+        if isinstance(event, ev.OperationDone) and event.refused_at:
+            backoff = after_refusal(backoff, pod, "bind", event.refused_at, event.detail)
+    assert backoff is not None
+    return backoff.until
 
 
 async def test_a_pod_that_cannot_be_bound_is_not_tried_all_the_time(tmp_path: Path) -> None:

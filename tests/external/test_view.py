@@ -176,9 +176,7 @@ async def test_what_if_a_job_were_in_another_queue_is_asked_by_keyboard(page: Pa
     await page.press("Tab")
     await page.write("urgnet")
     await page.press("Enter")
-    await page.until(
-        "document.getElementById('whatif-status').innerText.includes('there is no PriorityClass urgnet')", 60
-    )
+    await page.until("document.getElementById('whatif-status').innerText.includes('there is no PriorityClass urgnet')")
     page.complaints[:] = [one for one in page.complaints if "404" not in one]  # what the browser says of an answer
 
 

@@ -20,6 +20,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import instances
 from vcd.scheduling.eviction.budgets import budgets_now
 from vcd.scheduling.eviction.room import Room, placed_tasks
+from vcd.scheduling.eviction.vetoes import Vetoes
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
@@ -55,6 +56,7 @@ def room_for(session: Session, name: str = "new") -> Room:
         placed.freeable(chosen),
         lambda task: "is of the job itself" if task.job is job else "",
         "for a test",
+        Vetoes(),
     )
 
 
