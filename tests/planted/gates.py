@@ -39,9 +39,12 @@ def _resource(site: Site, *, cards: bool = True) -> str:
 
 
 def queue_deserved(seed: int) -> Plant:
-    """A queue of a greater weight, whose job selects a label that few nodes have, claims most of the cluster."""
+    """A queue of a greater weight, whose job selects a label that no node has, claims most of the cluster.
+
+    Only Volcano's formula counts a job that no node can take, and lends nothing of what it claims."""
     site = Site("queue-deserved", seed, ("proportion",))
     rng = site.rng
+    site.volcano_shares = True
     site.overcommit = False
     count = rng.randint(2, 5)
     nodes = _roomy(site, count)
@@ -164,7 +167,7 @@ def _quotas(quotas: dict[str, int]) -> str:
 
 
 def namespace_quota(seed: int) -> Plant:
-    """The namespace's ResourceQuota has less left than the job's minimum."""
+    """The namespace's ResourceQuota was lowered below what the job's pods use of it."""
     site = Site("namespace-quota", seed)
     rng = site.rng
     site.wants_enqueue = site.states_minimum = True
@@ -179,7 +182,7 @@ def namespace_quota(seed: int) -> Plant:
     names = [name for name in ("cpu", "memory", "requests.cpu", f"requests.{GPU}") if name in written]
     short = rng.choice(names)
     resource = short.removeprefix("requests.")
-    used = {short: _amount(site, resource, held)}
+    used = {short: _amount(site, resource, held + count)}
     quota = _resource_quota(site, {short: _amount(site, resource, held + rng.randint(0, count - 1))}, used)
     mended = site.edited("ResourceQuota", quota)
     mended["spec"]["hard"][short] = mended["status"]["hard"][short] = _amount(site, resource, held + count)

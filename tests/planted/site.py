@@ -90,6 +90,7 @@ class Site:
         self.wants_enqueue = self.rng.random() < 0.7
         self.overcommit = self.rng.random() < 0.4
         self.factor = ""
+        self.volcano_shares = False
         self.more_plugins: list[str] = []
         self.asked, self.minimum, self.missing = "", 0, 0
         self.states_minimum = self.rng.random() < 0.6
@@ -366,6 +367,8 @@ class Site:
     def _options(self, plugin: str) -> str:
         if plugin == "capacity" and self.kind == "tree":
             return "    enableHierarchy: true\n"
+        if plugin == "proportion" and self.volcano_shares:
+            return "    arguments:\n      volcanoSharesEnable: true\n"
         if plugin == "overcommit" and self.factor:
             return f"    arguments:\n      overcommit-factor: {self.factor}\n"
         return ""

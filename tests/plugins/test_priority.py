@@ -6,8 +6,10 @@ import pytest
 
 from tests.dsl import gang, group, node, planned, pod, priority_class, session_of
 from tests.plugins.opened import conf, job_of, named, plugin_of, task_of, tasks_of
+from vcd.model.objects import ObjectMeta, Pod
 from vcd.scheduling.plugins.priority import PriorityPlugin
 from vcd.scheduling.session.session import Session
+from vcd.state.records import task_priority
 
 CONF = conf("priority")
 HIGH, LOW = priority_class("high", 1000), priority_class("low", 10)
@@ -38,16 +40,21 @@ def test_a_group_of_an_unknown_class_without_default_has_zero() -> None:
 @pytest.mark.parametrize(
     ("annotation", "spec", "expected"),
     [
-        ({}, {}, 1),
+        ({}, {}, 0),
         ({}, {"priority": 50}, 50),
         ({"volcano.sh/task-priority": "-3"}, {"priority": 50}, -3),
         ({"volcano.sh/task-priority": "much"}, {"priority": 50}, 50),
-        ({"volcano.sh/task-priority": str(2**31)}, {}, 1),
+        ({"volcano.sh/task-priority": str(2**31)}, {}, 0),
     ],
 )
 def test_a_task_has_its_annotations_or_its_pods_priority(annotation: dict, spec: dict, expected: int) -> None:
     session = session_of(group("g"), pod("p", group="g", annotations=annotation, spec=spec), conf=CONF)
     assert task_of(session, "p").priority == expected
+
+
+def test_a_pod_without_spec_priority_has_the_default_of_volcano() -> None:
+    # no API server leaves it out: a pod without any PriorityClass has 0
+    assert task_priority(Pod(metadata=ObjectMeta("p", "default"))) == 1
 
 
 def test_the_job_of_higher_priority_is_placed_though_it_is_younger() -> None:
@@ -156,4 +163,4 @@ def test_the_class_of_the_group_does_not_rank_its_sub_jobs() -> None:
     session = session_of(HIGH, group("g", subGroupPolicy=[policy], **of_class("high")), *pods, conf=CONF)
     partition = job_of(session, "g").partition
     assert partition is not None
-    assert [plugin_of(session, PriorityPlugin).sub_job_order(each) for each in partition.sub_jobs] == [-1, -1]
+    assert [plugin_of(session, PriorityPlugin).sub_job_order(each) for each in partition.sub_jobs] == [0, 0]

@@ -96,9 +96,10 @@ def test_a_queue_that_has_all_it_deserves_while_nobody_wants_more_is_not_called_
 async def test_one_that_has_all_it_deserves_and_keeps_a_job_waiting_is_overused_for_that_time(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "log") as made:
         await made.show(dsl.node("n1", cpu=16, pods=4), (dsl.queue(name) for name in ("red", "blue")))
-        await made.show(dsl.gang("blues", 2, cpu=4, on=["n1", "n1"], queue="blue", phase="Running"))
+        for color in ("red", "blue"):
+            await made.show(dsl.gang(f"{color}s", 2, cpu=4, on=["n1", "n1"], queue=color, phase="Running"))
         await at(made, 0)
-        await made.show(dsl.gang("more", 1, cpu=4, queue="blue"), dsl.gang("reds", 3, cpu=4, queue="red"))
+        await made.show(dsl.gang("more", 1, cpu=4, queue="blue"), dsl.gang("more-red", 1, cpu=4, queue="red"))
         await at(made, 60)
         await at(made, 120)
     explanation = explain_queue(tmp_path / "log", "blue")

@@ -299,7 +299,7 @@ async def test_nothing_of_what_a_shadow_decides_is_in_the_state(tmp_path: Path) 
             await made.show(dsl.node("n2", cpu=4), dsl.queue("default"), job("fits", phase="Pending"))
             await reclaimed(made)  # a session that binds, evicts and nominates
             held = made.state
-            kept = (held.intents, held.nominated, held.evicted, held.intended_status, held.stranded)
+            kept = (held.intents, held.nominated, held.immunity.evicted, held.intended_status, held.stranded)
             assert any(kept) is changes, kept
 
 

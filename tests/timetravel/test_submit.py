@@ -184,25 +184,43 @@ async def test_who_would_be_evicted_for_it_is_told(tmp_path: Path) -> None:
     assert f"evicted for it in 2 of 2 runs: {victim.pod} of job default/work-8: {victim.reason}" in list(found.lines())
 
 
-async def test_who_was_evicted_before_and_is_back_is_spared_in_forecasts_too(tmp_path: Path) -> None:
-    # only the pod of 6 cpu makes room for an urgent one
+async def evicted_and_back(made: Scheduler) -> None:
+    """A node of 15 cpu, on which ``owner`` has a pod of 6 cpu, for which one of ``work-8`` was evicted, and waits with
+    one of 7 cpu. The evicted pod has come back, and runs where another job ended; 1 cpu is idle."""
+    await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n", cpu=15), HIGH)
+    await learn(made, 10, 10, 10, 10, 10)
+    urgent = [dsl.gang("long", 1, cpu=6, **URGENT), dsl.gang("short", 1, cpu=1, **URGENT)]
+    work = dsl.flat([dsl.gang("work-8", 2, members=1, cpu=6)])
+    owner = dsl.flat([dsl.gang("owner", 2, members=1, **URGENT)])
+    for pod, cpu in ((work[2], "2"), (owner[1], "6"), (owner[2], "7")):
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+    await begin(made, *urgent, work, minutes=1)
+    await begin(made, owner, minutes=1)
+    work[1]["metadata"]["uid"] = "it is back"
+    for name, more in (("long", [work[1]]), ("short", [])):
+        await made.finish(f"default/{name}-0")
+        await made.delete("Pod", f"default/{name}-0")
+        await made.delete("PodGroup", f"default/{name}")
+        await begin(made, more, minutes=1)
+
+
+@pytest.mark.parametrize(("cpu", "starts"), [(7, 8), (5, 0)])
+async def test_who_was_evicted_before_and_is_back_is_spared_in_forecasts_too(
+    tmp_path: Path, cpu: int, starts: int
+) -> None:
+    """For a job like the owner, which still waits: work-8 runs its 10 minutes out. Not for one that asks for less."""
     async with scheduler(tmp_path / "log", PREEMPTING) as made:
-        await one_node(made)
-        await learn(made, 10, 10, 10, 10, 10)
-        group, pod, small = dsl.flat([dsl.gang("work-8", 2, members=1, cpu=6)])
-        small["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
-        await begin(made, [group, pod, small], minutes=1)
-        await begin(made, dsl.gang("urgent-1", 1, cpu=6, **URGENT), minutes=1)
-        await made.finish("default/urgent-1-0")
-        await made.delete("Pod", "default/urgent-1-0")
-        await made.delete("PodGroup", "default/urgent-1")
-        pod["metadata"]["uid"] = "it is back"
-        await begin(made, [pod], minutes=2)
-        await begin(made, dsl.gang("urgent-2", 1, cpu=6, **URGENT), minutes=1)
-    found = eta(tmp_path / "log", "default/urgent-2", samples=3)
-    assert after(found, only(found).starts)[:2] == (7, 7)  # work-8 runs its 10 minutes out
-    late = submit(tmp_path / "log", dsl.flat([dsl.gang("urgent-3", 1, cpu=6, **URGENT)]), samples=3)
-    assert late.evicted == []
+        await evicted_and_back(made)
+        await made.show(dsl.gang("late", 1, cpu=cpu, created=1, **URGENT))
+    found = eta(tmp_path / "log", "default/late", samples=3)
+    assert after(found, only(found).starts)[:2] == (starts, starts)
+
+
+async def test_what_is_submitted_has_evicted_who_is_back_after_an_eviction_for_another_job(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PREEMPTING) as made:
+        await evicted_and_back(made)
+    found = submit(tmp_path / "log", dsl.flat([dsl.gang("late", 1, cpu=5, **URGENT)]), samples=3)
+    assert [victim.pod for victim in found.evicted] == ["default/work-8-0"]
 
 
 async def test_what_never_starts_says_why(tmp_path: Path) -> None:

@@ -177,10 +177,17 @@ async def test_the_queues_capability(tmp_path: Path) -> None:
     )
 
 
+BY_WEIGHT = CONF + "  - name: predicates\n"
+VOLCANO_SHARES = BY_WEIGHT.replace(
+    "- name: proportion\n", "- name: proportion\n    arguments:\n      volcanoSharesEnable: true\n"
+)
+
+
 async def test_what_a_queue_deserves_by_weight(tmp_path: Path) -> None:
+    # only Volcano's formula counts b2, which no node can take, and lends nothing of what b claims
     path = await log_of(
         tmp_path,
-        CONF + "  - name: predicates\n",
+        VOLCANO_SHARES,
         [dsl.node("n1", cpu=20)],
         dsl.queue("a", weight=1),
         dsl.queue("b", weight=3),
@@ -192,6 +199,62 @@ async def test_what_a_queue_deserves_by_weight(tmp_path: Path) -> None:
     found = verdict(path, "train")
     assert found.text == ("train waits 0 s: queue a may have 5 cpu (spec.weight): 5 taken, and it asks for 3")
     assert about(found) == ("queue-deserved", {"queue": "a", "field": "spec.weight"})
+
+
+async def test_what_another_queue_deserves_and_can_use_is_not_lent(tmp_path: Path) -> None:
+    # b deserves 15 of 20 cpu and holds 5; its job needs 10, so that all 7 that are idle are kept for it
+    path = await log_of(
+        tmp_path,
+        BY_WEIGHT,
+        [dsl.node("n1", cpu=20)],
+        dsl.queue("a", weight=1),
+        dsl.queue("b", weight=3),
+        running("old", 1, "n1", queue="a", cpu=8),
+        running("other", 1, "n1", queue="b", cpu=5),
+        list(dsl.gang("b2", 1, queue="b", cpu=10, created=1)),
+        list(dsl.gang("train", 1, queue="a", cpu=3, created=1)),
+    )
+    found = verdict(path, "train")
+    assert about(found) == ("others-guarantee", {"queue": "b", "field": "spec.weight"})
+    assert found.text == (
+        "train waits 0 s: what queue b deserves and can use (spec.weight) leaves 13 cpu: 13 taken, and it asks for 3"
+    )
+
+
+async def test_what_is_guaranteed_to_two_queues_is_not_lent_and_the_larger_is_named(tmp_path: Path) -> None:
+    # 12 of 20 cpu are guaranteed and unused, the queue itself deserves 4 and holds them
+    path = await log_of(
+        tmp_path,
+        BY_WEIGHT,
+        [dsl.node("n1", cpu=20)],
+        dsl.queue("a", weight=1),
+        dsl.queue("b", weight=1),
+        dsl.queue("less", guarantee={"resource": {"cpu": "5"}}),
+        dsl.queue("more", guarantee={"resource": {"cpu": "7"}}),
+        running("old", 1, "n1", queue="a", cpu=4),
+        list(dsl.gang("train", 1, queue="a", cpu=5, created=1)),
+    )
+    found = verdict(path, "train")
+    assert about(found) == ("others-guarantee", {"queue": "more", "field": "spec.guarantee.resource.cpu"})
+    assert found.amounts == {"cpu": {"asks": 5000, "has": 4000, "limit": 8000}}
+
+
+async def test_what_is_lent_ends_at_the_capability(tmp_path: Path) -> None:
+    # a deserves 5 of 20 cpu; b leaves 10, of which a may have 1 more
+    path = await log_of(
+        tmp_path,
+        BY_WEIGHT,
+        [dsl.node("n1", cpu=20)],
+        dsl.queue("a", weight=1, capability={"cpu": "6"}),
+        dsl.queue("b", weight=3),
+        running("old", 1, "n1", queue="a", cpu=5),
+        running("other", 1, "n1", queue="b", cpu=10),
+        list(dsl.gang("b2", 1, queue="b", cpu=5, created=1, spec={"nodeSelector": {"no": "such"}})),
+        list(dsl.gang("train", 1, queue="a", cpu=3, created=1)),
+    )
+    found = verdict(path, "train")
+    assert about(found) == ("queue-capability", {"queue": "a", "field": "spec.capability.cpu"})
+    assert found.amounts == {"cpu": {"asks": 3000, "has": 5000, "limit": 6000}}
 
 
 async def test_admission(tmp_path: Path) -> None:

@@ -141,8 +141,17 @@ class Case:
 
 
 def in_order(reasons: Collection[ev.Waiting]) -> list[ev.Waiting]:
-    """Reasons in the order of their gates, the gang's last."""
-    return sorted(reasons, key=_rank)
+    """Reasons in the order of their gates, the gang's last.
+
+    At one gate a refusal to lend comes first: a queue that has what it deserves waits only if nothing is lent to it.
+    """
+    return sorted(reasons, key=lambda reason: (_rank(reason), not _refuses_loan(reason)))
+
+
+def _refuses_loan(reason: ev.Waiting) -> bool:
+    """Whether a queue cannot borrow: its capability, or what is held for other queues, leaves too little."""
+    said, ends = reason.reason, (Cause.OTHERS_GUARANTEE, Cause.QUEUE_CAPABILITY)
+    return cause_of(reason) in ends and isinstance(said, Reason) and bool(said.amounts)
 
 
 def _rank(reason: ev.Waiting) -> int:

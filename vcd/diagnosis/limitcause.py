@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from vcd.diagnosis.case import Case, Diagnosis
@@ -9,10 +11,12 @@ from vcd.diagnosis.holders import amount_in, held_in
 from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.model.status import Phase
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER, QueueLimit
 from vcd.scheduling.framework.reasons import cause_of, declared
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
+from vcd.state.holds import HoldKind
 from vcd.state.sums import sum_of
 
 
@@ -31,6 +35,8 @@ def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
         return _overtaken(case, limit, None, asks) or _cluster_full(case.session, limit.resource, column, asks)
     code = declared(reason.reason)
     field = "" if code is None else code.field.replace("{resource}", limit.resource)
+    if cause_of(reason) == Cause.OTHERS_GUARANTEE and not limit.bound:
+        return _of_holds(case, reason.plugin, queue, limit._replace(asks=asks), field)
     amounts = {limit.resource: {"asks": asks, "has": limit.taken, "limit": limit.limit}}
     if limit.bound == OF_THE_CLUSTER:
         return Diagnosis(cause_of(reason), {"field": field, **_reserver(case.session, limit.resource)}, amounts)
@@ -44,7 +50,7 @@ def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
 def _is_the_clusters(session: Session, cause: str, limit: QueueLimit, column: int, asks: int) -> bool:
     """Whether it is the cluster that is full, though a queue's gate says so first: too little is free where a limit
     follows what others ask for, or the queue may have all that there is."""
-    is_elastic = limit.bound == OF_THE_CLUSTER or cause == Cause.QUEUE_DESERVED
+    is_elastic = limit.bound == OF_THE_CLUSTER or cause in (Cause.QUEUE_DESERVED, Cause.OTHERS_GUARANTEE)
     if is_elastic and _free(session, column) < asks:
         return True
     return limit.bound != OF_THE_CLUSTER and limit.limit >= int(session.nodes.total[column])
@@ -92,6 +98,46 @@ def _guaranteed(session: Session, queue: Queue, limit: QueueLimit) -> Queue | No
     return max(others, key=lambda one: (one.record.guarantee[resource], one.name))
 
 
+def _of_holds(case: Case, plugin: str, queue: Queue, limit: QueueLimit, field: str) -> Diagnosis:
+    """The cause of a refusal for the sake of other queues: the one for which most is held, and what the others leave.
+
+    The reason names all of these queues, and no limit: what each of them leaves depends on where they part in the tree.
+    """
+    session, resource, asks = case.session, limit.resource, limit.asks or 0
+    held = _held_for_others(session, plugin, queue, resource, field)
+    if not held:  # a queue took since then what was held for it
+        return Diagnosis(Cause.OTHERS_GUARANTEE, {"queue": queue.name, "field": field}, {resource: {"asks": asks}})
+    owners = [session.queues[name] for name in held]
+    subject = {"queue": max(held, key=lambda name: (held[name], name)), "field": field}
+    column, amounts = session.nodes.column_of[resource], dict[str, int]()
+    for above in [*session.lineage(queue)[1:], None]:  # the queue above both that is full, or the cluster
+        below = [one for one in owners if above is None or above in session.lineage(one)]
+        most = int(session.nodes.total[column]) if above is None else above.record.capability.get(resource, 0)
+        if not below or not most:
+            continue
+        taken = amount_in(session, above, resource)
+        kept = sum(held[one.name] for one in below)
+        amounts = {"asks": asks, "has": taken, "limit": max(min(most, taken + _free(session, column)) - kept, 0)}
+        if taken + asks > amounts["limit"]:
+            limit = limit._replace(taken=taken, limit=amounts["limit"])
+            found = _overtaken(case, limit, above, asks, but=owners)
+            return found or Diagnosis(Cause.OTHERS_GUARANTEE, subject, {resource: amounts})
+    return Diagnosis(Cause.OTHERS_GUARANTEE, subject, {resource: amounts})
+
+
+def _held_for_others(session: Session, plugin: str, queue: Queue, resource: str, field: str) -> dict[str, int]:
+    """What a plugin holds of a resource for queues other than one, by name: unused guarantees, or by weight what they
+    deserve and can use."""
+    own = {one.name for one in session.lineage(queue)}
+    kind = HoldKind.SHARE if field == "spec.weight" else HoldKind.GUARANTEE
+    holds = [hold for one in framework_of(session).plugins if one.name == plugin for hold in one.holds()]
+    return {
+        hold.owner: hold.resources[resource]
+        for hold in holds
+        if hold.kind == kind and hold.owner not in own and hold.resources.get(resource)
+    }
+
+
 def _reserver(session: Session, resource: str) -> dict[str, str]:
     """Who reserved most of a resource by being admitted."""
     jobs, column = session.jobs, session.nodes.column_of[resource]
@@ -104,12 +150,15 @@ def _reserver(session: Session, resource: str) -> dict[str, str]:
     return {"holder": jobs.keys[row]} if len(reserved) and reserved[row] else {}
 
 
-def _overtaken(case: Case, limit: QueueLimit, queue: Queue | None, asks: int) -> Diagnosis | None:
-    """Whether what others of a queue, and of those below it, were given while it waited would let it in."""
+def _overtaken(
+    case: Case, limit: QueueLimit, queue: Queue | None, asks: int, but: Collection[Queue] = ()
+) -> Diagnosis | None:
+    """Whether what others of a queue, and of those below it, were given while it waited would let it in; ``but`` are
+    queues that have what is held for them in any case."""
     column = case.session.nodes.column_of.get(limit.resource)
     given: dict[str, int] = {}
     for task in case.placed_meanwhile() if column is not None else ():
-        if queue is None or queue in case.session.lineage(task.job.queue):
+        if task.job.queue not in but and (queue is None or queue in case.session.lineage(task.job.queue)):
             given[task.job.key] = given.get(task.job.key, 0) + int(task.request[column])
     if limit.taken - sum(given.values()) + asks > limit.limit or not any(given.values()):
         return None

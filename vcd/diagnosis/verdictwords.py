@@ -139,7 +139,8 @@ def _limit(diagnosis: Diagnosis) -> str:
     taken = f"{figures['has']} taken, and it asks for {figures['asks']}"
     field = subject["field"].removeprefix("metadata.annotations[").removesuffix("]")
     if diagnosis.cause == Cause.OTHERS_GUARANTEE:
-        kept = f"what is guaranteed to queue {subject['queue']} ({field}) leaves {figures.of('limit')}"
+        what = "what queue {} deserves and can use" if field == "spec.weight" else "what is guaranteed to queue {}"
+        kept = f"{what.format(subject['queue'])} ({field}) leaves {figures.of('limit')}"
         return f"{kept}: {taken}"
     return f"queue {subject['queue']} may have {figures.of('limit')} ({field}): {taken}"
 

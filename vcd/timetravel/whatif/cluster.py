@@ -141,10 +141,11 @@ class SimulatedCluster:
         self._happen(ev.PolicyLoaded(self._policy.digest, self._policy.text, work.settings.as_text()))
         for event in work.base:
             self._change(event)
-        self.state.immunity.take_over(work.spared)
         for time, event in work.changes:
             self._at(time, partial(self._change, event))
         self._expect(work.groups.values(), work.units)
+        if work.spared:  # after what is there came: each of these would be new input, which ends immunity
+            self._at(self.now, partial(self.state.immunity.take_over, work.spared))
 
     def _expect(self, groups: Iterable[GroupLife], units: Iterable[Unit]) -> None:
         """Groups and pods that come at their times, or pods once their group is admitted."""

@@ -377,6 +377,8 @@ def _joined(work: Workload, new: Work) -> Workload:
     joined = copy(work)
     joined.units = list(work.units)
     joined.groups = dict(work.groups)
+    # what is submitted is new input, unlike what is there already
+    joined.spared = {key: msgspec.structs.replace(evicted, undisturbed=False) for key, evicted in work.spared.items()}
     for group in new.groups:
         joined.groups[group.key] = GroupLife(group.key, group, work.begin, waited=True)
     for pod in new.pods:
