@@ -168,8 +168,7 @@ def _outranks(session: Session, other: Job, job: Job, names: list[str]) -> bool:
         return False
     tasks = [task for task in other.having("Pending") if not (task.gated or task.best_effort)]
     for task in tasks:
-        kind = session.kind(task), repr(task.request)
-        same = [each for each in tasks if (session.kind(each), repr(each.request)) == kind]
+        same = [each for each in tasks if each.spec == task.spec]
         could = any(task.request.fits(session.cluster.nodes[name].future_idle) for name in names)
         if could and len(same) > _copies(session, task, [n for n in session.node_order if n.name not in names]):
             return True

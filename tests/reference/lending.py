@@ -179,15 +179,27 @@ class Loan:
 
 
 def freed(session: Session, job: Job, arguments: Arguments, within: bool = False) -> Resource:
-    """[differs] What preempt could free in a group's queue: what others of lower priority hold, or (``within``) hold of
-    their minimum."""
+    """[differs] What preempt could free in a group's queue: what others of lower priority can lose, or (``within``) can
+    lose of their minimum. A gang keeps its minimum resources, unless one pod has a place or gangs go as a whole."""
     actions = {"preempt", "gangpreempt"} & set(session.configuration.actions)
     if not session.pains or not actions or not arguments.boolean("countVictimsEnable", True) or _never(session, job):
         return Resource()
     lower = [o for o in session.cluster.jobs.values() if o.queue == job.queue and o.priority < job.priority]
-    if not within:
-        return total(other.allocated for other in lower)
-    return total(other.allocated.sub(other.allocated.minus_floor(other.min_request)) for other in lower)
+    lower = [other for other in lower if _is_preemptable(other)]
+    above = [other.allocated.minus_floor(other.min_request) for other in lower]
+    keeps = "gangpreempt" not in actions and bool(session.functions("jobReady"))
+    loses_all = [not keeps or len(other.having("Bound", "Running")) <= 1 for other in lower]
+    minima = [
+        other.allocated.sub(elastic) if goes else Resource()
+        for other, elastic, goes in zip(lower, above, loses_all, strict=True)
+    ]
+    return total(minima) if within else total([*minima, *above])
+
+
+def _is_preemptable(job: Job) -> bool:
+    meta = job.group.get("metadata") or {}
+    marks = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
+    return marks.get("volcano.sh/preemptable", "true") in ("1", "t", "T", "TRUE", "true", "True")
 
 
 def _never(session: Session, job: Job) -> bool:

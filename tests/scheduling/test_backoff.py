@@ -117,6 +117,30 @@ def test_afterwards_it_comes_behind_others_of_equal_order() -> None:
     assert sorted(world.placed()) == ["a-0", "b-0"]
 
 
+def test_a_gang_that_was_admitted_only_in_part_comes_before_others_of_equal_order() -> None:
+    refused = ["a-1"]
+    world = Refusing(node("n", cpu=2), gang("a", 2, cpu=1, created=1), refuses=lambda op: op.key[8:] in refused)
+    world.cycle()
+    assert list(world.placed()) == ["a-0"]
+    refused.clear()
+    world.put(gang("b", 1, cpu=1, created=0))
+    world.now += 5 * SECOND
+    world.cycle()
+    assert sorted(world.placed()) == ["a-0", "a-1"]
+
+
+def test_a_job_that_has_its_minimum_was_not_admitted_in_part() -> None:
+    refused = ["a-1"]
+    job = gang("a", 2, members=1, cpu=1, created=1)
+    world = Refusing(node("n", cpu=2), job, refuses=lambda op: op.key[8:] in refused)
+    world.cycle()
+    refused.clear()
+    world.put(gang("b", 1, cpu=1, created=2))
+    world.now += 5 * SECOND
+    world.cycle()
+    assert sorted(world.placed()) == ["a-0", "b-0"]
+
+
 def test_among_the_tasks_of_its_job_too() -> None:
     refused = ["g-0"]
     world = Refusing(node("n", cpu=2), gang("g", 3, members=1, cpu=1), refuses=lambda op: op.key[8:] in refused)

@@ -260,6 +260,23 @@ def test_an_outcome_of_a_pod_that_another_version_kept_and_this_one_cannot_read_
     assert state.intents == {}
 
 
+def test_a_back_off_of_a_pod_that_another_version_kept_and_this_one_cannot_read_is_in_no_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = ev.OperationDone(1, 0, 0, "failed", "403 Forbidden", refused_at=1)
+    kept = folded(*BASE, decided(BIND), refused).dump()
+    assert SnapshotMaker(ClusterState.load(kept)).snapshot().backoffs
+
+    def unreadable(*_: object) -> None:
+        raise ValueError("a quantity as a later version has it")
+
+    monkeypatch.setattr("vcd.state.cluster.taken_over", unreadable)
+    monkeypatch.setattr("vcd.state.cluster.counted_spec", unreadable)
+    state = ClusterState.load(kept)
+    assert list(state.backoffs) == ["default/a"]
+    assert SnapshotMaker(state).snapshot().backoffs == {}
+
+
 def test_a_new_decision_replaces_what_a_pods_claims_get() -> None:
     again = ev.Operation("bind", "default/a", "uid-default-a", "n2")
     assert volumes_of(folded(*BASE, decided(BIND_WITH_VOLUMES), decided(again, session=2))) == {}

@@ -22,8 +22,11 @@ from tests.timetravel.histories import SCORED, scheduler, write_busy_history, wr
 from vcd.api import Verdict, verdict
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
+from vcd.state.checkpoint import Dump, decoded
+from vcd.state.cluster import ClusterState
 from vcd.state.records import name_bits
 from vcd.timetravel import logfile
+from vcd.timetravel.anonymise.rewrite import _Rewriting
 from vcd.timetravel.anonymise.words import KEPT, Words, stays
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.replay import replay
@@ -153,6 +156,38 @@ async def test_a_planted_cause_is_found_in_the_log_without_names(code: str, tmp_
     check(log, out, named_by_users(manifest for stage in plant.stages for manifest in stage.put))
     for job, new in sorted(new_names(log, out, "PodGroup").items()):
         assert same_but_for_names(judged(log, job), judged(out, new)), job
+
+
+WITHOUT_NAMES = {"sequence", "session", "epoch", "leading", "listed", "decided_at", "rounds"}
+"""Fields of ``Dump`` that hold numbers, kinds and names of plugins alone."""
+
+
+async def test_each_field_of_a_checkpoint_is_rewritten_or_known_to_hold_no_name(tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "log")
+    with LogReader(tmp_path / "log") as reader:
+        rewriting = _Rewriting(reader)
+        made: dict[str, Any] = {}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("msgspec.structs.replace", lambda dump, **own: made.update(own) or dump)
+            rewriting._dump(decoded(ClusterState().dump()))
+    assert made.keys() | WITHOUT_NAMES == {field.name for field in msgspec.structs.fields(Dump)}
+    assert not made.keys() & WITHOUT_NAMES
+
+
+async def test_losses_of_groups_are_renamed(tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "log")
+    dump = decoded(ClusterState().dump())
+    dump.immunity = {"default/lost": ({"default/owner": ("uid-1", "uid-2")}, ("uid-1", "uid-3"), False)}
+    with LogReader(tmp_path / "log") as reader:
+        rewriting = _Rewriting(reader)
+        rewriting._dump(dump)
+        rewriting._to.collecting = False
+        rewriting._words.settle(set(), set())
+        ((group, (losses, known, undisturbed)),) = rewriting._dump(dump).immunity.items()
+    ((owner, gone),) = losses.items()
+    assert (len(gone), len(known), undisturbed) == (2, 2, False)
+    assert len(set(gone) & set(known)) == 1
+    assert not {"default/lost", "default/owner", "uid-1", "uid-2", "uid-3"} & {group, owner, *gone, *known}
 
 
 async def test_a_stretch_begins_with_a_renamed_checkpoint(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from vcd.state.records import GroupRecord
 _SECOND = 1_000_000_000
 
 
-class Admission(msgspec.Struct, frozen=True, omit_defaults=True):
+class PodlessAdmission(msgspec.Struct, frozen=True, omit_defaults=True):
     """An admission without pods: ``since`` when (ns since the epoch; 0: not known before the next session), and whether
     its reservation ``ended``."""
 
@@ -42,7 +42,7 @@ def reserves_without_pods(record: GroupRecord | None, has_pods: bool) -> bool:
 
 
 def admission_holds(
-    admissions: Mapping[str, Admission], groups: Mapping[str, GroupRecord], timeout: int
+    admissions: Mapping[str, PodlessAdmission], groups: Mapping[str, GroupRecord], timeout: int
 ) -> Iterator[Hold]:
     """Yield the reservations of admitted groups without pods that have not ended."""
     for key, admission in admissions.items():

@@ -3,7 +3,7 @@
 A pod backs off after a refused bind, gate removal or eviction. A gang backs off after it was released because the API
 server admitted it only in part. The records are folded from outcomes and sessions, so a replay has the same. Times come
 from these events, never from a clock. During its back-off a pod or gang holds no resources and is not tried; afterwards
-it comes behind others of equal order.
+it comes behind others of equal order. A gang that the API server admitted only in part comes before them (law 3).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_MESSAGE = 200
 """Characters of the API server's answer that are stored."""
 
 
-class Backoff(msgspec.Struct, frozen=True, omit_defaults=True):
+class RefusalBackoff(msgspec.Struct, frozen=True, omit_defaults=True):
     """A refused operation on the pod or group with ``uid``: how many refusals there were in a row, and until when
     (ns since the epoch) it is not tried again. ``message`` is the last answer of the API server."""
 
@@ -44,29 +44,33 @@ class Backoff(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.until - (_seconds(self.attempts, _FIRST_OF_POD, _LONGEST_OF_POD) - _FIRST_OF_POD) * _SECOND
 
 
-def after_refusal(before: Backoff | None, uid: str, verb: str, at: int, message: str) -> Backoff:
+def after_refusal(before: RefusalBackoff | None, uid: str, verb: str, at: int, message: str) -> RefusalBackoff:
     """Return the back-off of a pod whose operation was refused at ``at`` (ns since the epoch)."""
     return _next(before, uid, verb, at, message, _FIRST_OF_POD, _LONGEST_OF_POD)
 
 
-def after_release(before: Backoff | None, uid: str, at: int) -> Backoff:
+def after_release(before: RefusalBackoff | None, uid: str, at: int) -> RefusalBackoff:
     """Return the back-off of a gang that the session of ``at`` (ns since the epoch) released."""
     return _next(before, uid, RELEASE, at, "", _FIRST_OF_GANG, _LONGEST_OF_GANG)
 
 
-def _next(before: Backoff | None, uid: str, verb: str, at: int, message: str, first: int, longest: int) -> Backoff:
+def _next(
+    before: RefusalBackoff | None, uid: str, verb: str, at: int, message: str, first: int, longest: int
+) -> RefusalBackoff:
     is_repeated = before is not None and (before.uid, before.verb) == (uid, verb)
     attempts = 1 + (before.attempts if before is not None and is_repeated else 0)
     # to the next full second, so that pods that were refused together are tried together
     until = (-(-at // _SECOND) + _seconds(attempts, first, longest)) * _SECOND
-    return Backoff(uid, verb, attempts, until, message[:_LONGEST_MESSAGE])
+    return RefusalBackoff(uid, verb, attempts, until, message[:_LONGEST_MESSAGE])
 
 
 def _seconds(attempts: int, first: int, longest: int) -> int:
     return min(first << min(attempts - 1, 16), longest)
 
 
-def backoff_holds(pods: Iterable[tuple[str, str, Backoff]], gangs: Mapping[str, Backoff], now: int) -> Iterator[Hold]:
+def backoff_holds(
+    pods: Iterable[tuple[str, str, RefusalBackoff]], gangs: Mapping[str, RefusalBackoff], now: int
+) -> Iterator[Hold]:
     """Yield the back-offs that hold at ``now`` (ns since the epoch), pods first.
 
     Args:

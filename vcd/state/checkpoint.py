@@ -12,8 +12,8 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import Pod
-from vcd.state.admissions import Admission
-from vcd.state.backoff import Backoff
+from vcd.state.admissions import PodlessAdmission
+from vcd.state.backoff import RefusalBackoff
 from vcd.state.grouptable import GroupTable, GroupTableMaker
 from vcd.state.immunity import Dumped as Lost
 from vcd.state.podtable import PodTable, PodTableMaker
@@ -48,9 +48,9 @@ class Dump(msgspec.Struct, omit_defaults=True):
     decided_at: int
     intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none: left out, as in older checkpoints
     intended_annotations: dict[str, dict[str, str]] = {}
-    backoffs: dict[str, Backoff] = {}
-    released: dict[str, Backoff] = {}
-    admissions: dict[str, Admission] = {}
+    backoffs: dict[str, RefusalBackoff] = {}
+    released: dict[str, RefusalBackoff] = {}
+    admissions: dict[str, PodlessAdmission] = {}
     nominated: dict[str, str] = {}
     nomination_turns: dict[str, tuple[str, int]] = msgspec.field(name="promises", default_factory=dict)
     evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}  # older checkpoints only: they name no owner

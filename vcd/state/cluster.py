@@ -15,12 +15,12 @@ from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupSt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
-from vcd.state.admissions import Admission, reserves_without_pods
-from vcd.state.backoff import RELEASE, Backoff, after_refusal, after_release
+from vcd.state.admissions import PodlessAdmission, reserves_without_pods
+from vcd.state.backoff import RELEASE, RefusalBackoff, after_refusal, after_release
 from vcd.state.checkpoint import AS_THEY_ARE, NOBODY, Dump, Frozen, decoded, on_node
 from vcd.state.completion import Completion
 from vcd.state.grouptable import GroupTable
-from vcd.state.immunity import ENDED, Immunity, Standing
+from vcd.state.immunity import ENDED, GroupProgress, Immunity
 from vcd.state.interning import Changes, Interner, Pages, Rows
 from vcd.state.podtable import PodTable, taken_over
 from vcd.state.records import (
@@ -114,11 +114,11 @@ class ClusterState:
         self.waiting: dict[str, tuple[ev.Waiting, ...]] = {}
         self.stranded: dict[str, int] = {}
         """Groups of which a bind failed while others held, and since when (the session's time)."""
-        self.backoffs: dict[str, Backoff] = {}
+        self.backoffs: dict[str, RefusalBackoff] = {}
         """Pods of which the API server refused an operation, until they are bound or gone or their spec changes."""
-        self.released: dict[str, Backoff] = {}
+        self.released: dict[str, RefusalBackoff] = {}
         """Gangs that were released, until they have their minimum or are gone or their spec changes."""
-        self.admissions: dict[str, Admission] = {}
+        self.admissions: dict[str, PodlessAdmission] = {}
         """Admitted groups that no pod names; none where the settings state no time for them."""
         self.nominated: dict[str, str] = {}
         """Pods that wait for room that evictions free, and the node where, as decided and not shown yet."""
@@ -319,7 +319,7 @@ class ClusterState:
             self.groups.get(key), key in self.job_keys
         )
         if is_listed:
-            self.admissions.setdefault(key, Admission(self._decided_at))
+            self.admissions.setdefault(key, PodlessAdmission(self._decided_at))
         elif self.admissions.pop(key, None) is not None:
             self.changed_groups.note(key)
 
@@ -594,17 +594,17 @@ class ClusterState:
     def _end_admissions(self, lapsed: Iterable[str]) -> None:
         """End reservations, and date admissions that were there before the first session."""
         for key in [key for key, admission in self.admissions.items() if not admission.since]:
-            self.admissions[key] = Admission(self._decided_at)
+            self.admissions[key] = PodlessAdmission(self._decided_at)
         for key in lapsed:
             if key in self.admissions:
-                self.admissions[key] = Admission(self.admissions[key].since, ended=True)
+                self.admissions[key] = PodlessAdmission(self.admissions[key].since, ended=True)
                 self.changed_groups.note(key)
 
     def _take_over(self, decided: ev.SessionDecided, plan: ev.Plan) -> Iterator[None]:
         """Count what was decided as done."""
         forgotten = self._forget_completed()
         if self.immunity.evicted:
-            self.immunity.settle(Standing(self.tasks, self.job_keys))
+            self.immunity.settle(GroupProgress(self.tasks, self.job_keys))
         stale = dict(decided.stale)
         for number, statement in enumerate(plan.statements):
             if number in stale:

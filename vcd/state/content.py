@@ -14,8 +14,8 @@ import numpy.typing as npt
 from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.state.admissions import Admission
-from vcd.state.backoff import Backoff
+from vcd.state.admissions import PodlessAdmission
+from vcd.state.backoff import RefusalBackoff
 from vcd.state.facts import NodeFacts
 from vcd.state.immunity import Evicted
 from vcd.state.interning import Computed, Pages
@@ -139,11 +139,11 @@ class Content:
     answers: Mapping[str, bytes]
     waiting: Mapping[str, tuple[Waiting, ...]]
     stranded: Mapping[str, int]
-    backoffs: Mapping[int, Backoff]
+    backoffs: Mapping[int, RefusalBackoff]
     """Pods of which the API server refused an operation, by row, whether or not their time has come."""
-    released: Mapping[str, Backoff]
+    released: Mapping[str, RefusalBackoff]
     """The same of gangs that were released, by key of the group."""
-    admissions: Mapping[str, Admission]
+    admissions: Mapping[str, PodlessAdmission]
     """Admitted groups that no pod names, by key."""
     volumes: Mapping[str, tuple[VolumeChoice, ...]]
     annotations: Mapping[str, Mapping[str, str]]

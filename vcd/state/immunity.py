@@ -47,7 +47,7 @@ class Evicted(msgspec.Struct, frozen=True):
         return [uid for uids in self.losses.values() for uid in uids]
 
 
-class Standing:
+class GroupProgress:
     """How many pods of each group have a place, wait or ended, counted once for all groups."""
 
     def __init__(self, tasks: Rows, job_keys: Interner[str]) -> None:
@@ -132,7 +132,7 @@ class Immunity:
             self.evicted[victim] = msgspec.structs.replace(self.evicted[victim], undisturbed=False)
         self._undisturbed.clear()
 
-    def settle(self, standing: Standing) -> None:
+    def settle(self, standing: GroupProgress) -> None:
         """Forget the losses that no eviction cycle can be made of any more.
 
         A loss of which something happened since is over when its owner has its resources and no group waits that lost
@@ -149,7 +149,7 @@ class Immunity:
         for victim, owner in over:
             self._without(victim, owner)
 
-    def _waiting(self, standing: Standing) -> set[str]:
+    def _waiting(self, standing: GroupProgress) -> set[str]:
         """The groups that lost pods and wait, or took pods from such a group in turn."""
         left = [group for group, evicted in self.evicted.items() if standing.waits(group, len(evicted.known))]
         found = set(left)

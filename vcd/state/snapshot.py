@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vcd.model.objects import Object
 from vcd.model.requests import names_in_order
 from vcd.state.cluster import ClusterState
+from vcd.state.completion import Completion
 from vcd.state.content import GONE, Content, Earlier, Objects, TaskColumns
 from vcd.state.facts import NodeFacts
 from vcd.state.groups import GroupColumns
@@ -88,8 +89,11 @@ class SnapshotMaker:
             others_version=dict(state.others_version),
             answers=dict(state.answers),
             waiting=self._mapping("waiting", state.changed_waiting, state.waiting),
-            stranded=dict(state.stranded),
-            backoffs={state.tasks.row_of[key]: backoff for key, backoff in state.backoffs.items()},
+            stranded=self._stranded(),
+            # a pod that this version set aside when it loaded another one's checkpoint has no row
+            backoffs={
+                state.tasks.row_of[key]: backoff for key, backoff in state.backoffs.items() if key in state.tasks.row_of
+            },
             released=dict(state.released),
             admissions=dict(state.admissions),
             volumes=dict(state.intended_volumes),
@@ -112,6 +116,14 @@ class SnapshotMaker:
             kept = self._copies[name] = (made_from, make())
         copy: T = kept[1]
         return copy
+
+    def _stranded(self) -> dict[str, int]:
+        """The gangs that are still incomplete: the state forgets the others only when a session is folded."""
+        state = self._state
+        if not state.stranded:
+            return {}
+        settled = Completion(state.tasks, state.pods, state.job_keys).settled(state.stranded, state.groups)
+        return {key: since for key, since in state.stranded.items() if key not in settled}
 
     def _values(self, name: str, interner: Interner[T]) -> Pages[T | None]:
         return self._copy(name, interner.changes.count, interner.values.copy)

@@ -26,7 +26,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
-from vcd.state.backoff import RELEASE, Backoff
+from vcd.state.backoff import RELEASE, RefusalBackoff
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate
 
 _AT_GATE = ReasonCode(
@@ -491,7 +491,7 @@ def _is_gated_first(session: Session, task: Task) -> bool:
     return task.gated and (has_gate(task.shape) or task.row in session.backing_off)
 
 
-def _backing_off(backoff: Backoff) -> Reason:
+def _backing_off(backoff: RefusalBackoff) -> Reason:
     """Why a task that the API server refused is not tried."""
     names = {"until": rfc3339(backoff.until)}
     times = [("attempts", "", backoff.attempts)]

@@ -3,6 +3,7 @@ shows, unless a job of higher priority in its queue can use it (as in kube-sched
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from operator import itemgetter
 
@@ -63,13 +64,14 @@ class Nominations:
         found = [self._session.nominated_node(task) for task in self._by_job[job.index]]
         nodes = [node for node in found if node is not None]
         wanting = [task for task in other.pending() if not (task.gated or task.best_effort or task.unsupported)]
-        kinds: dict[Hashable, list[Task]] = {}
+        of_shape = Counter(task.shape for task in wanting)
+        kinds: dict[Hashable, Task] = {}
         for kind, task in zip(self._framework.evaluator.kinds.likeness(wanting), wanting, strict=True):
-            kinds.setdefault((kind, task.floor.tobytes()), []).append(task)
+            kinds.setdefault((kind, task.shape), task)
         return any(
-            any(self._session.nodes.will_have_room(node, tasks[0].floor) for node in nodes)
-            and self._idle_elsewhere(tasks[0], nodes) < len(tasks)
-            for tasks in kinds.values()
+            any(self._session.nodes.will_have_room(node, task.floor) for node in nodes)
+            and self._idle_elsewhere(task, nodes) < of_shape[task.shape]
+            for task in kinds.values()
         )
 
     def _idle_elsewhere(self, task: Task, nodes: list[int]) -> int:

@@ -92,7 +92,7 @@ class Framework(Points):
 
     def job_key(self, job: Job) -> tuple[Any, ...]:
         """The smaller key is served first."""
-        return (*self.job_order(job), job.refused_until, job.created, job.key)
+        return (*self.job_order(job), not job.is_stranded, job.refused_until, job.created, job.key)
 
     def sub_job_key(self, sub_job: SubJob) -> tuple[Any, ...]:
         """The smaller key is served first, among the sub-jobs of one job."""

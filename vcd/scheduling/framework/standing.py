@@ -55,18 +55,22 @@ class OrderStanding(NamedTuple):
     said: tuple[OrderKey, ...]
     created: int
     name: str
-    refused: tuple[int, ...] = ()
+    is_whole: bool = True
+    """False for a job that the API server admitted only in part."""
+    refused_until: int = 0
     """Of a job the end of its last back-off, 0 where nothing of it was refused."""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """As ``Framework.queue_key`` and ``Framework.job_key``: the smaller is served first."""
-        return (*[each.key for each in self.said], *self.refused, self.created, self.name)
+        return (*[each.key for each in self.said], self.is_whole, self.refused_until, self.created, self.name)
 
     def before(self, other: OrderStanding) -> Precedence:
         """What puts it before another that comes after it."""
         found = _first_difference(self.said, other.said)
-        if found is None and self.refused != other.refused:
+        if found is None and self.is_whole != other.is_whole:
+            return Precedence("the API server admitted it only in part")
+        if found is None and self.refused_until != other.refused_until:
             return Precedence("the API server refused a pod of the other one")
         return found or _by_age(self.created, other.created)
 
@@ -102,7 +106,7 @@ def standing_of_queue(who: Who, queue: Queue) -> OrderStanding:
 
 def standing_of_job(who: Who, job: Job) -> OrderStanding:
     """A job's place in the order of its queue's jobs."""
-    return OrderStanding(_said(who, "job_order", job), job.created, job.key, (job.refused_until,))
+    return OrderStanding(_said(who, "job_order", job), job.created, job.key, not job.is_stranded, job.refused_until)
 
 
 def victim_standing(who: Who, task: Task, queue: Queue) -> VictimStanding:

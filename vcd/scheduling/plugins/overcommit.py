@@ -6,7 +6,7 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, Freeable
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByPreempt
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
@@ -54,7 +54,7 @@ class OvercommitPlugin(Plugin):
     def open(self, session: Session) -> None:
         """Sum up what is there and what is admitted."""
         self._session = session
-        self._freeable = Freeable(session, self.values[COUNT_VICTIMS.key])
+        self._freeable = FreeableByPreempt(session, self.values[COUNT_VICTIMS.key])
         nodes = session.nodes
         self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
         jobs = session.jobs

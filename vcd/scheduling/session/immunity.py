@@ -1,4 +1,4 @@
-"""Immunity: which pods are not evicted for which preemptor, since they replace pods that were evicted for it before.
+"""Which pods are not evicted for which preemptor, since they replace pods that were evicted for it before (immunity).
 
 The losses are part of the state (``vcd.state.immunity``); this module only compares them with the session's jobs
 (docs/semantics/actions.md#not-evicted-twice).
@@ -29,7 +29,7 @@ class _Replacements:
         return self.tasks if lost and self.all_are else self.tasks[:lost]
 
 
-class Immunity:
+class SessionImmunity:
     """The pods of a session that are immune, and to which jobs: a service of the session."""
 
     def __init__(self, session: Session) -> None:
@@ -96,6 +96,6 @@ class Immunity:
         return self._kinds[job.index]
 
 
-def immunity_of(session: Session) -> Immunity:
+def immunity_of(session: Session) -> SessionImmunity:
     """The session's immunity."""
-    return session.provided(Immunity, lambda: Immunity(session))
+    return session.provided(SessionImmunity, lambda: SessionImmunity(session))

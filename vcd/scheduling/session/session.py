@@ -31,7 +31,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.statement import Statement, Trial
 from vcd.scheduling.session.views import Job, Task, Views
-from vcd.state.backoff import Backoff
+from vcd.state.backoff import RefusalBackoff
 from vcd.state.content import NO_OBJECTS, Objects
 from vcd.state.groups import Counts
 from vcd.state.records import GroupRecord, Shape
@@ -137,7 +137,7 @@ class Session:
         result[self.orphans.rows] = self.orphans.queues
         return result
 
-    def _backing_off(self) -> dict[int, Backoff]:
+    def _backing_off(self) -> dict[int, RefusalBackoff]:
         found = {row: backoff for row, backoff in self.snapshot.backoffs.items() if backoff.until > self.now}
         for key, backoff in self.snapshot.released.items():
             index = self.jobs.index(key)

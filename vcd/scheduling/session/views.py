@@ -25,7 +25,7 @@ from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, Phase
 from vcd.model.subgroups import SubGroups, index_of_value, place_of
 from vcd.scheduling.session.nodes import Deltas
 from vcd.scheduling.session.queues import Queue
-from vcd.state.backoff import Backoff
+from vcd.state.backoff import RefusalBackoff
 from vcd.state.content import TaskColumns, values_of
 from vcd.state.groups import Rows
 from vcd.state.records import GroupRecord, Shape, is_preemptable, task_role
@@ -231,11 +231,16 @@ class Job:
         a refused one comes last, the earlier refusal first."""
         return self._views.refused_jobs.get(self.index, 0)
 
+    @property
+    def is_stranded(self) -> bool:
+        """Whether the API server admitted it only in part: of jobs of equal order it comes first, refused or not."""
+        return self.key in self._views.snapshot.stranded
+
     def is_pending(self) -> bool:
         """Whether the group was not admitted yet."""
         return self.phase is Phase.PENDING
 
-    def backoff_of(self, row: int) -> Backoff | None:
+    def backoff_of(self, row: int) -> RefusalBackoff | None:
         """The back-off of one of its tasks whose time has not come."""
         return self._views.backing_off.get(row)
 
@@ -534,7 +539,7 @@ class Views:
     or node changed in trial, one entry a change.
     """
 
-    def __init__(self, snapshot: Snapshot, queues: Sequence[Queue], backing_off: Mapping[int, Backoff]) -> None:
+    def __init__(self, snapshot: Snapshot, queues: Sequence[Queue], backing_off: Mapping[int, RefusalBackoff]) -> None:
         self.snapshot = snapshot
         self.backing_off = backing_off
         self.columns = snapshot.group_columns
@@ -584,7 +589,7 @@ class Views:
     def refused_jobs(self) -> dict[int, int]:
         """The end of the last back-off of each job that had one (ns since the epoch), by index."""
         snapshot, found = self.snapshot, dict[int, int]()
-        jobs: list[tuple[int | None, Backoff]] = [
+        jobs: list[tuple[int | None, RefusalBackoff]] = [
             (int(self.columns.of_row[row]), backoff)
             for row, backoff in snapshot.backoffs.items()
             if backoff.verb != "evict"

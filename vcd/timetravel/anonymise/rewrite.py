@@ -26,10 +26,11 @@ from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import OneByOne, Question, Recorder, Reply
-from vcd.state.backoff import Backoff
+from vcd.state.backoff import RefusalBackoff
 from vcd.state.checkpoint import Dump, decoded
 from vcd.state.cluster import ClusterState
 from vcd.state.grouptable import GroupTable
+from vcd.state.immunity import Dumped as Lost
 from vcd.state.podtable import PodTable
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.anonymise.objects import Rewriter
@@ -301,7 +302,7 @@ class _Rewriting:
             detail={},
         )
 
-    def _backoff(self, backoff: Backoff) -> Backoff:
+    def _backoff(self, backoff: RefusalBackoff) -> RefusalBackoff:
         return msgspec.structs.replace(backoff, uid=self._words(backoff.uid, "uid"), message="")
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
@@ -340,6 +341,7 @@ class _Rewriting:
                 pods(key): (self._words(node, "node"), turn) for key, (node, turn) in dump.nomination_turns.items()
             },
             "evicted": {groups(key): tuple(map(self._uids, of)) for key, of in dump.evicted.items()},
+            "immunity": {groups(key): self._lost(*of) for key, of in dump.immunity.items()},
             "former": {groups(key): self._words(queue, "queue") for key, queue in dump.former.items()},
             "late": {name: self._event(one) for name, one in dump.late.items()},
             "foreign": dump.foreign if not dump.foreign[0] else self._foreign(*dump.foreign),
@@ -348,6 +350,10 @@ class _Rewriting:
 
     def _foreign(self, count: int, key: str, node: str) -> tuple[int, str, str]:
         return count, self._pod(key), self._words(node, "node")
+
+    def _lost(self, losses: dict[str, tuple[str, ...]], known: Sequence[str], undisturbed: bool) -> Lost:
+        renamed = {self._group(owner): self._uids(uids) for owner, uids in losses.items()}
+        return renamed, self._uids(known), undisturbed
 
     def _uids(self, uids: Sequence[str]) -> tuple[str, ...]:
         return tuple(sorted(self._words(uid, "uid") for uid in uids))

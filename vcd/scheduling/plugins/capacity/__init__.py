@@ -9,7 +9,7 @@ from typing import Any
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.accounts import KeepsAccounts
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, Freeable
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByPreempt
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
@@ -185,7 +185,7 @@ class CapacityPlugin(KeepsAccounts):
             for account in self._accounts
         ]
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
-        self._freeable = Freeable(session, self.values[COUNT_VICTIMS.key])
+        self._freeable = FreeableByPreempt(session, self.values[COUNT_VICTIMS.key])
         self._places = Reservations(self._accounts)
         self._places.open(session)
         self._guarantees = self._keep_guarantees()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, Freeable
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByPreempt
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
@@ -32,6 +32,12 @@ _OVERUSED = ReasonCode("queue-overused", Cause.QUEUE_DESERVED, "queue is overuse
 _BEYOND_DESERVED = ReasonCode(
     "queue-deserved", Cause.QUEUE_DESERVED, "queue has no room within what it deserves", field="spec.weight"
 )
+_LENT_TO_CAPABILITY = ReasonCode(
+    "queue-capability",
+    Cause.QUEUE_CAPABILITY,
+    "queue has no room within its capability",
+    field="spec.capability.{resource}",
+)
 _BEYOND_CAPABILITY = ReasonCode(
     "queue-deserved-admission",
     Cause.QUEUE_CAPABILITY,
@@ -44,7 +50,12 @@ _LENT = ReasonCode(
     "what is left is kept for what other queues deserve and can use",
     field="spec.weight",
 )
-_GUARANTEED = ReasonCode("others-guarantee", Cause.OTHERS_GUARANTEE, "what is left is guaranteed to other queues")
+_GUARANTEED = ReasonCode(
+    "others-guarantee",
+    Cause.OTHERS_GUARANTEE,
+    "what is left is guaranteed to other queues",
+    field="spec.guarantee.resource.{resource}",
+)
 _OTHERS_PART = ReasonCode("others-part", Cause.OTHERS_GUARANTEE, "queues keep their part of what can be had")
 
 Amounts = npt.NDArray[np.float64]
@@ -78,6 +89,7 @@ class _Share:
         self.capability: Amounts
         self.has_excluded = False
         self.real_capability: Amounts
+        self.capability_list: list[float] = []
         self.most: list[float] = []
         self.guarantee: Amounts
 
@@ -153,7 +165,7 @@ class ProportionPlugin(KeepsAccounts):
             if self._total[column] > 0 or name in ("cpu", "memory")
         ]
         self._as_volcano: bool = self.values[VOLCANO_SHARES.key]
-        self._freeable = Freeable(session, self.values[COUNT_VICTIMS.key])
+        self._freeable = FreeableByPreempt(session, self.values[COUNT_VICTIMS.key])
         self._loan: _Loan | None = None
         """What is being lent, while allocate lends."""
         self._pools: dict[bytes, _Pool] = {}
@@ -208,6 +220,7 @@ class ProportionPlugin(KeepsAccounts):
             account.inqueue = reserved_by[index].astype(np.float64)
             account.guarantee = guarantees[index]
             account.capability = self._capability(account.queue)
+            account.capability_list = account.capability.tolist()
             rest = np.maximum(self._total - reserved, 0) + account.guarantee
             account.real_capability = np.minimum(rest, account.capability)
             account.most = account.real_capability.tolist()
@@ -417,25 +430,27 @@ class ProportionPlugin(KeepsAccounts):
 
     def _within(self, queue: Queue, request: Sequence[int]) -> Reason | None:
         account, loan = self._shares[queue.index], self._loan
-        if loan is None:
-            refusal = self._beyond(queue, request, account.deserved_list)
-        else:
-            refusal = self._beyond(queue, request, account.most)
-            kept = [
-                column
-                for column, amount in enumerate(request)
-                if amount
-                and column != self._pods
-                and (others := loan.kept_by_others(queue.index, column)) > 0
-                and amount > loan.free[column] - others
-            ]
-            if refusal is None and kept:
-                names = [self._session.queue_list[index].name for index in loan.owners(queue.index, kept)]
-                return _LENT({"queues": ", ".join(names)}, self._session.told(kept, asks=request))
-        if refusal is None and (over := self._guarantees.exceeded(queue.name, request, self._pods)):
+        # what is lent ends at the capability, or else at what others are guaranteed: ``most`` names neither of them
+        refusal = self._beyond(queue, request, account.deserved_list if loan is None else account.capability_list)
+        if refusal is not None:
+            return refusal
+        if over := self._guarantees.exceeded(queue.name, request, self._pods):
             names = [name for name in self._guarantees.holders(over) if name != queue.name]
             return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=request))
-        return refusal
+        if loan is None:
+            return None
+        kept = [
+            column
+            for column, amount in enumerate(request)
+            if amount
+            and column != self._pods
+            and (others := loan.kept_by_others(queue.index, column)) > 0
+            and amount > loan.free[column] - others
+        ]
+        if kept:
+            names = [self._session.queue_list[index].name for index in loan.owners(queue.index, kept)]
+            return _LENT({"queues": ", ".join(names)}, self._session.told(kept, asks=request))
+        return self._beyond(queue, request, account.most)
 
     def _beyond(self, queue: Queue, request: Sequence[int], most: Sequence[float]) -> Reason | None:
         if not queue.is_open:
@@ -450,6 +465,11 @@ class ProportionPlugin(KeepsAccounts):
         ]
         if not over:
             return None
+        limits, deserved = account.capability_list, account.deserved_list
+        if most is limits and any(deserved[column] < limits[column] < UNLIMITED for column in over):
+            shown = [0 if limit == UNLIMITED else int(limit) for limit in limits]
+            told = self._session.told(over, asks=request, allocated=allocated, capability=shown)
+            return _LENT_TO_CAPABILITY({"queue": queue.name}, told)
         return _BEYOND_DESERVED(amounts=self._session.told(over, asks=request) + self._quantities(account, over))
 
     def _quantities(self, account: _Share, columns: Iterable[int]) -> list[Amount]:
