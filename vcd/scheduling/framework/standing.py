@@ -49,29 +49,29 @@ class OrderKey(NamedTuple):
         return {label.name: _shown(label, value) for label, value in self.values()}
 
 
+_REFUSALS = ("the API server admitted it only in part", "the API server refused a pod of the other one")
+
+
 class OrderStanding(NamedTuple):
     """A queue's or job's place in its order: what plugins say in the order in which it counts, then age and name."""
 
     said: tuple[OrderKey, ...]
     created: int
     name: str
-    is_whole: bool = True
-    """False for a job that the API server admitted only in part."""
-    refused_until: int = 0
-    """Of a job the end of its last back-off, 0 where nothing of it was refused."""
+    refusals: tuple[int, ...] = ()
+    """Of a job: 0 if the API server admitted it only in part, else 1; and the end of its last back-off, 0 for none."""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """As ``Framework.queue_key`` and ``Framework.job_key``: the smaller is served first."""
-        return (*[each.key for each in self.said], self.is_whole, self.refused_until, self.created, self.name)
+        return (*[each.key for each in self.said], *self.refusals, self.created, self.name)
 
     def before(self, other: OrderStanding) -> Precedence:
         """What puts it before another that comes after it."""
         found = _first_difference(self.said, other.said)
-        if found is None and self.is_whole != other.is_whole:
-            return Precedence("the API server admitted it only in part")
-        if found is None and self.refused_until != other.refused_until:
-            return Precedence("the API server refused a pod of the other one")
+        for mine, theirs, words in zip(self.refusals, other.refusals, _REFUSALS, strict=False):
+            if found is None and mine != theirs:
+                return Precedence(words)
         return found or _by_age(self.created, other.created)
 
 
@@ -106,7 +106,8 @@ def standing_of_queue(who: Who, queue: Queue) -> OrderStanding:
 
 def standing_of_job(who: Who, job: Job) -> OrderStanding:
     """A job's place in the order of its queue's jobs."""
-    return OrderStanding(_said(who, "job_order", job), job.created, job.key, not job.is_stranded, job.refused_until)
+    refusals = int(not job.is_stranded), job.refused_until
+    return OrderStanding(_said(who, "job_order", job), job.created, job.key, refusals)
 
 
 def victim_standing(who: Who, task: Task, queue: Queue) -> VictimStanding:
