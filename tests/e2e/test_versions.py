@@ -16,6 +16,7 @@ import pytest
 
 from tests.e2e.cluster import ROOT, Cluster, Daemon, until
 from tests.e2e.test_replicas import Replicas, sessions
+from tests.ports import free_port
 from tests.waiting import WAIT_LIMIT
 from vcd.eventlog import verify
 
@@ -144,14 +145,19 @@ async def test_a_log_with_what_the_older_version_does_not_know_is_left_alone(tmp
     assert daemon.log.read_bytes() == before
 
 
+def _health_of(environment: dict[str, str]) -> list[str]:
+    """The flag that an older version needs to be asked for its health: it does not report the port that it got."""
+    return [f"--healthz-address=127.0.0.1:{free_port()}"] if environment else []
+
+
 @pytest.mark.parametrize("older_leads", [True, False], ids=["older leads", "newer leads"])
 async def test_replicas_of_two_versions_have_one_log(tmp_path: Path, other: Version, older_leads: bool) -> None:
     """As a rolling update, or its rollback, has them for a while."""
     async with Replicas(tmp_path) as cluster:
         cluster.add_nodes(4)
         one, two = ({}, other.environment) if not older_leads else (other.environment, {})
-        leader = await cluster.started("a", **one)
-        follower = await cluster.start("b", **two)
+        leader = await cluster.started("a", *_health_of(one), **one)
+        follower = await cluster.start("b", *_health_of(two), **two)
         await cluster.until_following(follower)
         await cluster.until_bound(cluster.submit("before", 8))
         await cluster.until_agreed(leader, follower)
@@ -160,7 +166,7 @@ async def test_replicas_of_two_versions_have_one_log(tmp_path: Path, other: Vers
         await cluster.until_leading(follower)
         await cluster.until_bound(cluster.submit("after", 8))
         assert sessions(follower)[: len(decided)] == decided
-        again = await cluster.start("a", log=leader.log, **one)
+        again = await cluster.start("a", *_health_of(one), log=leader.log, **one)
         await cluster.until_following(again)
         await cluster.until_agreed(again, follower)
 
