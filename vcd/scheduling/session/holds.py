@@ -1,4 +1,5 @@
-"""The live holds that the state brings into a session (docs/laws.md, law 8): binds under way, nominations, immunities.
+"""The live holds that the state brings into a session (docs/laws.md, law 8): binds under way, nominations,
+immunities, back-offs after refusals, and reservations of admitted groups without pods.
 
 Holds that a plugin is responsible for come from the plugin's ``holds`` method; ``Framework.holds`` has all of them.
 They are computed when they are asked for, and decide nothing.
@@ -12,6 +13,8 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.session.immunity import immunity_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.state.admissions import admission_holds
+from vcd.state.backoff import backoff_holds
 from vcd.state.holds import Hold, HoldKind
 
 
@@ -30,6 +33,15 @@ def state_holds(session: Session) -> Iterator[Hold]:
     for owner, task in immunity_of(session).owners():
         if task.node >= 0 and session.jobs.index(owner) is not None:
             yield Hold(HoldKind.IMMUNITY, owner, task.key, _name(session, task.node))
+    snapshot = session.snapshot
+    pods = ((_group_of(session, row), tasks.keys[row] or "", backoff) for row, backoff in snapshot.backoffs.items())
+    yield from backoff_holds(pods, snapshot.released, session.now)
+    yield from admission_holds(snapshot.admissions, snapshot.groups, snapshot.settings.admission_timeout)
+
+
+def _group_of(session: Session, row: int) -> str:
+    index = int(session.job_of_row[row])
+    return session.jobs.keys[index] if index >= 0 else ""
 
 
 def _on_node(session: Session, kind: HoldKind, task: Task, node: int = -1) -> Hold:
