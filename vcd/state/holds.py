@@ -22,7 +22,7 @@ class HoldKind(enum.StrEnum):
     BACKOFF = "backoff"
     """A pod whose bind failed is not tried before ``until``. It holds no resources."""
     ADMISSION = "admission"
-    """Resources of an admitted group that has no pods yet. Ends when pods exist, or at ``until``."""
+    """Resources of an admitted group for pods that do not exist yet. Ends when they do, or at ``until``."""
     IMMUNITY = "immunity"
     """A replacement of an evicted pod is not evicted again for ``owner``. Ends when the owner ended or has its
     resources."""

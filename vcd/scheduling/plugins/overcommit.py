@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase
 from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByPreempt
+from vcd.scheduling.framework.applications import ADMIT_BY_NODES, Applications
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
@@ -14,6 +17,7 @@ from vcd.scheduling.session.jobs import reserved_by_running
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import By, GroupColumns, Rows
+from vcd.state.holds import Hold
 from vcd.state.sums import Ints, bounded, sum_of
 
 _OVERUSED = ReasonCode(
@@ -30,8 +34,8 @@ class OvercommitPlugin(Plugin):
     what scheduling gates hold or no node could; groups of lower priority than the one that asks do not count, so that
     no number of them keeps it out, and a group with which its queue stays within what it is guaranteed is admitted in
     any case: what others borrowed of that comes back by reclaim (docs/differences.md). What preempt could free for the
-    group counts as free. Only resources that the group
-    asks for are compared. Source: Volcano ``plugins/overcommit``.
+    group counts as free. An application that names its nodes also waits for those before it there (``Applications``).
+    Only resources that the group asks for are compared. Source: Volcano ``plugins/overcommit``.
     """
 
     name = "overcommit"
@@ -44,6 +48,7 @@ class OvercommitPlugin(Plugin):
             "How many times the cluster's resources may be admitted; below 1 it means the default.",
         ),
         COUNT_VICTIMS,
+        ADMIT_BY_NODES,
     )
 
     def __init__(self, arguments: ArgumentValues) -> None:
@@ -54,6 +59,7 @@ class OvercommitPlugin(Plugin):
     def open(self, session: Session) -> None:
         """Sum up what is there and what is admitted."""
         self._session = session
+        self._by_nodes = self.values[ADMIT_BY_NODES.key]
         self._freeable = FreeableByPreempt(session, self.values[COUNT_VICTIMS.key])
         nodes = session.nodes
         self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
@@ -83,7 +89,7 @@ class OvercommitPlugin(Plugin):
         over = (needed > 0) & (ahead + needed > room)
         over[self._session.nodes.column_of["pods"]] = False
         if not over.any():
-            return Vote.PERMIT
+            return self._refused_by_nodes(job) or Vote.PERMIT
         limit = np.floor(room)
         amounts = self._session.told(np.flatnonzero(over), asks=needed, admitted=ahead, limit=limit)
         return _OVERUSED(amounts=amounts)
@@ -92,10 +98,23 @@ class OvercommitPlugin(Plugin):
         """Count an admitted group."""
         if job.record.min_resources is not None:
             minimum = self._session.jobs.reservable(job.index)
+            if self._by_nodes:
+                self._applications().admit(job)
             rank = self._rank(job)
             self._admitted[rank] = bounded(self._admitted[rank] + minimum)
             if job.queue.index in self._guaranteed:
                 self._guaranteed[job.queue.index] -= minimum
+
+    def holds(self) -> Iterable[Hold]:
+        """What admitted applications lack on the nodes that they name."""
+        return self._applications().holds() if self._by_nodes else ()
+
+    def _refused_by_nodes(self, job: Job) -> Reason | None:
+        return self._applications().refusal(job) if self._by_nodes else None
+
+    def _applications(self) -> Applications:
+        session = self._session
+        return session.provided(Applications, lambda: Applications(session))
 
     def _is_guaranteed(self, job: Job, needed: Ints) -> bool:
         left = self._guaranteed.get(job.queue.index)

@@ -1,0 +1,127 @@
+"""overcommit: applications on few nodes are admitted one at a time while those before them lack part of their minimum
+(volcano#2838)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dsl import Manifest, group, node, planned, pod, queue
+from tests.plugins.opened import conf
+from vcd.scheduling.framework.applications import ADMIT_BY_NODES
+
+CONF = conf("gang", "predicates", "overcommit", actions="enqueue, allocate")
+SELECTOR: Manifest = {"nodeSelector": {"pool": "spark"}}
+AFFINITY: Manifest = {
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "In", "values": ["spark"]}]}]
+            }
+        }
+    }
+}
+
+
+def nodes(labelled: int, others: int, cpu: int = 4) -> list[Manifest]:
+    marked = [node(f"s{i}", cpu=cpu, labels={"pool": "spark"}) for i in range(labelled)]
+    return [*marked, *(node(f"o{i}", cpu=cpu) for i in range(others))]
+
+
+def application(
+    name: str, *, minimum: int, spec: Manifest | None = SELECTOR, on: str = "", pods: int = 1, **more: Any
+) -> list[Manifest]:
+    """A group of which ``pods`` pods of one CPU exist: the driver, then executors; the driver runs if it is ``on``."""
+    made = [pod(f"{name}-{i}", group=name, on=on if i == 0 else "", cpu=1, spec=spec) for i in range(pods)]
+    phase = "Running" if on else "Pending"
+    return [group(name, members=1, phase=phase, minimum={"cpu": minimum}, **more), *made]
+
+
+def admitted(*objects: Any, configuration: str = CONF) -> list[str]:
+    phases = planned(*objects, conf=configuration).phases
+    return sorted(key.partition("/")[2] for key, phase in phases.items() if phase == "Inqueue")
+
+
+@pytest.mark.parametrize("spec", [SELECTOR, AFFINITY], ids=["selector", "affinity"])
+@pytest.mark.parametrize(("labelled", "fit"), [(1, 1), (2, 2), (3, 4)])
+def test_as_many_are_admitted_as_fit_whole_on_their_nodes(labelled: int, fit: int, spec: Manifest) -> None:
+    six = [application(f"app{i}", minimum=3, spec=spec) for i in range(6)]
+    assert admitted(*nodes(labelled, 6), *six) == [f"app{i}" for i in range(fit)]
+
+
+def test_another_one_waits_while_executors_of_the_first_are_to_come() -> None:
+    first = application("first", minimum=3, on="s0")
+    result = planned(*nodes(1, 6), *first, *application("next", minimum=3), conf=CONF)
+    assert result.phases.get("default/next", "Pending") == "Pending"
+    why = result.why["default/next"][0]
+    assert (why["gate"], why["plugin"]) == ("enqueue", "overcommit")
+    assert why["reason"] == "the nodes that it names are reserved for applications admitted before it: default/first"
+    assert why["detail"] == {"asks cpu": "3", "awaited cpu": "2", "idle cpu": "3"}
+
+
+def test_the_next_one_is_admitted_once_the_first_is_whole() -> None:
+    whole = [
+        group("first", phase="Running", minimum={"cpu": 3}),
+        *(pod(f"first-{i}", group="first", on="s0", cpu=1, spec=SELECTOR) for i in range(3)),
+    ]
+    assert admitted(*nodes(1, 6), *whole, *application("next", minimum=3)) == ["next"]
+
+
+def test_one_with_executors_on_other_nodes_does_not_keep_the_next_one_out() -> None:
+    elsewhere = [pod(f"first-{i}", group="first", on="o0", cpu=1) for i in (1, 2)]
+    first = [*application("first", minimum=3, on="s0"), *elsewhere]
+    assert admitted(*nodes(1, 6), *first, *application("next", minimum=3)) == ["next"]
+
+
+def test_one_that_has_ended_keeps_nobody_out() -> None:
+    ended = [
+        group("first", phase="Running", minimum={"cpu": 3}),
+        pod("first-0", group="first", on="s0", phase="Succeeded", cpu=1, spec=SELECTOR),
+    ]
+    assert admitted(*nodes(1, 6), *ended, *application("next", minimum=3)) == ["next"]
+
+
+@pytest.mark.parametrize("spec", [None, {"nodeSelector": {"pool": "other"}}], ids=["anywhere", "other nodes"])
+def test_only_applications_on_the_same_nodes_count(spec: Manifest | None) -> None:
+    cluster = [*nodes(1, 6), node("x", cpu=4, labels={"pool": "other"})]
+    first = application("first", minimum=3, on="x", spec=spec)
+    assert admitted(*cluster, *first, *application("next", minimum=3)) == ["next"]
+
+
+def test_a_gang_with_all_its_pods_is_compared_with_the_cluster_alone() -> None:
+    first = application("first", minimum=3, on="s0")
+    gang = [group("gang", members=3, phase="Pending", minimum={"cpu": 3})]
+    gang += [pod(f"gang-{i}", group="gang", cpu=1, spec=SELECTOR) for i in range(3)]
+    assert admitted(*nodes(1, 6), *first, *gang) == ["gang"]
+
+
+@pytest.mark.parametrize(("priority", "found"), [(0, []), (5, []), (6, ["next"])])
+def test_those_of_lower_priority_do_not_count(priority: int, found: list[str]) -> None:
+    classes = [
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": f"class-{value}"},
+            "value": value,
+        }
+        for value in (5, priority)
+    ]
+    first = application("first", minimum=3, on="s0", priorityClassName="class-5")
+    following = application("next", minimum=3, priorityClassName=f"class-{priority}")
+    configuration = conf("priority", "gang", "predicates", "overcommit", actions="enqueue")
+    assert (
+        admitted(*nodes(1, 6), *classes[: 1 + (priority != 5)], *first, *following, configuration=configuration)
+        == found
+    )
+
+
+def test_in_two_queues_as_in_one() -> None:
+    first = application("first", minimum=3, on="s0", queue="a")
+    assert admitted(*nodes(1, 6), queue("a"), queue("b"), *first, *application("next", minimum=3, queue="b")) == []
+
+
+def test_the_switch_compares_the_cluster_alone() -> None:
+    off = conf("gang", "predicates", "overcommit", arguments={ADMIT_BY_NODES.key: False}, actions="enqueue, allocate")
+    six = [application(f"app{i}", minimum=3) for i in range(6)]
+    assert admitted(*nodes(1, 6), *six, configuration=off) == [f"app{i}" for i in range(6)]
