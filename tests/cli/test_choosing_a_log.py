@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.cli.results import without_defect
 from tests.eventlog.samples import write_history
+from tests.sizes import some
 from vcd.cli import main
 from vcd.cli.kubectl import ASKING, kubectl_vcd
 
@@ -128,7 +129,7 @@ def test_a_shadows_log_is_a_file_and_how_to_reach_it_is_told(file: Path) -> None
     assert run("shadow", file, program=kubectl_vcd).exit_code == 2
 
 
-@pytest.mark.parametrize("command", [("top",), ("plan",), ("explain", "job", "a")])
+@pytest.mark.parametrize("command", some(1, [(("plan",),), (("top",),), (("explain", "job", "a"),)]))
 def test_of_a_kubeconfig_that_is_not_there_only_that_is_said(command: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "vcd", *command, "--from-cluster", "--kubeconfig", "/nowhere/config"],

@@ -25,8 +25,8 @@ from vcd.state.snapshot import SnapshotMaker
 
 BATCH = 250
 WARM, SETTLING, MEASURED = 5, 3, 8
-ROUNDS = 80 if WIDE else 28
-"""Batches of 250 jobs: 7,000 pods, or 20,000 in a wide run, and as many groups come and go. Memory is traced during a
+ROUNDS = 80 if WIDE else 24
+"""Batches of 250 jobs: 6,000 pods, or 20,000 in a wide run, and as many groups come and go. Memory is traced during a
 part of them."""
 SLACK = 100_000
 """Bytes that may come and go between two batches; a leak of 50 bytes a job would be more."""
