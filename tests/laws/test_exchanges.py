@@ -25,7 +25,7 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
 _PRIORITIES = {"low": 10, "high": 1000}
-SEEDS = seeds(50, 150)
+SEEDS = seeds(25, 150)
 
 
 class _Minds(Plugin):

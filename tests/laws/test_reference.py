@@ -25,7 +25,7 @@ Decided = dict[str, dict[str, tuple[Any, Any]]]
 
 def blocks() -> list[range]:
     """Return the seeds on which fast core and reference are compared, in blocks: each block is one test."""
-    return sizes.blocks(100, 1000, BLOCK)
+    return sizes.blocks(50, 1000, BLOCK)
 
 
 def differences(case: RandomCase) -> Decided:

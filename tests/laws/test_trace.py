@@ -17,7 +17,7 @@ from vcd.scheduling.decide import decide
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
-CLUSTERS = seeds(40, 120)
+CLUSTERS = seeds(24, 120)
 CYCLES, BATCHES = 6, 4
 
 
