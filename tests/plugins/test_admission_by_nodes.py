@@ -1,5 +1,4 @@
-"""overcommit: applications on few nodes are admitted one at a time while those before them lack part of their minimum
-(volcano#2838)."""
+"""overcommit: applications that may use a part of the nodes are admitted by what these nodes have (volcano#2838)."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ def admitted(*objects: Any, configuration: str = CONF) -> list[str]:
 
 
 @pytest.mark.parametrize("spec", [SELECTOR, AFFINITY], ids=["selector", "affinity"])
-@pytest.mark.parametrize(("labelled", "fit"), [(1, 1), (2, 2), (3, 4)])
-def test_as_many_are_admitted_as_fit_whole_on_their_nodes(labelled: int, fit: int, spec: Manifest) -> None:
+@pytest.mark.parametrize(("labelled", "fit"), [(1, 1), (2, 3), (3, 4)])
+def test_as_many_are_admitted_as_fit_their_nodes_by_the_factor(labelled: int, fit: int, spec: Manifest) -> None:
     six = [application(f"app{i}", minimum=3, spec=spec) for i in range(6)]
     assert admitted(*nodes(labelled, 6), *six) == [f"app{i}" for i in range(fit)]
 
@@ -56,8 +55,8 @@ def test_another_one_waits_while_executors_of_the_first_are_to_come() -> None:
     assert result.phases.get("default/next", "Pending") == "Pending"
     why = result.why["default/next"][0]
     assert (why["gate"], why["plugin"]) == ("enqueue", "overcommit")
-    assert why["reason"] == "the nodes that it names are reserved for applications admitted before it: default/first"
-    assert why["detail"] == {"asks cpu": "3", "awaited cpu": "2", "idle cpu": "3"}
+    assert why["reason"] == "the nodes that it may use are reserved for applications admitted before it: default/first"
+    assert why["detail"] == {"asks cpu": "3", "awaited cpu": "2", "limit cpu": "3800m"}
 
 
 def test_the_next_one_is_admitted_once_the_first_is_whole() -> None:
@@ -72,6 +71,46 @@ def test_one_with_executors_on_other_nodes_does_not_keep_the_next_one_out() -> N
     elsewhere = [pod(f"first-{i}", group="first", on="o0", cpu=1) for i in (1, 2)]
     first = [*application("first", minimum=3, on="s0"), *elsewhere]
     assert admitted(*nodes(1, 6), *first, *application("next", minimum=3)) == ["next"]
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [{"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]}, {"unschedulable": True}],
+    ids=["taint", "cordon"],
+)
+def test_nodes_that_no_pod_may_use_do_not_count(marks: Manifest) -> None:
+    """One node of four can be used, whatever excludes the others."""
+    cluster = [node("s0", cpu=4), *(node(f"o{i}", cpu=4, **marks) for i in range(3))]
+    six = [application(f"app{i}", minimum=3, spec=None) for i in range(6)]
+    assert admitted(*cluster, *six) == ["app0"]
+
+
+def test_where_all_nodes_can_be_used_the_cluster_is_compared() -> None:
+    six = [application(f"app{i}", minimum=3, spec=None) for i in range(6)]
+    assert admitted(*nodes(1, 2), *six) == [f"app{i}" for i in range(4)]
+
+
+def test_what_executors_had_that_are_done_is_not_awaited_again() -> None:
+    done = [pod(f"first-{i}", group="first", on="s0", phase="Succeeded", cpu=1, spec=SELECTOR) for i in (1, 2)]
+    first = [*application("first", minimum=3, on="s0"), *done]
+    assert admitted(*nodes(1, 6), *first, *application("next", minimum=3)) == ["next"]
+
+
+def test_what_can_never_be_whole_is_not_awaited() -> None:
+    first = application("first", minimum=8, on="s0")
+    assert admitted(*nodes(1, 6), *first, *application("next", minimum=3)) == ["next"]
+
+
+def test_what_a_closed_queue_keeps_out_is_not_awaited() -> None:
+    first = application("first", minimum=3, on="s0", queue="closed")
+    cluster = [*nodes(1, 6), queue("closed", state="Closed")]
+    assert admitted(*cluster, *first, *application("next", minimum=3)) == ["next"]
+
+
+def test_a_driver_behind_a_gate_awaits_nothing() -> None:
+    gated = {**SELECTOR, "schedulingGates": [{"name": "example.com/wait"}]}
+    first = [group("first", phase="Inqueue", minimum={"cpu": 3}), pod("first-0", group="first", cpu=1, spec=gated)]
+    assert admitted(*nodes(1, 6), *first, *application("next", minimum=3)) == ["first", "next"]
 
 
 def test_one_that_has_ended_keeps_nobody_out() -> None:

@@ -1,98 +1,109 @@
-"""Applications on few nodes: admitted one at a time while those before them still lack part of their minimum resources.
+"""Applications on a part of the nodes: admitted only while they and those before them can be whole there.
 
 A Spark driver creates its executors after it started. A cluster that admits applications by its whole capacity lets
-drivers fill the labelled nodes that they and their executors may use, so that no application ever runs (volcano#2838).
+drivers fill the few nodes that they and their executors may use, so that no application ever runs (volcano#2838).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.search.predicates.node import required_nodes
 from vcd.scheduling.session.jobs import inqueue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Views
 from vcd.state.holds import Hold, HoldKind
-from vcd.state.records import Shape
-from vcd.state.sums import Ints, sum_of
+from vcd.state.sums import Ints, sum_of, sums_by
 
 ADMIT_BY_NODES = Argument(
     "admitByNodesEnable",
     "bool",
     True,
-    "Whether an application whose pods name their nodes (nodeSelector, required node affinity), and that does not have "
-    "all the pods of its minimum resources yet, waits for admission while applications before it on these nodes lack "
-    "part of theirs and both do not fit. Volcano compares the whole cluster alone.",
+    "Whether an application that does not have all pods of its minimum resources yet, and whose pods may use a part of "
+    "the nodes only, is admitted by what these nodes have, not by the whole cluster alone as in Volcano. While "
+    "applications admitted before it lack nothing there, it is admitted in any case.",
 )
 _NODES_RESERVED = ReasonCode(
     "nodes-reserved",
     Cause.ADMISSION,
-    "the nodes that it names are reserved for applications admitted before it: {owners}",
+    "the nodes that it may use are reserved for applications admitted before it: {owners}",
     nodes_help=True,
 )
 _NAMED = 3
 """How many applications a reason names."""
-_ENDED = np.array([status in TERMINATED_STATUSES for status in TaskStatus], np.bool_)
+_HAS_ENDED = np.array([status in TERMINATED_STATUSES for status in TaskStatus], np.bool_)
+
+
+class _Awaited(NamedTuple):
+    """Admitted groups whose pods may use the same nodes: ``jobs`` by index, and what each of them lacks."""
+
+    nodes: Mask
+    jobs: list[int]
+    lacks: list[Ints]
 
 
 class Applications:
-    """What admitted groups lack of their minimum resources on the nodes that their pods name.
+    """What admitted groups lack of their minimum resources, by the nodes that their pods may use.
 
-    A group counts if all its pods name nodes, until it has its minimum resources or its pods ended.
+    A group counts until its pods have had its minimum resources. It does not count if its queue is not Open, if none
+    of its pods can be placed, or if its minimum resources are more than its nodes have: then nothing would use what is
+    reserved (docs/laws.md, law 8).
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, factor: float) -> None:
         self._session = session
+        self._factor = factor
         self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
         self._masks: dict[int, Mask] = {}
-        self._admitted: dict[int, Ints] = {}
-        """What groups lack that are not in ``_found`` yet, by job index."""
-        self._found: dict[int, tuple[Ints, Mask]] | None = None
+        self._awaited: dict[bytes, _Awaited] | None = None
 
     def admit(self, job: Job) -> None:
         """Count a group that this session admitted."""
-        self._admitted[job.index] = self._session.jobs.missing(job.index)
+        if self._awaited is not None:
+            self._count(job.index, self._session.jobs.missing(job.index))
 
     def refusal(self, job: Job) -> Reason | None:
         """Return why a group that asks for admission has to wait for others on its nodes; None if it need not."""
         session, jobs = self._session, self._session.jobs
-        needed, there = jobs.missing(job.index), jobs.pending[job.index]
-        if not (needed > there).any():
+        needed = jobs.missing(job.index)
+        if not (needed > jobs.pending[job.index]).any():
             return None  # it has all its pods: they are placed together
-        nodes = self._named_nodes(job.index)
-        if nodes is None:
+        nodes = self._nodes_of(job.index)
+        if nodes is None or nodes.all():
             return None
-        ahead = [
-            (index, lacks)
-            for index, (lacks, theirs) in self._lacking().items()
-            if jobs.priority[index] >= job.priority and not (theirs & ~nodes).any()
-        ]
+        ahead = list(self._ahead(job, nodes))
         if not ahead:
             return None
         awaited = sum_of(np.array([lacks for _, lacks in ahead], np.int64))
-        idle = sum_of(np.maximum(session.nodes.usage.idle[:, nodes], 0), axis=1)
-        over = (needed > 0) & (awaited > 0) & (awaited + needed > idle)
+        usage = session.nodes.usage
+        total, used = sum_of(session.nodes.facts.allocatable[nodes], axis=0), sum_of(usage.used[:, nodes], axis=1)
+        limit = np.floor(total * self._factor - used)
+        over = (needed > 0) & (awaited > 0) & (awaited + needed > limit)
         over[session.nodes.column_of["pods"]] = False
         if not over.any():
             return None
-        amounts = session.told(np.flatnonzero(over), asks=needed, awaited=awaited, idle=idle)
-        return _NODES_RESERVED({"owners": ", ".join(jobs.keys[index] for index, _ in ahead[:_NAMED])}, amounts=amounts)
+        amounts = session.told(np.flatnonzero(over), asks=needed, awaited=awaited, limit=limit)
+        owners = sorted(jobs.keys[index] for index, _ in ahead)
+        return _NODES_RESERVED({"owners": ", ".join(owners[:_NAMED])}, amounts=amounts)
 
     def holds(self) -> Iterator[Hold]:
-        """Yield what is reserved for admitted applications on the nodes that they name."""
+        """Yield what is reserved for admitted groups that may use a part of the nodes only."""
         session = self._session
-        for index, (lacks, _) in sorted(self._lacking().items()):
-            pairs = zip(session.nodes.resources, lacks.tolist(), strict=True)
-            resources = {name: amount for name, amount in pairs if amount}
-            key = session.jobs.keys[index]
-            yield Hold(HoldKind.ADMISSION, key, key, resources=resources)
+        for awaited in self._all().values():
+            if awaited.nodes.all():
+                continue
+            for index, lacks in zip(awaited.jobs, awaited.lacks, strict=True):
+                pairs = zip(session.nodes.resources, lacks.tolist(), strict=True)
+                key = session.jobs.keys[index]
+                yield Hold(HoldKind.ADMISSION, key, key, resources={name: amount for name, amount in pairs if amount})
 
     def release(self) -> None:
         """Drop the example tasks, which refer to their jobs."""
@@ -100,41 +111,59 @@ class Applications:
 
     # --- what is awaited --------------------------------------------------------------------------------------------
 
-    def _lacking(self) -> dict[int, tuple[Ints, Mask]]:
-        """Return what admitted groups lack, and their nodes, by job index."""
-        if self._found is None:
-            self._found = {}
-            lacks = self._session.jobs.derived(inqueue)
-            found = np.flatnonzero(lacks.any(axis=1) & self._names_nodes())
-            self._admitted = {**{index: lacks[index] for index in found.tolist()}, **self._admitted}
-        for index, amounts in self._admitted.items():
-            nodes = self._named_nodes(index)
-            if nodes is not None:
-                self._found[index] = amounts, nodes
-        self._admitted.clear()
-        return self._found
+    def _ahead(self, job: Job, nodes: Mask) -> Iterator[tuple[int, Ints]]:
+        """Yield the groups that come before one on its nodes, and what each lacks."""
+        priorities = self._session.jobs.priority
+        for awaited in self._all().values():
+            if (awaited.nodes & ~nodes).any():
+                continue
+            for index, lacks in zip(awaited.jobs, awaited.lacks, strict=True):
+                if priorities[index] >= job.priority:
+                    yield index, lacks
 
-    def _names_nodes(self) -> Mask:
-        """Return which groups have pods that have not ended, all of which name their nodes."""
+    def _all(self) -> dict[bytes, _Awaited]:
+        if self._awaited is None:
+            self._awaited = {}
+            lacks = np.maximum(self._session.jobs.derived(inqueue) - self._had(), 0)
+            lacks[~self._go_on()] = 0
+            for index in np.flatnonzero(lacks.any(axis=1)).tolist():
+                self._count(index, lacks[index])
+        return self._awaited
+
+    def _count(self, index: int, lacks: Ints) -> None:
+        nodes = self._nodes_of(index)
+        if nodes is None or self._awaited is None:
+            return
+        total = sum_of(self._session.nodes.facts.allocatable[nodes], axis=0)
+        if (lacks > np.maximum(total - self._session.jobs.allocated[index], 0)).any():
+            return  # it can never be whole
+        awaited = self._awaited.setdefault(nodes.tobytes(), _Awaited(nodes, [], []))
+        awaited.jobs.append(index)
+        awaited.lacks.append(lacks)
+
+    def _had(self) -> Ints:
+        """Return what pods asked for that have ended, as (groups, resources)."""
         jobs, tasks = self._session.jobs, self._session.snapshot.tasks
-        of = jobs.of_row
-        goes_on = (of >= 0) & ~_ENDED[tasks.status]
-        named = goes_on & self._session.shape_flags(_names_nodes)[tasks.shape]
-        count = len(jobs)
-        with_names = np.bincount(of[named], minlength=count)
-        result: Mask = (with_names > 0) & (with_names == np.bincount(of[goes_on], minlength=count))
+        rows = np.flatnonzero((jobs.of_row >= 0) & (tasks.status == TaskStatus.SUCCEEDED))
+        return sums_by(jobs.of_row[rows], self._session.requests[tasks.shape[rows]], len(jobs))
+
+    def _go_on(self) -> Mask:
+        """Return the groups of which more pods can be placed."""
+        session, jobs, demand = self._session, self._session.jobs, demand_of(self._session)
+        is_open = np.array([queue.is_open for queue in session.queue_list], np.bool_)
+        excluded = np.bincount(demand.jobs[~demand.can_be_placed], minlength=len(jobs))
+        stays_out = (excluded >= jobs.counts.sum(axis=1)) & (excluded > 0)
+        result: Mask = is_open[jobs.queue] & ~stays_out
         return result
 
-    def _named_nodes(self, index: int) -> Mask | None:
-        """Return the nodes that a group's pods may have, None where one of them names none."""
-        tasks, names_nodes = self._session.snapshot.tasks, self._session.shape_flags(_names_nodes)
-        found = np.zeros(len(self._session.nodes), np.bool_)
-        rows = [row for row in self._session.jobs.rows_of(index) if not _ENDED[tasks.status[row]]]
+    def _nodes_of(self, index: int) -> Mask | None:
+        """Return the nodes that some pod of a group may use, None if all its pods have ended or it has none."""
+        tasks, found = self._session.snapshot.tasks, None
+        rows = [row for row in self._session.jobs.rows_of(index) if not _HAS_ENDED[tasks.status[row]]]
         for shape, row in {int(tasks.shape[row]): row for row in rows}.items():
-            if not names_nodes[shape]:
-                return None
-            found |= self._mask(shape, row)
-        return found if rows else None
+            mask = self._mask(shape, row)
+            found = mask if found is None else found | mask
+        return found
 
     def _mask(self, shape: int, row: int) -> Mask:
         known = self._masks.get(shape)
@@ -142,7 +171,3 @@ class Applications:
             static = framework_of(self._session).evaluator.static(self._examples.task(row))
             known = self._masks[shape] = static.mask
         return known
-
-
-def _names_nodes(shape: Shape) -> bool:
-    return bool(shape.spec.node_selector) or required_nodes(shape.spec) is not None

@@ -34,7 +34,7 @@ class OvercommitPlugin(Plugin):
     what scheduling gates hold or no node could; groups of lower priority than the one that asks do not count, so that
     no number of them keeps it out, and a group with which its queue stays within what it is guaranteed is admitted in
     any case: what others borrowed of that comes back by reclaim (docs/differences.md). What preempt could free for the
-    group counts as free. An application that names its nodes also waits for those before it there (``Applications``).
+    group counts as free. An application that may use a part of the nodes only has to fit these, too (``Applications``).
     Only resources that the group asks for are compared. Source: Volcano ``plugins/overcommit``.
     """
 
@@ -106,7 +106,7 @@ class OvercommitPlugin(Plugin):
                 self._guaranteed[job.queue.index] -= minimum
 
     def holds(self) -> Iterable[Hold]:
-        """What admitted applications lack on the nodes that they name."""
+        """What admitted groups lack that may use a part of the nodes only."""
         return self._applications().holds() if self._by_nodes else ()
 
     def _refused_by_nodes(self, job: Job) -> Reason | None:
@@ -114,7 +114,7 @@ class OvercommitPlugin(Plugin):
 
     def _applications(self) -> Applications:
         session = self._session
-        return session.provided(Applications, lambda: Applications(session))
+        return session.provided(Applications, lambda: Applications(session, self.factor))
 
     def _is_guaranteed(self, job: Job, needed: Ints) -> bool:
         left = self._guaranteed.get(job.queue.index)
