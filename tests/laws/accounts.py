@@ -125,9 +125,16 @@ class Accounts:
     def real_capability(self, queue: str, name: str) -> int:
         """min(capability, cluster - guarantees of the others) of one resource."""
         cluster = sum(record.allocatable.get(name, 0) for record in self.nodes.values())
-        guaranteed = sum(record.guarantee.get(name, 0) for record in self.queues.values())
-        real = max(cluster - guaranteed, 0) + self.queues[queue].guarantee.get(name, 0)
+        kept = {each: self._kept_guarantee(each, name) for each in self.queues}
+        real = max(cluster - sum(kept.values()), 0) + kept[queue]
         return min(real, self._limits(queue).get(name, real))
+
+    def _kept_guarantee(self, queue: str, name: str) -> int:
+        """What others have to leave of a queue's guarantee: if it is not Open, only what it holds of it."""
+        record = self.queues[queue]
+        guarantee = record.guarantee.get(name, 0)
+        is_open = record.queue.status.state in ("", "Open")
+        return guarantee if is_open or not guarantee else min(guarantee, self._held_by(queue)[name])
 
     # --- gangs ------------------------------------------------------------------------------------------------------
 

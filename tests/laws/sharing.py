@@ -62,7 +62,8 @@ def _queues(rng: random.Random, tree: bool) -> Iterator[Manifest]:
         if tree:
             spec["parent"] = rng.choice(("root", "team"))
             spec["deserved"] = {"cpu": "4"}
-        state = "Closed" if rng.random() < 0.1 else "Open"
+        drawn = rng.random()
+        state = "Closed" if drawn < 0.1 else "Closing" if drawn < 0.25 else "Open"
         yield queue(f"q{index}", weight=rng.randint(1, 3), state=state, **spec)
 
 

@@ -96,6 +96,15 @@ def _part(amount: int, needed: int, count: int) -> int:
     return whole * needed - (-rest * needed // count)
 
 
+def reserved(session: Session, queue: Queue, volcano: bool) -> Resource:
+    """[differs] What others have to leave of a queue's guarantee: of one without placements, what it holds."""
+    guarantee = queue.guarantee or Resource()
+    if volcano or queue.open:
+        return guarantee
+    held = total(job.allocated for job in session.cluster.jobs.values() if job.queue == queue.name)
+    return _each([*names_of([guarantee]), PODS], lambda name: min(guarantee.get(name), held.get(name)))
+
+
 def takes_guaranteed(
     guaranteed: dict[str, Resource], held: dict[str, Resource], queue: str, request: Resource, whole: Resource
 ) -> bool:

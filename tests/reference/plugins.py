@@ -160,7 +160,9 @@ def proportion(session: Session, arguments: Arguments) -> None:
     """Divides the cluster among queues by weight, within capability and above guarantee."""
     everything = total(node.allocatable for _, node in sorted(session.cluster.nodes.items()))
     lends = session.pains and not arguments.boolean("volcanoSharesEnable", False)
-    guaranteed = {name: queue.guarantee or Resource() for name, queue in session.cluster.queues.items()}
+    guaranteed = {
+        name: lending.reserved(session, queue, volcano=not lends) for name, queue in session.cluster.queues.items()
+    }
     shares = _Lazy(lambda: opened())
     never: set[str] = set()
     excluding: set[str] = set()
@@ -171,7 +173,7 @@ def proportion(session: Session, arguments: Arguments) -> None:
         if lends:
             never.update(lending.never_placed(session))
             excluding.update(j.queue for j in session.cluster.jobs.values() if any(t.key in never for t in j.tasks))
-        found = _shares(session, everything, never)
+        found = _shares(session, everything, never, guaranteed)
         divide(found, everything)
         return found
 
@@ -327,14 +329,16 @@ class _Lazy(dict[str, "_Share"]):
         return super().__iter__()
 
 
-def _shares(session: Session, everything: Resource, never: set[str]) -> dict[str, _Share]:
+def _shares(
+    session: Session, everything: Resource, never: set[str], guarantees: dict[str, Resource]
+) -> dict[str, _Share]:
     """A share for each queue that has a job."""
-    guaranteed = total(q.guarantee for _, q in sorted(session.cluster.queues.items()) if q.guarantee is not None)
+    guaranteed = total(guarantees[name] for name in sorted(guarantees))
     shares: dict[str, _Share] = {}
     for _, job in sorted(session.cluster.jobs.items()):
         if job.queue not in shares:
             queue = session.cluster.queues[job.queue]
-            guarantee = queue.guarantee.clone() if queue.guarantee is not None else Resource()
+            guarantee = guarantees[job.queue].clone()
             real = everything.minus_floor(guaranteed).add(guarantee)
             if queue.capability is not None:
                 limit = queue.capability.clone()

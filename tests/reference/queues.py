@@ -36,6 +36,7 @@ class _Account:
     guarantee: Amounts
     deserved: Amounts
     capability: Amounts
+    kept: Amounts = field(default_factory=dict)
     real: Amounts = field(default_factory=dict)
     most_pods: float = math.inf
     parent: _Account | None = None
@@ -73,14 +74,20 @@ def capacity(session: Session, arguments: Arguments) -> None:
     names = sorted(_every_name(session, accounts))
     if hierarchy:
         _grow(accounts)
+        _check_tree(accounts, names)
+    for _, job in sorted(session.cluster.jobs.items()):
+        _load(accounts[job.queue], job)
+    for account in accounts.values():
+        account.kept = account.guarantee
+        if not as_volcano and not _takes_work(account):
+            account.kept = {name: min(value, account.allocated.get(name)) for name, value in account.guarantee.items()}
+    if hierarchy:
         _limit_tree(accounts, everything, names)
     else:
         _limit_flat(accounts, everything, names)
     for account in accounts.values():
         account.most_pods = account.capability.get(PODS, math.inf)
         account.deserved = {n: max(account.deserved.get(n, 0), account.guarantee.get(n, 0)) for n in names}
-    for _, job in sorted(session.cluster.jobs.items()):
-        _load(accounts[job.queue], job)
     as_opened = {name: account.rank() for name, account in accounts.items()}
 
     def refuses(queue: Queue) -> bool:
@@ -116,7 +123,7 @@ def capacity(session: Session, arguments: Arguments) -> None:
         below = [child for child in accounts.values() if child.parent is account]
         own = account.allocated.get(name) - sum(child.allocated.get(name) for child in below)
         inside = own + more.get(account.name, 0) + sum(keeps(child, name, more) for child in below)
-        return max(inside, 0 if account.name == "root" and hierarchy else account.guarantee.get(name, 0))
+        return max(inside, 0 if account.name == "root" and hierarchy else account.kept.get(name, 0))
 
     def takes_guaranteed(account: _Account, task: Task) -> bool:
         """[differs] Whether others are guaranteed, together, what a task would take of any queue above it."""
@@ -197,6 +204,13 @@ def capacity(session: Session, arguments: Arguments) -> None:
     session.handlers.append((allocate, deallocate))
 
 
+def _takes_work(account: _Account) -> bool:
+    """[differs] Whether it, or a queue below it, could get a placement."""
+    if account.children:
+        return any(_takes_work(child) for child in account.children)
+    return account.queue.open and not account.problem
+
+
 def _account(queue: Queue) -> _Account:
     spec = queue.manifest.get("spec") or {}
     capability = _listed(spec.get("capability"))
@@ -224,8 +238,8 @@ def _limit_flat(accounts: dict[str, _Account], everything: Resource, names: list
     """What others' guarantees leave of the cluster, up to the capability; nobody deserves more."""
     for account in accounts.values():
         for name in names:
-            kept = sum(other.guarantee.get(name, 0) for other in accounts.values())
-            own = account.guarantee.get(name, 0)
+            kept = sum(other.kept.get(name, 0) for other in accounts.values())
+            own = account.kept.get(name, 0)
             left = max(everything.get(name) - kept, 0) + own
             account.real[name] = min(left, account.capability.get(name, math.inf))
     for account in accounts.values():
@@ -255,21 +269,23 @@ def _grow(accounts: dict[str, _Account]) -> None:
                 account.parent.children.append(account)
 
 
-def _limit_tree(accounts: dict[str, _Account], everything: Resource, names: list[str]) -> None:
-    """Capability and real capability from the top down; what has impossible sums takes nothing, nor what is below."""
+def _downwards(accounts: dict[str, _Account]) -> list[_Account]:
     level = [account for account in accounts.values() if account.parent is None]
     ordered = []
     while level:
         ordered += level
         level = [child for account in level for child in account.children]
-    for account in ordered:
+    return ordered
+
+
+def _check_tree(accounts: dict[str, _Account], names: list[str]) -> None:
+    """Capability from the top down; what has impossible sums takes nothing, nor what is below."""
+    for account in _downwards(accounts):
         parent = account.parent
         over = parent is not None and any(
             account.capability.get(name, 0) > parent.capability.get(name, math.inf) for name in names
         )
-        if parent is None:
-            account.real = dict(account.capability)
-        else:
+        if parent is not None:
             account.capability = {**parent.capability, **account.capability}
         if account.name == "root":
             account.guarantee = _sum([child.guarantee for child in account.children])
@@ -280,17 +296,24 @@ def _limit_tree(accounts: dict[str, _Account], everything: Resource, names: list
             )
         if over and not account.problem:
             account.problem = "impossible sums"
-        kept = _sum([child.guarantee for child in account.children])
+    for account in _downwards(accounts):
+        if account.parent is not None and account.parent.problem and not account.problem:
+            account.problem = "its parent"
+
+
+def _limit_tree(accounts: dict[str, _Account], everything: Resource, names: list[str]) -> None:
+    """Real capability from the top down."""
+    for account in _downwards(accounts):
+        if account.parent is None:
+            account.real = dict(account.capability)
+        kept = _sum([child.kept for child in account.children])
         for child in account.children:
             for name in names:
-                most, own = account.real.get(name, math.inf), child.guarantee.get(name, 0)
+                most, own = account.real.get(name, math.inf), child.kept.get(name, 0)
                 if account.name == "root" and kept.get(name, 0) > own:
                     most = min(most, everything.get(name))
                 limit = child.capability.get(name, account.capability.get(name, math.inf))
                 child.real[name] = min(max(most - kept.get(name, 0), 0) + own, limit)
-    for account in ordered:
-        if account.parent is not None and account.parent.problem and not account.problem:
-            account.problem = "its parent"
 
 
 def _due(account: _Account) -> Amounts:

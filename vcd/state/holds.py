@@ -27,7 +27,8 @@ class HoldKind(enum.StrEnum):
     """A replacement of an evicted pod is not evicted again for ``owner``. Ends when the owner ended or has its
     resources."""
     GUARANTEE = "guarantee"
-    """The unused part of a queue's guarantee. Ends when the queue uses it or its specification changes."""
+    """The unused part of a queue's guarantee. Ends when the queue uses it, its specification changes, or it takes no
+    work any more (it is not Open, or is misconfigured)."""
     SHARE = "share"
     """The unused part of what a queue deserves, for demand that can be placed. Ends with that demand."""
 

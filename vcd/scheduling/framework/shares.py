@@ -1,7 +1,8 @@
 """What queue plugins have in common: the switch for Volcano's formulas, and guarantees kept against all borrowers.
 
 Volcano takes the other queues' guarantees from what each queue may have, one by one, so that two borrowers together can
-take what a third is guaranteed. ``Guarantees`` keeps the sum free (docs/differences.md).
+take what a third is guaranteed. ``Guarantees`` keeps the sum free. A guarantee is a hold (docs/laws.md, law 8): it
+counts only while its queue could use it, so plugins count ``reserved_guarantee`` (docs/differences.md).
 """
 
 from __future__ import annotations
@@ -15,10 +16,20 @@ VOLCANO_SHARES = Argument(
     "bool",
     False,
     "Whether shares are counted as in Volcano: pods that no node can take count as request, nothing is lent beyond "
-    "what a queue deserves, and guarantees are kept against each other queue alone, not against all of them together.",
+    "what a queue deserves, and guarantees are kept against each other queue alone, not against all of them together, "
+    "though their queue takes no work.",
 )
 
 Amounts = Sequence[int]
+
+
+def reserved_guarantee(guarantee: Amounts, held: Amounts, takes_work: bool) -> list[int]:
+    """Return what other queues have to leave of a queue's guarantee, by column.
+
+    If the queue takes no work (it is not Open, or it is misconfigured), that is what it holds of the guarantee: none
+    of its pods can be placed, so the rest would stay idle.
+    """
+    return list(guarantee) if takes_work else [min(pair) for pair in zip(guarantee, held, strict=True)]
 
 
 class _Branch:

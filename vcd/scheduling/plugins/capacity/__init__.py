@@ -22,12 +22,13 @@ from vcd.scheduling.plugins.capacity.accounts import (
     Resources,
     contradictions,
     fill,
+    keep_guarantees,
     mark_evicted,
     request_of,
     set_flat_limits,
 )
 from vcd.scheduling.plugins.capacity.reclaim import Reclaim
-from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, link, set_limits
+from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, check_amounts, link, set_limits
 from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
@@ -107,7 +108,8 @@ class CapacityPlugin(KeepsAccounts):
     """Holds queues to the amounts in their spec; what one does not use others may borrow, and give back on demand.
 
     - `deserved` is what a queue can reclaim; what it has beyond is borrowed. It is never below `guarantee`, which is
-      kept for the queue even while it has no work; `capability` is never exceeded, `pods` included;
+      kept for the queue even while it has no work, unless it takes none (not Open, or misconfigured): then only what
+      it holds of it is; `capability` is never exceeded, `pods` included;
     - real capability = min(capability, total - guarantees of all + own guarantee); nor do several queues together get
       what others are guaranteed and do not use;
     - share = the largest allocated/deserved, 1 where nothing is deserved. Queues come by `spec.priority`, then those
@@ -172,10 +174,13 @@ class CapacityPlugin(KeepsAccounts):
         self._contradictions = contradictions(self._accounts, resources)
         if self._hierarchy:
             self.barred = link(self._accounts, session.snapshot.bad_queues)
-            set_limits(self._accounts, resources, self.barred)
+            check_amounts(self._accounts, resources, self.barred)
+        fill(self._accounts, session)
+        keep_guarantees(self._accounts, self.barred, self.values[VOLCANO_SHARES.key])
+        if self._hierarchy:
+            set_limits(self._accounts, resources)
         else:
             set_flat_limits(self._accounts, resources)
-        fill(self._accounts, session)
         for account in self._accounts:
             account.settle(resources)
         self._lends = mark_evicted(self._accounts, session)
@@ -195,7 +200,7 @@ class CapacityPlugin(KeepsAccounts):
         none, total = [0] * self._resources.width, self._resources.total
         as_volcano = self.values[VOLCANO_SHARES.key]
         found = Guarantees(
-            {each.name: none if as_volcano or each.name == ROOT else each.guarantee for each in self._accounts},
+            {each.name: none if as_volcano or each.name == ROOT else each.kept for each in self._accounts},
             total,
             {each.name: each.parent.name for each in self._accounts if each.parent is not None},
             {

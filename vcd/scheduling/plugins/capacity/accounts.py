@@ -9,6 +9,7 @@ import numpy as np
 from vcd.model.quantity import format_resource
 from vcd.model.requests import LARGEST_SUM
 from vcd.model.status import READY_STATUSES, TaskStatus
+from vcd.scheduling.framework.shares import reserved_guarantee
 from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -53,7 +54,8 @@ class Account:
     """One queue's account; amounts are integers by column.
 
     ``chain`` is the account itself, its parent's, and so on up to the root's (itself alone where queues are flat).
-    ``real_capability`` is what others' guarantees leave of the capability, ``limits`` what placements are held to.
+    ``kept`` is what other queues have to leave of the guarantee, ``real_capability`` what others' leave of the
+    capability, ``limits`` what placements are held to.
     ``elastic`` is what jobs hold above their minimum, ``inqueue`` what admitted groups may still take, by the groups'
     priority; ``reserved`` what pods hold that the queue's scheduling gate let through and that have no node yet.
     """
@@ -65,7 +67,7 @@ class Account:
         self.parent: Account | None = None
         self.children: list[Account] = []
         self.chain: tuple[Account, ...] = (self,)
-        self.guarantee = resources.amounts(record.guarantee)
+        self.guarantee = self.kept = resources.amounts(record.guarantee)
         self.deserved = resources.amounts(record.deserved)
         self.capability = resources.capability(record.capability)
         self.real_capability = self.limits = self.capability
@@ -75,6 +77,12 @@ class Account:
         self.reserved: list[int] | None = None
         self.inqueue: dict[int, list[int]] = {}
         self.wish: list[int] | None = None
+
+    def takes_work(self, barred: Mapping[str, str]) -> bool:
+        """Whether pods of the queue, or of one below it, could be placed; ``barred`` names misconfigured queues."""
+        if self.children:
+            return any(child.takes_work(barred) for child in self.children)
+        return self.queue.is_open and self.name not in barred
 
     def settle(self, resources: Resources) -> None:
         """Derive what the points ask for once deserved, guarantee and real capability are final."""
@@ -194,17 +202,24 @@ def contradictions(accounts: list[Account], resources: Resources) -> list[tuple[
     return found
 
 
+def keep_guarantees(accounts: list[Account], barred: Mapping[str, str], as_volcano: bool) -> None:
+    """Set what is kept of guarantees, once accounts know what they hold; all of it with Volcano's formula."""
+    for account in accounts:
+        takes_work = as_volcano or account.takes_work(barred)
+        account.kept = reserved_guarantee(account.guarantee, account.allocated, takes_work)
+
+
 def set_flat_limits(accounts: list[Account], resources: Resources) -> None:
     """Real capability of queues without a hierarchy: what others' guarantees leave of the cluster, up to capability.
 
     Nobody deserves more than that.
     """
-    kept = [sum(column) for column in zip(*[account.guarantee for account in accounts], strict=True)]
+    kept = [sum(column) for column in zip(*[account.kept for account in accounts], strict=True)]
     for account in accounts:
         account.real_capability = [
             min(max(total - guarantees, 0) + own, most)
             for total, guarantees, own, most in zip(
-                resources.total, kept, account.guarantee, account.capability, strict=True
+                resources.total, kept, account.kept, account.capability, strict=True
             )
         ]
         account.deserved = [min(pair) for pair in zip(account.deserved, account.real_capability, strict=True)]

@@ -102,17 +102,13 @@ def _downwards(accounts: Iterable[Account]) -> Iterator[Account]:
         level = [child for account in level for child in account.children]
 
 
-def set_limits(accounts: list[Account], resources: Resources, problems: dict[str, str]) -> None:
-    """Capability and real capability from the root down; adds what is wrong with amounts to ``problems``.
+def check_amounts(accounts: list[Account], resources: Resources, problems: dict[str, str]) -> None:
+    """Fill in capabilities and the root's amounts from the root down; add what is wrong to ``problems``.
 
-    A capability that a queue does not give is its parent's. A queue's real capability is what is left of its
-    parent's when guarantees of its siblings are kept, up to its capability. The root has no limit of its own unless
-    its capability says so, but where siblings right below it are guaranteed something, that is kept of the cluster.
+    A capability that a queue does not give is its parent's.
     """
     for account in _downwards(accounts):
         own_problem = _inherit(account, resources)
-        if account.parent is None:
-            account.real_capability = account.capability
         if account.name == ROOT:
             account.guarantee = _sum_of(account.children, lambda child: child.guarantee, resources)
             account.deserved = _sum_of(account.children, _entitlement, resources)
@@ -120,11 +116,23 @@ def set_limits(accounts: list[Account], resources: Resources, problems: dict[str
             own_problem = own_problem or _sums_problem(account, resources)
         if own_problem:
             problems.setdefault(account.name, own_problem)
-        _limit_children(account, resources)
     for account in _downwards(accounts):
         parent = account.parent
         if parent is not None and parent.name in problems and account.name not in problems:
             problems[account.name] = f"parent queue {parent.name}: {problems[parent.name]}"
+
+
+def set_limits(accounts: list[Account], resources: Resources) -> None:
+    """Set real capabilities from the root down.
+
+    A queue's real capability is what is left of its parent's when guarantees of its siblings are kept, up to its
+    capability. The root has no limit of its own unless its capability says so, but where siblings right below it are
+    guaranteed something, that is kept of the cluster.
+    """
+    for account in _downwards(accounts):
+        if account.parent is None:
+            account.real_capability = account.capability
+        _limit_children(account, resources)
 
 
 def _inherit(account: Account, resources: Resources) -> str:
@@ -172,12 +180,10 @@ def _sums_problem(account: Account, resources: Resources) -> str:
 
 
 def _limit_children(account: Account, resources: Resources) -> None:
-    kept = _sum_of(account.children, lambda child: child.guarantee, resources)
+    kept = _sum_of(account.children, lambda child: child.kept, resources)
     for child in account.children:
         real = []
-        for column, (most, guarantees, own) in enumerate(
-            zip(account.real_capability, kept, child.guarantee, strict=True)
-        ):
+        for column, (most, guarantees, own) in enumerate(zip(account.real_capability, kept, child.kept, strict=True)):
             if account.name == ROOT and guarantees > own:
                 most = min(most, resources.total[column])
             real.append(most if most == UNLIMITED else max(most - guarantees, 0) + own)

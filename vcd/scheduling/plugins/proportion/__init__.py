@@ -15,7 +15,7 @@ from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByPreempt
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees, reserved_guarantee
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
@@ -134,6 +134,7 @@ class ProportionPlugin(KeepsAccounts):
     - a queue's request leaves out pods that no node could take if it were empty, and those of queues that are not Open;
     - once allocate has served all queues within what they deserve, what is left is lent to jobs that still wait, but
       for what other queues deserve and can use, and for what they are guaranteed. Reclaim gives it back;
+    - of the guarantee of a queue that is not Open, and so gets no placement, only what the queue holds counts;
     - share = the largest allocated/deserved; queues with the smaller share come first, `spec.priority` before that;
     - a queue that has its deserved amount in all resources is overused, and no task goes beyond deserved;
     - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
@@ -191,14 +192,26 @@ class ProportionPlugin(KeepsAccounts):
     @cached_property
     def _guarantees(self) -> Guarantees:
         """What queues are guaranteed together, and hold."""
-        none = self._as_volcano
+        none = [0] * self._width
         guaranteed = {
-            queue.name: self._amounts({} if none else queue.record.guarantee).astype(np.int64).tolist()
+            queue.name: none if self._as_volcano else self._guaranteed[queue.index].astype(np.int64).tolist()
             for queue in self._session.queue_list
         }
         found = Guarantees(guaranteed, self._session.nodes.total.tolist())
         for account in self._shares.values():
             found.charge(account.queue.name, account.allocated)
+        return found
+
+    @cached_property
+    def _guaranteed(self) -> dict[int, Amounts]:
+        """What other queues have to leave of each queue's guarantee, by index."""
+        session = self._session
+        held = bounded(session.jobs.sums("allocated") + session.orphans.allocated).tolist()
+        found: dict[int, Amounts] = {}
+        for queue in session.queue_list:
+            guarantee = self._amounts(queue.record.guarantee).astype(np.int64).tolist()
+            takes_work = self._as_volcano or queue.is_open
+            found[queue.index] = np.array(reserved_guarantee(guarantee, held[queue.index], takes_work), np.float64)
         return found
 
     def _fill_accounts(self, shares: dict[int, _Share]) -> None:
@@ -209,8 +222,7 @@ class ProportionPlugin(KeepsAccounts):
         never = np.zeros_like(pending) if self._as_volcano else demand_of(session).excluded()
         self._priorities = jobs.priorities
         reserved_by = inqueue_by_priority(jobs, len(session.queue_list))
-        guarantees = {queue.index: self._amounts(queue.record.guarantee) for queue in session.queue_list}
-        reserved = sum(guarantees.values(), np.zeros(self._width))
+        reserved = sum(self._guaranteed.values(), np.zeros(self._width))
         for index, account in shares.items():
             account.allocated = allocated[index].tolist()
             account.request = (allocated[index] + pending[index]).astype(np.float64)
@@ -218,7 +230,7 @@ class ProportionPlugin(KeepsAccounts):
             account.has_excluded = bool(never[index].any())
             account.elastic = above[index].astype(np.float64)
             account.inqueue = reserved_by[index].astype(np.float64)
-            account.guarantee = guarantees[index]
+            account.guarantee = self._guaranteed[index]
             account.capability = self._capability(account.queue)
             account.capability_list = account.capability.tolist()
             rest = np.maximum(self._total - reserved, 0) + account.guarantee
@@ -271,7 +283,7 @@ class ProportionPlugin(KeepsAccounts):
     def _guaranteed_to_others(self, shares: dict[int, _Share]) -> Amounts:
         """What is guaranteed to queues that have nothing and want nothing."""
         others = [queue for queue in self._session.queue_list if queue.index not in shares]
-        return sum((self._amounts(queue.record.guarantee) for queue in others), np.zeros(self._width))
+        return sum((self._guaranteed[queue.index] for queue in others), np.zeros(self._width))
 
     def _rounds(self, weight_of: list[int], total: Amounts, request: Amounts, most: Amounts, least: Amounts) -> Amounts:
         """Divide a total by weight, round by round (Volcano's formula); one row per queue."""

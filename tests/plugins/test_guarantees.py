@@ -1,0 +1,129 @@
+"""Which guarantees other queues have to leave: those of queues that could use them, all of them together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dsl import Manifest, gang, node, queue, session_of
+from tests.plugins.opened import conf
+from tests.plugins.test_lending import bound, elastic, jobs
+from tests.world import World
+from vcd.scheduling.framework.framework import framework_of
+from vcd.state.holds import HoldKind
+
+PLUGINS = ("proportion", "capacity")
+TREE = f"{conf('gang', 'predicates', 'capacity', actions='allocate')}    enableHierarchy: true\n"
+GPUS = {"nvidia.com/gpu": "3"}
+
+
+def settings(plugin: str, actions: str = "allocate", **arguments: Any) -> str:
+    return conf("gang", "predicates", plugin, actions=actions, arguments=arguments or None)
+
+
+def guaranteed(name: str = "g", state: str = "Open", **spec: Any) -> Manifest:
+    return queue(name, state=state, guarantee={"resource": GPUS}, deserved=GPUS, **spec)
+
+
+def room(gpus: int = 9) -> Manifest:
+    return node("n", cpu=64, gpu=gpus)
+
+
+def held(name: str, count: int) -> list[Manifest]:
+    """Running jobs of a queue, one pod with one GPU each."""
+    return [m for i in range(count) for m in gang(f"{name}-h{i}", 1, queue=name, on=["n"], phase="Running", gpu=1)]
+
+
+def borrowers(gpus: int = 9) -> list[Any]:
+    """Two queues of which each asks for all of the cluster."""
+    return [room(gpus), queue("x"), queue("y"), jobs("x", gpus), jobs("y", gpus)]
+
+
+@pytest.mark.parametrize("gpus", [3, 6, 9])
+@pytest.mark.parametrize(("state", "kept"), [("", 3), ("Open", 3), ("Closing", 0), ("Closed", 0)])
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_queue_that_takes_no_work_keeps_no_guarantee(plugin: str, state: str, kept: int, gpus: int) -> None:
+    found = bound(*borrowers(gpus), guaranteed(state=state), conf=settings(plugin))
+    assert sum(found.values()) == gpus - kept
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_volcanos_formula_keeps_it(plugin: str) -> None:
+    alone = [room(), queue("x"), jobs("x", 9), guaranteed(state="Closed")]
+    assert sum(bound(*alone, conf=settings(plugin, volcanoSharesEnable=True)).values()) == 6
+    assert sum(bound(*alone, conf=settings(plugin)).values()) == 9
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_pods_that_wait_in_a_closing_queue_keep_nothing_either(plugin: str) -> None:
+    """None of them gets a place while the queue is not Open."""
+    assert sum(bound(*borrowers(), guaranteed(state="Closing"), jobs("g", 9), conf=settings(plugin)).values()) == 9
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_what_a_closing_queue_holds_of_its_guarantee_is_not_reclaimed(plugin: str) -> None:
+    queues = [queue("x", deserved={"nvidia.com/gpu": "9"}), guaranteed(state="Closing")]
+    world = World(room(), queues, held("g", 2), elastic("x", 9), conf=settings(plugin, "allocate, reclaim"))
+    for _ in range(3):
+        world.cycle()
+    assert not world.evicted
+    assert len(world.placed("x")) == 7
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_queue_that_opens_again_gets_its_guarantee_back(plugin: str) -> None:
+    settled = settings(plugin, "allocate, reclaim")
+    world = World(room(), queue("x"), guaranteed(state="Closed"), elastic("x", 9), conf=settled)
+    world.cycle()
+    assert len(world.placed("x")) == 9
+    world.put(guaranteed(), *jobs("g", 3))
+    for _ in range(8):
+        world.cycle()
+    assert len(world.placed("g")) == 3
+
+
+@pytest.mark.parametrize(("state", "owners"), [("Open", ["g"]), ("Closing", [])])
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_only_a_live_guarantee_is_listed_as_a_hold(plugin: str, state: str, owners: list[str]) -> None:
+    session = session_of(room(), guaranteed(state=state), jobs("g", 1), conf=settings(plugin))
+    holds = framework_of(session).holds()
+    assert [hold.owner for hold in holds if hold.kind is HoldKind.GUARANTEE] == owners
+
+
+# --- a tree ---------------------------------------------------------------------------------------------------------
+
+
+def tree(*states: str, team: str = "Open") -> dict[str, int]:
+    """Who gets 9 GPUs beside queues below one team, each of which is guaranteed 3."""
+    team_due = {"nvidia.com/gpu": str(3 * len(states))}
+    leaves = [guaranteed(f"g{at}", state=state, parent="team") for at, state in enumerate(states)]
+    top = queue("team", state=team, parent="root", guarantee={"resource": team_due}, deserved=team_due)
+    others = [queue(name, parent="root") for name in "xy"]
+    return bound(room(), queue("root"), top, *leaves, *others, jobs("x", 9), jobs("y", 9), conf=TREE)
+
+
+@pytest.mark.parametrize(
+    ("states", "kept"),
+    [(("Open", "Open"), 6), (("Open", "Closed"), 6), (("Closed", "Closing"), 0), (("Closed",), 0), (("Open",), 3)],
+)
+def test_a_parents_guarantee_is_kept_while_any_queue_below_takes_work(states: tuple[str, ...], kept: int) -> None:
+    """What one of them leaves, its siblings may use."""
+    assert sum(tree(*states).values()) == 9 - kept
+
+
+def test_a_parents_own_state_does_not_end_it_as_its_leaves_take_work() -> None:
+    assert sum(tree("Open", team="Closed").values()) == 6
+
+
+def test_a_misconfigured_queue_keeps_no_guarantee() -> None:
+    """Its parent does not exist, so nothing is placed in it."""
+    objects = [room(), queue("root"), queue("x", parent="root"), jobs("x", 9)]
+    assert sum(bound(*objects, guaranteed(parent="root"), conf=TREE).values()) == 6
+    assert sum(bound(*objects, guaranteed(parent="nowhere"), conf=TREE).values()) == 9
+    assert sum(bound(*objects, guaranteed(parent="nowhere"), jobs("g", 3), conf=TREE).values()) == 9
+
+
+def test_a_closed_leaf_keeps_what_it_holds_and_no_more() -> None:
+    objects = [room(), queue("root"), queue("x", parent="root"), jobs("x", 9)]
+    assert sum(bound(*objects, guaranteed(state="Closed", parent="root"), held("g", 2), conf=TREE).values()) == 7
