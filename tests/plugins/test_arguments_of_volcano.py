@@ -70,7 +70,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "countVictimsEnable": VICTIMS,
     },
     # not in the source that the tables are typed from: Volcano's guide to the plugin
-    "capacity-card": {"cardUnlimitedCpuMemory": False, "nodeOrderWeight": 1.0},
+    "capacity-card": {"cardUnlimitedCpuMemory": False, "nodeOrderWeight": 1.0, "volcanoSharesEnable": SHARES},
     "cdp": {},
     "conformance": {},
     "deviceshare": {

@@ -1,4 +1,4 @@
-"""Which guarantees other queues have to leave: those of queues that could use them, all of them together."""
+"""Other queues leave the guarantees of all queues together that could use them, and no more."""
 
 from __future__ import annotations
 
@@ -127,3 +127,42 @@ def test_a_misconfigured_queue_keeps_no_guarantee() -> None:
 def test_a_closed_leaf_keeps_what_it_holds_and_no_more() -> None:
     objects = [room(), queue("root"), queue("x", parent="root"), jobs("x", 9)]
     assert sum(bound(*objects, guaranteed(state="Closed", parent="root"), held("g", 2), conf=TREE).values()) == 7
+
+
+# --- capacity-card --------------------------------------------------------------------------------------------------
+
+
+def carded(state: str = "Open", pods: int = 0, **arguments: Any) -> dict[str, int]:
+    """Who gets 9 cpus beside a queue that is guaranteed 3; ``pods`` of its own wait."""
+    kept = queue("g", state=state, guarantee={"resource": {"cpu": "3"}})
+    wants = [m for name in "xy" for m in small(name, 9)] + small("g", pods)
+    settled = conf("gang", "predicates", "capacity-card", actions="allocate", arguments=arguments or None)
+    return bound(node("n", cpu=9), queue("x"), queue("y", capability={"cpu": "9"}), kept, wants, conf=settled)
+
+
+def small(name: str, count: int) -> list[Manifest]:
+    return [m for i in range(count) for m in gang(f"{name}-{i}", 1, queue=name, created=i, cpu=1, memory=1)]
+
+
+def test_capacity_card_keeps_a_guarantee_of_cpu_against_two_borrowers() -> None:
+    """One of which has a capability of all."""
+    assert sum(carded().values()) == 6
+    assert carded(pods=9)["g"] >= 3
+
+
+def test_capacity_card_with_volcanos_formula_keeps_it_one_by_one() -> None:
+    assert sum(carded(volcanoSharesEnable=True).values()) == 9
+
+
+@pytest.mark.parametrize("state", ["Closing", "Closed"])
+def test_capacity_card_keeps_nothing_for_a_queue_that_is_not_open(state: str) -> None:
+    assert sum(carded(state).values()) == 9
+
+
+def test_capacity_card_names_the_queue_that_has_the_guarantee() -> None:
+    kept = queue("g", guarantee={"resource": {"cpu": "3"}})
+    settled = conf("gang", "predicates", "capacity-card", actions="allocate")
+    world = World(node("n", cpu=9), queue("x"), queue("y"), kept, small("x", 3), small("y", 4), conf=settled)
+    world.cycle()
+    (waits,) = [name for name in ("x-0", "x-1", "x-2", "y-0", "y-1", "y-2", "y-3") if not world.placed(name)]
+    assert "what is left is guaranteed to other queues" in world.reasons(waits)

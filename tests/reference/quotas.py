@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tests.reference.config import Arguments
+from tests.reference.lending import takes_guaranteed
 from tests.reference.model import (
     ALLOCATED,
     CARD_NAME,
@@ -107,8 +108,8 @@ def _model(node: Node) -> tuple[str, str, int, str] | None:
 class Cards:
     """The cards of a cluster and what queues have of them."""
 
-    def __init__(self, session: Session, unlimited: bool) -> None:
-        self.session, self.unlimited = session, unlimited
+    def __init__(self, session: Session, unlimited: bool, as_volcano: bool) -> None:
+        self.session, self.unlimited, self.as_volcano = session, unlimited, as_volcano
         self.shelf = _Shelf(session.cluster.nodes)
         self.quota = {name: _listed(queue) for name, queue in session.cluster.queues.items()}
         self.elastic: dict[str, dict[str, float]] = {name: {} for name in self.quota}
@@ -117,6 +118,7 @@ class Cards:
         self.spare: dict[str, list[float]] = {name: [0, 0] for name in self.quota}
         for _, job in sorted(session.cluster.jobs.items()):
             self._load(job)
+        self.held_first = {name: self.allocated(name) for name in self.quota}
 
     # -- what pods ask for ------------------------------------------------
 
@@ -211,9 +213,15 @@ class Cards:
 
     def real(self, queue: str, name: str) -> float:
         everything = total(node.allocatable for _, node in sorted(self.session.cluster.nodes.items())).get(name)
-        kept = sum(other.guarantee.get(name) for other in self.session.cluster.queues.values() if other.guarantee)
-        guarantee = self.session.cluster.queues[queue].guarantee
-        return max(everything - kept, 0) + (guarantee.get(name) if guarantee else 0)
+        return max(everything - sum(self.kept(other).get(name) for other in self.quota), 0) + self.kept(queue).get(name)
+
+    def kept(self, queue: str) -> Resource:
+        """[differs] What others have to leave of a queue's guarantee: of one without placements, what it held first."""
+        found = self.session.cluster.queues[queue]
+        guarantee = found.guarantee or Resource()
+        if self.as_volcano or found.open:
+            return guarantee
+        return Resource(*(min(guarantee.get(name), self.held_first[queue].get(name, 0)) for name in BASIC))
 
     # -- what groups need -------------------------------------------------
 
@@ -322,7 +330,9 @@ class Cards:
 
 def capacity_card(session: Session, arguments: Arguments) -> None:
     """Queues have a quota for each model of card, which their pods never exceed."""
-    cards = Cards(session, arguments.boolean("cardUnlimitedCpuMemory", False))
+    as_volcano = not session.pains or arguments.boolean("volcanoSharesEnable", False)
+    cards = Cards(session, arguments.boolean("cardUnlimitedCpuMemory", False), as_volcano)
+    everything = total(node.allocatable for _, node in sorted(session.cluster.nodes.items()))
     weight = arguments.number("nodeOrderWeight", 1.0)
 
     def order(left: Queue, right: Queue) -> int:
@@ -369,6 +379,14 @@ def capacity_card(session: Session, arguments: Arguments) -> None:
             return False
         has, limits, left = cards.allocated(queue.name), cards.limits(queue.name), cards.left(queue.name)
         if any(a > 0 and has.get(n, 0) + a > limits[n] for n, a in zip(BASIC, asked.basic, strict=True)):
+            return False
+        if not as_volcano and takes_guaranteed(
+            {name: cards.kept(name) for name in cards.quota},
+            {name: _basic_of(cards.allocated(name)) for name in cards.quota},
+            queue.name,
+            Resource(*asked.basic),
+            everything,
+        ):
             return False
         return all(
             any(left.get(card, 0) >= ask.amount for card in ask.names)
@@ -461,6 +479,10 @@ def _stated(text: str | None) -> Demands:
     except ValueError:
         return []
     return [(tuple(names.split("|")), amount * 1000) for names, amount in stated.items()]
+
+
+def _basic_of(amounts: dict[str, float]) -> Resource:
+    return Resource(*(amounts.get(name, 0) for name in BASIC))
 
 
 def _rank(asks: Iterable[Ask]) -> tuple[float, list[tuple[str, Names, float]]]:

@@ -8,7 +8,7 @@ from math import inf
 
 from vcd.model.events import Waiting
 from vcd.model.objects import Object, Pod
-from vcd.model.reasons import Reason
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.accounts import KeepsAccounts
@@ -16,6 +16,7 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
+from vcd.scheduling.framework.shares import VOLCANO_SHARES
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, add_to
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
@@ -32,8 +33,17 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import GroupRecord
 from vcd.state.sums import plus
+
+_GUARANTEED = ReasonCode(
+    "card-guarantee",
+    Cause.OTHERS_GUARANTEE,
+    "what is left is guaranteed to other queues",
+    field="spec.guarantee.resource.{resource}",
+)
+_NO_COLUMN = -1
 
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"
@@ -70,6 +80,8 @@ class CapacityCardPlugin(KeepsAccounts):
     - A queue's annotation `volcano.sh/card.quota` (`{"NVIDIA-H200": 3}`) is its quota; what it does not list is 0. It
       is the queue's guarantee of cards, too, and what it deserves. Cpu and memory are bounded by `capability`, of which
       0 is none; where it is not set, by what the guarantees of all queues leave of the cluster, plus the queue's own.
+      Several queues together do not get what others are guaranteed of these and do not use. Of the guarantee of a queue
+      that is not Open only what the queue holds counts.
     - A node's model is its label `<vendor>/<kind>.product` (with `.memory`), amounts are its allocatable: whole cards
       under the vendor's resource, MPS shares as `<product>/mps-<GiB>g*1/<replicas>`, MIG slices as
       `<product>/mig-<profile>-mixed`. Resources that are no cards are not bounded.
@@ -102,6 +114,7 @@ class CapacityCardPlugin(KeepsAccounts):
     protects = True
     arguments = (
         Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that ask for cards count no cpu and memory."),
+        VOLCANO_SHARES,
         Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
     )
     annotations = (QUOTA, REQUEST, CARD_NAME, SERVICE)
@@ -124,7 +137,9 @@ class CapacityCardPlugin(KeepsAccounts):
         """Make up the queues' accounts."""
         self._session = session
         self._cards = cards_of(session.nodes.facts)
-        self._accounts = Accounts(session, self._cards, self.values["cardUnlimitedCpuMemory"])
+        self._accounts = Accounts(
+            session, self._cards, self.values["cardUnlimitedCpuMemory"], self.values[VOLCANO_SHARES.key]
+        )
         self._queues = self._accounts.queues
         self._rests = GangRests(self._accounts.waiting)
         self._requests: dict[int, CardRequest] = {}
@@ -171,7 +186,22 @@ class CapacityCardPlugin(KeepsAccounts):
         if request.refusal is not None:
             return request.refusal
         refused = self._queues[queue.index].refuses(self._open_to_nameless(request), count)
-        return refused and (request.missing or refused)
+        return (refused and (request.missing or refused)) or self._takes(queue, request, count)
+
+    def _takes(self, queue: Queue, request: CardRequest, count: int) -> Reason | None:
+        """Whether so much more cpu or memory is guaranteed to other queues, which do not use it."""
+        asked, guarantees = [amount * count for amount in request.basic], self._accounts.guarantees
+        over = guarantees.exceeded(queue.name, asked, _NO_COLUMN)
+        if not over:
+            return None
+        names = [name for name in guarantees.holders(over) if name != queue.name]
+        return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=asked))
+
+    def holds(self) -> Iterator[Hold]:
+        """What queues are guaranteed of cpu and memory and do not use."""
+        for name, unused in self._accounts.guarantees.unused():
+            held = {resource: amount for resource, amount in zip(BASIC, unused, strict=True) if amount}
+            yield Hold(HoldKind.GUARANTEE, name, resources=held)
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
         """Whether pods like one stay within it, one after the other, each with the cards to take that the first has."""
@@ -245,6 +275,7 @@ class CapacityCardPlugin(KeepsAccounts):
         request = self._request(task)
         leaves = task.status not in _PLACED_IN_TRIAL  # an eviction, or its reverse
         account.basic_allocated = plus(account.basic_allocated, request.basic, sign * len(rows))
+        self._accounts.guarantees.charge(account.name, request.basic, sign * len(rows))
         if leaves:
             account.basic_releasing = plus(account.basic_releasing, request.basic, -sign * len(rows))
         else:

@@ -65,9 +65,10 @@ class Account:
         self.basic_inqueue = [0, 0]
         self.basic_request = [0, 0]
 
-    def settle(self, left: Iterable[int]) -> None:
-        """Derive limits and what is deserved; ``left`` is what the guarantees of all queues leave of the cluster."""
-        real = [rest + own for rest, own in zip(left, self.guarantee, strict=True)]
+    def settle(self, left: Iterable[int], kept: Iterable[int]) -> None:
+        """Derive limits and what is deserved; ``left`` is what the guarantees of all queues leave of the cluster,
+        ``kept`` what counts of its own."""
+        real = [rest + own for rest, own in zip(left, kept, strict=True)]
         self.limit = [rest if may is None else may for rest, may in zip(real, self.capability, strict=True)]
         self.deserved = [
             max(min(stated, rest), own) for stated, rest, own in zip(self.deserved, real, self.guarantee, strict=True)

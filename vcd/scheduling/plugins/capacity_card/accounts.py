@@ -11,6 +11,7 @@ import numpy.typing as npt
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES, Phase, TaskStatus
+from vcd.scheduling.framework.shares import Guarantees, reserved_guarantee
 from vcd.scheduling.plugins.capacity_card.account import Account, add_to
 from vcd.scheduling.plugins.capacity_card.annotations import REQUEST, CardError, Names, read_request
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
@@ -37,13 +38,15 @@ class Held(NamedTuple):
 class Accounts:
     """The accounts of all queues of a session, and what its pods ask for.
 
-    ``unlimited``: what asks for cards counts no cpu and memory (cardUnlimitedCpuMemory).
+    ``unlimited``: what asks for cards counts no cpu and memory (cardUnlimitedCpuMemory). ``as_volcano``: guarantees of
+    cpu and memory are kept against each other queue alone. ``guarantees`` are those of cpu and memory.
     """
 
-    def __init__(self, session: Session, cards: NodeCards, unlimited: bool) -> None:
+    def __init__(self, session: Session, cards: NodeCards, unlimited: bool, as_volcano: bool) -> None:
         self._session = session
         self._cards = cards
         self._unlimited = unlimited
+        self._as_volcano = as_volcano
         self._request = cache(partial(_request_for, cards, unlimited))
         self.held: list[Held] = []
         self.unreadable: dict[int, str] = {}
@@ -246,12 +249,27 @@ class Accounts:
             )
             allocated -= self._of_card_pods(ALLOCATED_STATUSES)
             pending -= self._of_card_pods((TaskStatus.PENDING,))
-        reserved = [sum(account.guarantee[column] for account in self.queues) for column in range(2)]
-        left = [max(all_ - kept, 0) for all_, kept in zip(session.nodes.total[:2].tolist(), reserved, strict=True)]
         parts = [part.tolist() for part in (allocated, allocated + pending, waiting, above)]
         for account, *sums in zip(self.queues, *parts, strict=True):
             account.basic_allocated, account.basic_request, account.basic_inqueue, account.basic_elastic = sums
-            account.settle(left)
+        self._keep_guarantees(session.nodes.total[:2].tolist())
+
+    def _keep_guarantees(self, total: list[int]) -> None:
+        """Bound what queues may have of cpu and memory, each alone and all together."""
+        kept = [
+            reserved_guarantee(account.guarantee, account.basic_allocated, self._as_volcano or queue.is_open)
+            for account, queue in zip(self.queues, self._session.queue_list, strict=True)
+        ]
+        reserved = [sum(amounts[column] for amounts in kept) for column in range(len(total))]
+        left = [max(all_ - others, 0) for all_, others in zip(total, reserved, strict=True)]
+        none = [0] * len(total)
+        self.guarantees = Guarantees(
+            {account.name: none if self._as_volcano else own for account, own in zip(self.queues, kept, strict=True)},
+            total,
+        )
+        for account, own in zip(self.queues, kept, strict=True):
+            account.settle(left, own)
+            self.guarantees.charge(account.name, account.basic_allocated)
 
     def _of_card_pods(self, statuses: tuple[int, ...]) -> Ints:
         """Cpu and memory, by queue, of pods that ask for cards."""
