@@ -39,6 +39,22 @@ def shares_case(seed: int) -> RandomCase:
     return RandomCase(seed, conf, [*_nodes(rng), *_queues(rng, tree), *_jobs(rng, tree)])
 
 
+def borrowed_case(seed: int) -> RandomCase:
+    """Draw a case in which some queues hold most of the cluster, and groups of any queue ask to be admitted."""
+    rng = random.Random(f"borrowed {seed}")
+    share, tree = rng.choice((("proportion", False), ("capacity", False), ("capacity", True)))
+    plugins = ["priority", "predicates", *(["gang"] if rng.random() < 0.7 else []), share, "overcommit"]
+    lines = [f"  - name: {name}" for name in plugins]
+    lines.append("    arguments:\n      overcommit-factor: 1.0")
+    if rng.random() < 0.1:
+        lines.append("      countVictimsEnable: false")
+    if tree:
+        lines[plugins.index("capacity")] += "\n    enableHierarchy: true"
+    reclaim = rng.choice(("reclaim", "reclaim", "gangreclaim", "preempt, reclaim"))
+    conf = "\n".join([f'actions: "enqueue, allocate, {reclaim}"', "tiers:", "- plugins:", *lines]) + "\n"
+    return RandomCase(seed, conf, [*_full_nodes(rng), *_queues(rng, tree), *_borrowers(rng), *_askers(rng)])
+
+
 def _nodes(rng: random.Random) -> Iterator[Manifest]:
     for index in range(rng.randint(1, 4)):
         labels = {"zone": "a"} if rng.random() < 0.6 else {}
@@ -101,5 +117,47 @@ def _jobs(rng: random.Random, tree: bool) -> Iterator[Manifest]:
             created=index,
             minimum=minimum,
             spec=spec,
+            **asks,
+        )
+
+
+def _full_nodes(rng: random.Random) -> Iterator[Manifest]:
+    for index in range(2):
+        yield node(f"n{index}", cpu=8, memory=64, gpu=rng.choice((0, 4)))
+
+
+def _borrowers(rng: random.Random) -> Iterator[Manifest]:
+    """Running groups that hold up to 8 cpus of each node."""
+    for index in range(2):
+        left = 8
+        while left > 0 and rng.random() < 0.95:
+            size = rng.randint(1, min(left, 4))
+            left -= size
+            members = rng.randint(1, size)
+            yield from gang(
+                f"held-{index}-{left}",
+                size,
+                members=members,
+                on=[f"n{index}"] * size,
+                queue=f"q{rng.choice((0, 0, 0, 1, 2))}",
+                phase="Running",
+                minimum={"cpu": members} if rng.random() < 0.8 else None,
+                cpu=1,
+                memory=1,
+            )
+
+
+def _askers(rng: random.Random) -> Iterator[Manifest]:
+    """Groups that are not admitted; some have no pods yet."""
+    for index in range(rng.randint(1, 5)):
+        size, asks = rng.randint(1, 4), {"cpu": rng.choice((1, 1, 2))}
+        yield from gang(
+            f"new-{index}",
+            size if rng.random() < 0.6 else 0,
+            members=size,
+            queue=f"q{rng.randrange(3)}",
+            phase="Pending",
+            created=index,
+            minimum={"cpu": asks["cpu"] * size},
             **asks,
         )

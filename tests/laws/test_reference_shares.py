@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from tests.laws.sharing import shares_case
+from tests.laws.sharing import borrowed_case, shares_case
 from tests.laws.test_reference import BLOCK, differences
 from tests.parity.cases import NOW
 from tests.reference import actions, decide, lending
@@ -27,6 +27,19 @@ def blocks() -> list[range]:
 def test_the_fast_core_shares_as_the_reference(block: range) -> None:
     wrong = {seed: found for seed in block if (found := differences(shares_case(seed)))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("block", blocks()[:3], ids=lambda block: f"{block.start}-{block.stop - 1}")
+def test_the_fast_core_admits_as_the_reference_beside_reclaim(block: range) -> None:
+    wrong = {seed: found for seed in block if (found := differences(borrowed_case(seed)))}
+    assert wrong == {}
+
+
+def test_what_reclaim_could_free_decides_some_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [borrowed_case(seed) for seed in range(20)]
+    before = [decide(case.objects, case.conf, NOW).phases for case in cases]
+    monkeypatch.setattr(lending, "reclaimable", lambda *asked: Resource())
+    assert before != [decide(case.objects, case.conf, NOW).phases for case in cases]
 
 
 @pytest.mark.parametrize(

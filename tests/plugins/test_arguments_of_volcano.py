@@ -51,7 +51,7 @@ DRA = "Volcano takes Kubernetes' feature gate; ResourceClaims are not read here"
 OLDER = "read by older versions of Volcano, no longer by its main branch (docs/semantics/plugins.md)"
 MOVED = "of older versions; in Volcano's main branch an argument of deviceshare"
 SHARES = Added(False, "vcd's own: how shares differ from Volcano's (docs/differences.md)")
-VICTIMS = Added(True, "vcd's own: what preempt could free counts at admission (docs/differences.md)")
+VICTIMS = Added(True, "vcd's own: what evictions could free counts at admission (docs/differences.md)")
 GUIDE = "Volcano's guide to the plugin names it, its source does not read it"
 
 PLUGINS: Mapping[str, Mapping[str, Any]] = {
@@ -70,7 +70,12 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "countVictimsEnable": VICTIMS,
     },
     # not in the source that the tables are typed from: Volcano's guide to the plugin
-    "capacity-card": {"cardUnlimitedCpuMemory": False, "nodeOrderWeight": 1.0, "volcanoSharesEnable": SHARES},
+    "capacity-card": {
+        "cardUnlimitedCpuMemory": False,
+        "nodeOrderWeight": 1.0,
+        "volcanoSharesEnable": SHARES,
+        "countVictimsEnable": VICTIMS,
+    },
     "cdp": {},
     "conformance": {},
     "deviceshare": {

@@ -187,6 +187,33 @@ class Loan:
         return True
 
 
+def reclaimable(session: Session, job: Job, arguments: Arguments) -> Resource:
+    """[differs] What reclaim could free for a group with which its queue stays within its share: what other reclaimable
+    queues hold above theirs and can lose."""
+    actions = {"reclaim", "gangreclaim"} & set(session.configuration.actions)
+    if not session.pains or not actions or not arguments.boolean("countVictimsEnable", True) or _never(session, job):
+        return Resource()
+    bounds = [surplus(job) for surplus in session.functions("surplus", "reclaimable")]
+    if not bounds or None in bounds:
+        return Resource()
+    keeps = "gangreclaim" not in actions and bool(session.functions("jobReady"))
+    found = Resource()
+    for name, queue in sorted(session.cluster.queues.items()):
+        if name != job.queue and (queue.manifest.get("spec") or {}).get("reclaimable") is not False:
+            loses = total(_loses(other, keeps) for other in session.cluster.jobs.values() if other.queue == name)
+            parts = [loses, *[bound.get(name, Resource()) for bound in bounds]]
+            found.add(_each(names_of(parts), lambda name, parts=parts: min(part.get(name) for part in parts) // 1))
+    return found
+
+
+def _loses(job: Job, keeps: bool) -> Resource:
+    if not _is_preemptable(job):
+        return Resource()
+    if keeps and len(job.having("Bound", "Running")) > 1:
+        return job.allocated.minus_floor(job.min_request)
+    return job.allocated.clone()
+
+
 def freed(session: Session, job: Job, arguments: Arguments, within: bool = False) -> Resource:
     """[differs] What preempt could free in a group's queue: what others of lower priority can lose, or (``within``) can
     lose of their minimum. A gang keeps its minimum resources, unless one pod has a place or gangs go as a whole."""
@@ -203,6 +230,22 @@ def freed(session: Session, job: Job, arguments: Arguments, within: bool = False
         for other, elastic, goes in zip(lower, above, loses_all, strict=True)
     ]
     return total(minima) if within else total([*minima, *above])
+
+
+def lose_minimum(session: Session, job: Job, arguments: Arguments) -> list[Job]:
+    """[differs] Groups of lower priority in a group's queue that preempt could take all of their minimum from."""
+    actions = {"preempt", "gangpreempt"} & set(session.configuration.actions)
+    if not session.pains or not actions or not arguments.boolean("countVictimsEnable", True) or _never(session, job):
+        return []
+    keeps = "gangpreempt" not in actions and bool(session.functions("jobReady"))
+    return [
+        other
+        for _, other in sorted(session.cluster.jobs.items())
+        if other.queue == job.queue
+        and other.priority < job.priority
+        and _is_preemptable(other)
+        and (not keeps or len(other.having("Bound", "Running")) <= 1)
+    ]
 
 
 def _is_preemptable(job: Job) -> bool:

@@ -98,7 +98,11 @@ def overcommit(session: Session, arguments: Arguments) -> None:
         least = job.priority if session.pains else min(inqueue)
         ahead = total(amount for priority, amount in sorted(inqueue.items()) if priority >= least)
         idle = room.clone().add(lending.freed(session, job, arguments))
-        short = ahead.add(job.min_request).exceeding_requested(idle, job.min_request)
+        wanted = ahead.add(job.min_request)
+        short = wanted.exceeding_requested(idle, job.min_request)
+        if short:
+            idle.add(lending.reclaimable(session, job, arguments))
+            short = wanted.exceeding_requested(idle, job.min_request)
         if short:
             job.notes["gate"] = {"overcommit": short}
         return REJECT if short else PERMIT
@@ -270,6 +274,23 @@ def proportion(session: Session, arguments: Arguments) -> None:
         divide(fresh, total)
         return {name: attr.deserved for name, attr in fresh.items()}
 
+    def surplus(job: Job) -> dict[str, Resource] | None:
+        """What queues hold above their parts if the job's asks for all that it may have; None for one above its own."""
+        reachable = reclaims._reachable(session, total(attr.allocated for attr in shares.values()), frozenset())
+        reachable.limit_to(everything, missing_is_unlimited=False)
+        fresh = {
+            name: replace(attr, deserved=Resource(), request=attr.request.clone()) for name, attr in shares.items()
+        }
+        fresh[job.queue].request = shares[job.queue].real_capability.clone()
+        divide(fresh, reachable)
+        mine, part = shares[job.queue], fresh[job.queue].deserved
+        ahead = total(amount for priority, amount in sorted(mine.inqueue.items()) if priority >= job.priority)
+        after = job.min_request.add(mine.allocated).add(ahead)
+        for name in lending.names_of([job.min_request]):
+            if job.min_request.get(name) > 0 and after.get(name) >= part.get(name) + reclaims.TOLERANCE:
+                return None
+        return {name: attr.allocated.minus_floor(fresh[name].deserved) for name, attr in shares.items()}
+
     def allocate(task: Task) -> None:
         shares[session.cluster.jobs[task.job].queue].allocated.add(task.request)
 
@@ -283,6 +304,7 @@ def proportion(session: Session, arguments: Arguments) -> None:
     session.register("jobEnqueueable", "proportion", enqueueable)
     session.register("jobEnqueued", "proportion", enqueued)
     session.register("preemptive", "proportion", preemptive)
+    session.register("surplus", "proportion", surplus)
     parts = reclaims.proportion(session, shares, divided, everything, never)
     session.handlers.append((allocate, deallocate))
 

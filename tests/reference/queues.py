@@ -182,6 +182,20 @@ def capacity(session: Session, arguments: Arguments) -> None:
                 return True
         return False
 
+    def surplus(job: Job) -> dict[str, Resource] | None:
+        """What queues hold above what they deserve, or deserve nothing of; None where the job's has what is its due."""
+        needed = _amounts(job.min_request)
+        if not any(
+            above.allocated.get(name) + _ahead(above, job.priority, name) + asks <= due.get(name, 0)
+            for depth, above in enumerate(accounts[job.queue].chain())
+            if above.name != "root" or depth == 0
+            for due in (above.deserved if depth <= level else above.guarantee,)
+            for name, asks in needed.items()
+            if name != PODS
+        ):
+            return None
+        return {name: _surplus_of(account) for name, account in accounts.items() if not account.children}
+
     def enqueued(job: Job) -> None:
         if job.min_resources is not None:
             for account in accounts[job.queue].chain():
@@ -199,9 +213,26 @@ def capacity(session: Session, arguments: Arguments) -> None:
     session.register("allocatable", "capacity", allocatable)
     session.register("jobEnqueueable", "capacity", enqueueable)
     session.register("jobEnqueued", "capacity", enqueued)
+    session.register("surplus", "capacity", surplus)
     level = max(arguments.integer("ancestorReclaimLevel", 0), 0) if hierarchy else 0
     reclaims.capacity(session, accounts, level, refuses)
     session.handlers.append((allocate, deallocate))
+
+
+def _surplus_of(account: _Account) -> Resource:
+    """All that it deserves nothing of, and of the rest what is above; nothing where it is above in none that it has."""
+    spec = account.queue.manifest.get("spec") or {}
+    named = {*(spec.get("deserved") or {}), *((spec.get("guarantee") or {}).get("resource") or {})}
+    claims = {
+        name: value
+        for name, value in account.deserved.items()
+        if name != PODS and (value > 0 or (name in named and name not in (CPU, MEMORY)))
+    }
+    held = {name: account.allocated.get(name) for name in {*claims, *account.allocated.names()}}
+    if any(held[name] for name in claims) and all(held[name] <= value for name, value in claims.items()):
+        return Resource()
+    scalars = {name: value for name, value in claims.items() if name not in (CPU, MEMORY)}
+    return account.allocated.minus_floor(Resource(claims.get(CPU, 0), claims.get(MEMORY, 0), scalars))
 
 
 def _takes_work(account: _Account) -> bool:

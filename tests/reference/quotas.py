@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from tests.reference.config import Arguments
-from tests.reference.lending import takes_guaranteed
+from tests.reference.lending import lose_minimum, takes_guaranteed
 from tests.reference.model import (
     ALLOCATED,
     CARD_NAME,
@@ -291,8 +291,8 @@ class Cards:
             return 0, 0
         return job.min_request.cpu, job.min_request.memory
 
-    def _load(self, job: Job) -> None:
-        """What a group has above its minimum, and what it was admitted for and has not."""
+    def _parts(self, job: Job) -> Iterator[tuple[str, float, float]]:
+        """Cards that a group has, and what of them its minimum keeps: all where that states none."""
         for resource in self.shelf.resources:
             minimum = self._minimum(job, resource)
             has: dict[str, float] = {}
@@ -301,11 +301,31 @@ class Cards:
                 if card is not None and task.request.get(resource) > 0:
                     has[card] = has.get(card, 0) + task.request.get(resource)
             rest = minimum
-            for card in sorted(has) if minimum > 0 else []:
-                kept = min(has[card], rest)
+            for card in sorted(has):
+                kept = min(has[card], rest) if minimum > 0 else has[card]
                 rest -= kept
-                spare = self.elastic[job.queue]
-                spare[card] = spare.get(card, 0) + has[card] - kept
+                yield card, has[card], kept
+
+    def freed(self, groups: list[Job]) -> dict[str, float]:
+        """[differs] Of cards, cpu and memory what groups have of their minimum."""
+        found: dict[str, float] = {}
+        for job in groups:
+            for card, _, kept in self._parts(job):
+                found[card] = found.get(card, 0) + kept
+            for task in job.having(*ALLOCATED):
+                for ask in self.asked(task).asks:
+                    if self.shelf.at(task.node, ask.resource) is None and ask.named:
+                        found[ask.names[0]] = found.get(ask.names[0], 0) + ask.amount
+            if not (self.unlimited and self.has_cards(job)):
+                for name in BASIC:
+                    found[name] = found.get(name, 0) + min(job.allocated.get(name), job.min_request.get(name))
+        return found
+
+    def _load(self, job: Job) -> None:
+        """What a group has above its minimum, and what it was admitted for and has not."""
+        for card, has, kept in self._parts(job):
+            spare = self.elastic[job.queue]
+            spare[card] = spare.get(card, 0) + has - kept
         counted = not (self.unlimited and self.has_cards(job))
         if counted:
             above = job.allocated.minus_floor(job.min_request)
@@ -362,12 +382,13 @@ def capacity_card(session: Session, arguments: Arguments) -> None:
         if not session.cluster.queues[queue].open:
             return REJECT
         has, limits = cards.allocated(queue), cards.limits(queue)
+        freed = cards.freed(lose_minimum(session, job, arguments))
         for place, (name, asks) in enumerate(zip(BASIC, cards.minimum(job), strict=True)):
-            promised = has.get(name, 0) + cards.waits[queue][place] - cards.spare[queue][place]
+            promised = has.get(name, 0) + cards.waits[queue][place] - cards.spare[queue][place] - freed.get(name, 0)
             if asks > 0 and asks + promised > limits[name]:
                 return REJECT
         left = cards.left(queue)
-        for card, amount in cards.elastic[queue].items():
+        for card, amount in [*cards.elastic[queue].items(), *freed.items()]:
             left[card] = left.get(card, 0) + amount
         before, mine = cards.inqueue[queue], cards.demand(job)
         gets = _most(before + mine, left) - _most(before, left)

@@ -1,7 +1,7 @@
-"""Admission beside preempt: what preempt could free for a group counts as free when the group asks to be admitted.
+"""Admission beside evictions: what they could free for a group counts as free when the group asks to be admitted.
 
-Else a full cluster of low priority keeps a group of high priority out for ever, since preempt serves admitted groups
-only (volcano#4439).
+Else a full cluster of low priority keeps a group of high priority out for ever, and one that others borrowed keeps out
+a queue that is below its share: preempt and reclaim serve admitted groups only (volcano#4439).
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from vcd.model.objects import PriorityClass
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.rules import plugin_of
+from vcd.scheduling.framework.shares import KeepsShares
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import By, Derived, GroupColumns, Rows
@@ -22,54 +25,96 @@ COUNT_VICTIMS = Argument(
     "countVictimsEnable",
     "bool",
     True,
-    "Whether what preempt could free for a group counts as free when it is admitted: what preemptable groups of lower "
-    "priority in its queue can lose, if preempt or gangpreempt is among the actions. Volcano does not count it.",
+    "Whether what evictions could free for a group counts as free when it is admitted. With preempt or gangpreempt "
+    "among the actions that is what preemptable groups of lower priority in its queue can lose. With reclaim or "
+    "gangreclaim, overcommit also counts what other reclaimable queues hold above their shares, for a group with which "
+    "its queue stays within its own share. Volcano counts neither.",
 )
-_WHOLE_GANGS = "gangpreempt"
-_ACTIONS = ("preempt", _WHOLE_GANGS)
+_PREEMPT, _PREEMPT_GANGS = "preempt", "gangpreempt"
+_RECLAIM, _RECLAIM_GANGS = "reclaim", "gangreclaim"
 
 
-class FreeableByPreempt:
-    """What preempt could free for a group in its own queue, by resource: an upper bound, which knows no budgets.
+class FreeableByEviction:
+    """What preempt could free for a group in its own queue, and reclaim in the others, by resource: upper bounds.
 
-    Of a group that may be preempted that is what it holds above its minimum resources, and all where one pod of it has
-    a place, or where gangpreempt or no gangs at all are configured. To count more would admit a group that nothing is
-    evicted for, and its reservation would keep out all others.
+    Of a group that may be evicted that is what it holds above its minimum resources, and all where one pod of it has
+    a place, or where gangs go as a whole (gangpreempt, gangreclaim) or no gangs at all are configured. To count more
+    would admit a group that nothing is evicted for, and its reservation would keep out all others. The bounds know no
+    disruption budgets: for a group that waits for pods which a budget keeps, others of its priority may wait, too.
     """
 
     def __init__(self, session: Session, counts: bool) -> None:
+        self._session = session
         self._jobs = session.jobs
         self._classes = session.objects("PriorityClass", PriorityClass)
-        framework = framework_of(session)
-        self._counts = counts and any(action in framework.policy.actions for action in _ACTIONS)
+        self._framework = framework = framework_of(session)
+        actions = framework.policy.actions
+        self._preempts = counts and (_PREEMPT in actions or _PREEMPT_GANGS in actions)
+        self._reclaims = counts and (_RECLAIM in actions or _RECLAIM_GANGS in actions)
         keeps_gangs = bool(framework.participants["job_ready"].methods)
-        self._keeps_minima = keeps_gangs and _WHOLE_GANGS not in framework.policy.actions
+        self._preempt_keeps_minima = keeps_gangs and _PREEMPT_GANGS not in actions
+        self._reclaim_keeps_minima = keeps_gangs and _RECLAIM_GANGS not in actions
+        self._surplus: dict[tuple[int, int], Ints] = {}
 
     def held(self, job: Job) -> Ints:
         """Return what groups of lower priority can lose in its queue; nothing for a group that never preempts."""
-        return self._below(job, _spare if self._keeps_minima else _preemptable)
+        return self._below(job, _spare if self._preempt_keeps_minima else _preemptable)
 
     def minimum_held(self, job: Job) -> Ints:
         """Return the same, without what they hold above their minimum resources."""
-        return self._below(job, _spare_of_minimum if self._keeps_minima else _within_minimum)
+        return self._below(job, _spare_of_minimum if self._preempt_keeps_minima else _within_minimum)
+
+    def may_preempt(self, job: Job) -> bool:
+        """Return whether preempt may evict pods for a group."""
+        return self._preempts and not self._never_evicts(job)
+
+    def lose_minimum(self, job: Job) -> Mask:
+        """Return which groups are of lower priority in its queue and can lose all of their minimum."""
+        jobs = self._jobs
+        if not self.may_preempt(job):
+            return np.zeros(len(jobs), np.bool_)
+        may_go: Mask = jobs.derived(_may_lose_minimum if self._preempt_keeps_minima else _may_go)
+        below: Mask = (jobs.queue == job.queue.index) & (jobs.priority < job.priority)
+        return below & may_go
+
+    def reclaimable(self, job: Job) -> Ints:
+        """Return what reclaim could free of other queues, if with the group its queue stays within its share."""
+        nothing = np.zeros(self._jobs.allocated.shape[1], np.int64)
+        if not self._reclaims or self._never_evicts(job):
+            return nothing
+        methods = self._framework.participants["reclaimable"].methods
+        plugins = [plugin for method in methods if isinstance(plugin := plugin_of(method), KeepsShares)]
+        if not plugins or not all(plugin.stays_within_share(job) for plugin in plugins):
+            return nothing
+        key = (job.queue.index, self._session.trial.changes)
+        if key not in self._surplus:
+            loses = self._jobs.sums(_spare if self._reclaim_keeps_minima else _preemptable)
+            bound = np.minimum.reduce([loses, *[plugin.surplus(job.queue) for plugin in plugins]])
+            gives = [other.reclaimable and other is not job.queue for other in self._session.queue_list]
+            self._surplus[key] = sum_of(np.maximum(bound[gives], 0))
+        return self._surplus[key]
 
     def _below(self, job: Job, of: Derived) -> Ints:
-        if not self._counts or self._never_preempts(job):
+        if not self.may_preempt(job):
             return np.zeros(self._jobs.allocated.shape[1], np.int64)
         sums = self._jobs.sums(of, By.QUEUE_AND_PRIORITY)
         ranks = len(self._jobs.priorities)
         first = job.queue.index * ranks
         return sum_of(sums[first : first + int(np.searchsorted(self._jobs.priorities, job.priority))])
 
-    def _never_preempts(self, job: Job) -> bool:
+    def _never_evicts(self, job: Job) -> bool:
         found = self._classes.get(job.record.group.spec.priority_class_name)
         return found is not None and found.preemption_policy == "Never"
 
 
+def _may_go(jobs: GroupColumns, rows: Rows) -> Mask:
+    """Whether groups may be evicted."""
+    return np.array([is_preemptable(record.group) for record in jobs.records_of(rows)], np.bool_)
+
+
 def _preemptable(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What groups hold that may be preempted."""
-    may_go = np.array([is_preemptable(record.group) for record in jobs.records_of(rows)], np.bool_)
-    held: Ints = jobs.allocated[rows] * may_go[:, None]
+    """What groups hold that may be evicted."""
+    held: Ints = jobs.allocated[rows] * _may_go(jobs, rows)[:, None]
     return held
 
 
@@ -86,6 +131,16 @@ def _spare(jobs: GroupColumns, rows: Rows) -> Ints:
 
 def _spare_of_minimum(jobs: GroupColumns, rows: Rows) -> Ints:
     """What they can lose of their minimum resources: all, where one pod has a place."""
-    placed = jobs.counts[rows][:, [TaskStatus.BOUND, TaskStatus.RUNNING]].sum(axis=1)
-    spare: Ints = _within_minimum(jobs, rows) * (placed <= 1)[:, None]
+    spare: Ints = _within_minimum(jobs, rows) * _is_single(jobs, rows)[:, None]
     return spare
+
+
+def _may_lose_minimum(jobs: GroupColumns, rows: Rows) -> Mask:
+    """Whether they may lose their minimum while gangs keep theirs."""
+    return _may_go(jobs, rows) & _is_single(jobs, rows)
+
+
+def _is_single(jobs: GroupColumns, rows: Rows) -> Mask:
+    """Whether no more than one pod has a place."""
+    single: Mask = jobs.counts[rows][:, [TaskStatus.BOUND, TaskStatus.RUNNING]].sum(axis=1) <= 1
+    return single

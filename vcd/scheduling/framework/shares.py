@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.views import Job
+from vcd.state.sums import Ints
 
 VOLCANO_SHARES = Argument(
     "volcanoSharesEnable",
@@ -30,6 +34,20 @@ def reserved_guarantee(guarantee: Amounts, held: Amounts, takes_work: bool) -> l
     of its pods can be placed, so the rest would stay idle.
     """
     return list(guarantee) if takes_work else [min(pair) for pair in zip(guarantee, held, strict=True)]
+
+
+class KeepsShares(KeepsAccounts):
+    """Base of the plugins that say what queues deserve, and so what reclaim gives back to a queue."""
+
+    def stays_within_share(self, job: Job) -> bool:
+        """Return whether the queue could reclaim for a group that is not admitted yet: with its minimum resources, and
+        what groups admitted at its priority or above may still take, the queue stays within its share."""
+        raise NotImplementedError
+
+    def surplus(self, queue: Queue) -> Ints:
+        """Return what each queue holds above its share, as (queues, resources), if ``queue`` takes all of its own; an
+        upper bound of what reclaim takes from each for ``queue``."""
+        raise NotImplementedError
 
 
 class _Branch:

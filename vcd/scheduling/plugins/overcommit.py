@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByPreempt
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.applications import ADMIT_BY_NODES, Applications
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.jobs import reserved_by_running
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
@@ -34,8 +37,9 @@ class OvercommitPlugin(Plugin):
     what scheduling gates hold or no node could; groups of lower priority than the one that asks do not count, so that
     no number of them keeps it out, and a group with which its queue stays within what it is guaranteed is admitted in
     any case: what others borrowed of that comes back by reclaim (docs/differences.md). What preempt could free for the
-    group counts as free. An application that may use a part of the nodes only has to fit these, too (``Applications``).
-    Only resources that the group asks for are compared. Source: Volcano ``plugins/overcommit``.
+    group counts as free, and what reclaim could where its queue stays within its share. An application that may use a
+    part of the nodes only has to fit these, too (``Applications``). Only resources that the group asks for are compared.
+    Source: Volcano ``plugins/overcommit``.
     """
 
     name = "overcommit"
@@ -60,7 +64,7 @@ class OvercommitPlugin(Plugin):
         """Sum up what is there and what is admitted."""
         self._session = session
         self._by_nodes = self.values[ADMIT_BY_NODES.key]
-        self._freeable = FreeableByPreempt(session, self.values[COUNT_VICTIMS.key])
+        self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         nodes = session.nodes
         self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
         jobs = session.jobs
@@ -86,13 +90,20 @@ class OvercommitPlugin(Plugin):
             return Vote.PERMIT
         ahead = sum_of(self._admitted[self._rank(job) :])
         room = self._room + self._freeable.held(job)
-        over = (needed > 0) & (ahead + needed > room)
-        over[self._session.nodes.column_of["pods"]] = False
+        if self._over(needed, ahead, room).any():
+            room = room + self._freeable.reclaimable(job)
+        over = self._over(needed, ahead, room)
         if not over.any():
             return self._refused_by_nodes(job) or Vote.PERMIT
         limit = np.floor(room)
         amounts = self._session.told(np.flatnonzero(over), asks=needed, admitted=ahead, limit=limit)
         return _OVERUSED(amounts=amounts)
+
+    def _over(self, needed: Ints, ahead: Ints, room: npt.NDArray[np.floating[Any]]) -> Mask:
+        """Of which resources there is too little."""
+        over: Mask = (needed > 0) & (ahead + needed > room)
+        over[self._session.nodes.column_of["pods"]] = False
+        return over
 
     def job_enqueued(self, job: Job) -> None:
         """Count an admitted group."""

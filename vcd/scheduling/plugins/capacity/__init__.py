@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.eviction.room import EvictionContext
-from vcd.scheduling.framework.accounts import KeepsAccounts
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByPreempt
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees, KeepsShares
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity.accounts import (
     UNLIMITED,
@@ -36,7 +37,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import QUEUE_ADMISSION_GATE
-from vcd.state.sums import plus
+from vcd.state.sums import Ints, plus
 
 _BEYOND_CAPABILITY = ReasonCode(
     "queue-capability",
@@ -104,7 +105,7 @@ _SHARE = Label("share", "smaller share", "larger share", _shares)
 _ANCESTORS = Label("ancestors", "nearer in the tree", "farther in the tree", PRIORITY.shown)
 
 
-class CapacityPlugin(KeepsAccounts):
+class CapacityPlugin(KeepsShares):
     """Holds queues to the amounts in their spec; what one does not use others may borrow, and give back on demand.
 
     - `deserved` is what a queue can reclaim; what it has beyond is borrowed. It is never below `guarantee`, which is
@@ -190,7 +191,7 @@ class CapacityPlugin(KeepsAccounts):
             for account in self._accounts
         ]
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
-        self._freeable = FreeableByPreempt(session, self.values[COUNT_VICTIMS.key])
+        self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._places = Reservations(self._accounts)
         self._places.open(session)
         self._guarantees = self._keep_guarantees()
@@ -268,14 +269,17 @@ class CapacityPlugin(KeepsAccounts):
         over = [column for column in wanted if allocated[column] + request[column] > most[column]]
         if over:
             return self._refusal(_BEYOND_CAPABILITY, account, over, request)
-        for depth, asked in enumerate(account.chain):
-            if asked.name == ROOT and asked is not account:
-                continue
-            due = self._due(asked, depth)
+        for asked, due in self._dues(account):
             for column in wanted:
                 if asked.allocated[column] + request[column] <= due[column]:
                     return None
         return self._refusal(_HAS_DESERVED, account, wanted, request, "deserved")
+
+    def _dues(self, account: Account) -> Iterator[tuple[Account, list[int]]]:
+        """Yield an account and those above it, each with what comes back to the queue."""
+        for depth, asked in enumerate(account.chain):
+            if asked.name != ROOT or asked is account:
+                yield asked, self._due(asked, depth)
 
     def _due(self, account: Account, depth: int) -> list[int]:
         """What comes back to a queue ``depth`` levels below: what is deserved in reach of ``ancestorReclaimLevel``, and
@@ -392,6 +396,20 @@ class CapacityPlugin(KeepsAccounts):
             if holds <= self._due(entitled, depth)[column] and holds <= account.real_capability[column]:
                 return True
         return False
+
+    def stays_within_share(self, job: Job) -> bool:
+        """Whether the queue could reclaim for a group (see ``preemptive``)."""
+        needed = self._session.jobs.min_resources[job.index].tolist()
+        return any(
+            asked.allocated[column] + asked.ahead(job.priority)[column] + needed[column] <= due[column]
+            for asked, due in self._dues(self._accounts[job.queue.index])
+            for column in self._resources.compared
+            if needed[column]
+        )
+
+    def surplus(self, queue: Queue) -> Ints:
+        """What queues hold above what they deserve, and what they deserve nothing of."""
+        return np.array([account.surplus() for account in self._accounts], np.int64)
 
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take, in its queue and all ancestors."""

@@ -118,6 +118,14 @@ class Account:
         claimed = [(column, deserved) for column, deserved in self.claims if wish[column]]
         return not claimed or any(self.allocated[column] + wish[column] > deserved for column, deserved in claimed)
 
+    def surplus(self) -> list[int]:
+        """What reclaim could take of a leaf at most; nothing where it holds some of what it deserves, and no more."""
+        held, claims = self.allocated, dict(self.claims)
+        has_claimed = any(held[column] for column in claims)
+        if self.children or (has_claimed and all(held[column] <= deserved for column, deserved in self.claims)):
+            return [0] * len(held)
+        return [max(amount - claims.get(column, 0), 0) for column, amount in enumerate(held)]
+
     def ahead(self, priority: int) -> list[int]:
         """What admitted groups of at least a priority may still take."""
         rows = [amounts for known, amounts in self.inqueue.items() if known >= priority]

@@ -12,6 +12,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.accounts import KeepsAccounts
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
@@ -19,7 +20,7 @@ from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.shares import VOLCANO_SHARES
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, add_to
-from vcd.scheduling.plugins.capacity_card.accounts import Accounts
+from vcd.scheduling.plugins.capacity_card.accounts import Accounts, Freeable
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
@@ -89,9 +90,10 @@ class CapacityCardPlugin(KeepsAccounts):
       them must be one resource, which the pod asks for; of a card that no node shows there is nothing, no more. A pod
       that names none can be given any card of the resource.
     - A group is admitted while minimum + allocated + inqueue - elastic <= capability, where cards that may stand for
-      each other fit as a whole. Its minimum of cards is what minResources states of their resource and its pods name
-      (those to come name the same), else what as many of its pods as minMember lacks ask for at least; before there are
-      pods it is what its annotation `volcano.sh/card.request` says, which counts as none where it cannot be read.
+      each other fit as a whole, and what preempt could free for it counts as free. Its minimum of cards is what
+      minResources states of their resource and its pods name (those to come name the same), else what as many of its
+      pods as minMember lacks ask for at least; before there are pods it is what its annotation
+      `volcano.sh/card.request` says, which counts as none where it cannot be read.
     - A pod is placed while allocated + request <= capability, on a node that has a card it names, and of several named
       ones on a card with quota left, with which the rest of its gang still fits. What it uses is charged to the card of
       its node, so no quota is ever exceeded: what pods hold that are being deleted, or whose group is gone, is given to
@@ -115,6 +117,7 @@ class CapacityCardPlugin(KeepsAccounts):
     arguments = (
         Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that ask for cards count no cpu and memory."),
         VOLCANO_SHARES,
+        COUNT_VICTIMS,
         Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
     )
     annotations = (QUOTA, REQUEST, CARD_NAME, SERVICE)
@@ -141,6 +144,8 @@ class CapacityCardPlugin(KeepsAccounts):
             session, self._cards, self.values["cardUnlimitedCpuMemory"], self.values[VOLCANO_SHARES.key]
         )
         self._queues = self._accounts.queues
+        self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
+        self._freed_for: dict[tuple[int, int, bool], Freeable] = {}
         self._rests = GangRests(self._accounts.waiting)
         self._requests: dict[int, CardRequest] = {}
         self._moved: dict[tuple[int, str], int] = {}
@@ -163,7 +168,15 @@ class CapacityCardPlugin(KeepsAccounts):
         if not job.queue.is_open:
             return job.queue.why_closed()
         account = self._queues[job.queue.index]
-        return account.admits(self._accounts.minimum(job), self._accounts.demand(job)) or Vote.PERMIT
+        minimum, demand, freed = self._accounts.minimum(job), self._accounts.demand(job), self._freed(job)
+        return account.admits(minimum, demand, freed.basic, freed.cards) or Vote.PERMIT
+
+    def _freed(self, job: Job) -> Freeable:
+        """What preempt could free for a group in its queue, beside what is elastic."""
+        key = (job.queue.index, job.priority, self._freeable.may_preempt(job))
+        if key not in self._freed_for:
+            self._freed_for[key] = self._accounts.minimum_of(self._freeable.lose_minimum(job))
+        return self._freed_for[key]
 
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""

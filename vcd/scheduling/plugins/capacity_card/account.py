@@ -146,16 +146,17 @@ class Account:
         ]
         return INSUFFICIENT(names, chain.from_iterable(amounts))
 
-    def admits(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
-        """Why a group is not admitted: minimum + allocated + inqueue - elastic <= capability; None where it is.
+    def admits(
+        self, basic: Iterable[int], cards: Mapping[Names, int], freed_basic: Iterable[int], freed: Mapping[str, int]
+    ) -> Reason | None:
+        """Why a group is not admitted: minimum + allocated + inqueue - elastic - freed <= capability; None where it is.
 
         Of cards that may stand for each other any will do: what was admitted and the minimum must fit as a whole.
         """
-        promised = [
-            have + waits - spare
-            for have, waits, spare in zip(self.basic_allocated, self.basic_inqueue, self.basic_elastic, strict=True)
-        ]
-        return self._refuses_basic(basic, promised) or self._refuses_cards(cards, self.inqueue, self.elastic)
+        rows = zip(self.basic_allocated, self.basic_inqueue, self.basic_elastic, freed_basic, strict=True)
+        promised = [have + waits - spare - more for have, waits, spare, more in rows]
+        spare_cards = {card: self.elastic.get(card, 0) + freed.get(card, 0) for card in {**self.elastic, **freed}}
+        return self._refuses_basic(basic, promised) or self._refuses_cards(cards, self.inqueue, spare_cards)
 
     def holds(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
         """Why several pods together do not fit beside what is allocated; None where they do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from vcd.scheduling.session.jobs import elastic, inqueue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import Shape
-from vcd.state.sums import Ints, bounded, sums_before, sums_by
+from vcd.state.sums import Ints, bounded, sum_of, sums_before, sums_by
 
 _NOWHERE = -1
 
@@ -33,6 +34,13 @@ class Held(NamedTuple):
     queue: int
     card: str
     amount: int
+
+
+class Freeable(NamedTuple):
+    """Cpu and memory, and cards, that evictions could free."""
+
+    basic: tuple[int, int] = (0, 0)
+    cards: Mapping[str, int] = {}
 
 
 class Accounts:
@@ -49,6 +57,8 @@ class Accounts:
         self._as_volcano = as_volcano
         self._request = cache(partial(_request_for, cards, unlimited))
         self.held: list[Held] = []
+        self.within_minimum: list[Held] = []
+        """What of that is not elastic."""
         self.unreadable: dict[int, str] = {}
         """Why the annotation of a group that has no pods yet says nothing, by job."""
         self.queues = [Account(queue) for queue in session.queue_list]
@@ -126,6 +136,20 @@ class Accounts:
         cpu, memory = self._session.jobs.min_resources[job.index, :2].tolist()
         return cpu, memory
 
+    def minimum_of(self, groups: npt.NDArray[np.bool_]) -> Freeable:
+        """What some groups hold that is not elastic, as their queues count it."""
+        if not groups.any():
+            return Freeable()
+        jobs = self._session.jobs
+        who = np.array([held.who for held in self.within_minimum], np.int64)
+        cards: dict[str, int] = {}
+        for place in np.flatnonzero((who >= 0) & groups[np.maximum(who, 0)]).tolist():
+            held = self.within_minimum[place]
+            cards[held.card] = cards.get(held.card, 0) + held.amount
+        counted = groups & ~self._has_cards if self._unlimited else groups
+        cpu, memory = sum_of(np.minimum(jobs.allocated[counted, :2], jobs.min_resources[counted, :2])).tolist()
+        return Freeable((cpu, memory), cards)
+
     def pod_of(self) -> dict[int, Pod]:
         """A pod that asks for cards, by job, or by -1 - its row where its group is gone."""
         rows = np.flatnonzero(self._asks_cards)
@@ -175,6 +199,7 @@ class Accounts:
         minimum[states] = stated[holder[states]]
         kept = np.clip(minimum - sums_before(holder, sums), 0, sums)
         elastic = np.where(minimum > 0, sums - kept, 0)
+        self.within_minimum += map(Held, holder.tolist(), queues, names, (sums - elastic).tolist())
         for index in np.flatnonzero(elastic).tolist():
             spare = self.queues[queues[index]].elastic
             spare[names[index]] = spare.get(names[index], 0) + int(elastic[index])
@@ -185,7 +210,9 @@ class Accounts:
     def _hold_unknown(self, resource: str, who: int, row: int) -> None:
         for ask in self._request_of_row(row).asks:
             if ask.resource == resource and ask.named:
-                self.held.append(Held(who, self._queue_of(who), ask.names[0], ask.amount))
+                held = Held(who, self._queue_of(who), ask.names[0], ask.amount)
+                self.held.append(held)
+                self.within_minimum.append(held)
 
     def _hold_releasing(self) -> None:
         """What pods hold that are being deleted and still on a node."""

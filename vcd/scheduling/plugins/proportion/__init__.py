@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -10,12 +11,11 @@ import numpy.typing as npt
 
 from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
-from vcd.scheduling.framework.accounts import KeepsAccounts
-from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByPreempt
+from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees, reserved_guarantee
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees, KeepsShares, reserved_guarantee
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
@@ -125,7 +125,7 @@ class _Loan:
         return [other for other, kept in self._kept.items() if other != index and any(kept[c] for c in columns)]
 
 
-class ProportionPlugin(KeepsAccounts):
+class ProportionPlugin(KeepsShares):
     """Divides the cluster among the queues that have jobs.
 
     - real capability = min(capability, total - guarantees of all + own guarantee);
@@ -166,13 +166,14 @@ class ProportionPlugin(KeepsAccounts):
             if self._total[column] > 0 or name in ("cpu", "memory")
         ]
         self._as_volcano: bool = self.values[VOLCANO_SHARES.key]
-        self._freeable = FreeableByPreempt(session, self.values[COUNT_VICTIMS.key])
+        self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._loan: _Loan | None = None
         """What is being lent, while allocate lends."""
         self._pools: dict[bytes, _Pool] = {}
         self._pool_of_shape: dict[Shape, _Pool] = {}
         self._kept: dict[int, _Kept] = {}
         """By the index of a job that would reclaim."""
+        self._parts_wanting: dict[int, dict[int, Amounts]] = {}
 
     # --- accounts ---------------------------------------------------------------------------------------------------
 
@@ -508,6 +509,38 @@ class ProportionPlugin(KeepsAccounts):
         return _BEYOND_CAPABILITY(
             amounts=self._session.told(columns, asks=needed, would_hold=after, capability=capability)
         )
+
+    def stays_within_share(self, job: Job) -> bool:
+        """Whether the queue could reclaim for a group, whose pods may not be there yet to count as request."""
+        index = job.queue.index
+        needed = self._session.jobs.min_resources[job.index]
+        ahead = self._shares[index].inqueue[self._rank(job) :].sum(axis=0)
+        after = needed + np.array(self._shares[index].allocated) + ahead
+        over = (needed > 0) & (after >= self._parts_if_it_wants_all(index)[index] + TOLERANCE)
+        over[self._pods] = False
+        return not over.any()
+
+    def surplus(self, queue: Queue) -> Ints:
+        """What queues hold above their parts, if ``queue`` asks for all that it may have."""
+        found = np.zeros((len(self._session.queue_list), self._width), np.int64)
+        for index, part in self._parts_if_it_wants_all(queue.index).items():
+            found[index] = np.maximum(np.floor(self._shares[index].allocated - part), 0)
+        return found
+
+    def _parts_if_it_wants_all(self, index: int) -> dict[int, Amounts]:
+        """What each queue's part would be if one queue asked for all that it may have."""
+        if index not in self._parts_wanting:
+            wanting = copy(self._shares[index])
+            wanting.demand = wanting.real_capability
+            self._parts_wanting[index] = self._divided({**self._shares, index: wanting}, self._reachable_total)
+        return self._parts_wanting[index]
+
+    @cached_property
+    def _reachable_total(self) -> Amounts:
+        """What our pods hold, and what else they could have of the cluster."""
+        held = np.array([account.allocated for account in self._shares.values()], np.int64).reshape(-1, self._width)
+        everywhere = np.ones(len(self._session.nodes), np.bool_)
+        return np.minimum(self._reach.total(sum_of(held), everywhere), self._total)
 
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
