@@ -77,8 +77,10 @@ def limits_in(reason: Waiting, quotas: tuple[Quota, ...]) -> Iterator[QueueLimit
     bounds = (CAPABILITY, DESERVED, OF_THE_CLUSTER, *[quota.name for quota in quotas])
     bound, limits = next(((role, found) for role in bounds if (found := said.amounts_of(role))), ("", {}))
     held = said.amounts_of("allocated") | said.amounts_of("admitted")
-    asked, after, reserved = (said.amounts_of(role) for role in ("asks", "would hold", "reserved"))
+    asked, after, reserved, attempted = (
+        said.amounts_of(role) for role in ("asks", "would hold", "reserved", "attempted")
+    )
     for name in asked or {**limits, **held}:  # what is zero is left out
-        taken = held.get(name, 0) + reserved.get(name, 0)
+        taken = held.get(name, 0) + reserved.get(name, 0) + attempted.get(name, 0)
         taken = max(after[name] - asked.get(name, 0), 0) if name in after else taken
         yield QueueLimit(dict(said.names).get("queue", ""), bound, name, asked.get(name), taken, limits.get(name, 0))

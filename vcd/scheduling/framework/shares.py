@@ -7,11 +7,14 @@ counts only while its queue could use it, so plugins count ``reserved_guarantee`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from vcd.model.reasons import Amount
+from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.sums import Ints
 
@@ -25,6 +28,7 @@ VOLCANO_SHARES = Argument(
 )
 
 Amounts = Sequence[int]
+_TRIED = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
 def reserved_guarantee(guarantee: Amounts, held: Amounts, takes_work: bool) -> list[int]:
@@ -48,6 +52,30 @@ class KeepsShares(KeepsAccounts):
         """Return what each queue holds above its share, as (queues, resources), if ``queue`` takes all of its own; an
         upper bound of what reclaim takes from each for ``queue``."""
         raise NotImplementedError
+
+
+class Attempts:
+    """What a job holds in statements that are not committed: a reason that is noted while one is tried tells it apart
+    from what the queue has allocated, since it may be rolled back."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._found: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
+
+    def of(self, job: Job) -> list[int]:
+        """Return the amounts by column."""
+        key = (job.index, self._session.trial.changes)
+        if self._found[0] != key:
+            tried = [task.amounts for task in job.tasks() if task.status in _TRIED]
+            none = [0] * len(self._session.nodes.resources)
+            self._found = key, [sum(column) for column in zip(none, *tried, strict=True)]
+        return self._found[1]
+
+    def told(self, job: Job, columns: Iterable[int], allocated: Sequence[int]) -> list[Amount]:
+        """Return the amounts of a reason: what a queue has allocated without a job's attempt, and the attempt."""
+        attempted = self.of(job)
+        rest = [have - tried for have, tried in zip(allocated, attempted, strict=True)]
+        return self._session.told(columns, allocated=rest, attempted=attempted)
 
 
 class _Branch:

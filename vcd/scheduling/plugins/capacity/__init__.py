@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any
 
@@ -14,7 +14,7 @@ from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees, KeepsShares
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, Guarantees, KeepsShares
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity.accounts import (
     UNLIMITED,
@@ -192,6 +192,7 @@ class CapacityPlugin(KeepsShares):
         ]
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
+        self._attempts = Attempts(session)
         self._places = Reservations(self._accounts)
         self._places.open(session)
         self._guarantees = self._keep_guarantees()
@@ -268,12 +269,14 @@ class CapacityPlugin(KeepsShares):
         allocated, most = account.allocated, account.real_capability
         over = [column for column in wanted if allocated[column] + request[column] > most[column]]
         if over:
-            return self._refusal(_BEYOND_CAPABILITY, account, over, request)
+            held = self._attempts.told(tasks[0].job, over, allocated)
+            return self._refusal(_BEYOND_CAPABILITY, account, over, request, held)
         for asked, due in self._dues(account):
             for column in wanted:
                 if asked.allocated[column] + request[column] <= due[column]:
                     return None
-        return self._refusal(_HAS_DESERVED, account, wanted, request, "deserved")
+        held = self._attempts.told(tasks[0].job, wanted, allocated)
+        return self._refusal(_HAS_DESERVED, account, wanted, request, held, "deserved")
 
     def _dues(self, account: Account) -> Iterator[tuple[Account, list[int]]]:
         """Yield an account and those above it, each with what comes back to the queue."""
@@ -321,8 +324,9 @@ class CapacityPlugin(KeepsShares):
             ]
             if over:
                 code = _BEYOND_CAPABILITY if account.queue is queue else _BEYOND_PARENTS_CAPABILITY
+                held = self._attempts.told(task.job, over, allocated)
                 kept = self._session.told(over, reserved=others)  # for pods whose gate was lifted
-                return self._refusal(code, account, over, amounts, more=kept)
+                return self._refusal(code, account, over, amounts, held, more=kept)
         return None
 
     def _takes(self, queue: Queue, amounts: Sequence[int]) -> Reason | None:
@@ -343,16 +347,15 @@ class CapacityPlugin(KeepsShares):
         self,
         code: ReasonCode,
         account: Account,
-        columns: Iterable[int],
+        columns: Sequence[int],
         asks: Sequence[int],
+        held: Sequence[Amount],
         bound: str = "capability",
-        have: tuple[str, Sequence[int]] | None = None,
         more: Sequence[Amount] = (),
     ) -> Reason:
         limits = account.deserved if bound == "deserved" else account.limits
         shown = [0 if limit >= UNLIMITED else limit for limit in limits]
-        word, amounts = have or ("allocated", account.allocated)
-        told = self._session.told(columns, asks=asks, **{word: amounts, bound: shown})
+        told = [*self._session.told(columns, asks=asks), *held, *self._session.told(columns, **{bound: shown})]
         names = {"queue": account.name, **({"parent": account.name} if code.cause is Cause.PARENT_LIMIT else {})}
         return code(names, [*told, *more])
 
@@ -385,7 +388,7 @@ class CapacityPlugin(KeepsShares):
             ]
             if over:
                 code = _INSUFFICIENT_IN_PARENT if depth else _INSUFFICIENT
-                return self._refusal(code, account, over, needed, have=("would hold", after))
+                return self._refusal(code, account, over, needed, self._session.told(over, would_hold=after))
         return Vote.PERMIT
 
     def _comes_back(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
+from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import VOLCANO_SHARES, Guarantees, KeepsShares, reserved_guarantee
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, Guarantees, KeepsShares, reserved_guarantee
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
@@ -167,6 +167,7 @@ class ProportionPlugin(KeepsShares):
         ]
         self._as_volcano: bool = self.values[VOLCANO_SHARES.key]
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
+        self._attempts = Attempts(session)
         self._loan: _Loan | None = None
         """What is being lent, while allocate lends."""
         self._pools: dict[bytes, _Pool] = {}
@@ -388,7 +389,8 @@ class ProportionPlugin(KeepsShares):
         for column in self._named:
             if deserved[column] >= allocated[column] + TOLERANCE:
                 return None
-        return _OVERUSED(amounts=self._quantities(account, range(self._width)))
+        due = [int(amount) for amount in deserved]
+        return _OVERUSED(amounts=self._session.told(range(self._width), deserved=due, allocated=allocated))
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
         """Whether a task stays within what its queue deserves, in the resources that it asks for.
@@ -397,17 +399,17 @@ class ProportionPlugin(KeepsShares):
         """
         account = self._shares[queue.index]
         if account.has_excluded and demand_of(self._session).is_excluded(task):
-            return self._beyond(queue, task.amounts, account.most)
-        return self._within(queue, task.amounts)
+            return self._beyond(queue, task.job, task.amounts, account.most)
+        return self._within(queue, task.job, task.amounts)
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
         """Whether tasks like one stay within it together."""
-        return self._within(queue, [amount * count for amount in task.amounts]) is None
+        return self._within(queue, task.job, [amount * count for amount in task.amounts]) is None
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Whether tasks together stay within what the queue deserves."""
         request = sum_of(np.array([task.request for task in tasks])).tolist()
-        return self._beyond(queue, request, self._shares[queue.index].deserved_list)
+        return self._beyond(queue, tasks[0].job, request, self._shares[queue.index].deserved_list)
 
     def lend(self, begins: bool) -> bool:
         """Begin to lend what queues leave of their shares, if there is any, or end it."""
@@ -441,10 +443,11 @@ class ProportionPlugin(KeepsShares):
         for index, kept in self._kept_shares().items():
             yield held(HoldKind.SHARE, self._session.queue_list[index].name, kept)
 
-    def _within(self, queue: Queue, request: Sequence[int]) -> Reason | None:
+    def _within(self, queue: Queue, job: Job, request: Sequence[int]) -> Reason | None:
         account, loan = self._shares[queue.index], self._loan
         # what is lent ends at the capability, or else at what others are guaranteed: ``most`` names neither of them
-        refusal = self._beyond(queue, request, account.deserved_list if loan is None else account.capability_list)
+        most = account.deserved_list if loan is None else account.capability_list
+        refusal = self._beyond(queue, job, request, most)
         if refusal is not None:
             return refusal
         if over := self._guarantees.exceeded(queue.name, request, self._pods):
@@ -463,9 +466,9 @@ class ProportionPlugin(KeepsShares):
         if kept:
             names = [self._session.queue_list[index].name for index in loan.owners(queue.index, kept)]
             return _LENT({"queues": ", ".join(names)}, self._session.told(kept, asks=request))
-        return self._beyond(queue, request, account.most)
+        return self._beyond(queue, job, request, account.most)
 
-    def _beyond(self, queue: Queue, request: Sequence[int], most: Sequence[float]) -> Reason | None:
+    def _beyond(self, queue: Queue, job: Job, request: Sequence[int], most: Sequence[float]) -> Reason | None:
         if not queue.is_open:
             return queue.why_closed()
         account = self._shares[queue.index]
@@ -481,13 +484,10 @@ class ProportionPlugin(KeepsShares):
         limits, deserved = account.capability_list, account.deserved_list
         if most is limits and any(deserved[column] < limits[column] < UNLIMITED for column in over):
             shown = [0 if limit == UNLIMITED else int(limit) for limit in limits]
-            told = self._session.told(over, asks=request, allocated=allocated, capability=shown)
-            return _LENT_TO_CAPABILITY({"queue": queue.name}, told)
-        return _BEYOND_DESERVED(amounts=self._session.told(over, asks=request) + self._quantities(account, over))
-
-    def _quantities(self, account: _Share, columns: Iterable[int]) -> list[Amount]:
-        deserved = [int(amount) for amount in account.deserved_list]
-        return self._session.told(columns, deserved=deserved, allocated=account.allocated)
+            told = [*self._attempts.told(job, over, allocated), *self._session.told(over, capability=shown)]
+            return _LENT_TO_CAPABILITY({"queue": queue.name}, self._session.told(over, asks=request) + told)
+        told = self._session.told(over, asks=request, deserved=[int(amount) for amount in deserved])
+        return _BEYOND_DESERVED(amounts=told + self._attempts.told(job, over, allocated))
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
         """Whether the group's minimum stays within the queue's real capability."""
