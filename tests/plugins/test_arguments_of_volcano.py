@@ -52,6 +52,7 @@ OLDER = "read by older versions of Volcano, no longer by its main branch (docs/s
 MOVED = "of older versions; in Volcano's main branch an argument of deviceshare"
 SHARES = Added(False, "vcd's own: how shares differ from Volcano's (docs/differences.md)")
 VICTIMS = Added(True, "vcd's own: what evictions could free counts at admission (docs/differences.md)")
+NODES = Added(True, "vcd's own: applications are admitted by the nodes that they name (docs/differences.md)")
 GUIDE = "Volcano's guide to the plugin names it, its source does not read it"
 
 PLUGINS: Mapping[str, Mapping[str, Any]] = {
@@ -124,7 +125,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "podtopologyspread.weight": 2,
     },
     "numa-aware": {"weight": 1},
-    "overcommit": {"overcommit-factor": 1.2, "countVictimsEnable": VICTIMS},
+    "overcommit": {"overcommit-factor": 1.2, "countVictimsEnable": VICTIMS, "admitByNodesEnable": NODES},
     "pdb": {},
     "predicates": {
         "predicate.NodeAffinityEnable": True,
