@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 import pytest
 
-from tests.dsl import BARE, Manifest, gang, node, pod, priority_class
+from tests.dsl import BARE, Manifest, gang, node, pod, priority_class, queue
 from tests.world import World
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
@@ -232,6 +232,57 @@ def test_where_every_eviction_is_refused_no_session_follows_the_other_at_once() 
     world.run(30)
     assert 20 <= len(world.attempts) <= 31
     assert len({key for _, key in world.attempts}) >= 4  # none is the only one that is tried
+
+
+RECLAIMING = PREEMPTING.replace("allocate, preempt", "allocate, reclaim").replace("overcommit", "proportion")
+
+
+@pytest.mark.parametrize("conf", [PREEMPTING, PREEMPTING.replace("preempt", "gangpreempt")])
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_refused_eviction_delays_no_other_job(conf: str, jobs: int) -> None:
+    """The victims of one job are refused; a job of another node evicts in the same second."""
+    on = {"spec": {"nodeSelector": {"name": "a"}}}
+    world = Refusing(
+        *[node(name, cpu=2, labels={"name": name}) for name in ("a", "b")],
+        priority_class("high", 9),
+        *[gang(f"low-{name}", 2, members=1, cpu=1, on=[name] * 2) for name in ("a", "b")],
+        refuses=lambda op: op.verb == "evict" and "low-a" in op.key,
+        conf=conf,
+    )
+    world.put(*[gang(f"high-{number}", 1, cpu=1, group_spec=HIGH, **on) for number in range(jobs)])
+    world.cycle()
+    assert world.attempts and not world.evicted
+    other = {"spec": {"nodeSelector": {"name": "b"}}}
+    world.put(gang("other", 1, cpu=1, group_spec=HIGH, **other))
+    world.cycle()
+    assert [key.partition("/")[2][:5] for key in world.evicted] == ["low-b"]
+
+
+def test_a_refused_eviction_delays_no_other_queue() -> None:
+    world = Refusing(
+        *[node(name, cpu=2, labels={"name": name}) for name in ("a", "b")],
+        *[queue(name) for name in ("rich", "poor", "needy")],
+        *[gang(f"rich-{name}", 2, members=1, cpu=1, on=[name] * 2, queue="rich") for name in ("a", "b")],
+        refuses=lambda op: op.verb == "evict" and "rich-a" in op.key,
+        conf=RECLAIMING,
+    )
+    world.put(gang("poor", 1, cpu=1, queue="poor", spec={"nodeSelector": {"name": "a"}}))
+    world.cycle()
+    assert world.attempts and not world.evicted
+    world.put(gang("needy", 1, cpu=1, queue="needy", spec={"nodeSelector": {"name": "b"}}))
+    world.cycle()
+    assert [key.partition("/")[2][:6] for key in world.evicted] == ["rich-b"]
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_of_equivalent_jobs_each_waits_after_its_own_refusals(count: int) -> None:
+    low = gang("low", 20, members=1, cpu=1, on=["n"] * 20)
+    refuses = lambda op: op.verb == "evict"  # noqa: E731
+    world = Refusing(node("n", cpu=20), priority_class("high", 9), low, refuses=refuses, conf=PREEMPTING)
+    world.put(*[gang(f"high-{number}", 1, cpu=1, group_spec=HIGH) for number in range(count)])
+    world.run(10)
+    assert 10 <= len(world.attempts) <= 11 * count
+    assert len([event for event in world.log if isinstance(event, ev.SessionDecided)]) <= 24
 
 
 def test_where_few_evictions_are_refused_the_attempts_are_ever_rarer() -> None:

@@ -29,24 +29,30 @@ _LONGEST_MESSAGE = 200
 
 class RefusalBackoff(msgspec.Struct, frozen=True, omit_defaults=True):
     """A refused operation on the pod or group with ``uid``: how many refusals there were in a row, and until when
-    (ns since the epoch) it is not tried again. ``message`` is the last answer of the API server."""
+    (ns since the epoch) it is not tried again. ``message`` is the last answer of the API server, ``preemptor`` the key of
+    the PodGroup for which the pod was to be evicted."""
 
     uid: str
     verb: str
     attempts: int
     until: int
     message: str = ""
+    preemptor: str = ""
 
     @property
     def others_from(self) -> int:
-        """When other victims are looked for in place of one whose eviction was refused (ns since the epoch). Otherwise
-        each refusal would start a session that finds the next victim, as fast as the API server can refuse it."""
+        """When the preemptor looks for other victims in place of one whose eviction was refused (ns since the epoch).
+        Otherwise each refusal would start a session that finds the next victim, as fast as the API server can refuse
+        it."""
         return self.until - (_seconds(self.attempts, _FIRST_OF_POD, _LONGEST_OF_POD) - _FIRST_OF_POD) * _SECOND
 
 
-def after_refusal(before: RefusalBackoff | None, uid: str, verb: str, at: int, message: str) -> RefusalBackoff:
+def after_refusal(
+    before: RefusalBackoff | None, uid: str, verb: str, at: int, message: str, preemptor: str = ""
+) -> RefusalBackoff:
     """Return the back-off of a pod whose operation was refused at ``at`` (ns since the epoch)."""
-    return _next(before, uid, verb, at, message, _FIRST_OF_POD, _LONGEST_OF_POD)
+    found = _next(before, uid, verb, at, message, _FIRST_OF_POD, _LONGEST_OF_POD)
+    return msgspec.structs.replace(found, preemptor=preemptor)
 
 
 def after_release(before: RefusalBackoff | None, uid: str, at: int) -> RefusalBackoff:
@@ -66,6 +72,16 @@ def _next(
 
 def _seconds(attempts: int, first: int, longest: int) -> int:
     return min(first << min(attempts - 1, 16), longest)
+
+
+def resting_preemptors(backoffs: Iterable[RefusalBackoff], now: int) -> dict[str, int]:
+    """Return the PodGroups whose last evictions were refused, by key, and when each looks for other victims (ns since
+    the epoch). Other PodGroups are unaffected by these refusals."""
+    found: dict[str, int] = {}
+    for backoff in backoffs:
+        if backoff.verb == "evict" and backoff.preemptor and backoff.others_from > now:
+            found[backoff.preemptor] = max(backoff.others_from, found.get(backoff.preemptor, 0))
+    return found
 
 
 def backoff_holds(

@@ -729,16 +729,18 @@ class ClusterState:
         if row is None:  # another version kept the pod, which this one set aside
             self._forget_intent(key)
             return
+        preemptor = ""
         if verb == "bind":
             self._strand(row)
         elif verb == "evict":
             job = self.tasks.at(row, "job")
-            self.immunity.withdraw(self.job_keys[job] if job >= 0 else "", self._uid_at(row))
+            preemptor = self.immunity.withdraw(self.job_keys[job] if job >= 0 else "", self._uid_at(row))
         uid = self.intents[key].uid
         self._forget_intent(key)
         self._place(key, row)
         if done.refused_at:
-            self.backoffs[key] = after_refusal(self.backoffs.get(key), uid, verb, done.refused_at, done.detail)
+            before = self.backoffs.get(key)
+            self.backoffs[key] = after_refusal(before, uid, verb, done.refused_at, done.detail, preemptor)
 
     def _strand(self, row: int) -> None:
         """Remember of the gang of a row what ``_strand_group`` does."""

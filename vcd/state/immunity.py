@@ -101,12 +101,15 @@ class Immunity:
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
-    def withdraw(self, group: str, uid: str) -> None:
-        """Forget the eviction of one pod: it was not made after all."""
+    def withdraw(self, group: str, uid: str) -> str:
+        """Forget the eviction of one pod, which was not made after all. Return the key of the PodGroup for which it was
+        to be made; empty if none is remembered."""
         before = self.evicted.get(group)
-        if before is not None and uid in before.gone:
-            losses = {owner: tuple(gone for gone in uids if gone != uid) for owner, uids in before.losses.items()}
-            self._set(group, msgspec.structs.replace(before, losses=losses))
+        if before is None or uid not in before.gone:
+            return ""
+        losses = {owner: tuple(gone for gone in uids if gone != uid) for owner, uids in before.losses.items()}
+        self._set(group, msgspec.structs.replace(before, losses=losses))
+        return next(owner for owner, uids in before.losses.items() if uid in uids)
 
     def clear(self) -> None:
         """Forget everything: nodes, queues or the configuration are other ones."""

@@ -14,17 +14,17 @@ from vcd.scheduling.framework.worksheet import is_whole, units, whole_with
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.backoff import resting_preemptors
 
 
 def starving_jobs(framework: Framework) -> dict[int, list[Job]]:
-    """Admitted, valid, starving jobs of open queues, by the queue's index; none within a second of an eviction that
-    the API server refused."""
+    """Return admitted, valid, starving jobs of open queues, by the queue's index. A job for which the API server refused
+    an eviction is left out for about a second."""
     session = framework.session
     found: dict[int, list[Job]] = {}
-    if any(each.verb == "evict" and each.others_from > session.now for each in session.backing_off.values()):
-        return found
+    resting = resting_preemptors(session.backing_off.values(), session.now)
     for job in session.jobs_with_pending():
-        if job.is_pending() or not job.queue.is_open:
+        if job.is_pending() or not job.queue.is_open or job.key in resting:
             continue
         if framework.job_starving(job) and why_invalid(framework, job) is None:
             found.setdefault(job.queue.index, []).append(job)

@@ -170,6 +170,7 @@ class EquivalenceClasses:
         self._kinds = kinds = kinds.copy()
         tasks = snapshot.tasks
         owners = [owner for evicted in snapshot.evicted.values() for owner in evicted.losses]
+        owners += [backoff.preemptor for backoff in snapshot.backoffs.values()]
         alone = [*snapshot.evicted, *owners, *snapshot.stranded, *snapshot.released]
         kinds[[index for key in alone if (index := jobs.index(key)) is not None]] = _ALONE
         refused = jobs.of_row[list(snapshot.backoffs)]
