@@ -77,6 +77,59 @@ def test_the_rule_that_keeps_the_victims_of_reclaim(objects: list[Any], rule: tu
     assert rule in vetoes(*objects, actions="allocate, reclaim")
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(
+    ("objects", "rule"),
+    [
+        (lambda size: [low(size, members=size, group_spec={"priorityClassName": "high"}), high()],
+         ("victims-not-lower", "")),
+        (lambda size: [low(size, labels={"app": "low"}), budget(), high()], ("victims-protected", "pdb")),
+        (lambda size: [low(size, spec={"priorityClassName": "system-node-critical"}), high()],
+         ("victims-protected", "conformance")),
+        (lambda size: [low(size, annotations={"volcano.sh/preemptable": "false"}), high()],
+         ("victims-not-preemptable", "")),
+        (lambda size: [low(size), high(spec={"preemptionPolicy": "Never"})], ("never-evicts", "")),
+    ],
+)  # fmt: skip
+def test_the_rule_that_keeps_the_victims_of_gangpreempt(objects: Any, rule: tuple[str, str], size: int) -> None:
+    full = [list(gang("filler", 2 - size, on=["n"] * (2 - size), cpu=1, group_spec={"priorityClassName": "high"}))]
+    found = vetoes(*objects(size), *(full if size < 2 else []), actions="allocate, gangpreempt")
+    assert rule in found
+
+
+@pytest.mark.parametrize("members", [2, 1])
+def test_gangpreempt_names_allow_whole_bundle(members: int) -> None:
+    whole = "configurations:\n- name: gangpreempt\n  arguments:\n    allowWholeBundle: false\n"
+    objects = [low(members=members), high(members=2, size=2)]
+    found = planned(node("n", cpu=2), HIGH, LOW, *objects, conf=conf("allocate, gangpreempt") + whole)
+    told = {one["code"] for one in found.why["default/high"] if one["gate"] == "gangpreempt"}
+    assert "victims-not-whole" in told
+
+
+@pytest.mark.parametrize(
+    ("objects", "rule"),
+    [
+        ([*HALVES, low(queue="old", spec={"priorityClassName": "system-node-critical"}), high(queue="new")],
+         ("victims-protected", "conformance")),
+        ([queue("old", weight=9), queue("new"), low(queue="old"), high(queue="new")],
+         ("may-not-reclaim", "proportion")),
+        ([queue("old", reclaimable=False), queue("new"), low(queue="old"), high(queue="new")],
+         ("victims-not-reclaimable", "")),
+        ([*HALVES, low(queue="old", annotations={"volcano.sh/preemptable": "false"}), high(queue="new")],
+         ("victims-not-preemptable", "")),
+    ],
+)  # fmt: skip
+def test_the_rule_that_keeps_the_victims_of_gangreclaim(objects: list[Any], rule: tuple[str, str]) -> None:
+    assert rule in vetoes(*objects, actions="allocate, gangreclaim")
+
+
+@pytest.mark.parametrize("action", ["gangpreempt", "preempt"])
+def test_nothing_is_told_by_an_action_that_evicts(action: str) -> None:
+    result = planned(node("n", cpu=2), HIGH, LOW, low(), high(), conf=conf(f"allocate, {action}"))
+    assert len(result.evictions) == 1
+    assert all(one["gate"] != action for one in result.why.get("default/high", []))
+
+
 def test_where_no_plugin_names_victims_that_is_the_rule() -> None:
     silent = tuple(f"{name}\n    enablePreemptable: false" for name in ("priority", "gang"))
     assert vetoes(low(), high(), plugins=(*silent, "predicates")) == {("victims-unnamed", "")}

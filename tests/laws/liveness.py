@@ -432,7 +432,7 @@ class Search:
                 return self._queue_says_no(job, told, tasks)
             case "predicate":
                 return self._nodes_say_no(job, told, tasks)
-            case "preempt" | "reclaim":  # which rules keep victims: tests/actions/test_vetoes.py
+            case "preempt" | "reclaim" | "gangpreempt" | "gangreclaim":  # tests/actions/test_vetoes.py
                 return bool(job.having("Pending"))
             case "annotation":  # it is passed over, and keeps nobody back
                 return told.plugin == "task-topology" and not has_sound_topology(job)

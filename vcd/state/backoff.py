@@ -29,8 +29,8 @@ _LONGEST_MESSAGE = 200
 
 class RefusalBackoff(msgspec.Struct, frozen=True, omit_defaults=True):
     """A refused operation on the pod or group with ``uid``: how many refusals there were in a row, and until when
-    (ns since the epoch) it is not tried again. ``message`` is the last answer of the API server, ``preemptor`` the key of
-    the PodGroup for which the pod was to be evicted."""
+    (ns since the epoch) it is not tried again. ``message`` is the last answer of the API server. ``preemptor`` is the
+    key of the PodGroup for which the pod was to be evicted."""
 
     uid: str
     verb: str

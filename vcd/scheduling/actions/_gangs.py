@@ -18,9 +18,22 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.reasons import Reason, ReasonCode
 from vcd.scheduling.actions.allocate import AllocateAction
 from vcd.scheduling.eviction.room import PLACED, EvictionContext, Freeable, fits_on, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, wanting_tasks
+from vcd.scheduling.eviction.vetoes import (
+    IMMUNE,
+    MARKED,
+    MAY_NOT_RECLAIM,
+    NEVER_EVICTS,
+    NOT_LOWER,
+    NOT_RECLAIMABLE,
+    NOT_WHOLE,
+    REFUSED,
+    Vetoes,
+    holds_back,
+)
 from vcd.scheduling.eviction.victim_jobs import Ranks, VictimJobs
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
@@ -74,6 +87,10 @@ class GangEvictionAction(Action):
         self._known: dict[Hashable, dict[int, tuple[list[int], list[Bundle]]]] = {}
         """The bundles of each job, and its counts when they were made: the bundles hold while the counts are the same.
         By the pods that are immune to the preemptor, and by the resources that it wants."""
+        self._unasked: dict[tuple[ReasonCode, Hashable], dict[int, None]] = {}
+        """The jobs with pods that are not offered to the plugins, by rule and, for immune pods, by the pods that are
+        immune to the preemptor."""
+        self._vetoes = Vetoes()
         self._preemptor: Job | None = None
         self._scope: Hashable = None
 
@@ -86,9 +103,9 @@ class GangEvictionAction(Action):
     def may_take(self, framework: Framework, queue: Queue) -> bool:
         """Whether jobs of a queue may cost others anything."""
 
-    @abstractmethod
-    def may_ask(self, framework: Framework, job: Job, tasks: list[Task]) -> bool:
-        """Whether a job may cost others anything for the room of ``tasks``."""
+    def refusal(self, framework: Framework, job: Job, tasks: list[Task]) -> tuple[str, Reason] | None:
+        """Return the plugin by which a job may not evict others for ``tasks``, and the reason; None if it may."""
+        return None
 
     @abstractmethod
     def victim_queues(self, session: Session, job: Job) -> list[Queue]:
@@ -108,15 +125,43 @@ class GangEvictionAction(Action):
 
     def _make_room(self, framework: Framework, job: Job) -> None:
         tasks = [task for task in wanting_tasks(framework, job) if not task.best_effort]
-        if not tasks or not all(may_preempt(task) for task in tasks) or not self.may_ask(framework, job, tasks):
-            return
-        need = _sum(tasks)
-        self._preemptor, self._scope = job, immunity_of(framework.session).scope(job)
-        statement = framework.statement(self.name, job)
+        self._vetoes = Vetoes()
+        is_served = False
+        if not all(may_preempt(task) for task in tasks):
+            self._vetoes.add(NEVER_EVICTS)
+        elif tasks and (refused := self.refusal(framework, job, tasks)) is not None:
+            self._vetoes.add(MAY_NOT_RECLAIM, refused[0])
+        elif tasks:
+            self._preemptor, self._scope = job, immunity_of(framework.session).scope(job)
+            is_served = self._serve(framework, job, tasks)
+        self._vetoes.note(job, self.name, evicted=is_served)
+
+    def _serve(self, framework: Framework, job: Job, tasks: list[Task]) -> bool:
+        """Evict for all tasks and commit it. Return False if not all can have capacity; then no pod is evicted."""
+        statement, need = framework.statement(self.name, job), _sum(tasks)
         if self._take(framework, statement, job, tasks, need):
             statement.commit()
-        else:
-            statement.discard()
+            return True
+        statement.discard()
+        self._add_unasked(framework.session, job, need > 0)
+        return False
+
+    def _add_unasked(self, session: Session, job: Job, wanted: Mask) -> None:
+        """Add the rules by which placed groups that hold some of ``wanted`` were not offered to the plugins."""
+        jobs, below, queues = session.jobs, self.victims_below(job), self.victim_queues(session, job)
+        there = placed_tasks(session).is_placed & (jobs.allocated[:, wanted] > 0).any(axis=1)
+        there[job.index] = False
+        there &= np.isin(jobs.queue, [queue.index for queue in queues])
+        lower = there if below is None else there & (jobs.priority < below)
+        if (there & ~lower).any():
+            self._vetoes.add(NOT_LOWER)
+        if (lower & ~jobs.derived(_are_preemptable)).any():
+            self._vetoes.add(MARKED)
+        for (code, scope), by_job in self._unasked.items():
+            if scope in (None, self._scope) and lower[list(by_job)].any():
+                self._vetoes.add(code)
+        if job.queue not in queues and holds_back(session, job.queue):
+            self._vetoes.add(NOT_RECLAIMABLE)
 
     def _take(self, framework: Framework, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
         """Evict bundle after bundle until all tasks find a place; what turns out to help nobody is given back."""
@@ -193,18 +238,20 @@ class GangEvictionAction(Action):
                 free = framework.unified_evictable(context, candidates).tasks
                 spare = [task for each in bundles_of(other, free, wanted) if not each.whole for task in each.tasks]
                 tasks = self._asked(framework, context, spare)
-            if bundle.whole and (
-                len(tasks) < len(bundle.tasks) or other.index in staying or not self.values["allowWholeBundle"]
-            ):
+            if bundle.whole and not self.values["allowWholeBundle"]:
+                self._vetoes.add(NOT_WHOLE)
+                continue
+            if bundle.whole and (len(tasks) < len(bundle.tasks) or other.index in staying):
                 continue
             if tasks:
                 yield Bundle(bundle.whole, other, tasks)
 
-    @staticmethod
-    def _asked(framework: Framework, context: EvictionContext, tasks: list[Task]) -> tuple[Task, ...]:
+    def _asked(self, framework: Framework, context: EvictionContext, tasks: list[Task]) -> tuple[Task, ...]:
         """Those of some tasks that may go together."""
         victims = framework.unified_evictable(context, tasks)
         going = victims.together()
+        if len(going) < len(tasks):
+            self._vetoes.add_keepers(victims)
         if framework.trace is not None:
             framework.trace.searched(context, context.job, going, victims)
         return tuple(going)
@@ -247,11 +294,18 @@ class GangEvictionAction(Action):
 
     def _candidates(self, session: Session, job: Job) -> list[Task]:
         """A job's tasks that may be asked about at all."""
-        tasks = placed_tasks(session).of_job(job.index)
+        there = [task for task in placed_tasks(session).of_job(job.index) if task.status in PLACED]
         immunity = immunity_of(session)
-        if immunity and self._preemptor is not None:
-            tasks = [task for task in tasks if not immunity.covers(task, self._preemptor)]
-        return [task for task in tasks if task.preemptable and task.status in PLACED]
+        found = []
+        for task in there:
+            if not task.preemptable:
+                code: ReasonCode = REFUSED if task.eviction_was_refused else MARKED
+                self._unasked.setdefault((code, None), {})[job.index] = None
+            elif immunity and self._preemptor is not None and immunity.covers(task, self._preemptor):
+                self._unasked.setdefault((IMMUNE, self._scope), {})[job.index] = None
+            else:
+                found.append(task)
+        return found
 
 
 def _victims_of(session: Session, queues: Sequence[Queue], below: int | None) -> npt.NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Task
+from vcd.scheduling.session.views import Job
 
 
 class GangPreemptAction(GangEvictionAction):
@@ -28,10 +28,6 @@ class GangPreemptAction(GangEvictionAction):
 
     def may_take(self, framework: Framework, queue: Queue) -> bool:
         """Jobs of any queue may."""
-        return True
-
-    def may_ask(self, framework: Framework, job: Job, tasks: list[Task]) -> bool:
-        """Any starving job may."""
         return True
 
     def victim_queues(self, session: Session, job: Job) -> list[Queue]:

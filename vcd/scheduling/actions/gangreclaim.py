@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 
+from vcd.model.reasons import Reason
 from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction
 from vcd.scheduling.eviction.victim_jobs import Ranks
 from vcd.scheduling.framework.framework import Framework
@@ -32,9 +33,9 @@ class GangReclaimAction(GangEvictionAction):
         """Not for queues that have their share."""
         return framework.overused(queue) is None
 
-    def may_ask(self, framework: Framework, job: Job, tasks: list[Task]) -> bool:
-        """Whether the queue stays within its share with all of the tasks."""
-        return framework.preemptive(job.queue, tasks) is None
+    def refusal(self, framework: Framework, job: Job, tasks: list[Task]) -> tuple[str, Reason] | None:
+        """Refuse what exceeds the queue's share, with all of the tasks."""
+        return framework.preemptive(job.queue, tasks)
 
     def victim_queues(self, session: Session, job: Job) -> list[Queue]:
         """Others that are reclaimable."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
 from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, make_wait
-from vcd.scheduling.eviction.vetoes import MAY_NOT_RECLAIM, NEVER_EVICTS, NOT_RECLAIMABLE, Vetoes
+from vcd.scheduling.eviction.vetoes import MAY_NOT_RECLAIM, NEVER_EVICTS, NOT_RECLAIMABLE, Vetoes, holds_back
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.queues import Queue
@@ -79,7 +79,7 @@ class ReclaimAction(Action):
             if refused is not None:
                 vetoes.add(MAY_NOT_RECLAIM, refused[0])
                 return
-            if _is_guarded(session, queue):
+            if holds_back(session, queue):
                 vetoes.add(NOT_RECLAIMABLE)
             if framework.pre_predicate(task) is None:
                 kind = room.kind(task)
@@ -111,13 +111,6 @@ class ReclaimAction(Action):
             nodes.pop()
         # others of its kind may be let in; where nobody went for it, what had nothing for it has nothing for those
         nodes.extend(reversed(kept if nodes else refused))
-
-
-def _is_guarded(session: Session, queue: Queue) -> bool:
-    """Return whether another queue that holds resources is not reclaimable."""
-    held = session.jobs.sums("allocated")
-    others = [other for other in session.queue_list if other is not queue and not other.reclaimable]
-    return any(held[other.index].any() for other in others)
 
 
 def _free(room: Room, statement: Statement, task: Task, node: int) -> bool:

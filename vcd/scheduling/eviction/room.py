@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.eviction.vetoes import MARKED, Vetoes
+from vcd.scheduling.eviction.vetoes import IMMUNE, Vetoes
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates
@@ -366,7 +366,10 @@ class Room:
         """Whom to ask about on a node, in the order in which they would go."""
         tasks = [other for other in self._placed.on_node(node) if not self._exempt(other)]
         if self._immunity:
-            tasks = [other for other in tasks if not self._immunity.covers(other, self.job)]
+            asked = [other for other in tasks if not self._immunity.covers(other, self.job)]
+            if len(asked) < len(tasks):
+                self.vetoes.add(IMMUNE)
+            tasks = asked
         if task.best_effort:
             tasks = [other for other in tasks if other.best_effort]
         return self.framework.in_victim_order(tasks, task.job.queue)
@@ -410,8 +413,7 @@ class Room:
         """
         if self._fits_already(task, node):
             return []
-        if not all(map(self._exempt, self._placed.marked_on(node))):
-            self.vetoes.add(MARKED)
+        self.vetoes.add_unasked(other for other in self._placed.marked_on(node) if not self._exempt(other))
         if not offered:
             return None
         room = self.session.nodes.usage.room_of(node)

@@ -18,8 +18,8 @@ from vcd.state.backoff import resting_preemptors
 
 
 def starving_jobs(framework: Framework) -> dict[int, list[Job]]:
-    """Return admitted, valid, starving jobs of open queues, by the queue's index. A job for which the API server refused
-    an eviction is left out for about a second."""
+    """Return admitted, valid, starving jobs of open queues, by the queue's index. A job is left out for about a second
+    after the API server refused an eviction for it."""
     session = framework.session
     found: dict[int, list[Job]] = {}
     resting = resting_preemptors(session.backing_off.values(), session.now)

@@ -6,12 +6,15 @@ that they stay the same while pods come and go; what a group waits for is logged
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.framework.victims import Victims
-from vcd.scheduling.session.views import Job
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
 
 PROTECTED: Final = ReasonCode(
     "victims-protected", Cause.ORDER, "pods whose eviction could make room for it are protected", remark=True
@@ -27,6 +30,30 @@ NOT_RECLAIMABLE: Final = ReasonCode(
     "victims-not-reclaimable",
     Cause.ORDER,
     "pods whose eviction could make room for it are of queues that are not reclaimable",
+    remark=True,
+)
+REFUSED: Final = ReasonCode(
+    "victims-refused",
+    Cause.ORDER,
+    "pods whose eviction could make room for it are not evicted for a time, since the API server refused it",
+    remark=True,
+)
+IMMUNE: Final = ReasonCode(
+    "victims-immune",
+    Cause.ORDER,
+    "pods whose eviction could make room for it replace pods that were evicted for it or an equivalent job",
+    remark=True,
+)
+NOT_LOWER: Final = ReasonCode(
+    "victims-not-lower",
+    Cause.ORDER,
+    "pods whose eviction could make room for it are of jobs whose priority is not lower",
+    remark=True,
+)
+NOT_WHOLE: Final = ReasonCode(
+    "victims-not-whole",
+    Cause.ORDER,
+    "jobs whose eviction could make room for it have no pod to spare, and allowWholeBundle is false",
     remark=True,
 )
 UNNAMED: Final = ReasonCode(
@@ -50,6 +77,11 @@ class Vetoes:
         """Add a rule; ``plugin`` has the rule, none if it is empty."""
         self._found[code.name, plugin] = code
 
+    def add_unasked(self, tasks: Iterable[Task]) -> None:
+        """Add why pods that are not preemptable are not even offered to the plugins."""
+        for task in tasks:
+            self.add(REFUSED if task.eviction_was_refused else MARKED)
+
     def add_keepers(self, victims: Victims) -> None:
         """Add the plugins that keep some of the pods in question."""
         if not victims.has_opinions:
@@ -63,3 +95,10 @@ class Vetoes:
         if not evicted:
             found = sorted(self._found.items(), key=lambda pair: pair[0])
             job.why += [Waiting(job.key, action, plugin, code()) for (_, plugin), code in found]
+
+
+def holds_back(session: Session, queue: Queue) -> bool:
+    """Return whether another queue that holds resources is not reclaimable."""
+    held = session.jobs.sums("allocated")
+    others = [other for other in session.queue_list if other is not queue and not other.reclaimable]
+    return any(held[other.index].any() for other in others)
