@@ -434,6 +434,8 @@ class Search:
                 return self._nodes_say_no(job, told, tasks)
             case "preempt" | "reclaim" | "gangpreempt" | "gangreclaim":  # tests/actions/test_vetoes.py
                 return bool(job.having("Pending"))
+            case "held":  # tests/scheduling/test_holdnotes.py
+                return bool(job.having("Pending")) or job.is_pending
             case "annotation":  # it is passed over, and keeps nobody back
                 return told.plugin == "task-topology" and not has_sound_topology(job)
         return False

@@ -90,4 +90,5 @@ def test_the_clusters_are_about_something() -> None:
     assert any(record.group.spec.sub_group_policy for world in worlds for record in world.state.groups.values())
     assert sum(bool(world.placed()) for world in worlds) > 40
     assert sum(bool(world.evicted) for world in worlds) > 5
-    assert gates.keys() == {"enqueue", "queue", "predicate", "gang", "invalid", "gated", "preempt", "reclaim"}
+    evicting = {"preempt", "reclaim", "gangpreempt", "gangreclaim"}
+    assert gates.keys() == {"enqueue", "queue", "predicate", "gang", "invalid", "gated", "held", *evicting}

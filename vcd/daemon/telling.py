@@ -31,6 +31,7 @@ from vcd.model.status import TaskStatus, condition_of
 from vcd.scheduling.framework.guard import name_in
 from vcd.scheduling.framework.reasons import reason_in_words
 from vcd.scheduling.framework.registry import kinds
+from vcd.scheduling.holdnotes import HELD
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
@@ -55,8 +56,13 @@ def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Ope
 
 def _words_by_pod(reasons: Sequence[ev.Waiting]) -> tuple[dict[str, str], str]:
     """What pods of a group that waits are told: those that have a reason of their own, and all others."""
-    own = {pod: reason_in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
+    own = {pod: _with_holds(reason_in_words(waiting), reasons) for waiting in reversed(reasons) for pod in waiting.pods}
     return own, "; ".join(map(reason_in_words, reasons))
+
+
+def _with_holds(words: str, reasons: Sequence[ev.Waiting]) -> str:
+    """Add the holds of others that keep what a group could use."""
+    return "; ".join([words, *[reason_in_words(one) for one in reasons if one.gate == HELD]])
 
 
 def _room_on(node: str) -> str:
@@ -210,6 +216,7 @@ class Telling:
             return
         if first and (condition.message or group in self._messages):
             return
+        message = _with_holds(message, self.state.waiting[group])
         self._messages[group] = message
         if condition.message != message:
             told, status = (condition.type, condition.status, condition.reason, message), record.group.status

@@ -164,7 +164,7 @@ class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
-GATES = ("enqueue", "queue", "predicate", "gang", "invalid", "gated", "unsupported", *EVICTING, "annotation")
+GATES = ("enqueue", "queue", "predicate", "gang", "invalid", "gated", "unsupported", *EVICTING, "held", "annotation")
 """Where pods of a group stop. What is said at the last one keeps none back; what is said at an action that evicts
 explains why it evicted no pod for the group."""
 

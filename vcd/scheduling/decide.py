@@ -13,6 +13,7 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.framework.validity import tell_of_large_pods
+from vcd.scheduling.holdnotes import note_holds
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.session import Session
@@ -83,6 +84,7 @@ def run(
             tell_of_large_pods(session)
             mark("open")
             _execute([name for name in policy.actions if guard.action_name(name) not in excluded], framework, mark)
+            note_holds(framework)
             framework.tell("close")
             mark("close")
         except guard.Interrupted:

@@ -18,7 +18,8 @@ class HoldKind(enum.StrEnum):
     BIND = "bind"
     """A bind that the API server has not confirmed. Ends with the outcome of the call."""
     NOMINATION = "nomination"
-    """Capacity that evictions free for a pod. Ends when the pod is bound or gone, or cannot use the node."""
+    """Capacity on a node that a pod waits for until others have terminated, mostly pods that were evicted for it. Ends
+    when the pod is bound or gone, or cannot use the node."""
     BACKOFF = "backoff"
     """A pod whose bind failed is not tried before ``until``. It holds no resources."""
     ADMISSION = "admission"

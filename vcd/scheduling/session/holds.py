@@ -23,12 +23,15 @@ def state_holds(session: Session) -> Iterator[Hold]:
     tasks = session.snapshot.tasks
     for job in session.all_jobs() if (tasks.status == TaskStatus.BINDING).any() else ():
         yield from (_on_node(session, HoldKind.BIND, task) for task in job.tasks() if task.status == TaskStatus.BINDING)
+    for job in session.views.jobs():
+        for task in job.tasks() if job.counts[TaskStatus.PIPELINED] else ():
+            if task.status == TaskStatus.PIPELINED:
+                yield _on_node(session, HoldKind.NOMINATION, task)
     for row in session.pending_rows_of(session.snapshot.nominated) if session.snapshot.nominated else ():
         task, node = session.task(row), session.nominated_node(session.task(row))
-        if node is None or task.gated:
+        if node is None or task.gated or task.status == TaskStatus.PIPELINED:
             continue
-        waits_there = task.status == TaskStatus.PIPELINED and task.node == node
-        if waits_there or session.nodes.will_have_room(node, task.floor):
+        if session.nodes.will_have_room(node, task.floor):
             yield _on_node(session, HoldKind.NOMINATION, task, node)
     for owner, task in immunity_of(session).owners():
         if task.node >= 0 and session.jobs.index(owner) is not None:
