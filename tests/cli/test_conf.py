@@ -153,7 +153,72 @@ def test_check_as_json(file: Path) -> None:
             }
         ],
         "warnings": [],
+        "unread_queue_fields": {},
+        "queues": [],
     }
+
+
+class Shares(Plugin):
+    """A queue plugin, of which one field is read with a flag only."""
+
+    name = "shares"
+    queue_fields = ("weight", "parent?enableHierarchy")
+
+
+class Amounts(Plugin):
+    """Another queue plugin."""
+
+    name = "amounts"
+    queue_fields = ("deserved", "parent?enableHierarchy")
+
+
+@pytest.fixture
+def with_queue_plugins(monkeypatch: pytest.MonkeyPatch, known: None) -> None:
+    plugins = {**registry.plugins(), "shares": Shares, "amounts": Amounts}
+    monkeypatch.setattr(registry, "plugins", lambda: plugins)
+
+
+def queues_of(tmp_path: Path, **spec: object) -> Path:
+    queues = tmp_path / "queues.yaml"
+    head = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "team"}}
+    queues.write_text(yaml.safe_dump_all([{**head, "spec": spec}, {**head, "kind": "PodGroup", "spec": {}}]))
+    return queues
+
+
+@pytest.mark.usefixtures("with_queue_plugins")
+@pytest.mark.parametrize(
+    ("plugin", "unread"),
+    [
+        ("shares", {"deserved": ["amounts"], "parent": ["amounts", "shares"]}),
+        ("amounts", {"weight": ["shares"], "parent": ["amounts", "shares"]}),
+        ("amounts, enableHierarchy: true", {"weight": ["shares"]}),
+        ("gang", {"deserved": ["amounts"], "parent": ["amounts", "shares"], "weight": ["shares"]}),
+    ],
+)
+def test_check_names_queue_fields_that_no_plugin_reads(file: Path, plugin: str, unread: dict[str, list[str]]) -> None:
+    file.write_text(f"actions: allocate\ntiers: [{{plugins: [{{name: {plugin}}}]}}]")
+    lines = run("check", file).stdout.splitlines()
+    words = [f"{file}: spec.{field} of queues is not read; {' and '.join(by)} would" for field, by in unread.items()]
+    assert sorted(line.removesuffix(" read it") for line in lines[1:]) == sorted(words)
+    assert json.loads(run("check", file, "-o", "json").stdout)["unread_queue_fields"] == unread
+
+
+@pytest.mark.usefixtures("with_queue_plugins")
+def test_check_names_what_given_queues_state_in_vain(file: Path, tmp_path: Path) -> None:
+    file.write_text("actions: allocate\ntiers: [{plugins: [{name: shares}]}]")
+    queues = queues_of(tmp_path, weight=3, parent="root", deserved={"cpu": "4"})
+    checked = run("check", file, "-f", queues)
+    sentence = "queue team: spec.deserved has no effect: no plugin that is on reads it; amounts would"
+    assert checked.exit_code == 0
+    assert [line for line in checked.stdout.splitlines() if "warning: " in line] == [f"{file}: warning: {sentence}"]
+    assert json.loads(run("check", file, "-f", queues, "-o", "json").stdout)["queues"] == [sentence]
+
+
+@pytest.mark.usefixtures("with_queue_plugins")
+def test_check_of_a_queue_that_cannot_be_read_exits_with_2(file: Path, tmp_path: Path) -> None:
+    file.write_text("actions: allocate\ntiers: [{plugins: [{name: shares}]}]")
+    checked = run("check", file, "-f", queues_of(tmp_path, weight="many"))
+    assert (checked.exit_code, "queues.yaml" in checked.stderr) == (2, True)
 
 
 def test_broken_installation_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

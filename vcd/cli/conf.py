@@ -12,19 +12,22 @@ import yaml
 from rich.text import Text
 
 from vcd.api import (
+    BadObject,
     Policy,
     PolicyError,
     Problem,
+    check_queues,
     describe_policy,
     logfile,
     read_policy,
     roles_for,
+    unread_queue_fields,
 )
 from vcd.cli import Group
 from vcd.cli.documents import Configuration, ConfigurationCheck, document
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import log_is_asked_for, optional_event_log, read_text
+from vcd.cli.inputs import log_is_asked_for, optional_event_log, read_manifests, read_text
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
@@ -41,23 +44,45 @@ def conf() -> None:
 
 @conf.command()
 @click.argument("file", type=click.Path(allow_dash=True))
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(allow_dash=True),
+    help="A file or folder of manifests: fields of its Queues that FILE's plugins do not read are named.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
-def check(file: str, output: str) -> None:
+def check(file: str, files: tuple[str, ...], output: str) -> None:
     """Check FILE (- for standard input), the file that vc-scheduler reads, and print what is wrong with it.
 
-    Exits with 0 if it can be used (there may be warnings), with 1 if not, with 2 if it cannot be read.
+    Fields of Queues that none of its plugins reads are named, too: what a queue states there has no effect.
+
+    Exits with 0 if it can be used (there may be warnings), with 1 if not, with 2 if a file cannot be read.
     """
     problems: tuple[Problem, ...] = ()
+    unread: dict[str, list[str]] = {}
+    queues: list[str] = []
     try:
-        warnings = read_policy(read_text(file)).warnings
+        policy = read_policy(read_text(file))
+        warnings, unread = policy.warnings, unread_queue_fields(policy)
+        queues = check_queues(policy, read_manifests(files))
     except PolicyError as error:
         problems, warnings = error.problems, error.warnings
+    except BadObject as error:
+        raise Unusable(f"{', '.join(files)}: {error}") from None
     if output == "json":
-        print_json(ConfigurationCheck(file, not problems, list(problems), list(warnings)))
+        print_json(ConfigurationCheck(file, not problems, list(problems), list(warnings), unread, queues))
     else:
         _print_findings(file, problems, warnings)
+        print_lines([f"{file}: warning: {sentence}" for sentence in queues], colour="yellow")
+        print_lines(f"{file}: {_unread_in_words(*each)}" for each in unread.items())
     sys.exit(1 if problems else 0)
+
+
+def _unread_in_words(field: str, plugins: list[str]) -> str:
+    return f"spec.{field} of queues is not read; {' and '.join(plugins)} would read it"
 
 
 @conf.command()

@@ -59,12 +59,18 @@ class Replay(msgspec.Struct):
 
 
 class ConfigurationCheck(msgspec.Struct):
-    """Whether a configuration file can be used, and what is wrong with it."""
+    """Whether a configuration file can be used, and what is wrong with it.
+
+    ``unread_queue_fields`` are the fields of Queues that none of its plugins reads, each with the plugins that would.
+    ``queues`` has a sentence for each such field that the given Queues state.
+    """
 
     file: str
     usable: bool
     problems: list[api.Problem]
     warnings: list[api.Problem]
+    unread_queue_fields: dict[str, list[str]] = {}
+    queues: list[str] = []
 
 
 class Configuration(msgspec.Struct):

@@ -7,21 +7,18 @@ from itertools import chain
 
 import numpy as np
 
-from vcd.model.objects import QueueSpec
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework import checks, registry
+from vcd.scheduling.framework import checks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import ArgumentValues
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.guard import Gate, Guard, Unexpected, Watch, action_name, expected, is_asked_directly
+from vcd.scheduling.framework.queuefields import stated_in_vain
 from vcd.scheduling.session.reasons import Problem
-from vcd.scheduling.session.session import ROOT_QUEUE, Session
+from vcd.scheduling.session.session import Session
 
 PASSED_OVER = "(not supported)"
 """Under this name ``session.problems`` holds what no plugin says, but that there is none for it."""
-_NOTHING_STATED = QueueSpec()
-_DEFAULTED = {"weight": (1,), "parent": (ROOT_QUEUE,)}
-"""What the API server writes where a user states nothing."""
 _ON_NODES = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING, TaskStatus.RELEASING)
 
 
@@ -56,7 +53,8 @@ def take_problems(framework: Framework, kinds: Collection[str], watch: Watch | N
     It is in ``session.problems`` then, or the error in its place: problems decide nothing. Raises Interrupted.
     """
     session = framework.session
-    passed_over = (*_passed_over(session), *_unread_fields(framework))
+    queues = [(key, record.queue.spec) for key, record in session.snapshot.queues.items()]
+    passed_over = (*_passed_over(session), *stated_in_vain(framework.policy, queues))
     if passed_over:
         session.problems[PASSED_OVER] = passed_over
     for plugin in framework.plugins:
@@ -74,24 +72,6 @@ def _passed_over(session: Session) -> Iterator[Problem]:
             yield from (Problem("PodGroup", key, words) for words in group.passed_over)
     for key, queue in snapshot.queues.items():
         yield from (Problem("Queue", key, words) for words in queue.passed_over)
-
-
-def _unread_fields(framework: Framework) -> Iterator[Problem]:
-    """Fields that queues state and that no active plugin reads, though some plugin can."""
-    readers: dict[str, list[str]] = {}
-    for name, kind in sorted(registry.plugins().items()):
-        for field in kind.queue_fields:
-            readers.setdefault(field.partition("?")[0], []).append(name)
-    for plugin in framework.plugins:
-        for field, _, flag in (each.partition("?") for each in plugin.queue_fields):
-            if not flag or plugin.flags.get(flag, False):
-                readers.pop(field, None)
-    unstated = {field: (getattr(_NOTHING_STATED, field), *_DEFAULTED.get(field, ())) for field in readers}
-    for key, record in framework.session.snapshot.queues.items():
-        for field, names in readers.items():
-            if getattr(record.queue.spec, field) not in unstated[field]:
-                text = f"spec.{field} has no effect: no plugin that is on reads it; {', '.join(names)} would"
-                yield Problem("Queue", key, text)
 
 
 class _Before:

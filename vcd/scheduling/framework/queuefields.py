@@ -1,0 +1,55 @@
+"""Which fields of Queues the plugins of a configuration read, and what queues state without effect.
+
+A plugin declares its fields in ``Plugin.queue_fields``. Nothing here decides: the findings are reported by Events on
+queues, by ``vcd plan`` and by ``vcd conf check``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from vcd.model.codec import from_manifest
+from vcd.model.kinds import KINDS
+from vcd.model.objects import Queue, QueueSpec
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.session.session import ROOT_QUEUE
+
+_NOTHING_STATED = QueueSpec()
+_DEFAULTED = {"weight": (1,), "parent": (ROOT_QUEUE,)}
+"""What the API server writes where a user states nothing."""
+
+
+def unread_queue_fields(policy: Policy) -> dict[str, list[str]]:
+    """Return the fields of a Queue's spec that no plugin of a configuration reads, each with the plugins that would."""
+    kinds, readers = registry.plugins(), dict[str, list[str]]()
+    for name, kind in sorted(kinds.items()):
+        for field in kind.queue_fields:
+            readers.setdefault(field.partition("?")[0], []).append(name)
+    for option in (option for tier in policy.tiers for option in tier):
+        for field, _, flag in (each.partition("?") for each in kinds[option.name].queue_fields):
+            if not flag or option.enabled.get(flag, False):
+                readers.pop(field, None)
+    return dict(sorted(readers.items()))
+
+
+def stated_in_vain(policy: Policy, queues: Iterable[tuple[str, QueueSpec]]) -> Iterator[Problem]:
+    """Yield what queues, by name, state without effect."""
+    readers = unread_queue_fields(policy)
+    unstated = {field: (getattr(_NOTHING_STATED, field), *_DEFAULTED.get(field, ())) for field in readers}
+    for name, spec in queues:
+        for field, plugins in readers.items():
+            if getattr(spec, field) not in unstated[field]:
+                text = f"spec.{field} has no effect: no plugin that is on reads it; {', '.join(plugins)} would"
+                yield Problem("Queue", name, text)
+
+
+def check_queues(policy: Policy, manifests: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each field that the Queues among manifests state without effect. Raises BadObject."""
+    found = [
+        from_manifest(dict(manifest), (KINDS["Queue"],))[1] for manifest in manifests if manifest["kind"] == "Queue"
+    ]
+    queues = [(queue.key, queue.spec) for queue in found if isinstance(queue, Queue)]
+    return [f"queue {problem.key}: {problem.message}" for problem in stated_in_vain(policy, queues)]
