@@ -22,7 +22,7 @@ from vcd.model import events as ev
 from vcd.model.reasons import Cause
 from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus
 from vcd.scheduling import decide
-from vcd.scheduling.framework.reasons import cause_of
+from vcd.scheduling.framework.reasons import cause_of, keeps_back
 from vcd.scheduling.session.session import Session
 from vcd.state.checkpoint import uncollected
 
@@ -132,7 +132,7 @@ def _plainly(session: Session, plan: ev.Plan, causes: Mapping[str, str]) -> Figu
         where = NO_QUEUE if record is None or index is None else session.queue_name_of(record)
         created = _pending(session, key, index)
         share = dict[Labels, int]()
-        for one in reasons:
+        for one in filter(keeps_back, reasons):
             labels = (where, one.gate, cause_of(one))
             share[labels] = min(len(created), share.get(labels, 0) + (one.tasks or len(created)))
         groups.update(share.keys())
