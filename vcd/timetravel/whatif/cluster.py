@@ -144,8 +144,15 @@ class SimulatedCluster:
         for time, event in work.changes:
             self._at(time, partial(self._change, event))
         self._expect(work.groups.values(), work.units)
-        if work.spared:  # after what is there came: each of these would be new input, which ends immunity
-            self._at(self.now, partial(self.state.immunity.take_over, work.spared))
+        if work.spared or work.backoffs or work.released:
+            self._at(self.now, self._take_over_holds)  # after what is there came: new input would end them
+
+    def _take_over_holds(self) -> None:
+        """Let what is held, remembered or backs off when the workload begins last as long as it would have."""
+        work, state = self._work, self.state
+        state.immunity.take_over(work.spared)
+        state.backoffs.update({key: each for key, each in work.backoffs.items() if key in state.tasks.row_of})
+        state.released.update({key: each for key, each in work.released.items() if key in state.groups})
 
     def _expect(self, groups: Iterable[GroupLife], units: Iterable[Unit]) -> None:
         """Groups and pods that come at their times, or pods once their group is admitted."""

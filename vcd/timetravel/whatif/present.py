@@ -81,6 +81,7 @@ class GoingOn:
         state, begin = self._state, self._begin
         work = Workload(begin, begin, None, state.settings.as_done(), leaving=list(self._past.leaving))
         work.spared = dict(state.immunity.evicted)
+        work.backoffs, work.released = dict(state.backoffs), dict(state.released)
         work.base = [ev.ObjectPut(kind, key, "", encode_payload(obj)) for kind, key, obj in fixed_objects(state)]
         work.base += [ev.Answered(question, answer) for question, answer in sorted(state.answers.items())]
         peopled = set()

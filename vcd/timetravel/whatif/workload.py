@@ -9,6 +9,7 @@ import msgspec
 
 from vcd.model import events as ev
 from vcd.model.objects import Object, Pod, PodGroup, PodStatus, altered
+from vcd.state.backoff import RefusalBackoff
 from vcd.state.cluster import ClusterState
 from vcd.state.immunity import Evicted
 from vcd.state.records import Settings, seconds_of
@@ -110,6 +111,9 @@ class Workload(msgspec.Struct):
     """How many were decided, by action."""
     spared: dict[str, Evicted] = msgspec.field(default_factory=dict)
     """What groups had lost to others when it begins: what took its place is not evicted again."""
+    backoffs: dict[str, RefusalBackoff] = msgspec.field(default_factory=dict)
+    released: dict[str, RefusalBackoff] = msgspec.field(default_factory=dict)
+    """What backs off when it begins, by the keys of pods and of groups."""
 
     def queue_of(self, group: str) -> str:
         """The queue of a group; empty for a pod without one."""
