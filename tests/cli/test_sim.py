@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import signal
 import socket
@@ -308,3 +309,47 @@ def test_the_live_view_shows_queues_jobs_and_nodes(tmp_path: Path) -> None:
     assert any(line.startswith("research 3 cpu 16") for line in lines), screen
     assert any(line.startswith("default/gang-") and line.endswith("research Running 8/8") for line in lines), screen
     assert any(line.startswith("node-0 ████████████████████ 100%") for line in lines), screen
+
+
+TDM = """\
+actions: "allocate, backfill"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: tdm
+    arguments: {{tdm.revocable-zone.night: "{opens}-{closes}"}}
+"""
+
+
+def night(hours: int) -> str:
+    """A time of day so many hours from now."""
+    return (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)).strftime("%H:%M")
+
+
+def one_pod(path: Path, request: dict[str, str]) -> Path:
+    meta = {"name": "p", "namespace": "default"}
+    marks = {"volcano.sh/revocable-zone": "*", "volcano.sh/preemptable": "true", "vcd.sim/run-seconds": "5"}
+    container = {"name": "c", "image": "registry.example/work:1", "resources": {"requests": request}}
+    spec = {"schedulerName": "volcano", "containers": [container]}
+    path.write_text(
+        yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "annotations": marks}, "spec": spec})
+    )
+    return path
+
+
+def test_time_jumps_to_the_opening_of_a_window(tmp_path: Path) -> None:
+    """Nothing else happens until then."""
+    conf = tmp_path / "conf"
+    conf.write_text(TDM.format(opens=night(2), closes=night(4)))
+    nodes, work = "1*cpu=4,memory=8Gi,volcano.sh/revocable-zone=night", one_pod(tmp_path / "work.yaml", {"cpu": "1"})
+    found = summary("--nodes", nodes, "--workload", work, "--scheduler-conf", conf)
+    assert found["pods"] == {"Succeeded": 1}
+
+
+def test_a_window_that_opens_in_vain_does_not_keep_it_from_its_end(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    conf.write_text(TDM.format(opens=night(2), closes=night(4)))
+    nodes, work = "1*cpu=4,memory=8Gi,volcano.sh/revocable-zone=night", one_pod(tmp_path / "work.yaml", {"cpu": "9"})
+    found = summary("--nodes", nodes, "--workload", work, "--scheduler-conf", conf)
+    assert found["pods"] == {"Pending": 1}

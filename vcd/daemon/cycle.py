@@ -16,6 +16,7 @@ from vcd.daemon.selfcheck import SelfCheck
 from vcd.daemon.threads import in_thread
 from vcd.daemon.watchdog import Watchdog
 from vcd.model import events as ev
+from vcd.model.status import TaskStatus
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run, versions
 from vcd.scheduling.framework import execution, guard
@@ -118,6 +119,7 @@ class Cycle:
         self._epoch: int | None = None
         self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
         """What queues have allocated by the last session that was logged under the epoch, and when it was decided."""
+        self._wakes = _Wakes()
         self._held_back = False
         """Whether the last session said that again, or waits for a watch that is behind: the next one is due after a
         period, though nothing changes."""
@@ -153,7 +155,7 @@ class Cycle:
         ends: list[Coroutine[Any, Any, object]] = [self.keeper.changed.wait()]
         if self._held_back or is_timed(self.policy()):
             ends.append(asyncio.sleep(self.period))
-        due = next_deadline(self.keeper.state, self.clock())
+        due = next_deadline(self.keeper.state, self.clock(), self._wakes.ahead)
         if due is not None:
             ends.append(self._until(due))
         waiting = [asyncio.ensure_future(end) for end in ends]
@@ -190,6 +192,7 @@ class Cycle:
         if (again := self._is_void(decided)) is not None:
             return again
         self._fruitless = 0 if plan.statements else self._fruitless + 1
+        self._wakes.note(session, plan)
         news = self.is_news(plan)
         self._held_back = news and self._repeats(plan, now)
         if self._held_back or not news:
@@ -297,12 +300,36 @@ class Cycle:
                     snapshot, policy, now, seed, self._memory, mark, outside=outside, watch=watch, interrupted=late
                 )
                 execution.take_gauges(framework_of(session), watch)
+                execution.take_wakes(framework_of(session))
                 execution.take_problems(framework_of(session), kinds(), watch)
                 plan = plan_of(session)
                 return session, plan, ev.encode_plan(plan)
             except guard.Interrupted:
                 late = (*late, watch.verdict())
                 outside.restart()
+
+
+class _Wakes:
+    """When plugins ask for a session without an event. After many sessions, and a day, in which nothing came of it they
+    are not heeded: a window that opens every day would keep a simulated cluster that is done from its end."""
+
+    _SESSIONS, _SPAN = 60, 24 * 3600 * 1_000_000_000
+
+    def __init__(self) -> None:
+        self.ahead: tuple[int, ...] = ()
+        self._work = (-1, -1)
+        """How many groups there are, and pods that wait."""
+        self._vain = 0
+        self._since = 0
+
+    def note(self, session: Session, plan: ev.Plan) -> None:
+        """Take over what plugins asked for in a session."""
+        work = len(session.jobs), int(session.jobs.counts[:, TaskStatus.PENDING].sum())
+        if plan.statements or work != self._work:
+            self._work, self._vain, self._since = work, 0, session.now
+        self._vain += 1
+        is_vain = self._vain > self._SESSIONS and session.now - self._since > self._SPAN
+        self.ahead = () if is_vain else session.wakes
 
 
 class _Stopwatch:

@@ -46,6 +46,17 @@ def take_gauges(framework: Framework, watch: Watch | None) -> None:
                 session.gauges[plugin.name] = error
 
 
+def take_wakes(framework: Framework) -> None:
+    """Ask the built-in plugins when time alone changes what they say, for each the first time after the session. It is
+    in ``session.wakes`` then."""
+    session = framework.session
+    found = []
+    for plugin in framework.plugins:
+        if is_asked_directly(type(plugin)):
+            found += [min((time for time in plugin.wakes() if time > session.now), default=0)]
+    session.wakes = tuple(time for time in found if time)
+
+
 def take_problems(framework: Framework, kinds: Collection[str], watch: Watch | None) -> None:
     """Ask all plugins what they find misconfigured, in the thread that decides, and tell what is passed over; what they
     tell of are objects of the ``kinds`` that there are.

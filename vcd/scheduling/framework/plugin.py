@@ -114,6 +114,11 @@ class Plugin:
         explain why resources are kept from jobs that could use them, and decide nothing."""
         return ()
 
+    def wakes(self) -> Iterable[int]:
+        """Return the times at which time alone changes what a built-in plugin says that is ``timed`` (ns since the
+        epoch, in any order). A simulated clock jumps to them. Called after the session; past times do not count."""
+        return ()
+
     def problems(self) -> Iterable[Problem]:
         """Objects that it finds misconfigured: each is told once in an Event on the object, and counted on the metrics
         page as long as it lasts. Asked after the session; it decides nothing."""

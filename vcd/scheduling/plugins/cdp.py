@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vcd.model.objects import Pod
 from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.framework.arguments import parse_duration
@@ -41,6 +43,8 @@ class CdpPlugin(Plugin):
     def open(self, session: Session) -> None:
         """Note the time."""
         self._now = session.now
+        self._ends: dict[int, None] = {}
+        """When pods that kept their places for want of an end of their cool-down may go (ns since the epoch)."""
 
     def minds_exchanges(self) -> bool:
         """No: each pod cools down or does not."""
@@ -49,9 +53,15 @@ class CdpPlugin(Plugin):
     @lets_go("all but those that cool down")
     def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
         """All but those that cool down."""
-        return [task for task in tasks if not cools_down(task.pod, self._now)]
+        ends = [cools_until(task.pod) for task in tasks]
+        self._ends.update(dict.fromkeys(end for end in ends if end > self._now))
+        return [task for task, end in zip(tasks, ends, strict=True) if end <= self._now]
 
     reclaimable = unified_evictable = preemptable
+
+    def wakes(self) -> Iterator[int]:
+        """When possible victims have cooled down."""
+        yield from self._ends
 
     def close(self, session: Session) -> None:
         """Waiting jobs tell of cool-downs that cannot be read."""
@@ -81,16 +91,16 @@ def cooldown_of(pod: Pod) -> int | None:
     return cooldown if cooldown >= 0 else None
 
 
-def cools_down(pod: Pod, now: int) -> bool:
-    """Whether a pod was placed so recently that it is left alone; ``now`` in nanoseconds."""
+def cools_until(pod: Pod) -> int:
+    """Return until when a pod is left alone (ns since the epoch); 0 for one that may go."""
     cooldown = cooldown_of(pod)
     if not cooldown or pod.status.phase != "Running":
-        return False
+        return 0
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "True":
             try:
                 placed = seconds_of(condition.last_transition_time)
             except ValueError:
-                return False
-            return placed * _SECOND + cooldown > now
-    return False
+                return 0
+            return placed * _SECOND + cooldown
+    return 0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
+
 from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.status import Phase, TaskStatus
 from vcd.model.words import rfc3339
 from vcd.scheduling.framework.arguments import Argument, parse_duration
 from vcd.scheduling.framework.order import Label, labelled
@@ -60,6 +65,7 @@ class SlaPlugin(Plugin):
 
     def open(self, session: Session) -> None:
         """Note the time; deadlines are made when they are asked for."""
+        self._session = session
         self._now = session.now
         self._for_all: int | None = self.values[WAITING_TIME]
         self._deadlines: dict[int, int] = {}
@@ -84,6 +90,13 @@ class SlaPlugin(Plugin):
         return Vote.PERMIT if self._now >= self.deadline(job) else Vote.ABSTAIN
 
     job_pipelined = job_enqueueable
+
+    def wakes(self) -> Iterator[int]:
+        """The deadlines of jobs that wait."""
+        jobs = self._session.jobs
+        waits = (jobs.phase == Phase.PENDING) | (jobs.counts[:, TaskStatus.PENDING] > 0)
+        deadlines = (self.deadline(self._session.job(index)) for index in np.flatnonzero(waits).tolist())
+        yield from (deadline for deadline in deadlines if deadline < _NEVER)
 
     def close(self, session: Session) -> None:
         """Waiting jobs tell of waiting times that cannot be read."""

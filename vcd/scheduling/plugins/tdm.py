@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +76,15 @@ class Window(NamedTuple):
         if self.start < self.end:
             return self.start <= second <= self.end
         return self.start == self.end or second >= self.start or second <= self.end
+
+    def turns(self, now: int) -> list[int]:
+        """Return when it begins and when it is over, each the next time after ``now`` (ns since the epoch); the end is
+        included."""
+        if self.start == self.end:
+            return []
+        midnight = now // _SECOND // _DAY * _DAY
+        times = [midnight + self.start, midnight + self.end + 1]
+        return [(time if time * _SECOND > now else time + _DAY) * _SECOND for time in times]
 
 
 def window_of(text: str) -> Window | None:
@@ -244,6 +253,9 @@ class TdmPlugin(Plugin):
         self._period: int = self.values[PERIOD]
         texts: dict[str, str] = self.values.matching(WINDOW)
         windows = {zone: window for zone, text in texts.items() if (window := window_of(text)) is not None}
+        self._windows = windows
+        self._rest_ends: list[int] = []
+        """When jobs that gave pods just now may give more (ns since the epoch)."""
         self._zones = _Zones(session, windows, {zone: text.strip() for zone, text in texts.items()})
 
     def predicates(self) -> Iterable[Predicate]:
@@ -311,9 +323,23 @@ class TdmPlugin(Plugin):
         since = self._now - self._period
         for task in job.tasks():
             leaves = task.status == TaskStatus.RELEASING
-            if (asked_since(task.pod, self._now) if leaves else task.created * _SECOND) > since:
+            gave = asked_since(task.pod, self._now) if leaves else task.created * _SECOND
+            if gave > since:
+                self._rest_ends.append(gave + self._period)
                 return True
         return False
+
+    def wakes(self) -> Iterator[int]:
+        """When a zone of the cluster opens or closes, and when jobs may give more pods, if pods wait or are there."""
+        session, tasks = self._session, self._session.snapshot.tasks
+        placed = tasks.node[(tasks.status == TaskStatus.RUNNING) & (tasks.node >= 0)]
+        waits = session.jobs.counts[:, TaskStatus.PENDING].any()
+        if not (waits or self._zones.revocable[placed].any()):
+            return
+        for name in self._zones.names:
+            if name in self._windows:
+                yield from self._windows[name].turns(session.now)
+        yield from self._rest_ends
 
     def close(self, session: Session) -> None:
         """Waiting jobs tell of annotations that cannot be taken as written."""

@@ -109,6 +109,9 @@ class Session:
         """What those in ``faults`` raised, by name, for who tells of it."""
         self.gauges: dict[str, tuple[Gauge, ...] | Exception] = {}
         """What plugins that are not ours show, once that was taken (``execution.take_gauges``)."""
+        self.wakes: tuple[int, ...] = ()
+        """When time alone changes what plugins say (ns since the epoch), once that was taken
+        (``execution.take_wakes``)."""
         self.problems: dict[str, tuple[Problem, ...] | Exception] = {}
         """What plugins find misconfigured, once that was taken (``execution.take_problems``)."""
         self.ungated: dict[int, Task] = {}
