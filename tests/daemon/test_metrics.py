@@ -8,7 +8,8 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -18,14 +19,18 @@ from tests.daemon.pages import CONF, Ticks, kept, observe, observe_session, page
 from tests.daemon.test_cycle import Replica, puts
 from tests.dsl import BARE, NOW_NS, flat, gang, group, node, pod, queue, session_after
 from tests.kube.scripted import until
+from vcd.daemon.consistentreads import ConsistentReads
 from vcd.daemon.housekeeping import keep_house
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import PAUSE_WINDOW, REMEMBERED_SESSIONS, Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.series import Distribution, exponential
+from vcd.daemon.service import SchedulerService
+from vcd.daemon.telling import Telling
 from vcd.eventlog.log import EventLog
 from vcd.kube.clock import SYSTEM_CLOCK
 from vcd.kube.watcher import WatchStatus
+from vcd.model import events as ev
 from vcd.model.events import (
     ClockJumped,
     Operation,
@@ -901,3 +906,13 @@ async def test_a_session_that_is_handed_over_after_the_lease_was_lost_shows_noth
     assert page.get("vcd_waiting_pods", {}) == {}
     assert page.get("vcd_verdict_pods", {}) == {}
     assert sum(page.get("vcd_lost_pod_seconds_total", {}).values()) == 0
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_it_shows_whether_watches_are_trusted_that_could_not_be_read_again(trusted: bool) -> None:
+    service = object.__new__(SchedulerService)
+    service.metrics = Metrics()
+    service.reads = cast(ConsistentReads, SimpleNamespace(trusts_watches=trusted))
+    service.telling = cast(Telling, SimpleNamespace(session=lambda *_: None))
+    service._hand_over(None, ev.Plan(), session_after(), {})
+    assert value(service.metrics, "vcd_watches_trusted") == trusted

@@ -101,6 +101,10 @@ DAEMON = (
     _counter("vcd_lease_given_back_total", "How often the Lease was given back because a kind could not be listed."),
     _counter("vcd_foreign_binds_total", "Pods of ours that somebody else bound, as seen by who leads."),
     _gauge("vcd_gives_way", "1 while this replica decides nothing because somebody else binds pods of ours."),
+    _gauge(
+        "vcd_watches_trusted",
+        "1 while PodGroups or Queues cannot be read again and what their watches have shown is trusted instead.",
+    ),
     _counter("vcd_clock_jumps_total", "How often the machine's wall clock jumped."),
     _counter("vcd_policy_reload_errors_total", "Configurations that were refused."),
     _counter("vcd_certificate_reload_errors_total", "Certificates and keys in --tls-cert-file that were refused."),

@@ -272,6 +272,7 @@ class SchedulerService:
     def _hand_over(
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
     ) -> None:
+        self.metrics.series.show("vcd_watches_trusted", self.reads.trusts_watches)
         self.telling.session(record, plan, session, durations)
         if record is None:
             return
