@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, node, planned, queue
+from tests.dsl import Manifest, gang, node, planned, pod, queue, session_of
 from tests.laws.returning import Returning
-from tests.plugins.opened import conf
+from tests.plugins.opened import conf, plugin_of
 from tests.world import World
+from vcd.scheduling.plugins.proportion import ProportionPlugin
+from vcd.scheduling.session.session import Session
 
 FLAT = conf("gang", "predicates", "proportion", actions="allocate")
 VOLCANO = conf("gang", "predicates", "proportion", actions="allocate", arguments={"volcanoSharesEnable": True})
@@ -53,11 +55,140 @@ NEVER: dict[str, list[Manifest]] = {
 }
 
 
+def _term(app: str, key: str = "kubernetes.io/hostname") -> Manifest:
+    return {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+
+
+def near(app: str, key: str = "kubernetes.io/hostname") -> Manifest:
+    """Required affinity to pods of an application."""
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_term(app, key)]}}}
+
+
+def away_from(app: str, key: str = "kubernetes.io/hostname") -> Manifest:
+    """Required anti-affinity to pods of an application."""
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_term(app, key)]}}}
+
+
+def spread(key: str, when: str = "DoNotSchedule") -> Manifest:
+    """A constraint that spreads all pods of the namespace by a label of nodes."""
+    constraint = {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": {}}
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def on_port(number: int, gpu: int = 1) -> Manifest:
+    """A container with a port of the host."""
+    requests = {"cpu": 1, "memory": 1, "nvidia.com/gpu": gpu}
+    container = {"name": "c", "ports": [{"containerPort": 80, "hostPort": number}], "resources": {"requests": requests}}
+    return {"containers": [container]}
+
+
+NEVER |= {
+    "a spread over a label that no node has": jobs("z", 4, spec=spread("no.such/key")),
+    "affinity to pods that do not exist": jobs("z", 4, spec=near("ghost")),
+    "affinity by a label that no node has": jobs("z", 4, labels={"app": "z"}, spec=near("z", "no.such/key")),
+    "affinity to each other, and no pod of it placed": [
+        *jobs("z", 2, labels={"app": "one"}, spec=near("two")),
+        *gang("z-o", 2, queue="z", labels={"app": "two"}, spec=near("one"), cpu=1, gpu=1),
+    ],
+    "affinity to pods that can never be placed": [
+        *jobs("z", 2, spec=near("large")),
+        *gang("z-o", 1, queue="z", labels={"app": "large"}, cpu=1, gpu=9),
+    ],
+    "a gang with one pod a node, too few nodes": jobs("z", 1, size=3, labels={"app": "z"}, spec=away_from("z")),
+    "a gang with a host port, too few nodes": jobs("z", 1, size=3, spec=on_port(8080)),
+}
+
+
+NODES = [node("a", gpu=4), node("b", gpu=5), node("tainted", gpu=8, taints=[{"key": "t", "effect": "NoSchedule"}])]
+
+
+def deserved_gpus(session: Session, queue_name: str) -> float:
+    """What a queue deserves, by the gauge."""
+    found = [
+        each.value
+        for each in plugin_of(session, ProportionPlugin).gauges()
+        if each.name == "volcano_queue_deserved_scalar_resources"
+        and dict(each.labels) == {"queue_name": queue_name, "resource": "nvidia.com/gpu"}
+    ]
+    return found[0] / 1000 if found else 0  # as Volcano has it: thousandths
+
+
 @pytest.mark.parametrize("never", NEVER)
 def test_what_no_node_can_take_leaves_its_share_to_the_others(never: str) -> None:
-    nodes = [node("a", gpu=4), node("b", gpu=5), node("tainted", gpu=8, taints=[{"key": "t", "effect": "NoSchedule"}])]
-    objects = [*nodes, *QUEUES, jobs("x", 9), jobs("y", 9), NEVER[never]]
-    assert sum(bound(*objects).values()) == 9
+    found = bound(*NODES, *QUEUES, jobs("x", 9), jobs("y", 9), NEVER[never])
+    assert set(found) == {"x", "y"} and sum(found.values()) == 9
+
+
+@pytest.mark.parametrize("never", NEVER)
+def test_what_no_node_can_take_does_not_raise_what_its_queue_deserves(never: str) -> None:
+    session = session_of(*NODES, *QUEUES, jobs("x", 9), jobs("y", 9), NEVER[never], conf=FLAT)
+    assert deserved_gpus(session, "z") == 0
+    assert deserved_gpus(session, "x") == deserved_gpus(session, "y") == 8.5
+
+
+CAN_BE: dict[str, list[Manifest]] = {
+    "a spread that is no condition": jobs("z", 4, spec=spread("no.such/key", "ScheduleAnyway")),
+    "affinity to itself": jobs("z", 4, labels={"app": "z"}, spec=near("z")),
+    "affinity to a pod of the same job that waits": [
+        m
+        for m in gang("z", 4, queue="z", cpu=1, gpu=1, spec=near("lead"))
+        for m in [
+            {**m, "metadata": {**m["metadata"], "labels": {"app": "lead"}}} if m["metadata"]["name"] == "z-3" else m
+        ]
+    ],
+    "affinity to a pod of another job that waits": [
+        *jobs("z", 3, spec=near("lead")),
+        *gang("z-o", 1, queue="z", labels={"app": "lead"}, cpu=1, gpu=1),
+    ],
+    "affinity to pods that run": [
+        *jobs("z", 4, spec=near("runs")),
+        *gang("s", 1, queue="x", on=["b"], labels={"app": "runs"}, cpu=1),
+    ],
+    "a gang with one pod a node": jobs("z", 1, size=2, labels={"app": "z"}, spec=away_from("z"), gpu=2),
+    "pods apart from others": jobs("z", 1, size=4, spec=away_from("ghost")),
+    "a gang with a host port": jobs("z", 1, size=2, spec=on_port(8080, gpu=2)),
+}
+
+
+@pytest.mark.parametrize("demand", CAN_BE)
+def test_what_can_be_placed_later_is_deserved(demand: str) -> None:
+    session = session_of(*NODES, *QUEUES, jobs("x", 9), jobs("y", 9), CAN_BE[demand], conf=FLAT)
+    assert deserved_gpus(session, "z") == 4
+
+
+REFUSED_NOW: dict[str, list[Manifest]] = {
+    "a host port that is taken": [
+        *jobs("z", 1, size=4, members=1, gpu=2, spec=on_port(80, gpu=2)),
+        *[pod(f"holds-{n}", on=n, phase="Running", spec=on_port(80, gpu=0)) for n in ("a", "b")],
+    ],
+    "anti-affinity to pods that run": [
+        *jobs("z", 4, gpu=2, spec=away_from("runs")),
+        *[pod(f"runs-{n}", on=n, phase="Running", labels={"app": "runs"}) for n in ("a", "b")],
+    ],
+    "anti-affinity of pods that run": [
+        *jobs("z", 4, gpu=2, labels={"app": "z"}),
+        *[pod(f"runs-{n}", on=n, phase="Running", spec=away_from("z")) for n in ("a", "b")],
+    ],
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED_NOW)
+def test_what_others_refuse_now_keeps_nothing_from_the_others(refused: str) -> None:
+    """Resources do not lack: no node takes z's pods until other pods end, so nothing is kept idle for them."""
+    result = planned(*NODES[:2], *QUEUES, jobs("x", 9), jobs("y", 9), REFUSED_NOW[refused], conf=FLAT)
+    assert len([key for key in result.binds if key.startswith(("default/x-", "default/y-"))]) == 9
+    reasons = [why["reason"] for told in result.why.values() for why in told]
+    assert not any("can use" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(("pods", "size", "lent"), [(1, 4, 6), (1, 3, 6), (4, 2, 0), (2, 4, 6)])
+def test_what_is_idle_in_parts_smaller_than_a_pod_is_lent(pods: int, size: int, lent: int) -> None:
+    """Three nodes of 4 GPUs have two idle each. No node has what a pod of 3 or 4 of y asks for, so x gets all of it. A
+    gang of four pods of 2 keeps the places of three while it waits for the fourth."""
+    nodes = [node(name, cpu=64, gpu=4) for name in "abc"]
+    held = [m for n in "abc" for m in gang(f"x-{n}", 2, queue="x", on=[n, n], phase="Running", cpu=1, gpu=1)]
+    objects = [queue("x"), queue("y", weight=2), held, gang("y", pods, queue="y", cpu=1, gpu=size), jobs("x", 9)]
+    assert bound(*nodes, *objects).get("x", 0) == lent
 
 
 def test_a_closed_queue_leaves_its_share_to_the_others() -> None:

@@ -5,10 +5,10 @@ All of it differs from Volcano on purpose (docs/differences.md); everything is c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from tests.reference import predicates
 from tests.reference.config import Arguments
 from tests.reference.model import READY, Job, Node, Queue, Task, total
 from tests.reference.session import PredicateFailure, Session
@@ -29,24 +29,101 @@ def names_of(items: Iterable[Resource]) -> list[str]:
 def never_placed(session: Session) -> set[str]:
     """Pending pods that no node takes though it be empty, or whose gang cannot be whole so."""
     found: set[str] = set()
+    places = _places(session)
     for job in session.cluster.jobs.values():
         pending = job.having("Pending")
-        out = {task.key for task in pending if _has_no_place(session, job, task)}
+        is_open = session.cluster.queues[job.queue].open
+        out = {task.key for task in pending if not is_open or task.holds_nothing or not places[task.key]}
         if session.functions("jobReady"):
-            possible = 0
-            rest = [task for task in pending if task.key not in out]
-            for spec, count in Counter(repr(task.spec) for task in rest).items():
-                one = next(task for task in rest if repr(task.spec) == spec)
-                possible += min(count, _most_together(session, one))
+            possible = _possible(session, [task for task in pending if task.key not in out], places)
             if possible + len(job.having(*READY)) < job.min_available:
                 out = {task.key for task in pending}
         found |= out
     return found
 
 
-def _has_no_place(session: Session, job: Job, task: Task) -> bool:
-    if not session.cluster.queues[job.queue].open or task.holds_nothing or _most_together(session, task) == 0:
-        return True
+def reserving(session: Session, job: Job, amount: Resource) -> Resource:
+    """What an admitted group reserves of an amount: nothing for pods that no node takes, nor for a group too few of
+    whose pods have a node."""
+    if not session.pains or not session.node_order:
+        return job.without_gated(amount)
+    if session.nowhere is None:
+        session.nowhere = _nowhere(session)
+    tasks, jobs = session.nowhere
+    return Resource() if job.key in jobs else job.without_gated(amount, tasks)
+
+
+def _nowhere(session: Session) -> tuple[frozenset[str], frozenset[str]]:
+    places = _places(session)
+    tasks, jobs = set[str](), set[str]()
+    for job in session.cluster.jobs.values():
+        pending = job.having("Pending")
+        tasks |= {task.key for task in pending if not places[task.key]}
+        possible = _possible(session, [task for task in pending if places[task.key]], places)
+        if possible < len(pending) and possible + len(job.having(*READY)) < max(1, job.min_available):
+            jobs.add(job.key)
+    return frozenset(tasks), frozenset(jobs)
+
+
+def _possible(session: Session, tasks: list[Task], places: dict[str, list[Node]]) -> int:
+    """How many of a job's tasks the nodes take together if they are empty."""
+    found = 0
+    for alike in _alike(tasks):
+        most = sum(_room_for(node, alike[0]) for node in places[alike[0].key])
+        for parts in divisions(session, alike):
+            found_in = [parts(node) for node in places[alike[0].key] if _room_for(node, alike[0])]
+            alone = sum(_room_for(node, alike[0]) for node in places[alike[0].key] if parts(node) is None)
+            most = min(most, alone + len({part for part in found_in if part is not None}))
+        found += min(len(alike), most)
+    return found
+
+
+def _alike(tasks: list[Task], by_labels: bool = False) -> list[list[Task]]:
+    """Tasks of one specification and namespace, and of equal labels where these matter."""
+    found: dict[str, list[Task]] = {}
+    for task in sorted(tasks, key=lambda task: task.key):
+        labels = sorted(task.labels.items()) if by_labels else []
+        found.setdefault(repr((task.spec, task.namespace, labels)), []).append(task)
+    return list(found.values())
+
+
+def divisions(session: Session, alike: list[Task]) -> list[Callable[[Node], str | None]]:
+    """How pods of one specification keep each other away: of the nodes of one name no more than one takes one."""
+    return [parts for function in session.functions("divisions", "predicate") for parts in function(alike)]
+
+
+def _places(session: Session) -> dict[str, list[Node]]:
+    """By pending pod the nodes that take it if they are empty and the company that it requires is placed: that runs,
+    or can be placed itself."""
+    tasks = [task for job in session.cluster.jobs.values() for task in job.having("Pending")]
+    company: list[Task] = []
+    while True:
+        found = {task.key: _nodes_for(session, task, company) for task in tasks}
+        more = [
+            task
+            for task in tasks
+            if task not in company
+            and not task.holds_nothing
+            and session.cluster.queues[session.cluster.jobs[task.job].queue].open
+            and _nodes_for(session, task, [*company, task])
+        ]
+        if not more:
+            return found
+        company += more
+
+
+def _nodes_for(session: Session, task: Task, company: list[Task]) -> list[Node]:
+    if _is_refused(session, task):
+        return []
+    reach = session.functions("reaches", "predicate")
+    return [
+        node
+        for node in session.node_order
+        if session._takes(task, node) and _room_for(node, task) and all(one(task, node, company) for one in reach)
+    ]
+
+
+def _is_refused(session: Session, task: Task) -> bool:
     volumes = task.spec.get("volumes") or []
     if any("ephemeral" in volume for volume in volumes) or not any(k in v for v in volumes for k in _CLAIMS):
         return False
@@ -55,10 +132,6 @@ def _has_no_place(session: Session, job: Job, task: Task) -> bool:
     except PredicateFailure:
         return True
     return False
-
-
-def _most_together(session: Session, task: Task) -> int:
-    return sum(_room_for(node, task) for node in session.node_order if session._takes(task, node))
 
 
 def _room_for(node: Node, task: Task) -> int:
@@ -70,6 +143,7 @@ def usable(session: Session, unused: dict[str, Amounts], never: set[str]) -> dic
     """What of ``unused`` amounts each queue's admitted jobs can go on with, as far as nodes that they can have are
     idle or being freed."""
     found: dict[str, Amounts] = {}
+    running = _places(session)
     for name, left in unused.items():
         asks, tasks = Resource(), list[Task]()
         for job in session.cluster.jobs.values():
@@ -83,12 +157,46 @@ def usable(session: Session, unused: dict[str, Amounts], never: set[str]) -> dic
                 asks.add(wanted)
                 tasks += waits
         if tasks:
-            nodes = [node for node in session.node_order if any(session._takes(task, node) for task in tasks)]
+            fit, nodes = _fit_now(session, tasks, running)
             found[name] = {
-                each: min(int(asks.get(each)), amount, sum(int(max(n.future_idle.get(each), 0)) for n in nodes))
+                each: min(int(fit.get(each)), amount, sum(int(max(n.future_idle.get(each), 0)) for n in nodes))
                 for each, amount in left.items()
             }
     return found
+
+
+def _fit_now(session: Session, tasks: list[Task], places: dict[str, list[Node]]) -> tuple[Resource, list[Node]]:
+    """What whole pods ask for that fit what is idle, or being freed, on nodes that do not refuse them now; and these
+    nodes."""
+    fit, used = Resource(), dict[str, Node]()
+    everyone = [task for job in session.cluster.jobs.values() for task in job.tasks]
+    for alike in _alike(tasks, any(predicates.terms(task, "podAntiAffinity", hard=True) for task in everyone)):
+        first = alike[0]
+        awaits = bool(predicates.terms(first, "podAffinity", hard=True))  # company, which may be placed yet
+        can = places[first.key] if awaits else [node for node in session.node_order if _passes(session, first, node)]
+        takes = {node.name: _fits(node, first) for node in can}
+        for parts in divisions(session, alike):
+            seen: set[str] = set()
+            for name, count in sorted(takes.items()):
+                part = parts(session.cluster.nodes[name]) if count else None
+                takes[name] = count if part is None else int(part not in seen)
+                seen |= {part} - {None}
+        used |= {name: session.cluster.nodes[name] for name, count in takes.items() if count}
+        for task in alike[: sum(takes.values())]:
+            fit.add(task.request)
+    return fit, [used[name] for name in sorted(used)]
+
+
+def _passes(session: Session, task: Task, node: Node) -> bool:
+    return session._takes(task, node) and not any(one(task, node) for one in session.functions("predicate"))
+
+
+def _fits(node: Node, task: Task) -> int:
+    """How many pods like one fit what is idle, or being freed, places for pods included."""
+    if not task.request.fits(node.future_idle):
+        return 0
+    asked = [name for name in task.request.names() if task.request.get(name) > 0]
+    return min(int(node.future_idle.get(name) // task.request.get(name)) for name in asked)
 
 
 def _part(amount: int, needed: int, count: int) -> int:

@@ -175,13 +175,15 @@ class Job:
         placed = self.having(*statuses) + [task for task in self.having("Pending") if task.needs_no_room]
         return all(sum(task.role == role for task in placed) >= least for role, least in self.task_minima.items())
 
-    def without_gated(self, amount: Resource) -> Resource:
-        """amount less what tasks ask for that are behind gates that nobody will lift, or that no node could hold, not
-        below zero; nothing for a group that no node could hold."""
+    def without_gated(self, amount: Resource, nowhere: frozenset[str] = frozenset()) -> Resource:
+        """amount less what tasks ask for that are behind gates that nobody will lift, or that no node could hold or
+        takes (``nowhere``), not below zero; nothing for a group that no node could hold."""
         if self.too_large:
             return Resource()
         gated = total(
-            t.request for t in self.tasks if t.too_large or t.waits_in_vain or (t.gated and not t.gated_by_queue_only)
+            t.request
+            for t in self.tasks
+            if t.too_large or t.waits_in_vain or (t.gated and not t.gated_by_queue_only) or t.key in nowhere
         )
         if gated.is_empty():
             return amount

@@ -65,8 +65,9 @@ def overcommit(session: Session, arguments: Arguments) -> None:
         factor = 1.2
 
     def reserve(job: Job, amount: Resource) -> None:
-        inqueue[job.priority].add(job.without_gated(amount))
-        taken[job.queue].add(job.without_gated(amount))
+        counted = lending.reserving(session, job, amount)
+        inqueue[job.priority].add(counted)
+        taken[job.queue].add(counted)
 
     def is_guaranteed(job: Job) -> bool:
         """Whether the queue is guaranteed what the group asks for, beside what it holds: reclaim gives it back."""
@@ -83,16 +84,24 @@ def overcommit(session: Session, arguments: Arguments) -> None:
     room = total(node.allocatable for node in nodes).multiply(factor).sub(total(node.used for node in nodes))
     inqueue: dict[int, Resource] = {job.priority: Resource() for job in session.cluster.jobs.values()}
     taken = {name: Resource() for name in session.cluster.queues}
-    for _, job in sorted(session.cluster.jobs.items()):
-        taken[job.queue].add(job.allocated)
-        if job.min_resources is None:
-            continue
-        if job.phase == "Inqueue":
-            reserve(job, job.min_request)
-        elif job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available:
-            reserve(job, job.outstanding())
+    opened: list[bool] = []
+
+    def open_accounts() -> None:
+        """When the first group asks: predicates are registered later than this."""
+        if opened:
+            return
+        opened.append(True)
+        for _, job in sorted(session.cluster.jobs.items()):
+            taken[job.queue].add(job.allocated)
+            if job.min_resources is None:
+                continue
+            if job.phase == "Inqueue":
+                reserve(job, job.min_request)
+            elif job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available:
+                reserve(job, job.outstanding())
 
     def enqueueable(job: Job) -> int:
+        open_accounts()
         if session.pains and is_guaranteed(job):
             return PERMIT
         least = job.priority if session.pains else min(inqueue)
@@ -177,7 +186,7 @@ def proportion(session: Session, arguments: Arguments) -> None:
         if lends:
             never.update(lending.never_placed(session))
             excluding.update(j.queue for j in session.cluster.jobs.values() if any(t.key in never for t in j.tasks))
-        found = _shares(session, everything, never, guaranteed)
+        found = _shares(session, everything, never, guaranteed, counted)
         divide(found, everything)
         return found
 
@@ -257,7 +266,10 @@ def proportion(session: Session, arguments: Arguments) -> None:
 
     def enqueued(job: Job) -> None:
         if job.min_resources is not None:
-            _reserve(shares[job.queue], job, job.min_request)
+            _reserve(shares[job.queue], job, counted(job, job.min_request))
+
+    def counted(job: Job, amount: Resource) -> Resource:
+        return lending.reserving(session, job, amount) if lends else job.without_gated(amount)
 
     def divided(total: Resource, has: dict[str, Resource], wants: dict[str, Resource]) -> dict[str, Resource]:
         """What queues get of a total that leaves out what they have and want elsewhere."""
@@ -352,7 +364,11 @@ class _Lazy(dict[str, "_Share"]):
 
 
 def _shares(
-    session: Session, everything: Resource, never: set[str], guarantees: dict[str, Resource]
+    session: Session,
+    everything: Resource,
+    never: set[str],
+    guarantees: dict[str, Resource],
+    counted: Callable[[Job, Resource], Resource],
 ) -> dict[str, _Share]:
     """A share for each queue that has a job."""
     guaranteed = total(guarantees[name] for name in sorted(guarantees))
@@ -376,7 +392,7 @@ def _shares(
         if job.min_resources is not None and (
             job.phase == "Inqueue" or (job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available)
         ):
-            _reserve(attr, job, job.outstanding())
+            _reserve(attr, job, counted(job, job.outstanding()))
         attr.elastic.add(job.allocated.minus_floor(job.min_request))
     return shares
 
@@ -389,7 +405,7 @@ def _less(limit: Resource, has: Resource) -> Resource:
 
 def _reserve(attr: _Share, job: Job, amount: Resource) -> None:
     """Note what an admitted job may still take, by its priority."""
-    attr.inqueue.setdefault(job.priority, Resource()).add(job.without_gated(amount))
+    attr.inqueue.setdefault(job.priority, Resource()).add(amount)
 
 
 def _divide(shares: dict[str, _Share], everything: Resource) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.reference import labels as lb
@@ -27,6 +28,10 @@ def predicates(session: Session, arguments: Arguments) -> None:
     dynamic: list[Filter] = []
     fixed: list[Filter] = []
     """Of the latter those that look at nothing but the node and the claims."""
+    reaching: list[Callable[[Task, Node, list[Task]], bool]] = []
+    """Whether a node can take a task once the right pods left, and company is placed."""
+    apart: list[Callable[[list[Task]], list[Callable[[Node], str | None]]]] = []
+    """How alike tasks divide the nodes: no more than one goes to the nodes of one name."""
     if arguments.boolean("predicate.NodeAffinityEnable", True):
         before.append(_conflicting_names)
         stable.append(_node_affinity)
@@ -34,9 +39,12 @@ def predicates(session: Session, arguments: Arguments) -> None:
         stable.append(_taints)
     if arguments.boolean("predicate.NodePortsEnable", True):
         dynamic.append(_ports)
+        apart.append(lambda alike: [lambda node: node.name] if host_ports(alike[0].pod) else [])
     if arguments.boolean("predicate.PodAffinityEnable", True):
         before.append(lambda task: _parse_terms(task))
         dynamic.append(lambda task, node: pod_affinity(session, task, node))
+        reaching.append(lambda task, node, company: _may_have_company(session, task, node, company))
+        apart.append(lambda alike: _domains_apart(session, alike))
     if arguments.boolean("predicate.NodeVolumeLimitsEnable", True):
         dynamic.append(volumes.limits)
     if arguments.boolean("predicate.VolumeZoneEnable", True):
@@ -46,6 +54,7 @@ def predicates(session: Session, arguments: Arguments) -> None:
     if arguments.boolean("predicate.PodTopologySpreadEnable", True):
         before.append(lambda task: _parse_constraints(task))
         dynamic.append(lambda task, node: topology_spread(session, task, node))
+        reaching.append(lambda task, node, company: _is_labelled(task, node))
     if arguments.boolean("predicate.VolumeBindingEnable", True):
         before.append(volumes.check_claims)
         dynamic.append(volumes.binding)
@@ -84,6 +93,8 @@ def predicates(session: Session, arguments: Arguments) -> None:
     admitting = [one for one in stable if one is not _node_affinity]
     session.register("suits", "predicates", lambda task, node: all(one(task, node) is None for one in stable))
     session.register("admits", "predicates", lambda task, node: all(one(task, node) is None for one in admitting))
+    session.register("reaches", "predicates", lambda *asked: all(one(*asked) for one in reaching))
+    session.register("divisions", "predicates", lambda alike: [parts for one in apart for parts in one(alike)])
     session.register(
         "takes", "predicates", lambda task, node: all(one(task, node) is None for one in [*stable, *fixed])
     )
@@ -246,6 +257,33 @@ def _has_company(session: Session, task: Task, node: Node, wanted: list[Term]) -
         return True
     counted = any(term.topology in place.labels for place in matching for term in wanted)
     return not counted and all(term.matches(session, task) for term in wanted)
+
+
+def _may_have_company(session: Session, task: Task, node: Node, company: list[Task]) -> bool:
+    wanted = terms(task, "podAffinity", hard=True)
+    if not wanted:
+        return True
+    now = any(_has_company(session, task, each, wanted) for each in session.node_order)
+    if now or not any(all(term.matches(session, other) for term in wanted) for other in company):
+        return _has_company(session, task, node, wanted)
+    return all(term.topology in node.labels for term in wanted)
+
+
+def _domains_apart(session: Session, alike: list[Task]) -> list[Callable[[Node], str | None]]:
+    away = [
+        term
+        for term in terms(alike[0], "podAntiAffinity", hard=True)
+        if all(term.matches(session, task) for task in alike)
+    ]
+    return [partial(_domain_of, term.topology) for term in away]
+
+
+def _domain_of(topology: str, node: Node) -> str | None:
+    return node.labels.get(topology)
+
+
+def _is_labelled(task: Task, node: Node) -> bool:
+    return all(constraint.topology in node.labels for constraint in constraints(task, "DoNotSchedule"))
 
 
 def _in_domain(session: Session, node: Node, topology: str) -> list[Task]:

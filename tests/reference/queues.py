@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 
 from tests.reference import evictions, lending, reclaims
 from tests.reference.config import Arguments
@@ -44,7 +46,7 @@ class _Account:
     problem: str = ""
     allocated: Resource = field(default_factory=Resource)
     elastic: Resource = field(default_factory=Resource)
-    inqueue: list[tuple[int, Resource]] = field(default_factory=list)
+    inqueue: list[tuple[int, Callable[[], Resource]]] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -199,7 +201,10 @@ def capacity(session: Session, arguments: Arguments) -> None:
     def enqueued(job: Job) -> None:
         if job.min_resources is not None:
             for account in accounts[job.queue].chain():
-                account.inqueue.append((job.priority, job.without_gated(job.min_request)))
+                account.inqueue.append((job.priority, partial(counted, job, job.min_request)))
+
+    def counted(job: Job, amount: Resource) -> Resource:
+        return job.without_gated(amount) if as_volcano else lending.reserving(session, job, amount)
 
     def allocate(task: Task) -> None:
         for account in accounts[session.cluster.jobs[task.job].queue].chain():
@@ -365,17 +370,17 @@ def _exceeds(parts: Amounts, whole: Amounts) -> bool:
 
 
 def _ahead(account: _Account, priority: int, name: str) -> float:
-    return sum(amount.get(name) for known, amount in account.inqueue if known >= priority)
+    return sum(amount().get(name) for known, amount in account.inqueue if known >= priority)
 
 
-def _load(account: _Account, job: Job) -> None:
+def _load(account: _Account, job: Job, counted: Callable[[Job, Resource], Resource]) -> None:
     has = job.allocated
     runs = job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available
     for above in account.chain():
         above.allocated.add(has)
         above.elastic.add(has.minus_floor(job.min_request))
         if job.min_resources is not None and (job.phase == "Inqueue" or runs):
-            above.inqueue.append((job.priority, job.without_gated(job.outstanding())))
+            above.inqueue.append((job.priority, partial(counted, job, job.outstanding())))
 
 
 # -- drf's hierarchy --------------------------------------------------------------

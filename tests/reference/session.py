@@ -36,6 +36,8 @@ class Session:
         self.handlers: list[tuple[Callable[[Task], bool | None], Callable[[Task], None]]] = []
         """What is told of each placement, and may refuse it, and of each that is taken back."""
         self.closers: list[Callable[[], None]] = []
+        self.nowhere: tuple[frozenset[str], frozenset[str]] | None = None
+        """Tasks that no node takes, and jobs too few of whose tasks have one (``lending.nowhere``)."""
         self.binds: dict[str, str] = {}
         self.bind_annotations: dict[str, dict[str, str]] = {}
         self.evicted: list[Task] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import chain, compress, pairwise
 from typing import Any, NamedTuple
@@ -167,7 +168,7 @@ class GroupColumns:
         looked at again."""
         found = self._sums.get((of, by))
         if found is None:
-            found = self._sums[of, by] = self._summed(of, by, np.arange(len(self)))
+            found = self._sums[of, by] = self._sum_of_all(of, by)
         return found
 
     @cached_property
@@ -201,7 +202,25 @@ class GroupColumns:
         left: Ints = np.maximum(amounts - self.held_back[rows], 0) * self.reserves[rows][..., None]
         return left
 
+    def holding_back(self, rows: Rows, more: Ints, never: npt.NDArray[np.bool_]) -> GroupColumns:
+        """These columns with ``more`` held back of some rows, of which those marked ``never`` reserve nothing."""
+        if not len(rows):
+            return self
+        result = copy(self)
+        result.cached, result._sums, result._derived, result._base = Computed(), {}, {}, (self, rows)
+        result.held_back, result.reserves = self.held_back.copy(), self.reserves.copy()
+        result.held_back[rows] += more
+        result.reserves[rows[never]] = False
+        return result
+
     # --- keeping up -------------------------------------------------------------------------------------------------
+
+    def _sum_of_all(self, of: str | Derived, by: By) -> Ints:
+        if self._base is None:
+            return self._summed(of, by, np.arange(len(self)))
+        base, rows = self._base
+        found = changed(base.sums(of, by), base._summed(of, by, rows), self._summed(of, by, rows))
+        return self._summed(of, by, np.arange(len(self))) if found is None else found
 
     def _summed(self, of: str | Derived, by: By, rows: Rows) -> Ints:
         """The sums over some groups."""
@@ -383,6 +402,8 @@ class GroupColumns:
 
     unsupported: npt.NDArray[np.bool_]
     too_large_pending: Counts
+    _base: tuple[GroupColumns, Rows] | None = None
+    """The columns of which these differ in some rows alone (``holding_back``)."""
 
 
 class _Block(NamedTuple):

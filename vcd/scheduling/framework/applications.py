@@ -61,19 +61,22 @@ class Applications:
     def __init__(self, session: Session, factor: float) -> None:
         self._session = session
         self._factor = factor
+        self._reserving = demand_of(session).groups
+        """The groups with what they reserve: nothing for pods that no node takes."""
         self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
         self._masks: dict[int, Mask] = {}
+        self._admitted: list[int] = []
+        """The groups that this session admitted and that are not in ``_awaited`` yet."""
         self._awaited: dict[bytes, _Awaited] | None = None
 
     def admit(self, job: Job) -> None:
         """Count a group that this session admitted."""
-        if self._awaited is not None:
-            self._count(job.index, self._session.jobs.missing(job.index))
+        self._admitted.append(job.index)
 
     def refusal(self, job: Job) -> Reason | None:
         """Return why a group that asks for admission has to wait for others on its nodes; None if it need not."""
         session, jobs = self._session, self._session.jobs
-        needed = jobs.missing(job.index)
+        needed = self._reserving.missing(job.index)
         if not (needed > jobs.pending[job.index]).any():
             return None  # it has all its pods: they are placed together
         nodes = self._nodes_of(job.index)
@@ -124,20 +127,23 @@ class Applications:
     def _all(self) -> dict[bytes, _Awaited]:
         if self._awaited is None:
             self._awaited = {}
-            lacks = np.maximum(self._session.jobs.derived(inqueue) - self._had(), 0)
+            lacks = np.maximum(self._reserving.derived(inqueue) - self._had(), 0)
             lacks[~self._go_on()] = 0
             for index in np.flatnonzero(lacks.any(axis=1)).tolist():
-                self._count(index, lacks[index])
+                self._count(self._awaited, index, lacks[index])
+        for index in self._admitted:
+            self._count(self._awaited, index, self._reserving.missing(index))
+        self._admitted.clear()
         return self._awaited
 
-    def _count(self, index: int, lacks: Ints) -> None:
+    def _count(self, found: dict[bytes, _Awaited], index: int, lacks: Ints) -> None:
         nodes = self._nodes_of(index)
-        if nodes is None or self._awaited is None:
+        if nodes is None:
             return
         total = sum_of(self._session.nodes.facts.allocatable[nodes], axis=0)
         if (lacks > np.maximum(total - self._session.jobs.allocated[index], 0)).any():
             return  # it can never be whole
-        awaited = self._awaited.setdefault(nodes.tobytes(), _Awaited(nodes, [], []))
+        awaited = found.setdefault(nodes.tobytes(), _Awaited(nodes, [], []))
         awaited.jobs.append(index)
         awaited.lacks.append(lacks)
 

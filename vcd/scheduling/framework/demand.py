@@ -1,34 +1,54 @@
-"""Demand: which pending pods some node could take if it were empty.
+"""Demand: which pending pods some node could take, and what of the idle resources their jobs can use.
 
 Queue plugins divide resources by what queues ask for. A pod that no node can ever take must not count: what it asks
-for would stay idle for as long as it waits. Only the nodes' facts decide here (labels, taints, allocatable), never what
-runs on them: a pod that waits because the cluster is full still counts.
+for would stay idle for as long as it waits. Resources in use do not decide this: a pod that waits because the cluster
+is full still counts. The nodes' facts do (labels, taints, allocatable), and the predicates' ``reachable`` and
+``divisions``: pods that are yet to come, and pods that keep each other away. ``usable`` goes further, since it keeps
+resources from others now: it leaves out nodes that refuse a pod now, for anything but resources.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from vcd.model.status import READY_STATUSES, Phase, TaskStatus
+from vcd.scheduling.framework.feasibility import Feasibility
 from vcd.scheduling.framework.framework import Framework, framework_of
-from vcd.scheduling.search.parts import Mask
+from vcd.scheduling.search.parts import Depends, Mask, tells_kinds
+from vcd.scheduling.search.podterms import has_required_affinity, has_required_anti_affinity
+from vcd.scheduling.session.nodes import room_needed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task, Views
-from vcd.state.groups import scheduling_gated
+from vcd.state.groups import GroupColumns, scheduling_gated
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, sum_of, sums_by
 
 _READY = np.array([status in READY_STATUSES for status in TaskStatus], np.int64)
 _HAVE = np.array([status in (*READY_STATUSES, TaskStatus.PIPELINED) for status in TaskStatus], np.int64)
-_MANY = 1 << 40
-"""More pods than any cluster has."""
 
 
 def demand_of(session: Session) -> Demand:
     """Return the session's demand, computed when it is first needed. Needs an opened framework."""
     return session.provided(Demand, lambda: Demand(framework_of(session)))
+
+
+class _Kinds(NamedTuple):
+    """Pending pods of which one is looked at for all: ``of`` is a pod's kind, ``first`` a place of each kind, and
+    ``order`` the places by kind, with the first of each at ``starts``."""
+
+    of: Ints
+    first: Ints
+    order: Ints
+    starts: Ints
+
+    def places(self, kind: int) -> Ints:
+        """Return the places of a kind's pods."""
+        return self.order[self.starts[kind] : self.starts[kind + 1]]
 
 
 class Demand:
@@ -47,7 +67,11 @@ class Demand:
         self._shapes = session.snapshot.tasks.shape[self.rows]
         self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
         """Tasks that are only looked at: the session knows its own by who asked for them."""
-        self.can_be_placed = self._is_free() & self._has_node()
+        self._feasibility = Feasibility(framework)
+        self._coming = np.zeros(len(session.job_of_row), np.bool_)
+        """Pods, by row, that may yet be company for others."""
+        self._most = self._most_together()
+        self.can_be_placed = self._can_be_placed()
         self._never = np.zeros(len(session.job_of_row), np.bool_)
         self._never[self.rows[~self.can_be_placed]] = True
 
@@ -66,11 +90,29 @@ class Demand:
         result: Mask = rows & ~self._never
         return result
 
+    @cached_property
+    def groups(self) -> GroupColumns:
+        """The session's groups, where a pod that no node can take reserves nothing, nor a group too few of whose pods
+        have a node for its minimum. A group without pods reserves its minimum."""
+        session, jobs = self._session, self._session.jobs
+        if not len(session.nodes):
+            return jobs
+        pending = np.bincount(self.jobs, minlength=len(jobs))
+        possible = self._possible(self._most > 0)
+        ready = jobs.counts @ _READY
+        never = (possible < pending) & (possible + ready < np.maximum(jobs.min_member, 1))
+        requests = session.requests[self._shapes]
+        more = self._most == 0
+        more &= ~(session.nodes.facts.too_large(requests) | scheduling_gated(session.snapshot, self.rows))
+        of_job = self.jobs[more]
+        rows = np.flatnonzero(never | (np.bincount(of_job, minlength=len(jobs)) > 0))
+        return jobs.holding_back(rows, sums_by(of_job, requests[more], len(jobs))[rows], never[rows])
+
     def usable(self, unused: Ints) -> dict[int, Ints]:
         """Return what of ``unused`` resources (queues, resources) each queue's admitted jobs can still use, by queue.
 
         A job can use them if what it needs to go on (the rest of its minimum, or one pod) fits. The sum is bounded by
-        what is idle, or being freed, on the nodes that these jobs' pods can have. Follows the session's placements.
+        whole pods that fit what is idle, or being freed, on the nodes that take them. Follows the session's placements.
         """
         session = self._session
         waits = self.can_be_placed & self._still_pending()
@@ -82,13 +124,12 @@ class Demand:
         whole, rest = np.divmod(asks, pending[:, None])
         wish = whole * needed[:, None] - (-rest * needed[:, None] // pending[:, None])
         wish[:, session.nodes.column_of["pods"]] = 0
-        fits = ((wish <= unused[queues]) | (wish == 0)).all(axis=1) & wish.any(axis=1)
+        able = ((wish <= unused[queues]) | (wish == 0)).all(axis=1) & wish.any(axis=1)
         found: dict[int, Ints] = {}
-        for queue in np.unique(queues[fits]).tolist():
-            mine = fits & (queues == queue)
-            pods = np.flatnonzero(waits & np.isin(self.jobs, chosen[mine]))
-            distinct = pods[np.unique(self._shapes[pods], return_index=True)[1]]
-            found[queue] = np.minimum(np.minimum(sum_of(asks[mine]), unused[queue]), self._idle_for(distinct))
+        for queue in np.unique(queues[able]).tolist():
+            mine = able & (queues == queue)
+            places = np.flatnonzero(waits & np.isin(self.jobs, chosen[mine]))
+            found[queue] = self._usable_by(places, np.minimum(sum_of(asks[mine]), unused[queue]))
         return found
 
     def release(self) -> None:
@@ -100,6 +141,15 @@ class Demand:
 
     # --- what can be placed -----------------------------------------------------------------------------------------
 
+    def _can_be_placed(self) -> Mask:
+        session, free = self._session, self._is_free()
+        result: Mask = free & (self._most > 0)
+        if self._framework.participants["job_ready"].methods:
+            jobs = session.jobs
+            whole = self._possible(result) + jobs.counts @ _READY >= jobs.min_member
+            result &= whole[self.jobs]
+        return result
+
     def _is_free(self) -> Mask:
         """Return which pods nothing but nodes keeps from being placed."""
         session = self._session
@@ -108,67 +158,126 @@ class Demand:
         free: Mask = is_open[session.jobs.queue[self.jobs]] & ~held
         return free
 
-    def _has_node(self) -> Mask:
-        most = self._most_together()
-        result: Mask = most > 0
-        if not self._framework.participants["job_ready"].methods:
-            return result
-        session, free = self._session, result & self._is_free()
-        jobs = session.jobs
-        possible = np.bincount(self.jobs[free], minlength=len(jobs))
-        tight = free & (most < possible[self.jobs])
-        pairs = self.jobs[tight] * len(session.snapshot.shapes) + self._shapes[tight]
+    def _possible(self, chosen: Mask) -> Ints:
+        """Return how many of the chosen pods of each job the nodes could take together if they were empty."""
+        jobs, most = self._session.jobs, self._most
+        possible = np.bincount(self.jobs[chosen], minlength=len(jobs))
+        tight = chosen & (most < possible[self.jobs])
+        pairs = self.jobs[tight] * len(self._session.snapshot.shapes) + self._shapes[tight]
         _, first, counts = np.unique(pairs, return_index=True, return_counts=True)
         surplus = np.maximum(counts - most[tight][first], 0)
-        possible -= np.bincount(self.jobs[tight][first], surplus, minlength=len(jobs)).astype(np.int64)
-        whole = possible + jobs.counts @ _READY >= jobs.min_member
-        result &= whole[self.jobs]
-        return result
+        return possible - np.bincount(self.jobs[tight][first], surplus, minlength=len(jobs)).astype(np.int64)
 
     def _most_together(self) -> Ints:
         """Return for each pod how many like it the nodes could take together if they were empty."""
-        session, tasks = self._session, self._session.snapshot.tasks
-        has_claims = session.shape_flags(_names_volumes)[self._shapes]
-        namespaces = len(session.snapshot.namespaces) + 1
-        kinds = self._shapes * np.int64(namespaces) + np.where(has_claims, tasks.namespace[self.rows] + 1, 0)
-        _, first, of = np.unique(kinds, return_index=True, return_inverse=True)
+        session = self._session
+        claims, near, apart = (
+            session.shape_flags(of)[self._shapes]
+            for of in (_names_volumes, has_required_affinity, has_required_anti_affinity)
+        )
+        kinds = self._kinds(claims | near, apart)
+        self._coming = (session.snapshot.tasks.status == TaskStatus.PENDING) & bool(near.any())
+        self._coming[self.rows] = False  # what is left are pods of other schedulers
         known: dict[Shape, int] = session.nodes.facts.cached(
             ("pods together", self._framework.evaluator.versions), dict
         )
         now: dict[Shape, int] = {}
-        found = np.zeros(len(first), np.int64)
-        for place, at in enumerate(first.tolist()):
+        found = np.zeros(len(kinds.first), np.int64)
+        for kind, at in enumerate(kinds.first.tolist()):
             shape = cast(Shape, session.snapshot.shapes[int(self._shapes[at])])
-            if has_claims[at]:
-                task = session.task(int(self.rows[at]))
-                found[place] = 0 if self._is_refused(task) else self._count(task)
+            if claims[at] or near[at] or apart[at]:
+                is_refused = bool(claims[at]) and self._is_refused(session.task(int(self.rows[at])))
+                near[at] &= not is_refused
+                found[kind] = 0 if is_refused else self._count(kinds, kind)
                 continue
             count = known.get(shape)
-            found[place] = now[shape] = self._count(self._example(at)) if count is None else count
+            if count is None:  # these are equal whatever their labels are
+                count = self._feasibility.most_together(self._example(at), self.rows[:0], self._coming)
+            found[kind] = now[shape] = count
         known.clear()  # shapes that no pod has any more are not kept
         known.update(now)
-        result: Ints = found[of]
+        if near.any():
+            self._await_company(kinds, found, np.flatnonzero(near[kinds.first] & (found == 0)).tolist())
+        result: Ints = found[kinds.of]
         return result
 
+    def _kinds(self, by_namespace: Mask, by_job: Mask) -> _Kinds:
+        """Divide the pods by shape; where claims or other pods matter by namespace, or by job, in addition."""
+        namespaces = len(self._session.snapshot.namespaces) + 1
+        scope = np.where(by_namespace, self._session.snapshot.tasks.namespace[self.rows] + 1, 0).astype(np.int64)
+        scope = np.where(by_job, namespaces + self.jobs, scope)
+        keys = self._shapes * np.int64(namespaces + len(self._session.jobs)) + scope
+        _, first, of, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        return _Kinds(of, first, np.argsort(of, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
+
+    def _await_company(self, kinds: _Kinds, found: Ints, waiting: list[int]) -> None:
+        """Count pods whose required company is pending: it must be of their kind, or be placed before them."""
+        self._coming[self.rows[self._is_free() & (found[kinds.of] > 0)]] = True
+        while waiting:
+            for kind in waiting:
+                found[kind] = self._count(kinds, kind, with_own=True)
+            helped = [kind for kind in waiting if found[kind]]
+            if not helped:
+                return
+            waiting = [kind for kind in waiting if not found[kind]]
+            for places in map(kinds.places, helped):
+                self._coming[self.rows[places]] = True
+
+    def _count(self, kinds: _Kinds, kind: int, with_own: bool = False) -> int:
+        """Return how many pods of a kind the nodes could take together; ``with_own``: each may be company for others
+        of its kind."""
+        rows, coming = self.rows[kinds.places(kind)], self._coming
+        if with_own:
+            coming = coming.copy()
+            coming[rows] = True
+        first = min(zip(self._session.snapshot.tasks.keys_of(rows.tolist()), rows.tolist(), strict=True))[1]
+        return self._feasibility.most_together(self._examples.task(first), rows, coming)
+
     def _is_refused(self, task: Task) -> bool:
-        """Return whether the claims that a task names are refused; those made for each pod are not looked at."""
+        """Whether the claims that a task names are refused; those made for each pod are not looked at."""
         is_own = any(volume.ephemeral is not None for volume in task.shape.spec.volumes)
         return not is_own and self._framework.pre_predicate(task) is not None
 
-    def _count(self, task: Task) -> int:
-        """Return how many pods like a task fit on the empty nodes that facts allow."""
-        facts = self._session.nodes.facts
-        mask = self._framework.evaluator.static(task).mask
-        sizes, of = facts.cached("size classes", lambda: np.unique(facts.allocatable, axis=0, return_inverse=True))
-        nodes = np.bincount(of.ravel()[mask], minlength=len(sizes))
-        asked = np.flatnonzero(task.request > 0)
-        asked = asked[asked != self._session.nodes.column_of["pods"]]  # Volcano compares no places for pods here
-        if not len(asked):
-            return _MANY if mask.any() else 0
-        each = (sizes[:, asked] // task.request[asked]).min(axis=1)
-        return min(int((np.minimum(each, _MANY) * nodes).sum()), _MANY)
-
     # --- as things are now ------------------------------------------------------------------------------------------
+
+    def _usable_by(self, places: Ints, most: Ints) -> Ints:
+        """Return what some pods can use, up to ``most``, of what is idle, or being freed. Places for pods are left
+        out."""
+        session, found = self._session, np.zeros_like(most)
+        future_idle = np.maximum(session.nodes.usage.future_idle, 0)
+        most = np.minimum(most, sum_of(future_idle, axis=1))
+        most[session.nodes.column_of["pods"]] = 0
+        nodes, idle = np.zeros(len(session.nodes), np.bool_), np.zeros_like(most)
+        for alike in self._alike(places):
+            task, rows = self._example(int(alike[0])), self.rows[alike]
+            each = self._feasibility.fit_now(task, rows, self._coming)
+            found += min(int(each.sum()), len(alike)) * task.request
+            if (more := (each > 0) & ~nodes).any():
+                nodes |= more
+                idle = sum_of(future_idle[:, nodes], axis=1)
+            if (np.minimum(found, idle) >= most).all():
+                break
+        return np.minimum(np.minimum(found, idle), most)
+
+    def _alike(self, places: Ints) -> Iterator[Ints]:
+        """Divide pods that idle resources suffice for into those of which one is looked at for all: of one shape and
+        namespace, and of equal labels and one job where these matter. The first by key comes first."""
+        snapshot, nodes, tests = self._session.snapshot, self._session.nodes, self._framework.evaluator.predicates
+        shapes, of = np.unique(self._shapes[places], return_inverse=True)
+        suffices = [nodes.with_room(floor).any() for floor in room_needed(self._session.requests[shapes])]
+        place_of = {int(self.rows[place]): place for place in places[np.array(suffices, np.bool_)[of]].tolist()}
+        rows = snapshot.tasks.in_order(list(place_of))
+        ordered = np.array([place_of[row] for row in rows], np.int64)
+        namespaces = snapshot.tasks.namespace[rows]
+        names = [snapshot.namespaces[number] or "" for number in np.unique(namespaces).tolist()]
+        columns: list[npt.NDArray[np.signedinteger]] = [self._shapes[ordered], namespaces]
+        if any(test.tells_labels(name) for test in tests for name in names):
+            columns.append(snapshot.tasks.labels[rows])
+        if any(test.depends & Depends.JOB or tells_kinds(test) for test in tests):
+            columns.append(self.jobs[ordered])
+        order = np.lexsort(columns)
+        begins = np.any([np.diff(column[order], prepend=-2) != 0 for column in columns], axis=0)
+        yield from (part for part in np.split(ordered[order], np.flatnonzero(begins)) if len(part))
 
     def _still_pending(self) -> Mask:
         session = self._session
@@ -196,16 +305,6 @@ class Demand:
             if job.touched:
                 have[job.index] = job.ready_count + job.waiting_count
         return have
-
-    def _idle_for(self, places: Ints) -> Ints:
-        """Return what is idle, or being freed, on the nodes that some of the pods can have, by resource."""
-        session, evaluator = self._session, self._framework.evaluator
-        mask = np.zeros(len(session.nodes), np.bool_)
-        for at in places.tolist():
-            mask |= evaluator.static(self._example(at)).mask
-            if mask.all():
-                break
-        return sum_of(np.maximum(session.nodes.usage.future_idle[:, mask], 0), axis=1)
 
 
 def _names_volumes(shape: Shape) -> bool:

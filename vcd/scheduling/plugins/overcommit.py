@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from vcd.model.status import Phase
 from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.applications import ADMIT_BY_NODES, Applications
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.search.parts import Mask
@@ -34,11 +36,12 @@ class OvercommitPlugin(Plugin):
     """A group is admitted while what is admitted, and it, fit into total x factor - used.
 
     Admitted is the sum of minResources over Inqueue groups, and of what Running groups still miss of theirs, less
-    what scheduling gates hold or no node could; groups of lower priority than the one that asks do not count, so that
-    no number of them keeps it out, and a group with which its queue stays within what it is guaranteed is admitted in
-    any case: what others borrowed of that comes back by reclaim (docs/differences.md). What preempt could free for the
-    group counts as free, and what reclaim could where its queue stays within its share. An application that may use a
-    part of the nodes only has to fit these, too (``Applications``). Only resources that the group asks for are compared.
+    what scheduling gates hold or no node can take (``framework/demand.py``). Groups of lower priority than the one that
+    asks do not count, so that no number of them keeps it out, and a group with which its queue stays within what it is
+    guaranteed is admitted in any case: what others borrowed of that comes back by reclaim (docs/differences.md). What
+    preempt could free for the group counts as free, and what reclaim could where its queue stays within its share. An
+    application that may use a part of the nodes only has to fit these, too (``Applications``). Only resources that the
+    group asks for are compared.
     Source: Volcano ``plugins/overcommit``.
     """
 
@@ -67,19 +70,31 @@ class OvercommitPlugin(Plugin):
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         nodes = session.nodes
         self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
-        jobs = session.jobs
-        self._priorities = jobs.priorities
-        self._admitted = jobs.sums(_admitted, By.PRIORITY).copy()
-        """Rows by the groups' priority, ascending."""
-        self._guaranteed: dict[int, Ints] = {}
+        self._priorities = session.jobs.priorities
+
+    @cached_property
+    def _jobs(self) -> GroupColumns:
+        """The groups with what they reserve. Read once the predicates are known: a group whose pods no node takes
+        reserves nothing."""
+        return demand_of(self._session).groups
+
+    @cached_property
+    def _admitted(self) -> Ints:
+        """What is admitted; rows by the groups' priority, ascending."""
+        return self._jobs.sums(_admitted, By.PRIORITY).copy()
+
+    @cached_property
+    def _guaranteed(self) -> dict[int, Ints]:
         """Of queues that are guaranteed something, what is left of it beside what they hold and admitted."""
-        for queue in session.queue_list:
+        nodes, found = self._session.nodes, dict[int, Ints]()
+        for queue in self._session.queue_list:
             if queue.record.guarantee:
                 left = np.zeros(len(nodes.resources), np.int64)
                 for name, value in queue.record.guarantee.items():
                     left[nodes.column_of[name]] = value
-                held, admitted = jobs.sums("allocated"), jobs.sums(_admitted)
-                self._guaranteed[queue.index] = left - held[queue.index] - admitted[queue.index]
+                held, admitted = self._jobs.sums("allocated"), self._jobs.sums(_admitted)
+                found[queue.index] = left - held[queue.index] - admitted[queue.index]
+        return found
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
         """Whether the group's minimum still fits."""
@@ -108,7 +123,7 @@ class OvercommitPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count an admitted group."""
         if job.record.min_resources is not None:
-            minimum = self._session.jobs.reservable(job.index)
+            minimum = self._jobs.reservable(job.index)
             if self._by_nodes:
                 self._applications().admit(job)
             rank = self._rank(job)

@@ -71,6 +71,18 @@ class Predicate:
         until they are gone."""
         return False
 
+    def reachable(self, task: Task, coming: Mask) -> Mask | None:
+        """Return the nodes that can pass once the right pods left, or pods of the rows ``coming`` are placed.
+
+        None: any node may. Asked of built-in predicates that depend on PODS.
+        """
+        return None
+
+    def divisions(self, task: Task, rows: Rows) -> Sequence[Rows]:
+        """Return divisions of the nodes, a number per node and -1 for none, of which each part takes at most one of
+        the pods ``rows``, which have the task's shape. Asked of built-in predicates that depend on PODS."""
+        return ()
+
     def tells_labels(self, namespace: str) -> bool:
         """Whether pods of a namespace that differ in labels alone may not be alike to it, be it that it does not apply
         to each of them."""

@@ -410,6 +410,13 @@ class PodIndex:
         deleted too. Not to be changed."""
         return self.tally(Question(selector, (scope,), terminating)).by_node()
 
+    def matching(self, question: Question, rows: Rows) -> Mask:
+        """Return which of some pods, placed or not, a question is about, terminating ones included."""
+        sets = self._label_sets.matching(question.selector)
+        inside = self._inside_of(question.scopes)[self.tasks.namespace[rows]]
+        found: Mask = inside & np.isin(self.tasks.labels[rows], sets)
+        return found
+
     def _count(self, question: Question) -> Tally:
         sets = self._label_sets.matching(question.selector)
         inside = self._inside_of(question.scopes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -12,6 +13,7 @@ from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, Guarantees, KeepsShares
@@ -23,6 +25,7 @@ from vcd.scheduling.plugins.capacity.accounts import (
     Resources,
     contradictions,
     fill,
+    fill_reservations,
     keep_guarantees,
     mark_evicted,
     request_of,
@@ -35,6 +38,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.groups import GroupColumns
 from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import QUEUE_ADMISSION_GATE
 from vcd.state.sums import Ints, plus
@@ -370,7 +374,7 @@ class CapacityPlugin(KeepsShares):
             return Vote.PERMIT
         needed: list[int] = self._session.jobs.min_resources[job.index].tolist()
         freeable = self._freeable.minimum_held(job).tolist()
-        chain = self._accounts[job.queue.index].chain
+        chain = self._admitting[job.queue.index].chain
         for depth, account in enumerate(chain):
             ahead = account.ahead(job.priority)
             after = [
@@ -417,9 +421,22 @@ class CapacityPlugin(KeepsShares):
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take, in its queue and all ancestors."""
         if job.record.min_resources is not None:
-            amounts = self._session.jobs.reservable(job.index).tolist()
-            for account in self._accounts[job.queue.index].chain:
+            amounts = self._reserving.reservable(job.index).tolist()
+            for account in self._admitting[job.queue.index].chain:
                 account.reserve(amounts, job.priority)
+
+    @cached_property
+    def _reserving(self) -> GroupColumns:
+        """The groups with what they reserve. Read once the predicates are known: a group whose pods no node takes
+        reserves nothing."""
+        as_volcano = self.values[VOLCANO_SHARES.key]
+        return self._session.jobs if as_volcano else demand_of(self._session).groups
+
+    @cached_property
+    def _admitting(self) -> list[Account]:
+        """The accounts, with what admitted groups reserve."""
+        fill_reservations(self._accounts, self._reserving)
+        return self._accounts
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
@@ -463,7 +480,7 @@ class CapacityPlugin(KeepsShares):
     def gauges(self) -> Iterator[Gauge]:
         """Volcano's queue series, and what is guaranteed."""
         names = self._resources.names
-        for account in self._accounts:
+        for account in self._admitting:
             queue = account.name
             for series, values in (
                 ("allocated", account.allocated),

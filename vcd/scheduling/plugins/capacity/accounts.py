@@ -14,6 +14,7 @@ from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.state.groups import GroupColumns
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
 
 UNLIMITED = 1 << 62
@@ -248,6 +249,10 @@ def fill(accounts: list[Account], session: Session) -> None:
         for account in accounts[index].chain:
             account.allocated = _sum(account.allocated, amounts)
             account.request = _sum(account.request, amounts)
+
+
+def fill_reservations(accounts: list[Account], jobs: GroupColumns) -> None:
+    """Sum up what admitted groups may still take, along the tree."""
     reserved = inqueue_by_priority(jobs, len(accounts))
     priorities = jobs.priorities.tolist()
     for index, rank in np.argwhere(reserved.any(axis=2)).tolist():

@@ -24,6 +24,7 @@ from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.groups import GroupColumns
 from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, plus, sum_of, sums_by
@@ -131,7 +132,8 @@ class ProportionPlugin(KeepsShares):
     - real capability = min(capability, total - guarantees of all + own guarantee);
     - deserved grows by remaining x weight / weights of unsatisfied queues, round by round, up to real capability and
       the queue's request, and is never below its guarantee; together queues deserve no more than there is;
-    - a queue's request leaves out pods that no node could take if it were empty, and those of queues that are not Open;
+    - a queue's request leaves out pods that no node can take whatever else is placed (``framework/demand.py``), and
+      those of queues that are not Open;
     - once allocate has served all queues within what they deserve, what is left is lent to jobs that still wait, but
       for what other queues deserve and can use, and for what they are guaranteed. Reclaim gives it back;
     - of the guarantee of a queue that is not Open, and so gets no placement, only what the queue holds counts;
@@ -223,7 +225,7 @@ class ProportionPlugin(KeepsShares):
         pending, above = jobs.sums("pending"), jobs.sums(elastic)
         never = np.zeros_like(pending) if self._as_volcano else demand_of(session).excluded()
         self._priorities = jobs.priorities
-        reserved_by = inqueue_by_priority(jobs, len(session.queue_list))
+        reserved_by = inqueue_by_priority(self._reserving, len(session.queue_list))
         reserved = sum(self._guaranteed.values(), np.zeros(self._width))
         for index, account in shares.items():
             account.allocated = allocated[index].tolist()
@@ -238,6 +240,11 @@ class ProportionPlugin(KeepsShares):
             rest = np.maximum(self._total - reserved, 0) + account.guarantee
             account.real_capability = np.minimum(rest, account.capability)
             account.most = account.real_capability.tolist()
+
+    @cached_property
+    def _reserving(self) -> GroupColumns:
+        """The groups with what they reserve."""
+        return self._session.jobs if self._as_volcano else demand_of(self._session).groups
 
     def _amounts(self, values: dict[str, int], default: float = 0.0) -> Amounts:
         result = np.full(self._width, default)
@@ -545,7 +552,7 @@ class ProportionPlugin(KeepsShares):
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
         if job.record.min_resources is not None:
-            self._shares[job.queue.index].inqueue[self._rank(job)] += self._session.jobs.reservable(job.index)
+            self._shares[job.queue.index].inqueue[self._rank(job)] += self._reserving.reservable(job.index)
 
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))

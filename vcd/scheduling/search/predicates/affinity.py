@@ -11,7 +11,7 @@ import numpy as np
 
 from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.selectors import Selector, SelectorError
-from vcd.scheduling.search.parts import Depends, Mask
+from vcd.scheduling.search.parts import Depends, Mask, Rows
 from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
 from vcd.scheduling.search.podterms import (
     OpposingTerms,
@@ -91,6 +91,32 @@ class InterPodAffinity(TestedPredicate):
     def _opposing(self) -> OpposingTerms:
         return self._index.held(OpposingTerms)
 
+    def reachable(self, task: Task, coming: Mask) -> Mask | None:
+        """Nodes in whose domains the required company is; those of every domain where it is yet to come."""
+        if not (has_required_affinity(task.shape) or has_required_anti_affinity(task.shape)):
+            return None
+        own = self._terms(task) if self.refusal(task) is None else None
+        if own is None:
+            return np.zeros(len(self._facts), np.bool_)
+        if own.company is None:
+            return None
+        near = required_affinity(task.pod)
+        passed = _has_company(own.company, own)
+        if passed.any() or not self._index.matching(_company_of(near), np.flatnonzero(coming)).any():
+            return passed
+        labelled: Mask = np.logical_and.reduce([domains.codes >= 0 for domains in own.near])
+        return labelled
+
+    def divisions(self, task: Task, rows: Rows) -> list[Rows]:
+        """The domains of required anti-affinity by which the pods keep each other away."""
+        if not has_required_anti_affinity(task.shape) or self.refusal(task) is not None:
+            return []
+        return [
+            domains_of(self._facts, term.topology).codes
+            for term in required_anti_affinity(task.pod)
+            if self._index.matching(Question(term.selector, (term.scope,)), rows).all()
+        ]
+
     def tells_labels(self, namespace: str) -> bool:
         return self._opposing.may_be
 
@@ -150,7 +176,7 @@ class InterPodAffinity(TestedPredicate):
         near, far = required_affinity(task.pod), required_anti_affinity(task.pod)
         tally = self._index.tally
         return _Terms(
-            company=tally(Question(_all_of(near), tuple(term.scope for term in near))) if near else None,
+            company=tally(_company_of(near)) if near else None,
             near=tuple(domains_of(self._facts, term.topology) for term in near),
             alone=all(self._selects(term, task) for term in near),
             far=tuple(
@@ -173,7 +199,8 @@ def _has_company(company: Tally, own: _Terms) -> Mask:
     return passed
 
 
-def _all_of(terms: tuple[Term, ...]) -> Selector:
-    """The selector of what all terms select."""
+def _company_of(terms: tuple[Term, ...]) -> Question:
+    """The pods that all terms select."""
     needs = {need for term in terms for need in term.selector.requirements}
-    return Selector(tuple(sorted(needs)), nothing=any(term.selector.nothing for term in terms))
+    selector = Selector(tuple(sorted(needs)), nothing=any(term.selector.nothing for term in terms))
+    return Question(selector, tuple(term.scope for term in terms))

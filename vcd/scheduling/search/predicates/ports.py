@@ -9,7 +9,7 @@ import numpy as np
 
 from vcd.model.objects import Pod, PodSpec
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.scheduling.search.parts import Depends, Mask, Predicate
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows
 from vcd.scheduling.search.podindex import Domains, Held, PodIndex, Sums, index_of
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
@@ -97,6 +97,10 @@ class NodePorts(Predicate):
             for sums in held.in_the_way(port):
                 taken |= sums.positive()[:-1]
         return at_rows(~taken, usage)
+
+    def divisions(self, task: Task, rows: Rows) -> list[Rows]:
+        """Each node by itself: pods of one shape ask for the same ports."""
+        return [np.arange(len(self._nodes))] if self.applies(task) else []
 
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
         text = ", ".join(f"hostPort {port.number}/{port.protocol}" for port in self._ports(task))

@@ -153,6 +153,16 @@ class PodTopologySpread(TestedPredicate):
             return _UNREADABLE({"error": str(error)})
         return None
 
+    def reachable(self, task: Task, coming: Mask) -> Mask | None:
+        """Nodes that have the labels over which the hard constraints spread."""
+        if not self.applies(task):
+            return None
+        result = np.full(len(self._index.session.nodes), self.refusal(task) is None)
+        for raw in task.shape.spec.topology_spread_constraints:
+            if (raw.when_unsatisfiable or HARD) == HARD:
+                result &= domains_of(self._index.session.nodes.facts, raw.topology_key).codes >= 0
+        return result
+
     def applies(self, task: Task) -> bool:
         found = task.shape.spec.topology_spread_constraints
         return bool(found) and any((raw.when_unsatisfiable or HARD) == HARD for raw in found)

@@ -1,0 +1,101 @@
+"""Feasibility: how many pods the nodes can take, once they are empty or with what is idle now.
+
+Resources aside, a predicate refuses a node for good (its facts), until other pods come or go (``reachable`` and
+``divisions`` of ``Predicate``), or as things are now (its mask). Plugins that ask outside are left out: they are asked
+about placements only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.search.parts import Depends, Mask, Rows
+from vcd.scheduling.search.podterms import has_required_affinity
+from vcd.scheduling.session.views import Task
+from vcd.state.sums import Ints
+
+MANY = 1 << 40
+"""More pods than any cluster has."""
+
+
+class Feasibility:
+    """What the predicates of a session say of nodes, for pods that are only looked at."""
+
+    def __init__(self, framework: Framework) -> None:
+        self._nodes = framework.session.nodes
+        self._evaluator = framework.evaluator
+        outside = {plugin.name for plugin in framework.plugins if plugin.asks_outside}
+        self._asked = [test for test in framework.evaluator.predicates if test.owner not in outside]
+        self._by_pods = [test for test in self._asked if test.depends & Depends.PODS]
+
+    def most_together(self, task: Task, rows: Rows, coming: Mask) -> int:
+        """Return how many of the pods ``rows``, which are like a task, the nodes could take together if they were empty
+        and the pods ``coming`` (by row) were placed."""
+        facts = self._nodes.facts
+        mask = self.reachable(task, coming)
+        sizes, of = facts.cached("size classes", lambda: np.unique(facts.allocatable, axis=0, return_inverse=True))
+        asked = np.flatnonzero(task.request > 0)
+        asked = asked[asked != self._nodes.column_of["pods"]]  # Volcano compares no places for pods here
+        if len(asked):
+            each = np.minimum((sizes[:, asked] // task.request[asked]).min(axis=1), MANY)
+        else:
+            each = np.full(len(sizes), MANY)
+        divisions = [codes for test in self._by_pods for codes in test.divisions(task, rows)]
+        if divisions:
+            return _together(np.where(mask, each[of.ravel()], 0), divisions)
+        return min(int((each * np.bincount(of.ravel()[mask], minlength=len(sizes))).sum()), MANY)
+
+    def reachable(self, task: Task, coming: Mask) -> Mask:
+        """Return the nodes that can take a task once the right pods left, and the pods ``coming`` are placed."""
+        mask = self._evaluator.static(task).mask
+        for test in self._by_pods:
+            found = test.reachable(task, coming)
+            if found is not None:
+                mask = mask & found
+        return mask
+
+    def fit_now(self, task: Task, rows: Rows, coming: Mask) -> Ints:
+        """Return by node how many pods like a task fit what is idle, or being freed.
+
+        Nodes that refuse it now take none. A node without the company that it requires is no refusal while that is
+        ``coming``. Of each part of the nodes that takes at most one of the pods ``rows``, one node takes one.
+        """
+        usage = self._nodes.usage
+        each = np.zeros(len(self._nodes), np.int64)
+        chosen = np.flatnonzero(self._nodes.with_room(task.floor) & self._evaluator.static(task).mask)
+        asked = np.flatnonzero(task.request > 0)
+        if not (len(chosen) and len(asked)):
+            return each
+        chosen = chosen[self._passing_now(task, coming)[chosen]]
+        each[chosen] = (usage.future_idle[np.ix_(asked, chosen)] // task.request[asked, None]).min(axis=0)
+        for codes in [codes for test in self._by_pods for codes in test.divisions(task, rows)]:
+            each = _one_of_each(each, codes)
+        return each
+
+    def _passing_now(self, task: Task, coming: Mask) -> Mask:
+        """Return which nodes no predicate refuses now; facts are not looked at."""
+        mask = np.ones(len(self._nodes), np.bool_)
+        awaits = has_required_affinity(task.shape)
+        for test in self._asked:
+            if test.depends and test.applies(task):
+                found = test.reachable(task, coming) if awaits else None
+                mask &= test.mask(task, self._nodes.usage) if found is None else found
+        return mask
+
+
+def _together(each: Ints, divisions: list[Rows]) -> int:
+    """Return how many pods fit that share no part of the divisions; an upper bound where there are several."""
+    most = MANY
+    for codes in divisions:
+        most = min(most, int(_one_of_each(each, codes).sum()))
+    return most
+
+
+def _one_of_each(each: Ints, codes: Rows) -> Ints:
+    """Return the numbers of pods by node, of each part of a division no more than one on its first node."""
+    result = each.copy()
+    taken = np.flatnonzero((each > 0) & (codes >= 0))
+    result[taken] = 0
+    result[taken[np.unique(codes[taken], return_index=True)[1]]] = 1
+    return result
