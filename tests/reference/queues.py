@@ -78,7 +78,7 @@ def capacity(session: Session, arguments: Arguments) -> None:
         _grow(accounts)
         _check_tree(accounts, names)
     for _, job in sorted(session.cluster.jobs.items()):
-        _load(accounts[job.queue], job)
+        _load(accounts[job.queue], job, lambda job, amount: counted(job, amount))
     for account in accounts.values():
         account.kept = account.guarantee
         if not as_volcano and not _takes_work(account):
