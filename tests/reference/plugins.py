@@ -6,6 +6,7 @@ from collections.abc import Callable, ItemsView, Iterator, ValuesView
 from dataclasses import dataclass, field, replace
 
 from tests.reference import evictions, lending, reclaims
+from tests.reference.applications import short_on_nodes
 from tests.reference.config import Arguments
 from tests.reference.model import ALLOCATED, Job, Queue, Task, total
 from tests.reference.queues import hierarchical_drf
@@ -112,6 +113,7 @@ def overcommit(session: Session, arguments: Arguments) -> None:
         if short:
             idle.add(lending.reclaimable(session, job, arguments))
             short = wanted.exceeding_requested(idle, job.min_request)
+        short = short or short_on_nodes(session, job, arguments, factor)
         if short:
             job.notes["gate"] = {"overcommit": short}
         return REJECT if short else PERMIT

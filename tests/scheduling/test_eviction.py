@@ -188,14 +188,15 @@ def test_a_trial_that_is_undone_leaves_nothing() -> None:
 
 @pytest.mark.parametrize("action", ["preempt", "reclaim", "gangpreempt", "gangreclaim"])
 def test_an_action_that_finds_nothing_leaves_nothing(monkeypatch: pytest.MonkeyPatch, action: str) -> None:
-    """The gang needs two nodes, and there is one."""
+    """The gang needs two nodes, and a pod that is never evicted has one of them."""
     rule = {"labelSelector": {"matchLabels": {"app": "new"}}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
     high = {"group_spec": {"priorityClassName": "high"}, "queue": "q" if "reclaim" in action else "default"}
     high |= {"labels": {"app": "new"}, "spec": apart}
     jobs = [gang("old", 4, members=1, on=["n"] * 4, cpu=2), gang("new", 2, members=2, cpu=2, **high)]
+    jobs.append(gang("kept", 1, on=["m"], cpu=8, annotations={"volcano.sh/preemptable": "false"}))
     conf = CONF + "- plugins:\n  - name: gang\n  - name: priority\n"
-    session = session_of(node("n"), queue("q"), priority_class("high", 100), *jobs, conf=conf)
+    session = session_of(node("m"), node("n"), queue("q"), priority_class("high", 100), *jobs, conf=conf)
     trials: list[str] = []
     really = Statement.evict
     monkeypatch.setattr(Statement, "evict", lambda self, task, why: (trials.append(task.name), really(self, task, why)))

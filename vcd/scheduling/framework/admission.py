@@ -27,8 +27,8 @@ COUNT_VICTIMS = Argument(
     True,
     "Whether what evictions could free for a group counts as free when it is admitted. With preempt or gangpreempt "
     "among the actions that is what preemptable groups of lower priority in its queue can lose. With reclaim or "
-    "gangreclaim, overcommit also counts what other reclaimable queues hold above their shares, for a group with which "
-    "its queue stays within its own share. Volcano counts neither.",
+    "gangreclaim, the bound on the whole cluster also counts what other reclaimable queues hold above their shares, for "
+    "a group with which its queue stays within its own share. Volcano counts neither.",
 )
 _PREEMPT, _PREEMPT_GANGS = "preempt", "gangpreempt"
 _RECLAIM, _RECLAIM_GANGS = "reclaim", "gangreclaim"
@@ -47,7 +47,7 @@ class FreeableByEviction:
         self._session = session
         self._jobs = session.jobs
         self._classes = session.objects("PriorityClass", PriorityClass)
-        self._framework = framework = framework_of(session)
+        framework = framework_of(session)
         actions = framework.policy.actions
         self._preempts = counts and (_PREEMPT in actions or _PREEMPT_GANGS in actions)
         self._reclaims = counts and (_RECLAIM in actions or _RECLAIM_GANGS in actions)
@@ -82,7 +82,7 @@ class FreeableByEviction:
         nothing = np.zeros(self._jobs.allocated.shape[1], np.int64)
         if not self._reclaims or self._never_evicts(job):
             return nothing
-        methods = self._framework.participants["reclaimable"].methods
+        methods = framework_of(self._session).participants["reclaimable"].methods
         plugins = [plugin for method in methods if isinstance(plugin := plugin_of(method), KeepsShares)]
         if not plugins or not all(plugin.stays_within_share(job) for plugin in plugins):
             return nothing

@@ -20,7 +20,7 @@ from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.shares import VOLCANO_SHARES
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, add_to
-from vcd.scheduling.plugins.capacity_card.accounts import Accounts, Freeable
+from vcd.scheduling.plugins.capacity_card.accounts import Accounts, Evictable
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
@@ -145,7 +145,7 @@ class CapacityCardPlugin(KeepsAccounts):
         )
         self._queues = self._accounts.queues
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
-        self._freed_for: dict[tuple[int, int, bool], Freeable] = {}
+        self._freed_for: dict[tuple[int, int, bool], Evictable] = {}
         self._rests = GangRests(self._accounts.waiting)
         self._requests: dict[int, CardRequest] = {}
         self._moved: dict[tuple[int, str], int] = {}
@@ -171,7 +171,7 @@ class CapacityCardPlugin(KeepsAccounts):
         minimum, demand, freed = self._accounts.minimum(job), self._accounts.demand(job), self._freed(job)
         return account.admits(minimum, demand, freed.basic, freed.cards) or Vote.PERMIT
 
-    def _freed(self, job: Job) -> Freeable:
+    def _freed(self, job: Job) -> Evictable:
         """What preempt could free for a group in its queue, beside what is elastic."""
         key = (job.queue.index, job.priority, self._freeable.may_preempt(job))
         if key not in self._freed_for:

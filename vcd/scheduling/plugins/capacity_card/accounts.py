@@ -36,7 +36,7 @@ class Held(NamedTuple):
     amount: int
 
 
-class Freeable(NamedTuple):
+class Evictable(NamedTuple):
     """Cpu and memory, and cards, that evictions could free."""
 
     basic: tuple[int, int] = (0, 0)
@@ -136,10 +136,10 @@ class Accounts:
         cpu, memory = self._session.jobs.min_resources[job.index, :2].tolist()
         return cpu, memory
 
-    def minimum_of(self, groups: npt.NDArray[np.bool_]) -> Freeable:
+    def minimum_of(self, groups: npt.NDArray[np.bool_]) -> Evictable:
         """What some groups hold that is not elastic, as their queues count it."""
         if not groups.any():
-            return Freeable()
+            return Evictable()
         jobs = self._session.jobs
         who = np.array([held.who for held in self.within_minimum], np.int64)
         cards: dict[str, int] = {}
@@ -148,7 +148,7 @@ class Accounts:
             cards[held.card] = cards.get(held.card, 0) + held.amount
         counted = groups & ~self._has_cards if self._unlimited else groups
         cpu, memory = sum_of(np.minimum(jobs.allocated[counted, :2], jobs.min_resources[counted, :2])).tolist()
-        return Freeable((cpu, memory), cards)
+        return Evictable((cpu, memory), cards)
 
     def pod_of(self) -> dict[int, Pod]:
         """A pod that asks for cards, by job, or by -1 - its row where its group is gone."""
