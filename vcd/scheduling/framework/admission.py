@@ -27,8 +27,8 @@ COUNT_VICTIMS = Argument(
     True,
     "Whether what evictions could free for a group counts as free when it is admitted. With preempt or gangpreempt "
     "among the actions that is what preemptable groups of lower priority in its queue can lose. With reclaim or "
-    "gangreclaim, the bound on the whole cluster also counts what other reclaimable queues hold above their shares, for "
-    "a group with which its queue stays within its own share. Volcano counts neither.",
+    "gangreclaim, admission by the whole cluster also counts what other reclaimable queues hold above their shares, "
+    "for a group with which its queue stays within its own share. Volcano counts neither.",
 )
 _PREEMPT, _PREEMPT_GANGS = "preempt", "gangpreempt"
 _RECLAIM, _RECLAIM_GANGS = "reclaim", "gangreclaim"
