@@ -21,10 +21,12 @@ from vcd.daemon.consistentreads import GET_AT_MOST, PATIENCE, ConsistentReads
 from vcd.daemon.cycle import Cycle
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.watches import Watches
+from vcd.embedded.resources import PRIORITY_CLASSES
 from vcd.embedded.server import ADMIN
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
-from vcd.model.events import Operation, Plan, Statement
+from vcd.model.events import Operation, Plan, Statement, Verb
+from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
@@ -39,15 +41,15 @@ Obj = dict[str, Any]
 class Scheduler:
     """A cycle whose watches and reads go to an embedded API server; nothing is written there."""
 
-    def __init__(self, client: KubeClient, server: DisturbedServer) -> None:
+    def __init__(self, client: KubeClient, server: DisturbedServer, policy: Policy = POLICY) -> None:
         self.server, self.store = server, server.store
         self.log, self.clock = FakeLog(), FakeClock()
         self.keeper = Keeper(self.log.as_log(), ClusterState())
-        self.watches = Watches(client, self.keeper.state, self.keeper.put, kinds_read(POLICY))
+        self.watches = Watches(client, self.keeper.state, self.keeper.put, kinds_read(policy))
         self.reads = ConsistentReads(client, self.watches, self.clock)
         self.keeper.observers.append(self.reads.observe)
         self.cycle = Cycle(
-            self.keeper, lambda: POLICY, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, read=self.reads.read
+            self.keeper, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, read=self.reads.read
         )
 
     def make(self, resource: str, *objects: Obj) -> None:
@@ -57,16 +59,25 @@ class Scheduler:
     def edit(self, resource: str, name: str, spec: Obj) -> None:
         self.store.patch(resource, "default" if resource == GROUPS else None, name, {"spec": spec})
 
+    def close(self, queue: str) -> None:
+        self.store.patch(QUEUES, None, queue, {"status": {"state": "Closed"}}, "status")
+
+    def run(self, *pods: Obj) -> None:
+        """Make pods that run on the node."""
+        self.make("pods", *({**each, "spec": {**each["spec"], "nodeName": "n"}} for each in pods))
+        for each in pods:
+            self.store.patch("pods", "default", each["metadata"]["name"], {"status": {"phase": "Running"}}, "status")
+
     async def shows(self, *pods: str) -> None:
         await until(lambda: all(self.keeper.state.pod(f"default/{name}") for name in pods))
 
-    async def decides(self) -> tuple[list[str], list[str]]:
-        """The pods that one session binds, and why statements are stale."""
+    async def decides(self, verb: Verb = "bind") -> tuple[list[str], list[str]]:
+        """The pods that one session binds, or evicts by ``verb``, and why statements are stale."""
         known = len(self.log.sessions)
         await self.cycle.once(1)
         records = self.log.sessions[known:]
-        binds = [operation.key for record in records for operation in record.accepted().operations("bind")]
-        return sorted(binds), [reason for record in records for _, reason in record.stale]
+        keys = [operation.key for record in records for operation in record.accepted().operations(verb)]
+        return sorted(keys), [reason for record in records for _, reason in record.stale]
 
     def asked(self, verb: str) -> dict[str, int]:
         """How many such requests the server got for objects of each resource, and forgets them."""
@@ -77,12 +88,12 @@ class Scheduler:
 
 
 @asynccontextmanager
-async def scheduling(*queues: Obj) -> AsyncIterator[Scheduler]:
+async def scheduling(*queues: Obj, policy: Policy = POLICY) -> AsyncIterator[Scheduler]:
     """A cluster of one node with 7 cores, where a gang of one runs and all watches are open."""
     async with serving() as api:
         found = api.server
         async with KubeClient(await connect(master=found.url)) as client:
-            one = Scheduler(client, found)
+            one = Scheduler(client, found, policy)
             one.make(QUEUES, *({"metadata": {"name": name}, "spec": {}} for name in ("root", "default")), *queues)
             made = node("n", cpu=7)
             made["status"]["allocatable"]["pods"] = "500"
@@ -138,6 +149,70 @@ async def test_pods_that_came_after_a_change_are_not_bound_before_the_change_is_
             assert (binds, first) == ([], f"{why}, which its watch has not shown")
             assert others == len(others) * ["an earlier statement of its group was dropped"]
             assert not await one.cycle.once(1), "the next session waits for the watch"
+
+
+async def test_pods_that_came_after_their_queue_was_closed_are_not_bound() -> None:
+    async with scheduling() as one, behind(one, QUEUES):
+        one.close("default")
+        one.make("pods", pod("g-1", "g"))
+        await one.shows("g-1")
+        assert await one.decides() == ([], ["Queue default has changed, which its watch has not shown"])
+
+
+EVICTING = """
+actions: "allocate, preempt, reclaim"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: predicates}, {name: proportion}]
+"""
+
+
+@asynccontextmanager
+async def full(victims: int) -> AsyncIterator[Scheduler]:
+    """A node that an elastic gang of priority 0 fills, in a queue below another one; ``high`` and ``other`` wait."""
+    queues = queue("wide"), queue("narrow", "wide"), queue("apart")
+    async with scheduling(*queues, policy=read_policy(EVICTING)) as one:
+        one.make(PRIORITY_CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
+        one.make(GROUPS, group("high", 1, queue="narrow", priorityClassName="urgent"), group("other", 1, queue="apart"))
+        one.make(GROUPS, group("low", 1, queue="narrow"))
+        one.run(*(pod(f"low-{number}", "low", cpu=6 // victims) for number in range(victims)))
+        await one.shows(*(f"low-{number}" for number in range(victims)))
+        await until(lambda: {"default/high", "default/low", "default/other"} <= one.keeper.state.groups.keys())
+        await until(lambda: "urgent" in one.keeper.state.others.get("PriorityClass", {}))
+        await one.decides()
+        yield one
+
+
+PROTECTING = {
+    "preempt, gang": ("high", GROUPS, "low", {"minMember": 9}, "PodGroup default/low"),
+    "preempt, queue of both": ("high", QUEUES, "narrow", {"priority": 3}, "Queue narrow"),
+    "reclaim, gang": ("other", GROUPS, "low", {"minMember": 9}, "PodGroup default/low"),
+    "reclaim, queue of the victim": ("other", QUEUES, "narrow", {"reclaimable": False}, "Queue narrow"),
+    "reclaim, queue above": ("other", QUEUES, "wide", {"reclaimable": False}, "Queue wide"),
+}
+
+
+@pytest.mark.parametrize("victims", [2, 3])
+@pytest.mark.parametrize("change", PROTECTING)
+async def test_nothing_is_evicted_for_pods_that_came_after_a_change_that_protects_it(change: str, victims: int) -> None:
+    waiting, resource, name, spec, changed = PROTECTING[change]
+    async with full(victims) as one, behind(one, resource):
+        one.edit(resource, name, spec)
+        one.make("pods", pod(f"{waiting}-0", waiting, cpu=2))
+        await one.shows(f"{waiting}-0")
+        assert await one.decides("evict") == ([], [f"{changed} has changed, which its watch has not shown"])
+        assert not await one.cycle.once(1), "the next session waits for the watch"
+
+
+async def test_each_object_that_protects_victims_is_read_once() -> None:
+    async with full(6) as one:
+        one.make(GROUPS, *(group(f"high-{number}", 1, queue="narrow", priorityClassName="urgent") for number in (1, 2)))
+        await until(lambda: "default/high-2" in one.keeper.state.groups)
+        one.make("pods", pod("high-0", "high", cpu=1), *(pod(f"high-{n}-0", f"high-{n}", cpu=1) for n in (1, 2)))
+        await one.shows("high-0", "high-1-0", "high-2-0")
+        one.asked("get")
+        assert len((await one.decides("evict"))[0]) == 3
+        assert one.asked("get") == {"podgroups": 4, "queues": 3}
 
 
 async def test_a_gang_that_grew_is_bound_whole_once_its_watch_has_shown_it() -> None:

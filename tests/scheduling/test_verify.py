@@ -123,6 +123,63 @@ def test_a_pod_that_was_changed_meanwhile_is_decided_about_anew(
     assert stale == ({} if reason is None else {0: f"{operation.verb} {operation.key}: {reason}"})
 
 
+def _gang_of_two(members: int = 1, **spec: Any) -> Manifest:
+    return next(gang("v", 2, members=members, queue="inner", on=["n", "n"], cpu=1, group_spec=spec))
+
+
+OUTER, INNER = queue("outer", parent="root"), queue("inner", parent="outer")
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        (_gang_of_two(2), "PodGroup default/v has changed since the snapshot"),
+        (_gang_of_two(1, minTaskMember={"w": 2}), "PodGroup default/v has changed since the snapshot"),
+        ({**_gang_of_two(), "status": {"phase": "Running"}}, None),
+        (queue("inner", parent="outer", reclaimable=False), "Queue inner has changed since the snapshot"),
+        (queue("inner", parent="outer", state="Closed"), "Queue inner has changed since the snapshot"),
+        (queue("inner", parent="outer", state=""), None),
+        ({**INNER, "status": {"state": "Open", "allocated": {"cpu": "2"}}}, None),
+        (queue("outer", parent="root", deserved={"cpu": "9"}), "Queue outer has changed since the snapshot"),
+        (queue("outer", parent="root", weight=2), "Queue outer has changed since the snapshot"),
+        (queue("apart", reclaimable=False), None),
+        (group("g", members=2, queue="default"), None),
+    ],
+)
+@pytest.mark.parametrize("action", ["preempt", "reclaim", "gangreclaim"])
+def test_a_victim_goes_only_while_its_group_and_queues_are_as_they_were(
+    action: str, now: Manifest, reason: str | None
+) -> None:
+    state = World(node("n", cpu=4), OUTER, INNER, queue("apart"), gang("v", 2, members=1, queue="inner", on=["n", "n"]))
+    state.put(group("g"), pod("g-0", group="g", cpu=1), pod("g-1", group="g", cpu=1))
+    base = state.maker.snapshot()
+    state.put(now)
+    both = ev.Statement("default/g", action, (evict("v-0"), wait("g-0")))
+    plan = ev.Plan(statements=(both, ev.Statement("default/h", action, (bind("g-1"),))))
+    assert dict(stale_statements(plan, state.maker.snapshot(), base)) == ({} if reason is None else {0: reason})
+
+
+@pytest.mark.parametrize("gone", [("PodGroup", "default/v"), ("Queue", "outer")])
+def test_a_victim_whose_group_or_queue_is_gone_is_decided_about_anew(gone: tuple[str, str]) -> None:
+    state = World(node("n", cpu=4), OUTER, INNER, gang("v", 2, members=1, queue="inner", on=["n", "n"]), gang("g", 1))
+    base = state.maker.snapshot()
+    state.remove(*gone)
+    plan = ev.Plan(statements=(ev.Statement("default/g", "reclaim", (evict("v-0"), wait("g-0"))),))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+@pytest.mark.parametrize("operation", [bind("g-0"), wait("g-0")])
+def test_no_pod_is_placed_in_a_queue_that_was_closed(operation: ev.Operation) -> None:
+    state = World(node("n", cpu=4), queue("q"), gang("g", 1, queue="q"), gang("old", 1, queue="q", on=["n"]))
+    base = state.maker.snapshot()
+    state.put(queue("q", state="Closed"))
+    only_evicts = ev.Statement("default/old", "shuffle", (evict("old-0"),))
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (operation,)),))
+    assert stale_statements(plan, state.maker.snapshot(), base) == ((0, "queue q was closed"),)
+    closed = state.maker.snapshot()
+    assert stale_statements(ev.Plan(statements=(only_evicts,)), closed, closed) == ()
+
+
 def test_one_operation_that_does_not_hold_drops_its_statement_whole() -> None:
     state = world()
     state.remove("Pod", "default/g-2")

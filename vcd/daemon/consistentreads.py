@@ -3,8 +3,10 @@
 Each kind has a watch of its own, and no order holds between two of them: the pods of a scaled-up gang can be in the
 state before the raised ``minMember`` of their PodGroup. A watch has shown all changes of its kind up to the revision of
 its last line. A pod that is newer than that is bound only after its PodGroup, its Queue and the Queues above have been
-read again. Before changing this module: a read must begin after the pods are in the state, and it must be consistent
-(no ``resourceVersion`` in the query), or it proves nothing.
+read again. It preempts only after those of its victims have been read again, too.
+
+Before changing this module: a read must begin after the pods are in the state, and it must be consistent (no
+``resourceVersion`` in the query), or it proves nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from vcd.model import codec
 from vcd.model import events as ev
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import PodGroup, Queue
-from vcd.scheduling.verify import Reference, differing, placed_under
+from vcd.scheduling.verify import Reference, differing, evicted_under, placed_under
 from vcd.state.snapshot import Snapshot
 
 _log = structlog.get_logger(__name__)
@@ -42,8 +44,8 @@ PATIENCE = 10.0
 """Seconds for which statements wait for a kind that cannot be read. Then sessions trust the kind's watch again."""
 
 _NEWEST = math.inf
-_MATTERS = ("bind", "pipeline", "ungate")
-"""Verbs of operations that are right only under the present group and queue."""
+_PLACES = ("bind", "pipeline", "ungate")
+"""Verbs of operations for waiting pods. Their statement follows from these pods, its evictions included."""
 
 Found = dict[Reference, PodGroup | Queue | None]
 
@@ -99,7 +101,7 @@ class ConsistentReads:
         within the client's ``request_timeout``, and at once while the watches of all kinds are trusted.
         """
         readings = Readings()
-        if not any(operation.verb in _MATTERS for each in plan.statements for operation in each.operations):
+        if not any(operation.verb in _PLACES for each in plan.statements for operation in each.operations):
             return readings
         kinds = [kind for kind in PLACED_UNDER if self._is_due(kind)]
         if not kinds:
@@ -118,17 +120,19 @@ class ConsistentReads:
         return readings
 
     def _needed(self, plan: ev.Plan, snapshot: Snapshot, *, is_one_counter: bool) -> dict[str, dict[str, None]]:
-        """The keys to read by kind, in the plan's order."""
+        """The keys to read by kind, in the plan's order; none for a statement that only evicts: no new pod causes it."""
         shown = self._shown() if is_one_counter else dict.fromkeys([kind.name for kind in PLACED_UNDER], -1.0)
         needed: dict[str, dict[str, None]] = {kind: {} for kind in shown}
+        protecting = evicted_under(snapshot, plan)
         for statement in plan.statements:
-            pods = [operation.key for operation in statement.operations if operation.verb in _MATTERS]
+            pods = [operation.key for operation in statement.operations if operation.verb in _PLACES]
             if not pods:
                 continue
             newest = max(self._pods.get(key, 0.0) for key in pods)
             if all(newest <= revision for revision in shown.values()):
                 continue
-            for kind, key in placed_under(snapshot, statement.group):
+            victims = [each for operation in statement.operations for each in protecting.get(operation.key, ())]
+            for kind, key in (*placed_under(snapshot, statement.group), *victims):
                 if newest > shown[kind]:
                     needed[kind][key] = None
         return needed

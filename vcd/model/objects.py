@@ -445,6 +445,11 @@ class Queue(Object, frozen=True):
     spec: QueueSpec = QueueSpec()
     status: QueueStatus = QueueStatus()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it admits new work; a queue whose state nobody wrote yet is open."""
+        return self.status.state in ("", "Open")
+
 
 class PriorityClass(Object, frozen=True):
     """A named priority (scheduling.k8s.io/v1)."""

@@ -16,7 +16,7 @@ from vcd.scheduling.framework import registry
 from vcd.scheduling.search.predicates.claims import outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.session import ROOT_QUEUE
-from vcd.state.records import PREEMPTABLE, TASK_SPEC, ZONE, GroupRecord, has_queue_gate
+from vcd.state.records import PREEMPTABLE, TASK_SPEC, ZONE, has_queue_gate
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of, sums_by
 
@@ -40,23 +40,53 @@ def placed_under(snapshot: Snapshot, group: str) -> tuple[Reference, ...]:
     return (("PodGroup", group), *(("Queue", name) for name in queues))
 
 
+def evicted_under(snapshot: Snapshot, plan: Plan) -> dict[str, tuple[Reference, ...]]:
+    """Return, by key of each pod that a plan evicts, the objects that can protect it: its group, the group's queue and
+    the queues above that one. A pod without a group has none."""
+    victims = {operation.key for operation in plan.operations("evict")}
+    if not victims:
+        return {}
+    tasks, jobs = snapshot.tasks, snapshot.job_keys
+    numbers = {key: int(tasks.job[row]) for row, key in enumerate(tasks.keys) if key in victims}
+    groups = {key: jobs[number] or "" for key, number in numbers.items() if key is not None and number >= 0}
+    objects = {group: placed_under(snapshot, group) for group in dict.fromkeys(groups.values())}
+    return {key: objects[group] for key, group in groups.items()}
+
+
 def differing(snapshot: Snapshot, read: Mapping[Reference, PodGroup | Queue | None]) -> dict[Reference, str]:
     """Return why objects that a snapshot holds differ from those that were read at the API server.
 
-    Only what a placement depends on is compared: identity, spec, and the annotations that plugins read. ``read`` has
-    None for an object that is gone. An object that the snapshot lacks is not compared.
+    Only what a decision depends on is compared: identity, spec, the annotations that plugins read, and whether a queue
+    is open. ``read`` has None for an object that is gone. An object that the snapshot lacks is not compared.
     """
     found: dict[Reference, str] = {}
     for (kind, key), now in read.items():
-        record = snapshot.groups.get(key) if kind == "PodGroup" else snapshot.queues.get(key)
-        if record is None:
-            continue
-        known = record.group if isinstance(record, GroupRecord) else record.queue
-        if now is None or now.metadata.uid != known.metadata.uid:
-            found[kind, key] = f"{kind} {key} is gone, which its watch has not shown"
-        elif (now.spec, now.metadata.annotations) != (known.spec, known.metadata.annotations):
-            found[kind, key] = f"{kind} {key} has changed, which its watch has not shown"
+        known = _object(snapshot, (kind, key))
+        if known is not None and (difference := _difference(known, now)):
+            found[kind, key] = f"{kind} {key} {difference}, which its watch has not shown"
     return found
+
+
+def _object(snapshot: Snapshot, reference: Reference) -> PodGroup | Queue | None:
+    kind, key = reference
+    if kind == "PodGroup":
+        group = snapshot.groups.get(key)
+        return None if group is None else group.group
+    queue = snapshot.queues.get(key)
+    return None if queue is None else queue.queue
+
+
+def _difference(known: PodGroup | Queue, now: PodGroup | Queue | None) -> str:
+    """How an object differs from the known one in what decisions depend on; empty if it does not."""
+    if now is known:
+        return ""
+    if now is None or now.metadata.uid != known.metadata.uid:
+        return "is gone"
+    return "has changed" if _meaning(now) != _meaning(known) else ""
+
+
+def _meaning(obj: PodGroup | Queue) -> tuple[object, ...]:
+    return obj.spec, obj.metadata.annotations, isinstance(obj, PodGroup) or obj.is_open
 
 
 def stale_statements(
@@ -77,18 +107,21 @@ def stale_statements(
     only a plugin can count (``Plugin.quotas``): where such a queue holds something that it did not, or its limits or
     the labels of its nodes are others, nothing is bound for it before it was decided on anew.
 
-    ``doubts`` has objects that the head does not hold as the API server does, with the reason. Statements of groups
-    whose pods are placed under one of them are stale.
+    A statement is stale, too, if the queue that it places pods in was closed, or if the PodGroup, the queue or a queue
+    above of a victim has changed (``minMember``, ``reclaimable``).
+
+    ``doubts`` has objects that the head does not hold as the API server does, with the reason. Statements whose pods
+    are placed or evicted under one of them are stale.
     """
     if not plan.statements:
         return ()
     check = _Head(plan, head, base)
     stale = []
     dropped: set[str] = set()
-    broken = {**check.broken(plan.statements), **_doubtful_groups(plan, head, doubts or {})}
+    broken, doubted = check.broken(plan.statements), _doubted_statements(plan, head, base, doubts or {})
     for index, (statement, doubtful) in enumerate(zip(plan.statements, check.doubtful(plan.statements), strict=True)):
         reason = "an earlier statement of its group was dropped" if statement.group in dropped else ""
-        reason = reason or broken.get(statement.group, "")
+        reason = reason or doubted.get(index, "") or broken.get(statement.group, "")
         if doubtful:
             reason = reason or check.accept(statement.operations)
         if reason:
@@ -97,13 +130,39 @@ def stale_statements(
     return tuple(stale)
 
 
-def _doubtful_groups(plan: Plan, head: Snapshot, doubts: Mapping[Reference, str]) -> dict[str, str]:
-    """Groups of a plan that are placed under an object in doubt, with the first reason."""
-    if not doubts:
+def _doubted_statements(plan: Plan, head: Snapshot, base: Snapshot, doubts: Mapping[Reference, str]) -> dict[int, str]:
+    """The first reason of each statement, by index, that depends on an object in doubt, evicts under a changed one, or
+    places pods in a queue that was closed."""
+    protecting = evicted_under(base, plan)
+    changed = _changed_objects(base, head, (each for objects in protecting.values() for each in objects))
+    closed = {name: f"queue {name} was closed" for name in head.queues if _is_closed_since(base, head, name)}
+    if not doubts and not changed and not closed:
         return {}
-    groups = dict.fromkeys(statement.group for statement in plan.statements)
-    reasons = {group: [doubts[each] for each in placed_under(head, group) if each in doubts] for group in groups}
-    return {group: found[0] for group, found in reasons.items() if found}
+    found: dict[int, str] = {}
+    for index, statement in enumerate(plan.statements):
+        reasons = [doubts[each] for each in placed_under(head, statement.group) if each in doubts]
+        if any(operation.verb != "evict" for operation in statement.operations):
+            reasons.append(closed.get(queue_name(head, statement.group) or "", ""))
+        victims = dict.fromkeys(each for one in statement.operations for each in protecting.get(one.key, ()))
+        reasons.extend(doubts.get(each) or changed.get(each, "") for each in victims)
+        if reason := next(filter(None, reasons), ""):
+            found[index] = reason
+    return found
+
+
+def _is_closed_since(base: Snapshot, head: Snapshot, name: str) -> bool:
+    known = base.queues.get(name)
+    return known is not None and known.queue.is_open and not head.queues[name].queue.is_open
+
+
+def _changed_objects(base: Snapshot, head: Snapshot, references: Iterable[Reference]) -> dict[Reference, str]:
+    """Why objects of the head are not what they were at the base."""
+    found: dict[Reference, str] = {}
+    for reference in dict.fromkeys(references):
+        known, now = _object(base, reference), _object(head, reference)
+        if known is not None and (difference := _difference(known, now)):
+            found[reference] = " ".join((*reference, difference, "since the snapshot"))
+    return found
 
 
 def _lineage(snapshot: Snapshot, name: str) -> tuple[str, ...]:

@@ -21,8 +21,7 @@ class Queue:
         self.record = record
         self.weight = record.queue.spec.weight
         self.state = record.queue.status.state
-        self.is_open = self.state in ("", "Open")
-        """Whether it admits new work; a queue whose state nobody wrote yet is open."""
+        self.is_open = record.queue.is_open
         self.created = record.created
         self.reclaimable = record.queue.spec.reclaimable is not False
         """Whether other queues may take back what it holds beyond its share; yes unless it says no."""
