@@ -120,7 +120,7 @@ class ConsistentReads:
         return readings
 
     def _needed(self, plan: ev.Plan, snapshot: Snapshot, *, is_one_counter: bool) -> dict[str, dict[str, None]]:
-        """The keys to read by kind, in the plan's order; none for a statement that only evicts: no new pod causes it."""
+        """The keys to read by kind, in the plan's order; none for statements that only evict: no new pod caused it."""
         shown = self._shown() if is_one_counter else dict.fromkeys([kind.name for kind in PLACED_UNDER], -1.0)
         needed: dict[str, dict[str, None]] = {kind: {} for kind in shown}
         protecting = evicted_under(snapshot, plan)

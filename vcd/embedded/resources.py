@@ -197,6 +197,7 @@ BUILT_IN: Final = (
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 PDBS: Final = "poddisruptionbudgets.policy"
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
+STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
 
 
 class Registry:

@@ -28,8 +28,9 @@ from vcd.embedded.errors import (
 )
 from vcd.embedded.fields import FieldManager
 from vcd.embedded.patch import merge_patch
-from vcd.embedded.resources import CRDS, PDBS, PRIORITY_CLASSES, Registry, ResourceType, custom_types
+from vcd.embedded.resources import CRDS, PDBS, PRIORITY_CLASSES, STORAGE_CLASSES, Registry, ResourceType, custom_types
 from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Entry, Key, Shelf, Write
+from vcd.model.podadmission import fill_in_storage_class
 
 Object = dict[str, Any]
 Callback = Callable[[str, str, Object], None]
@@ -236,7 +237,8 @@ class Store:
                 return name
 
     def _admit(self, rtype: ResourceType, obj: Object) -> None:
-        """Admission of new objects: the namespace exists, pods get priority and tolerations, nodes begin tainted."""
+        """Admission of new objects: the namespace exists, pods get priority and tolerations, claims the default
+        StorageClass, nodes begin tainted."""
         metadata = obj["metadata"]
         if rtype.namespaced:
             self._admit_namespace(rtype, metadata)
@@ -244,6 +246,8 @@ class Store:
             classes = self.shelf(PRIORITY_CLASSES).all()
             admission.prioritize(obj, {entry.key[1]: entry.obj for entry in classes})
             defaults.tolerate_outages(obj)
+        elif rtype.storage == "persistentvolumeclaims":
+            fill_in_storage_class(obj, [entry.obj for entry in self.shelf(STORAGE_CLASSES).all()])
         elif rtype.storage == "nodes":
             admission.taint_until_ready(obj)
         elif rtype.storage == "services":

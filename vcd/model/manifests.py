@@ -15,7 +15,7 @@ from vcd.model.jsontext import DEPTH, shallow
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Pod, PodSpec, altered
 from vcd.model.plainjson import NotJson, as_json
-from vcd.model.podadmission import fill_in_priority, fill_in_scheduling
+from vcd.model.podadmission import SYSTEM_PRIORITIES, fill_in_priority, fill_in_scheduling
 from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
 
@@ -128,6 +128,14 @@ def default_queues(manifests: Iterable[Manifest], default: str = "default") -> I
     for name in dict.fromkeys((default, "root")):
         if name not in there:
             yield {"kind": "Queue", "metadata": {"name": name, "uid": name}, "spec": {"weight": 1}}
+
+
+def system_classes(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
+    """Yield the priority classes that every cluster has, where the manifests do not have them."""
+    there = {(m.get("metadata") or {}).get("name") for m in manifests if m.get("kind") == "PriorityClass"}
+    for name, value in SYSTEM_PRIORITIES.items():
+        if name not in there:
+            yield {"kind": "PriorityClass", "metadata": {"name": name, "uid": name}, "value": value}
 
 
 def group_for(pod: Pod) -> Manifest:

@@ -1,10 +1,11 @@
-"""What the API server fills in of a new pod that scheduling reads, as plain manifests.
+"""What the API server and Volcano's webhooks fill in of new pods, claims and queues that scheduling reads.
 
-The embedded server, plans and what-ifs share this module, so that all decide on pods as a server would store them. The
-functions change the specification that they are given. What scheduling does not read is filled in elsewhere. LimitRange
-is not applied.
+The embedded server, plans and what-ifs share this module, so that all decide on objects as a server would store them.
+The functions take plain manifests, and change the specification that they are given. What scheduling does not read is
+filled in elsewhere. LimitRange is not applied.
 
-Sources: Kubernetes ``pkg/apis/core/v1/defaults.go`` and ``plugin/pkg/admission/priority``.
+Sources: Kubernetes ``pkg/apis/core/v1/defaults.go`` and ``plugin/pkg/admission`` (``priority``, ``runtimeclass``,
+``storage/storageclass``), Volcano ``pkg/webhooks/admission/queues/mutate``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from vcd.model.quantity import format_resource, is_pod_level_resource
 
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The values of the priority classes that every cluster has."""
+_BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+_DEFAULT_CLASS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 
 
 class UnknownPriorityClass(LookupError):
@@ -52,6 +58,41 @@ def fill_in_priority(spec: Manifest, classes: Mapping[str, Manifest]) -> None:
         spec["priority"] = _value(chosen)
     if spec.get("preemptionPolicy") is None:
         spec["preemptionPolicy"] = chosen.get("preemptionPolicy") or "PreemptLowerPriority"
+
+
+def fill_in_runtime_class(spec: Manifest, runtime_class: Manifest) -> None:
+    """Fill in a pod's overhead, and add the node selector and the tolerations of its RuntimeClass."""
+    overhead = (runtime_class.get("overhead") or {}).get("podFixed")
+    if overhead and not spec.get("overhead"):
+        spec["overhead"] = dict(overhead)
+    scheduling = runtime_class.get("scheduling") or {}
+    if scheduling.get("nodeSelector"):
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **scheduling["nodeSelector"]}
+    own = spec.get("tolerations") or []
+    if added := [each for each in scheduling.get("tolerations") or () if each not in own]:
+        spec["tolerations"] = [*own, *added]
+
+
+def fill_in_storage_class(claim: Manifest, classes: Iterable[Manifest]) -> None:
+    """Fill in the default StorageClass of an unbound claim that names none: of several, the newest, then by name."""
+    annotations = (claim.get("metadata") or {}).get("annotations") or {}
+    spec = claim["spec"]
+    if spec.get("storageClassName") is not None or spec.get("volumeName") or _BETA_CLASS in annotations:
+        return
+    by_name = sorted((each for each in classes if _is_default_class(each)), key=lambda each: each["metadata"]["name"])
+    newest = max(by_name, key=lambda each: each["metadata"].get("creationTimestamp") or "", default=None)
+    if newest is not None:
+        spec["storageClassName"] = newest["metadata"]["name"]
+
+
+def fill_in_queue(spec: Manifest) -> None:
+    """Fill in a queue's weight: 1 where it has none, or 0."""
+    spec["weight"] = spec.get("weight") or 1
+
+
+def _is_default_class(storage_class: Manifest) -> bool:
+    annotations = storage_class["metadata"].get("annotations") or {}
+    return any(annotations.get(name) == "true" for name in _DEFAULT_CLASS)
 
 
 def _fill_in_requests(resources: Manifest) -> None:

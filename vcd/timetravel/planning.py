@@ -17,11 +17,9 @@ from vcd.model.manifests import (
     defaulted,
     flatten,
     group_for,
-    with_priority,
-    with_scheduling_defaults,
+    system_classes,
 )
 from vcd.model.objects import Object, Pod
-from vcd.model.podadmission import SYSTEM_PRIORITIES, UnknownPriorityClass
 from vcd.model.quantity import QuantityError
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
@@ -33,6 +31,7 @@ from vcd.scheduling.framework.registry import kinds, kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.admission import Admission, is_applied
 from vcd.timetravel.unknownfields import unknown_fields
 from vcd.timetravel.workloads import (
     Work,
@@ -88,23 +87,25 @@ def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.val
 
 
 def _described(
-    manifests: list[Manifest], unfit: Iterable[BadObject], kinds: Collection[Kind], settings: Settings
+    manifests: list[Manifest], unfit: list[BadObject], kinds: Collection[Kind], settings: Settings
 ) -> tuple[ClusterState, list[str]]:
     """The state, and what was passed over; ``unfit`` are manifests set aside already, ``settings`` as `plan` has
     them."""
     schedulers = settings.scheduler_names or None
     reading = _by_name(kinds)
     known = [defaulted(manifest, reading.get(kind_of(manifest)[0], ())) for manifest in manifests]
+    known = [*known, *default_queues(known, settings.default_queue), *system_classes(known)]
+    admission = Admission(known, schedulers, unfit.append)
+    known = [admission.stored(manifest) for manifest in known]
     state = ClusterState()
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
     entries: list[Entry] = []
     # the pods of a cluster's workloads are listed themselves, and more would be of no use to it
     workloads = [manifest for manifest in known if is_workload(manifest)] if schedulers is None else []
-    admission = _Admission(_priority_classes(known), schedulers)
     made, bad, notes = _worked_out(workloads, owners_in(known), admission)
     entries.extend(made)
     bad.extend((error.kind, error.key, "", error.message) for error in unfit)
-    for manifest in (*known, *default_queues(known, settings.default_queue)):
+    for manifest in known:
         for read in _readers(manifest, reading):
             try:
                 entries.extend(_entries(manifest, read, admission))
@@ -120,7 +121,7 @@ def _described(
         )
         state.apply(state.sequence + 1, event)
     either = _by_name((*KINDS.values(), *kinds))
-    rest = [each for each in known if not is_workload(each) and not _readers(each, either)]
+    rest = [each for each in known if not is_workload(each) and not _readers(each, either) and not is_applied(each)]
     return state, [*notes, *admission.notes(), *passed_over(rest)]
 
 
@@ -139,7 +140,7 @@ def _readers(manifest: Manifest, kinds: Mapping[str, list[Kind]]) -> list[Kind]:
 
 
 def _worked_out(
-    workloads: list[Manifest], owners: Collection[tuple[str, str, str]], admission: _Admission
+    workloads: list[Manifest], owners: Collection[tuple[str, str, str]], admission: Admission
 ) -> tuple[list[Entry], list[Entry], list[str]]:
     """Entries for what is made of workloads of which nothing is given yet, those for workloads that cannot be read,
     and what was passed over."""
@@ -160,7 +161,7 @@ def _worked_out(
     return made, bad, notes
 
 
-def _entries_of(workload: Manifest, work: Work, admission: _Admission) -> list[Entry]:
+def _entries_of(workload: Manifest, work: Work, admission: Admission) -> list[Entry]:
     """Entries for what a workload makes. Raises BadObject, naming the workload, for a number beyond 64 bits."""
     pods = [admission.admitted(pod) for pod in work.pods]
     try:
@@ -173,51 +174,7 @@ def _entries_of(workload: Manifest, work: Work, admission: _Admission) -> list[E
         raise BadObject(kind, f"{space}/{name}", f"what it makes: {error}") from error
 
 
-class _Admission:
-    """Fills in pods as the API server does; with ``schedulers`` named they come from one, and have been admitted."""
-
-    def __init__(self, classes: Mapping[str, Manifest], schedulers: Collection[str] | None) -> None:
-        self._classes = classes
-        self._schedulers = schedulers
-        self._unknown: set[str] = set()
-
-    def is_ours(self, pod: Pod) -> bool:
-        """Return whether this scheduler places a pod."""
-        return self._schedulers is None or pod.spec.scheduler_name in self._schedulers
-
-    def admitted(self, pod: Pod) -> Pod:
-        """Return a pod with defaults and priority; a class that is not given is noted."""
-        pod = with_scheduling_defaults(pod)
-        if self._schedulers is not None:
-            return pod
-        try:
-            return with_priority(pod, self._classes)
-        except UnknownPriorityClass as error:
-            if pod.spec.priority is None:
-                self._unknown.add(str(error))
-            return pod
-
-    def notes(self) -> list[str]:
-        """Return a sentence for each class that pods name and that is not given."""
-        unknown = sorted(self._unknown)
-        return [f"PriorityClass {name} is not given: pods that name it have no priority; add it" for name in unknown]
-
-
-def _priority_classes(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
-    """Return the classes of the manifests, and those of every cluster, by name. One whose value is no integer is no
-    class; a pod whose priority is beyond 64 bits is set aside with its owner."""
-    classes = [each for each in manifests if each["kind"] == "PriorityClass" and type(each.get("value")) is int]
-    system = {name: {"value": value} for name, value in SYSTEM_PRIORITIES.items()}
-    return {**system, **{str((each.get("metadata") or {}).get("name", "")): _readable_class(each) for each in classes}}
-
-
-def _readable_class(manifest: Manifest) -> Manifest:
-    """Return a class with its preemption policy, unless that is no text."""
-    policy = manifest.get("preemptionPolicy")
-    return {**manifest, "preemptionPolicy": policy if isinstance(policy, str) else None}
-
-
-def _entries(manifest: Any, read: Kind, admission: _Admission) -> list[Entry]:
+def _entries(manifest: Any, read: Kind, admission: Admission) -> list[Entry]:
     """The object of a manifest, and the group that is implied. Raises BadObject."""
     kind, obj, _ = from_manifest(manifest, (read,))
     groups: list[Object] = []
