@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from tests.reference.model import Job, Task, annotations_of
@@ -11,6 +12,8 @@ from tests.reference.session import Session
 REPLACES = "reference/replaces"
 """JSON: ``place`` among the replacements of its group, ``lost``: how many pods the group lost by whom they went for,
 and whether nothing new happened since (``undisturbed``)."""
+REFUSED = "reference/refused"
+"""Annotation of a pod of which the API server refused an operation last."""
 
 
 def is_immune(session: Session, task: Task, job: Job) -> bool:
@@ -28,15 +31,26 @@ def _is_like(session: Session, owner: str, job: Job) -> bool:
     if owner == job.key or other is None:
         return owner == job.key
     waits = _waiting(other)
-    return bool(waits) and (other.queue, other.priority, waits) == (job.queue, job.priority, _waiting(job))
+    if not waits or (other.queue, other.priority, waits) != (job.queue, job.priority, _waiting(job)):
+        return False
+    return _could_start(other) or not _could_start(job)
 
 
 def _waiting(job: Job) -> list[Any]:
     """The specs of the pods that had no place when the session began, each once."""
-    found = []
+    specs = [{name: part for name, part in task.spec.items() if name != "nodeName"} for task in _without_place(job)]
+    return sorted({json.dumps(spec, sort_keys=True) for spec in specs})
+
+
+def _could_start(job: Job) -> bool:
+    """Whether a pod without a place would have one if there was room: it has no gate, and was not refused last."""
+    return any(
+        not task.spec.get("schedulingGates") and REFUSED not in annotations_of(task.pod) for task in _without_place(job)
+    )
+
+
+def _without_place(job: Job) -> Iterator[Task]:
     for task in job.tasks:
-        spec = {name: part for name, part in task.spec.items() if name != "nodeName"}
         is_there = task.spec.get("nodeName") or (task.pod.get("metadata") or {}).get("deletionTimestamp")
         if not is_there and (task.pod.get("status") or {}).get("phase") in (None, "", "Pending"):
-            found.append(json.dumps(spec, sort_keys=True))
-    return sorted(set(found))
+            yield task

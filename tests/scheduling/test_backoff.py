@@ -333,3 +333,85 @@ def test_a_checkpoint_holds_it(seconds: int) -> None:
     resumed = ClusterState.load(world.state.dump())
     assert (resumed.backoffs, resumed.released) == (world.state.backoffs, world.state.released)
     assert resumed.dump() == world.state.dump()
+
+
+# --- a preemptor that is refused does not stand in the way of the next ------------------------------------------------
+
+TAKES = pytest.mark.parametrize("action", ["preempt", "reclaim", "gangpreempt", "gangreclaim"])
+
+
+TAKING = """\
+actions: "allocate, ACTION"
+tiers:
+- plugins:
+  - name: priority
+  - name: conformance
+- plugins:
+  - name: predicates
+  - name: capacity
+"""
+
+
+def refused_preemptor(action: str, size: int, refuses: tuple[str, ...]) -> Refusing:
+    """``size`` pods of low fill the nodes and come back when evicted; bad-0 evicts each of them once and is refused."""
+    owner, lender = ("owner", "lender") if "reclaim" in action else ("owner", "owner")
+    world = Refusing(
+        *[node(f"n{number}", cpu=2) for number in range(size)],
+        queue("owner", deserved={"cpu": str(2 * size), "memory": "64Gi"}),
+        queue("lender", deserved={"cpu": "0"}),
+        priority_class("high", 1000),
+        gang("low", size, members=1, on=[f"n{number}" for number in range(size)], queue=lender, cpu=2, phase="Running"),
+        refuses=binds_of(*refuses),
+        conf=TAKING.replace("ACTION", action),
+    )
+    world.leave = world.again  # type: ignore[method-assign]
+    urgent(world, "bad", owner)
+    return world
+
+
+def rest(world: Refusing) -> None:
+    """Decide until nothing more happens, whatever backs off."""
+    for exponent in range(8):
+        world.now += SECOND << exponent
+        for _ in range(3):
+            world.cycle()
+
+
+def urgent(world: Refusing, name: str, in_queue: str = "owner", size: int = 1) -> None:
+    spec = {"priority": 1000}
+    world.put(gang(name, size, members=1, queue=in_queue, cpu=2, group_spec=HIGH, spec=spec, phase="Inqueue"))
+    rest(world)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@TAKES
+def test_an_equivalent_job_evicts_the_replacement_that_a_refused_owner_could_not_use(action: str, size: int) -> None:
+    world = refused_preemptor(action, size, ("bad-0",))
+    assert (len(world.evicted), len(world.placed("low"))) == (size, size)
+    assert {name for _, name in world.attempts} == {"bad-0"}
+    urgent(world, "ok")
+    assert list(world.placed("ok")) == ["ok-0"]
+    assert (len(world.evicted), len(world.placed("low"))) == (size + 1, size - 1)
+
+
+@TAKES
+def test_the_refused_owner_evicts_no_replacement(action: str) -> None:
+    world = refused_preemptor(action, 1, ("bad-0",))
+    for number in range(4):
+        world.put(gang(f"news{number}", 1, queue="owner", cpu=99, phase="Inqueue"))
+        rest(world)
+    assert world.evicted == ["default/low-0"]
+
+
+@TAKES
+def test_each_of_many_refused_jobs_evicts_one_pod_at_most(action: str) -> None:
+    names = [f"bad{number}" for number in range(4)]
+    world = refused_preemptor(action, 1, ("bad-0", *(f"{name}-0" for name in names)))
+    for name in names:
+        urgent(world, name)
+    assert len(world.evicted) == 1 + len(names)
+    before = list(world.evicted)
+    for number in range(4):
+        world.put(gang(f"news{number}", 1, queue="owner", cpu=99, phase="Inqueue"))
+        rest(world)
+    assert world.evicted == before

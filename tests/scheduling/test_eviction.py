@@ -15,6 +15,7 @@ from tests.sizes import examples
 from tests.state.test_evictions import decided, evict
 from tests.world import World
 from vcd.api import read_policy
+from vcd.model import events as ev
 from vcd.model.objects import PodDisruptionBudget
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import instances
@@ -313,6 +314,27 @@ def test_once_the_owner_has_its_place_those_equivalent_to_it_may_have_the_replac
     world = world_with_replacement(gang("twin", 1, cpu=4), NEWS)
     world.put(node("n", cpu=16), [*gang("new", 1, on=["n"], cpu=4)], [*gang("news", 1, cpu=1)])
     assert immune(world, name) == ([] if name == "twin" else ["old-3"])
+
+
+def refuse_bind(world: World, name: str) -> None:
+    session = world.state.session + 1
+    bind = ev.Operation("bind", f"default/{name}", f"uid-default-{name}", "n")
+    world.happen(decided((bind,), action="allocate", session=session))
+    world.happen(ev.OperationDone(session, 0, 0, "failed", "a webhook denied it", NOW_NS))
+
+
+@pytest.mark.parametrize("waiting", [1, 2, 3])
+def test_an_owner_whose_pods_were_all_refused_last_does_not_stand_for_equivalent_jobs(waiting: int) -> None:
+    """Whether its back-off is over or not. For equivalent jobs that were refused, too, it does."""
+    world = world_with_replacement(gang("new", waiting, cpu=4), gang("twin", 1, cpu=4), NEWS)
+    world.put(NEWS[0] | {"metadata": {**NEWS[0]["metadata"], "name": "more"}})
+    for number in range(waiting):
+        assert immune(world, "twin") == ["old-3"]
+        refuse_bind(world, f"new-{number}")
+    assert immune(world, "twin") == []
+    assert immune(world, "new") == ["old-3"]
+    refuse_bind(world, "twin-0")
+    assert immune(world, "twin") == ["old-3"]
 
 
 @pytest.mark.parametrize(

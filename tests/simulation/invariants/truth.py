@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.e2e.cluster import GROUPS, QUEUES
-from tests.reference.immunity import REPLACES
+from tests.reference.immunity import REFUSED, REPLACES
 from tests.reference.model import pod_requests
 from tests.simulation.outside import ANSWERS
 from vcd.daemon.service import SchedulerService
@@ -52,10 +52,16 @@ class Truth:
             yield from self._store.list(resource)
         for group in self._store.list(GROUPS):
             yield group if group["spec"].get("queue") else _in_queue(group, self._service.options.default_queue)
-        for key, pods in self._members.items():
+        for key, members in self._members.items():
+            pods = [_marked(pod, {REFUSED: "true"}) if self._was_refused(key, pod) else pod for pod in members]
             is_orphaned = bool(key) and key not in self._groups
             yield from self._orphans(key, pods) if is_orphaned else self._without_replacements(key, pods)
         yield ANSWERS
+
+    def _was_refused(self, group: str, pod: Obj) -> bool:
+        """Whether the API server refused an operation on a pod, or released its gang, last."""
+        state = self._service.keeper.state
+        return group in state.released or key_of(pod) in state.backoffs
 
     def _without_replacements(self, group: str, pods: list[Obj]) -> Iterator[Obj]:
         """What took the place of evicted pods is marked: only sessions before tell whom it was for

@@ -35,12 +35,13 @@ class SessionImmunity:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._kinds: dict[int, Hashable] = {}
+        self._startable: dict[int, bool] = {}
         self._lost: dict[tuple[int, str], int] = {}
         self._by_job: dict[int, _Replacements] = {}
         """By the group that lost pods."""
         for key, evicted in sorted(session.snapshot.evicted.items()):
             index = session.jobs.index(key)
-            if index is not None:
+            if index is not None and evicted.losses:
                 found = _Replacements(session, index, evicted)
                 if found.tasks:
                     self._by_job[index] = found
@@ -80,12 +81,29 @@ class SessionImmunity:
         return self._lost[known]
 
     def _stands_for(self, owner: str, preemptor: Job) -> bool:
-        """Whether a job is the owner of a loss, or equivalent to it while the owner waits."""
+        """Whether a job is the owner of a loss, or equivalent to it while the owner waits. An owner that was refused
+        stands for jobs that were refused: the next one may be able to use what the owner could not."""
         if owner == preemptor.key:
             return True
         index = self._session.jobs.index(owner)
-        kind = None if index is None else self._kind(self._session.job(index))
-        return kind is not None and kind == self._kind(preemptor)
+        if index is None:
+            return False
+        job = self._session.job(index)
+        kind = self._kind(job)
+        if kind is None or kind != self._kind(preemptor):
+            return False
+        return self._could_start(job) or not self._could_start(preemptor)
+
+    def _could_start(self, job: Job) -> bool:
+        """Whether a pod of a job waits for nothing but resources. The API server's last answer counts even when the
+        back-off after it is over, since it has not taken the refusal back."""
+        if job.index not in self._startable:
+            snapshot, session = self._session.snapshot, self._session
+            self._startable[job.index] = job.key not in snapshot.released and any(
+                row not in snapshot.backoffs and not session.task(row).gated
+                for row in session.views.pending_rows(job.index)
+            )
+        return self._startable[job.index]
 
     def _kind(self, job: Job) -> Hashable:
         """Queue, priority and the shapes of the pods that waited when the session began; None where no pod did."""
