@@ -208,3 +208,115 @@ def test_the_lower_pod_is_evicted_though_it_was_evicted_before() -> None:
         urgent(world, f"urgent{number}")
         end(world, f"urgent{number}", "completes")
     assert world.evictions == {"default/low-0": 3}
+
+
+# --- nor is one that a newer reason is behind, though others always wait ----------------------------------------------
+
+DISPLACES = pytest.mark.parametrize(
+    "actions", ["preempt", "preempt, reclaim", "gangpreempt", "gangpreempt, gangreclaim"], ids=lambda a: a.split()[-1]
+)
+
+
+def yielding(actions: str) -> str:
+    """A configuration in which gangs do not protect their minimum."""
+    lines = ["enablePreemptable: false", "enableReclaimable: false", "enableUnifiedEvictable: false"]
+    return conf("capacity", actions).replace("name: gang\n", "\n    ".join(["name: gang", *lines]) + "\n")
+
+
+def displacing(actions: str, lows: int, *more: Any, **options: Any) -> Returning:
+    """Two full nodes: a pod of class mid on one, one of ``lows`` pods without a class on the other, the rest wait."""
+    middle = {"priorityClassName": "mid"}
+    return Returning(
+        [node("n0", cpu=1), node("n1", cpu=1)],
+        queue("q1", deserved={"cpu": "2", "memory": "8Gi"}),
+        queue("q2", deserved={"cpu": "0"}),
+        [priority_class("high", 1000), priority_class("mid", 500)],
+        gang(
+            "mid",
+            1,
+            members=1,
+            on=["n0"],
+            cpu=1,
+            queue="q1",
+            phase="Running",
+            group_spec=middle,
+            spec={"priority": 500},
+        ),
+        gang("low", lows, members=1, on=["n1"], cpu=1, queue="q2" if "reclaim" in actions else "q1", phase="Running"),
+        *more,
+        conf=yielding(f"allocate, {actions}"),
+        **options,
+    )
+
+
+def displace(world: Returning, name: str, place: str) -> None:
+    """A job of class high comes that only runs where ``mid`` does."""
+    spec = {"priority": 1000, "nodeSelector": {"kubernetes.io/hostname": place}}
+    group = {"priorityClassName": "high"}
+    created = world.state.session
+    world.put(gang(name, 1, cpu=1, queue="q1", phase="Inqueue", group_spec=group, spec=spec, created=created))
+    world.cycles(6)
+
+
+@pytest.mark.parametrize("lows", [1, 3, 6])
+@RENAMES
+@DISPLACES
+def test_who_is_displaced_again_and_again_displaces_lower_pods_each_time(
+    actions: str, renames: bool, lows: int
+) -> None:
+    """Pods of the lower group always wait, so that its losses did not end: the second to last waited for the last."""
+    world = displacing(actions, lows, renames=renames)
+    for number in range(lows + 3):
+        (place,) = world.placed("mid").values()
+        displace(world, f"high{number}", place)
+        assert [len(world.placed(name)) for name in ("high", "mid", "low")] == [1, 1, 0], f"round {number}"
+        world.finish(f"default/high{number}-0")
+        world.remove("Pod", f"default/high{number}-0")
+        world.cycles(6)
+        assert len(world.placed("mid")) == len(world.placed("low")) == 1, f"round {number}"
+
+
+@DISPLACES
+def test_a_job_that_evicts_once_is_reason_for_one_more_eviction_not_for_many(actions: str) -> None:
+    """Its input is older than what was evicted because of it."""
+    world = displacing(actions, 3)
+    displace(world, "high", "n0")
+    before = dict(world.evictions)
+    assert sum(before.values()) == 2
+    for number in range(5):
+        world.put(gang(f"news{number}", 1, queue="q1", cpu=99, phase="Inqueue"))
+        world.cycles(2)
+    assert world.evictions == before
+
+
+@pytest.mark.parametrize("depth", [2, 4])
+def test_a_chain_of_groups_passes_the_reason_on(depth: int) -> None:
+    """Each class displaces the next lower one; pods of the lowest always wait."""
+    classes = [priority_class(f"c{rank}", rank) for rank in range(1, depth + 1)]
+    groups = [
+        gang(
+            f"g{rank}",
+            1 if rank > 1 else 4,
+            members=1,
+            cpu=1,
+            on=[f"n{rank}"],
+            queue="q1",
+            phase="Running",
+            group_spec={"priorityClassName": f"c{rank}"},
+            spec={"priority": rank},
+        )
+        for rank in range(1, depth + 1)
+    ]
+    nodes = [node(f"n{rank}", cpu=1) for rank in range(1, depth + 1)]
+    world = Returning(
+        nodes, queue("q1"), classes, priority_class("high", 1000), *groups, conf=yielding("allocate, preempt")
+    )
+    for number in range(6):
+        (place,) = world.placed(f"g{depth}").values()
+        displace(world, f"high{number}", place)
+        world.cycles(2 * depth)
+        assert all(len(world.placed(f"g{rank}")) == (rank > 1) for rank in range(1, depth + 1)), f"round {number}"
+        world.finish(f"default/high{number}-0")
+        world.remove("Pod", f"default/high{number}-0")
+        world.cycles(6)
+        assert all(len(world.placed(f"g{rank}")) == 1 for rank in range(1, depth + 1)), f"round {number}"

@@ -167,6 +167,74 @@ def test_a_change_of_one_group_leaves_the_others() -> None:
     assert evicted(*more, both, put(group("more", members=4))) == {"default/old": lost(0)}
 
 
+# --- reasons that are newer ---------------------------------------------------------------------------------------
+
+NEWER = [put(manifest) for manifest in flat([gang("newer", 1, cpu=2)])]
+TAKES_NEW = decided((evict("new-1"),), group="default/newer", session=2)
+TOOK = (put(pod("new-1", group="new", on="n2", cpu=2)), ONE)
+"""A pod of the owner has a place."""
+
+
+def losses(*events: ev.Event) -> dict[str, list[str]]:
+    """The owners of what each group lost."""
+    found = folded(*BASE, *events).immunity.evicted
+    return {group: sorted(one.losses) for group, one in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("events", "ends"),
+    [
+        ((*TOOK, *NEWER, TAKES_NEW), True),
+        ((*NEWER, *TOOK, TAKES_NEW), False),
+        ((*NEWER, *TOOK, put(pod("newer-1", group="newer", cpu=2)), TAKES_NEW), True),
+        ((*NEWER, *TOOK, put(group("newer", members=2)), TAKES_NEW), True),
+        ((*NEWER, *TOOK, put(group("other")), TAKES_NEW), False),
+    ],
+    ids=["a new group", "an older group", "a new pod", "another spec", "another new group"],
+)
+def test_a_loss_ends_when_its_owner_loses_pods_for_a_newer_reason(events: tuple[ev.Event, ...], ends: bool) -> None:
+    assert losses(*events) == {"default/old": [] if ends else ["default/new"], "default/new": ["default/newer"]}
+
+
+def test_a_newer_reason_is_passed_on_along_a_chain() -> None:
+    third = [put(manifest) for manifest in flat([gang("third", 1, on=["n2"], cpu=2)])]
+    by_new = decided((evict("third-0"),), session=2)
+    by_third = decided((evict("old-0"),), group="default/third", session=1)
+    by_newer = decided((evict("new-1"),), group="default/newer", session=1)
+    events = (*third, TOOK[0], by_third, *NEWER, by_newer, by_new)
+    assert losses(*events)["default/old"] == []
+    assert losses(*events[:-1])["default/old"] == ["default/third"]
+
+
+@pytest.mark.parametrize("comes", [1, 3])
+def test_what_comes_back_late_is_no_new_reason_though_the_loss_ended(comes: int) -> None:
+    """The pods took long to terminate; otherwise two groups could be each other's newer reason for ever."""
+    back = [put(pod(f"old-0-{number}", group="old", cpu=2)) for number in range(comes)]
+    again = decided((evict("new-1"),), group="default/old", session=3)
+    events = (*TOOK, *NEWER, TAKES_NEW, ev.ObjectGone("Pod", "default/old-0"), *back)
+    state = folded(*BASE, *events)
+    assert dict(state.immunity.dump_inputs()[1]) == {"default/newer": 2, "default/new": 2}
+    assert sorted(losses(*events, again)["default/new"]) == ["default/newer", "default/old"]
+
+
+def test_what_came_is_forgotten_with_its_group_and_with_the_last_loss() -> None:
+    events = (*TOOK, *NEWER, put(group("more")))
+    assert folded(*BASE, *events).immunity.dump_inputs() == (3, {"default/newer": 2, "default/more": 3})
+    gone = (ev.ObjectGone("PodGroup", "default/newer"), ev.ObjectGone("Pod", "default/newer-0"))
+    assert folded(*BASE, *events, *gone).immunity.dump_inputs()[1] == {"default/more": 3}
+    assert folded(*BASE, *events, VOID["a node appears"]).immunity.dump_inputs()[1] == {}
+
+
+REASONS = (*TOOK, *NEWER, TAKES_NEW, put(pod("new-9", group="new", cpu=2)), put(group("more")))
+
+
+@pytest.mark.parametrize("cut", range(len(REASONS) + 1))
+def test_the_order_of_reasons_is_the_same_after_a_checkpoint(cut: int) -> None:
+    loaded = ClusterState.load(folded(*BASE, *REASONS[:cut]).dump())
+    folded(*REASONS[cut:], state=loaded)
+    assert loaded.dump() == folded(*BASE, *REASONS).dump()
+
+
 # --- who waits ----------------------------------------------------------------------------------------------------
 
 

@@ -178,14 +178,17 @@ async def test_losses_of_groups_are_renamed(tmp_path: Path) -> None:
     await write_busy_history(tmp_path / "log")
     dump = decoded(ClusterState().dump())
     dump.immunity = {"default/lost": ({"default/owner": ("uid-1", "uid-2")}, ("uid-1", "uid-3"), False)}
+    dump.inputs = (7, {"default/owner": 5})
     with LogReader(tmp_path / "log") as reader:
         rewriting = _Rewriting(reader)
         rewriting._dump(dump)
         rewriting._to.collecting = False
         rewriting._words.settle(set(), set())
-        ((group, (losses, known, undisturbed)),) = rewriting._dump(dump).immunity.items()
+        rewritten = rewriting._dump(dump)
+        ((group, (losses, known, undisturbed)),) = rewritten.immunity.items()
     ((owner, gone),) = losses.items()
     assert (len(gone), len(known), undisturbed) == (2, 2, False)
+    assert rewritten.inputs == (7, {owner: 5})
     assert len(set(gone) & set(known)) == 1
     assert not {"default/lost", "default/owner", "uid-1", "uid-2", "uid-3"} & {group, owner, *gone, *known}
 

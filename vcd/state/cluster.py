@@ -236,6 +236,7 @@ class ClusterState:
                     before = self.groups.get(key)
                     if before is None or before.group.spec != obj.spec:
                         self.immunity.group_ended(key)
+                        self.immunity.arrived(key)
                         self.released.pop(key, None)
                     self._set_group(key, group)
                     self.former.pop(key, None)
@@ -392,7 +393,7 @@ class ClusterState:
                 self.backoffs.pop(key, None)
             self._release(row)
         if is_new:
-            self.immunity.input(job_key)
+            (self.immunity.arrived if job_key in self.groups else self.immunity.input)(job_key)
         labels = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
         namespace = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
         name = spec.scheduler_name
@@ -852,6 +853,7 @@ class ClusterState:
                 decided_at=self._decided_at,
                 former={key: queue for key, queue in self.former.items() if queue is not None},
                 immunity=self.immunity.dump(),
+                inputs=self.immunity.dump_inputs(),
                 intended_volumes=dict(self.intended_volumes),
                 intended_annotations=dict(self.intended_annotations),
             ),
@@ -887,7 +889,7 @@ class ClusterState:
             Settings.from_text(state.policy.settings).admission_timeout
         )
         state.former.update(dump.former)
-        state.immunity = Immunity.load(dump.immunity)
+        state.immunity = Immunity.load(dump.immunity, dump.inputs)
         if state.policy is not None:
             state.apply(dump.sequence, state.policy)  # the same as before: what it would make void holds
         state.sequence = dump.sequence

@@ -2,10 +2,14 @@
 
 A replacement of an evicted pod is not evicted again for the same preemptor. Each loss has an owner, the PodGroup for
 which the pods were evicted. The state folds losses from sessions; ``vcd.scheduling.session.immunity`` decides which
-pods are immune to which preemptor. A loss ends when its owner ended, when the owner got a new pod or lost one by
-itself, or when no eviction cycle is under way any more (``settle``). Removing one of these ends brings back evictions
-that are refused for good (kai-scheduler#84); removing one of the conditions in ``settle`` brings back eviction loops
+pods are immune to which preemptor. A loss ends when its owner ended, when the owner needs resources for a newer reason,
+or when no eviction cycle is under way any more (``settle``). Removing one of these ends brings back evictions that are
+refused for good (kai-scheduler#84); removing one of the conditions in ``settle`` brings back eviction loops
 (volcano#4947).
+
+Each new PodGroup and each new pod of a group that lost no pods is an *input*, and inputs are numbered. A group needs
+resources because of its own last input, or because of the input behind the group that evicted its pods. This number
+only rises, and a loss ends only when it rises for the owner, so each input has an end of its evictions.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ ENDED = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 _SURE = (TaskStatus.BOUND, TaskStatus.RUNNING, *ENDED)
 """Statuses of pods that need no place, or have one for certain: a bind under way may fail."""
 Dumped = tuple[dict[str, tuple[str, ...]], tuple[str, ...], bool]
+DumpedInputs = tuple[int, dict[str, int]]
 Ints = npt.NDArray[np.integer[Any]]
 
 
@@ -34,7 +39,8 @@ class Evicted(msgspec.Struct, frozen=True):
     ``losses`` holds the UIDs of the evicted pods by the key of the PodGroup that they were evicted for, ``known`` the
     UIDs of all pods that the group had before the first of them was evicted. ``undisturbed`` is true as long as nothing
     happened since the last of these evictions but what the sessions decided: a pod that is evicted once more then is
-    evicted by the scheduler's own doing, whoever the preemptor is.
+    evicted by the scheduler's own doing, whoever the preemptor is. Without losses the group only waits for its pods to
+    come back.
     """
 
     losses: dict[str, tuple[str, ...]]
@@ -84,19 +90,33 @@ class Immunity:
         self._owned: dict[str, dict[str, None]] = {}
         """By owner, the groups that lost pods to it."""
         self._undisturbed: dict[str, None] = {}
+        self._newest = 0
+        self._inputs: dict[str, int] = {}
+        """By group, the number of the input that it needs resources for; 0 where it came before the oldest loss."""
 
     # --- beginnings ---------------------------------------------------------------------------------------------------
 
     def remember(self, owner: str, group: str, uids: Iterable[str], members: Iterable[str]) -> None:
         """Note that pods of ``group``, which has ``members`` (UIDs), are evicted for ``owner``."""
+        self._inherit_input(owner, group)
         before = self.evicted.get(group)
         losses = {} if before is None else dict(before.losses)
+        known = before.known if before is not None and losses else tuple(sorted(members))
         losses[owner] = (*losses.get(owner, ()), *uids)
-        self._set(group, Evicted(losses, tuple(sorted(members)) if before is None else before.known))
+        self._set(group, Evicted(losses, known))
 
-    def take_over(self, found: Mapping[str, Evicted]) -> None:
+    def _inherit_input(self, owner: str, group: str) -> None:
+        """A group that loses pods to ``owner`` needs resources because of the same input. If the input is newer than
+        what the group evicted others for, that need is no repetition: what others lost to the group ends."""
+        number = self._inputs.get(owner, 0)
+        if number > self._inputs.get(group, 0):
+            self._inputs[group] = number
+            self._end_owned(group)
+
+    def take_over(self, found: Immunity) -> None:
         """Take over what another state remembers."""
-        for group, evicted in found.items():
+        self._newest, self._inputs = found._newest, dict(found._inputs)
+        for group, evicted in found.evicted.items():
             self._set(group, evicted)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
@@ -107,8 +127,9 @@ class Immunity:
         before = self.evicted.get(group)
         if before is None or uid not in before.gone:
             return ""
-        losses = {owner: tuple(gone for gone in uids if gone != uid) for owner, uids in before.losses.items()}
-        self._set(group, msgspec.structs.replace(before, losses=losses))
+        left = {owner: tuple(gone for gone in uids if gone != uid) for owner, uids in before.losses.items()}
+        losses = {owner: uids for owner, uids in left.items() if uids}
+        self._set(group, msgspec.structs.replace(before, losses=losses) if losses else None)
         return next(owner for owner, uids in before.losses.items() if uid in uids)
 
     def clear(self) -> None:
@@ -116,21 +137,29 @@ class Immunity:
         self.evicted.clear()
         self._owned.clear()
         self._undisturbed.clear()
+        self._inputs.clear()
 
     def group_ended(self, group: str) -> None:
         """Forget what a group lost and what it took: it is gone, or its specification is another one."""
         self._set(group, None)
+        self._inputs.pop(group, None)
         self.input(group)
 
+    def arrived(self, group: str) -> None:
+        """Note that a group, or a pod of a group, is new: a pod that replaces an evicted one is no new input."""
+        self.input(group)
+        if self.evicted and group not in self.evicted:
+            self._newest += 1
+            self._inputs[group] = self._newest
+
     def input(self, group: str) -> None:
-        """Note that a pod of a group came, ended or went, or that the group is new.
+        """Note that a pod of a group ended or went.
 
         Pods of a group that lost pods come and go because of that, so they are no new input.
         """
         if group in self.evicted:
             return
-        for victim in self._owned.pop(group, {}):
-            self._without(victim, group)
+        self._end_owned(group)
         for victim in self._undisturbed:
             self.evicted[victim] = msgspec.structs.replace(self.evicted[victim], undisturbed=False)
         self._undisturbed.clear()
@@ -140,6 +169,7 @@ class Immunity:
 
         A loss of which something happened since is over when its owner has its resources and no group waits that lost
         pods in a chain that begins with this loss: a group that waits may evict the owner, which would evict again.
+        A group without losses is forgotten when its pods are back.
         """
         waiting = self._waiting(standing)
         over = [
@@ -151,6 +181,8 @@ class Immunity:
         ]
         for victim, owner in over:
             self._without(victim, owner)
+        for group in [group for group, evicted in self.evicted.items() if not evicted.losses and group not in waiting]:
+            self._set(group, None)
 
     def _waiting(self, standing: GroupProgress) -> set[str]:
         """The groups that lost pods and wait, or took pods from such a group in turn."""
@@ -163,6 +195,11 @@ class Immunity:
                     left.append(owner)
         return found
 
+    def _end_owned(self, owner: str) -> None:
+        """End what other groups lost to ``owner``."""
+        for victim in list(self._owned.get(owner, {})):
+            self._without(victim, owner)
+
     def _without(self, victim: str, owner: str) -> None:
         before = self.evicted.get(victim)
         if before is not None:
@@ -170,7 +207,7 @@ class Immunity:
             self._set(victim, msgspec.structs.replace(before, losses=losses))
 
     def _set(self, group: str, evicted: Evicted | None) -> None:
-        """Replace what a group lost; owners without a loss are dropped."""
+        """Replace what a group lost. Inputs count only while a group has lost something."""
         before = self.evicted.pop(group, None)
         for owner in () if before is None else before.losses:
             victims = self._owned.get(owner, {})
@@ -178,11 +215,12 @@ class Immunity:
             if not victims:
                 self._owned.pop(owner, None)
         self._undisturbed.pop(group, None)
-        losses = {} if evicted is None else {owner: uids for owner, uids in evicted.losses.items() if uids}
-        if evicted is None or not losses:
+        if evicted is None:
+            if not self.evicted:
+                self._inputs.clear()
             return
-        self.evicted[group] = msgspec.structs.replace(evicted, losses=losses)
-        for owner in losses:
+        self.evicted[group] = evicted
+        for owner in evicted.losses:
             self._owned.setdefault(owner, {})[group] = None
         if evicted.undisturbed:
             self._undisturbed[group] = None
@@ -193,9 +231,20 @@ class Immunity:
         """The losses as a checkpoint holds them."""
         return {group: (one.losses, one.known, one.undisturbed) for group, one in self.evicted.items()}
 
+    def dump_inputs(self) -> DumpedInputs:
+        """The numbers of inputs as a checkpoint holds them: the newest, and by group."""
+        return self._newest, dict(self._inputs)
+
+    def copy(self) -> Immunity:
+        """Return the same losses and inputs, independent of these."""
+        return self.load(self.dump(), self.dump_inputs())
+
     @classmethod
-    def load(cls, found: Mapping[str, Dumped]) -> Immunity:
-        """What ``dump`` gave. Losses in checkpoints of versions before 0.2.0 name no owner and are not read."""
+    def load(cls, found: Mapping[str, Dumped], inputs: DumpedInputs = (0, {})) -> Immunity:
+        """What ``dump`` and ``dump_inputs`` gave. Losses in checkpoints of versions before 0.2.0 name no owner and are
+        not read."""
         immunity = cls()
-        immunity.take_over({group: Evicted(*fields) for group, fields in found.items()})
+        for group, fields in found.items():
+            immunity._set(group, Evicted(*fields))
+        immunity._newest, immunity._inputs = inputs[0], dict(inputs[1])
         return immunity

@@ -144,7 +144,7 @@ class SimulatedCluster:
         for time, event in work.changes:
             self._at(time, partial(self._change, event))
         self._expect(work.groups.values(), work.units)
-        if work.spared or work.backoffs or work.released:
+        if work.spared.evicted or work.backoffs or work.released:
             self._at(self.now, self._take_over_holds)  # after what is there came: new input would end them
 
     def _take_over_holds(self) -> None:

@@ -80,7 +80,7 @@ class GoingOn:
         """Everything comes at the beginning, and nothing after it."""
         state, begin = self._state, self._begin
         work = Workload(begin, begin, None, state.settings.as_done(), leaving=list(self._past.leaving))
-        work.spared = dict(state.immunity.evicted)
+        work.spared = state.immunity.copy()
         work.backoffs, work.released = dict(state.backoffs), dict(state.released)
         work.base = [ev.ObjectPut(kind, key, "", encode_payload(obj)) for kind, key, obj in fixed_objects(state)]
         work.base += [ev.Answered(question, answer) for question, answer in sorted(state.answers.items())]

@@ -377,8 +377,9 @@ def _joined(work: Workload, new: Work) -> Workload:
     joined = copy(work)
     joined.units = list(work.units)
     joined.groups = dict(work.groups)
-    # what is submitted is new input, unlike what is there already
-    joined.spared = {key: msgspec.structs.replace(evicted, undisturbed=False) for key, evicted in work.spared.items()}
+    joined.spared = work.spared.copy()
+    for group_key in [*(group.key for group in new.groups), *(pod.group_key for pod in new.pods)]:
+        joined.spared.arrived(group_key)  # unlike what is there already
     for group in new.groups:
         joined.groups[group.key] = GroupLife(group.key, group, work.begin, waited=True)
     for pod in new.pods:

@@ -11,7 +11,7 @@ from vcd.model import events as ev
 from vcd.model.objects import Object, Pod, PodGroup, PodStatus, altered
 from vcd.state.backoff import RefusalBackoff
 from vcd.state.cluster import ClusterState
-from vcd.state.immunity import Evicted
+from vcd.state.immunity import Immunity
 from vcd.state.records import Settings, seconds_of
 
 SECOND = 1_000_000_000
@@ -109,7 +109,7 @@ class Workload(msgspec.Struct):
     """How long evicted pods took to go (ns)."""
     evictions: Counter[str] = msgspec.field(default_factory=Counter)
     """How many were decided, by action."""
-    spared: dict[str, Evicted] = msgspec.field(default_factory=dict)
+    spared: Immunity = msgspec.field(default_factory=Immunity)
     """What groups had lost to others when it begins: what took its place is not evicted again."""
     backoffs: dict[str, RefusalBackoff] = msgspec.field(default_factory=dict)
     released: dict[str, RefusalBackoff] = msgspec.field(default_factory=dict)
