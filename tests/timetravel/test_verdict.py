@@ -202,7 +202,7 @@ async def test_what_a_queue_deserves_by_weight(tmp_path: Path) -> None:
 
 
 async def test_what_another_queue_deserves_and_can_use_is_not_lent(tmp_path: Path) -> None:
-    # b deserves 15 of 20 cpu and holds 5; its job needs 10, so that all 7 that are idle are kept for it
+    # b deserves 15 of 20 cpu and holds 5; its gang needs two pods of 5, of which 7 idle cpu fit one: that is kept for it
     path = await log_of(
         tmp_path,
         BY_WEIGHT,
@@ -211,13 +211,13 @@ async def test_what_another_queue_deserves_and_can_use_is_not_lent(tmp_path: Pat
         dsl.queue("b", weight=3),
         running("old", 1, "n1", queue="a", cpu=8),
         running("other", 1, "n1", queue="b", cpu=5),
-        list(dsl.gang("b2", 1, queue="b", cpu=10, created=1)),
+        list(dsl.gang("b2", 2, queue="b", cpu=5, created=1)),
         list(dsl.gang("train", 1, queue="a", cpu=3, created=1)),
     )
     found = verdict(path, "train")
     assert about(found) == ("others-guarantee", {"queue": "b", "field": "spec.weight"})
     assert found.text == (
-        "train waits 0 s: what queue b deserves and can use (spec.weight) leaves 13 cpu: 13 taken, and it asks for 3"
+        "train waits 0 s: what queue b deserves and can use (spec.weight) leaves 15 cpu: 13 taken, and it asks for 3"
     )
 
 
