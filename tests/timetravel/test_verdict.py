@@ -202,7 +202,7 @@ async def test_what_a_queue_deserves_by_weight(tmp_path: Path) -> None:
 
 
 async def test_what_another_queue_deserves_and_can_use_is_not_lent(tmp_path: Path) -> None:
-    # b deserves 15 of 20 cpu and holds 5; its gang needs two pods of 5, of which 7 idle cpu fit one: that is kept for it
+    # b deserves 15 of 20 cpu and holds 5; of the two pods of 5 that its gang needs 7 idle cpu fit one: that is kept
     path = await log_of(
         tmp_path,
         BY_WEIGHT,
