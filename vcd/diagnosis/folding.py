@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from vcd.eventlog import LogError, Logged
+from vcd.state.checkpoint import is_same_for_first_version
 from vcd.state.cluster import ClusterState
 
 
@@ -22,3 +23,9 @@ def fold(before: bytes, events: Iterator[Logged]) -> bytes:
     except msgspec.MsgspecError as error:
         raise LogError(f"this version cannot fold the events from a checkpoint on: {error}") from error
     return state.dump()
+
+
+def is_same(folded: bytes, stored: bytes) -> bool:
+    """Return whether an encoded state is a stored one, which an older version may have written in other words, or
+    without what it did not know. Raises LogError for what this version cannot read."""
+    return fold(stored, iter(())) == folded or is_same_for_first_version(folded, stored)

@@ -162,6 +162,18 @@ def without_tables(data: bytes) -> bytes:
     return _encode(msgspec.msgpack.decode(whole, type=_FirstDump))
 
 
+def is_same_for_first_version(state: bytes, stored: bytes) -> bool:
+    """Return whether version 0.1.0 stored an encoded state, as far as both versions know what the state holds: of
+    evictions they remember other things. Raises msgspec.MsgspecError."""
+    if decoded(stored).pods.names:
+        return False
+    first, second = (
+        msgspec.structs.replace(msgspec.msgpack.decode(without_tables(data), type=_FirstDump), evicted={})
+        for data in (state, stored)
+    )
+    return bool(first == second)
+
+
 def on_node(pod: Pod, node_name: str) -> Pod:
     """The pod with its node's name, which the state keeps apart."""
     if not node_name:

@@ -137,7 +137,7 @@ class Immunity:
         self.evicted.clear()
         self._owned.clear()
         self._undisturbed.clear()
-        self._inputs.clear()
+        self._newest, self._inputs = 0, {}
 
     def group_ended(self, group: str) -> None:
         """Forget what a group lost and what it took: it is gone, or its specification is another one."""
@@ -217,7 +217,7 @@ class Immunity:
         self._undisturbed.pop(group, None)
         if evicted is None:
             if not self.evicted:
-                self._inputs.clear()
+                self._newest, self._inputs = 0, {}
             return
         self.evicted[group] = evicted
         for owner in evicted.losses:

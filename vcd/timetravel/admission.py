@@ -50,7 +50,7 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     tolerations: list[Any] | None = None
 
 
-class Admission:
+class PlanAdmission:
     """Fills in objects as the API server does; with ``schedulers`` named they come from one, and have been admitted."""
 
     def __init__(

@@ -145,7 +145,11 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     """
     with LogReader(path) as reader:
         is_long = reader.head() > LONG
-    found = _refolded_beside(path, noted) if is_long else eventlog.verify(path, folding.fold, noted)
+    found = (
+        _refolded_beside(path, noted)
+        if is_long
+        else eventlog.verify(path, folding.fold, noted, is_same=folding.is_same)
+    )
     if found.problems:
         return found
     with LogReader(path) as reader:
@@ -161,14 +165,18 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     return msgspec.structs.replace(found, problems=missing, uncovered=[*found.uncovered, *unproven])
 
 
+def _refolded_here(path: str | Path, noted: Head | None) -> Verified:
+    return eventlog.verify(path, folding.fold, noted, is_same=folding.is_same)
+
+
 def _refolded_beside(path: str | Path, noted: Head | None) -> Verified:
     """What is found of a log of which another process folds the events, where there is a processor for it."""
     from vcd.timetravel.parallel import beside, processors  # which take longer than most questions to a log
 
     if processors() == 1:
-        return eventlog.verify(path, folding.fold, noted)
+        return _refolded_here(path, noted)
     with beside() as begin:
-        return eventlog.verify(path, folding.fold, noted, begin)
+        return eventlog.verify(path, folding.fold, noted, begin, folding.is_same)
 
 
 def export(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Written:

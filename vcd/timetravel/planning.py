@@ -31,7 +31,7 @@ from vcd.scheduling.framework.registry import kinds, kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker
-from vcd.timetravel.admission import Admission, is_applied
+from vcd.timetravel.admission import PlanAdmission, is_applied
 from vcd.timetravel.unknownfields import unknown_fields
 from vcd.timetravel.workloads import (
     Work,
@@ -95,7 +95,7 @@ def _described(
     reading = _by_name(kinds)
     known = [defaulted(manifest, reading.get(kind_of(manifest)[0], ())) for manifest in manifests]
     known = [*known, *default_queues(known, settings.default_queue), *system_classes(known)]
-    admission = Admission(known, schedulers, unfit.append)
+    admission = PlanAdmission(known, schedulers, unfit.append)
     known = [admission.stored(manifest) for manifest in known]
     state = ClusterState()
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
@@ -140,7 +140,7 @@ def _readers(manifest: Manifest, kinds: Mapping[str, list[Kind]]) -> list[Kind]:
 
 
 def _worked_out(
-    workloads: list[Manifest], owners: Collection[tuple[str, str, str]], admission: Admission
+    workloads: list[Manifest], owners: Collection[tuple[str, str, str]], admission: PlanAdmission
 ) -> tuple[list[Entry], list[Entry], list[str]]:
     """Entries for what is made of workloads of which nothing is given yet, those for workloads that cannot be read,
     and what was passed over."""
@@ -161,7 +161,7 @@ def _worked_out(
     return made, bad, notes
 
 
-def _entries_of(workload: Manifest, work: Work, admission: Admission) -> list[Entry]:
+def _entries_of(workload: Manifest, work: Work, admission: PlanAdmission) -> list[Entry]:
     """Entries for what a workload makes. Raises BadObject, naming the workload, for a number beyond 64 bits."""
     pods = [admission.admitted(pod) for pod in work.pods]
     try:
@@ -174,7 +174,7 @@ def _entries_of(workload: Manifest, work: Work, admission: Admission) -> list[En
         raise BadObject(kind, f"{space}/{name}", f"what it makes: {error}") from error
 
 
-def _entries(manifest: Any, read: Kind, admission: Admission) -> list[Entry]:
+def _entries(manifest: Any, read: Kind, admission: PlanAdmission) -> list[Entry]:
     """The object of a manifest, and the group that is implied. Raises BadObject."""
     kind, obj, _ = from_manifest(manifest, (read,))
     groups: list[Object] = []
