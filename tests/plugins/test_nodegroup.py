@@ -17,6 +17,8 @@ from tests.reasons import by_words
 from tests.sizes import examples
 from tests.world import World
 from vcd.model.status import TaskStatus
+from vcd.scheduling import decide
+from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -564,3 +566,31 @@ def naive_points(rules: dict[str, list[str]], label: str | None, ordered: bool) 
         place = max(i for i, name in enumerate(preferred) if name == label)
         points += 50 * (len(set(preferred)) - place) / len(set(preferred)) if ordered else 50
     return -1.0 if label in rules.get("anti_preferred", []) else points
+
+
+# --- demand by queue --------------------------------------------------------------------------------------------------
+
+SHARES = conf() + "  - name: predicates\n  - name: proportion\n"
+
+
+def test_what_is_remembered_of_pods_of_one_shape_is_by_queue() -> None:
+    """The pod that could use the nodes goes between two sessions; the other queue's is of the same shape."""
+    world = World(
+        of_group("n", "g", cpu=8),
+        queue("none", affinity=affinity(required=["no-such"])),
+        queue("some", affinity=affinity(required=["g"])),
+        gang("full", 8, cpu=1, on=["n"] * 8, queue="some"),
+        gang("x", 1, cpu=1, queue="some"),
+        gang("y", 1, cpu=1, queue="none"),
+        conf=SHARES,
+    )
+    assert _excluded(world) == {"x": False, "y": True}
+    world.remove("Pod", "default/x-0")
+    world.remove("PodGroup", "default/x")
+    assert _excluded(world) == {"y": True}
+
+
+def _excluded(world: World) -> dict[str, bool]:
+    session = decide.run(world.maker.snapshot(), world.policy, world.now, 0, world.memory)
+    waiting = [job for job in session.all_jobs() if job.pending()]
+    return {job.name: demand_of(session).is_excluded(job.pending()[0]) for job in waiting}

@@ -64,7 +64,8 @@ class Applications:
         self._reserving = demand_of(session).groups
         """The groups with what they reserve: nothing for pods that no node takes."""
         self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
-        self._masks: dict[int, Mask] = {}
+        self._masks: dict[tuple[int, int], Mask] = {}
+        """By shape and queue, since nodes can be reserved for queues."""
         self._admitted: list[int] = []
         """The groups that this session admitted and that are not in ``_awaited`` yet."""
         self._awaited: dict[bytes, _Awaited] | None = None
@@ -167,13 +168,13 @@ class Applications:
         tasks, found = self._session.snapshot.tasks, None
         rows = [row for row in self._session.jobs.rows_of(index) if not _HAS_ENDED[tasks.status[row]]]
         for shape, row in {int(tasks.shape[row]): row for row in rows}.items():
-            mask = self._mask(shape, row)
+            mask = self._mask(shape, int(self._session.jobs.queue[index]), row)
             found = mask if found is None else found | mask
         return found
 
-    def _mask(self, shape: int, row: int) -> Mask:
-        known = self._masks.get(shape)
+    def _mask(self, shape: int, queue: int, row: int) -> Mask:
+        known = self._masks.get((shape, queue))
         if known is None:
             static = framework_of(self._session).evaluator.static(self._examples.task(row))
-            known = self._masks[shape] = static.mask
+            known = self._masks[shape, queue] = static.mask
         return known

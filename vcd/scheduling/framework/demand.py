@@ -178,10 +178,10 @@ class Demand:
         kinds = self._kinds(claims | near, apart)
         self._coming = (session.snapshot.tasks.status == TaskStatus.PENDING) & bool(near.any())
         self._coming[self.rows] = False  # what is left are pods of other schedulers
-        known: dict[Shape, int] = session.nodes.facts.cached(
+        known: dict[tuple[Shape, str], int] = session.nodes.facts.cached(
             ("pods together", self._framework.evaluator.versions), dict
         )
-        now: dict[Shape, int] = {}
+        now: dict[tuple[Shape, str], int] = {}
         found = np.zeros(len(kinds.first), np.int64)
         for kind, at in enumerate(kinds.first.tolist()):
             shape = cast(Shape, session.snapshot.shapes[int(self._shapes[at])])
@@ -190,10 +190,11 @@ class Demand:
                 near[at] &= not is_refused
                 found[kind] = 0 if is_refused else self._count(kinds, kind)
                 continue
-            count = known.get(shape)
+            queue = session.queue_list[int(session.jobs.queue[self.jobs[at]])].name
+            count = known.get((shape, queue))
             if count is None:  # these are equal whatever their labels are
                 count = self._feasibility.most_together(self._example(at), self.rows[:0], self._coming)
-            found[kind] = now[shape] = count
+            found[kind] = now[shape, queue] = count
         known.clear()  # shapes that no pod has any more are not kept
         known.update(now)
         if near.any():
@@ -202,11 +203,14 @@ class Demand:
         return result
 
     def _kinds(self, by_namespace: Mask, by_job: Mask) -> _Kinds:
-        """Divide the pods by shape; where claims or other pods matter by namespace, or by job, in addition."""
+        """Divide the pods by shape and queue, since nodes can be reserved for queues. If claims or other pods matter,
+        divide by namespace or by job in addition."""
         namespaces = len(self._session.snapshot.namespaces) + 1
         scope = np.where(by_namespace, self._session.snapshot.tasks.namespace[self.rows] + 1, 0).astype(np.int64)
         scope = np.where(by_job, namespaces + self.jobs, scope)
+        queues = len(self._session.queue_list)
         keys = self._shapes * np.int64(namespaces + len(self._session.jobs)) + scope
+        keys = keys * np.int64(queues) + self._session.jobs.queue[self.jobs]
         _, first, of, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
         return _Kinds(of, first, np.argsort(of, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
 
