@@ -165,16 +165,12 @@ class Applications:
 
     def _nodes_of(self, index: int) -> Mask | None:
         """Return the nodes that some pod of a group may use, None if all its pods have ended or it has none."""
-        tasks, found = self._session.snapshot.tasks, None
+        tasks, masks = self._session.snapshot.tasks, self._masks
+        queue = int(self._session.jobs.queue[index])
         rows = [row for row in self._session.jobs.rows_of(index) if not _HAS_ENDED[tasks.status[row]]]
-        for shape, row in {int(tasks.shape[row]): row for row in rows}.items():
-            mask = self._mask(shape, int(self._session.jobs.queue[index]), row)
-            found = mask if found is None else found | mask
-        return found
-
-    def _mask(self, shape: int, queue: int, row: int) -> Mask:
-        known = self._masks.get((shape, queue))
-        if known is None:
-            static = framework_of(self._session).evaluator.static(self._examples.task(row))
-            known = self._masks[shape, queue] = static.mask
-        return known
+        row_of = {(int(tasks.shape[row]), queue): row for row in rows}
+        new = [key for key in row_of if key not in masks]
+        for key, task in zip(new, self._examples.tasks_at([row_of[key] for key in new]), strict=True):
+            masks[key] = framework_of(self._session).evaluator.static(task).mask
+        distinct = {mask.tobytes(): mask for mask in map(masks.__getitem__, row_of)}
+        return np.logical_or.reduce(list(distinct.values())) if distinct else None

@@ -125,12 +125,14 @@ class Demand:
         wish = whole * needed[:, None] - (-rest * needed[:, None] // pending[:, None])
         wish[:, session.nodes.column_of["pods"]] = 0
         able = ((wish <= unused[queues]) | (wish == 0)).all(axis=1) & wish.any(axis=1)
-        found: dict[int, Ints] = {}
-        for queue in np.unique(queues[able]).tolist():
-            mine = able & (queues == queue)
-            places = np.flatnonzero(waits & np.isin(self.jobs, chosen[mine]))
-            found[queue] = self._usable_by(places, np.minimum(sum_of(asks[mine]), unused[queue]))
-        return found
+        limits = np.minimum(sums_by(queues[able], asks[able], len(unused)), unused)
+        goes_on = np.zeros(len(session.jobs), np.bool_)
+        goes_on[chosen[able]] = True
+        places = self._with_idle_node(np.flatnonzero(waits & goes_on[self.jobs]))
+        owners = session.jobs.queue[self.jobs[places]]
+        return {
+            queue: self._usable_by(places[owners == queue], limits[queue]) for queue in np.unique(owners).tolist()
+        }
 
     def release(self) -> None:
         """Let go of tasks, which refer to their jobs."""
@@ -178,29 +180,36 @@ class Demand:
         kinds = self._kinds(claims | near, apart)
         self._coming = (session.snapshot.tasks.status == TaskStatus.PENDING) & bool(near.any())
         self._coming[self.rows] = False  # what is left are pods of other schedulers
-        known: dict[tuple[Shape, str], int] = session.nodes.facts.cached(
-            ("pods together", self._framework.evaluator.versions), dict
-        )
-        now: dict[tuple[Shape, str], int] = {}
         found = np.zeros(len(kinds.first), np.int64)
-        for kind, at in enumerate(kinds.first.tolist()):
-            shape = cast(Shape, session.snapshot.shapes[int(self._shapes[at])])
-            if claims[at] or near[at] or apart[at]:
-                is_refused = bool(claims[at]) and self._is_refused(session.task(int(self.rows[at])))
-                near[at] &= not is_refused
-                found[kind] = 0 if is_refused else self._count(kinds, kind)
-                continue
-            queue = session.queue_list[int(session.jobs.queue[self.jobs[at]])].name
-            count = known.get((shape, queue))
-            if count is None:  # these are equal whatever their labels are
-                count = self._feasibility.most_together(self._example(at), self.rows[:0], self._coming)
-            found[kind] = now[shape, queue] = count
-        known.clear()  # shapes that no pod has any more are not kept
-        known.update(now)
+        by_pods = (claims | near | apart)[kinds.first]
+        found[~by_pods] = self._count_plain(kinds.first[~by_pods])
+        for kind in np.flatnonzero(by_pods).tolist():
+            at = int(kinds.first[kind])
+            is_refused = bool(claims[at]) and self._is_refused(session.task(int(self.rows[at])))
+            near[at] &= not is_refused
+            found[kind] = 0 if is_refused else self._count(kinds, kind)
         if near.any():
             self._await_company(kinds, found, np.flatnonzero(near[kinds.first] & (found == 0)).tolist())
         result: Ints = found[kinds.of]
         return result
+
+    def _count_plain(self, places: Ints) -> list[int]:
+        """Return how many pods the nodes could take together of each kind that neither claims nor other pods matter
+        to; ``places`` has one pod of each. The numbers are known until the nodes' facts or the predicates change."""
+        session, rows = self._session, self.rows[places].tolist()
+        known: dict[tuple[Shape, str], int] = session.nodes.facts.cached(
+            ("pods together", self._framework.evaluator.versions), dict
+        )
+        names = [queue.name for queue in session.queue_list]
+        shapes = [cast(Shape, session.snapshot.shapes[number]) for number in self._shapes[places].tolist()]
+        keys = [(shape, names[queue]) for shape, queue in zip(shapes, session.queue_of_row[rows].tolist(), strict=True)]
+        new = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in known]
+        for (key, _), task in zip(new, self._examples.tasks_at([row for _, row in new]), strict=True):
+            known[key] = self._feasibility.most_together(task, self.rows[:0], self._coming)
+        counts = [known[key] for key in keys]
+        known.clear()  # shapes that no pod has any more are not kept
+        known.update(zip(keys, counts, strict=True))
+        return counts
 
     def _kinds(self, by_namespace: Mask, by_job: Mask) -> _Kinds:
         """Divide the pods by shape and queue, since nodes can be reserved for queues. If claims or other pods matter,
@@ -244,6 +253,14 @@ class Demand:
 
     # --- as things are now ------------------------------------------------------------------------------------------
 
+    def _with_idle_node(self, places: Ints) -> Ints:
+        """Return the places of pods that the future idle resources of some node suffice for."""
+        nodes = self._session.nodes
+        shapes, of = np.unique(self._shapes[places], return_inverse=True)
+        suffices = [nodes.with_room(floor).any() for floor in room_needed(self._session.requests[shapes])]
+        result: Ints = places[np.array(suffices, np.bool_)[of]]
+        return result
+
     def _usable_by(self, places: Ints, most: Ints) -> Ints:
         """Return what some pods can use, up to ``most``, of what is idle, or being freed. Places for pods are left
         out."""
@@ -264,12 +281,10 @@ class Demand:
         return np.minimum(np.minimum(found, idle), most)
 
     def _alike(self, places: Ints) -> Iterator[Ints]:
-        """Divide pods that idle resources suffice for into those of which one is looked at for all: of one shape and
-        namespace, and of equal labels and one job where these matter. The first by key comes first."""
-        snapshot, nodes, tests = self._session.snapshot, self._session.nodes, self._framework.evaluator.predicates
-        shapes, of = np.unique(self._shapes[places], return_inverse=True)
-        suffices = [nodes.with_room(floor).any() for floor in room_needed(self._session.requests[shapes])]
-        place_of = {int(self.rows[place]): place for place in places[np.array(suffices, np.bool_)[of]].tolist()}
+        """Divide pods into those of which one is looked at for all: of one shape and namespace, and of equal labels and
+        one job where these matter. The first by key comes first."""
+        snapshot, tests = self._session.snapshot, self._framework.evaluator.predicates
+        place_of = {int(self.rows[place]): place for place in places.tolist()}
         rows = snapshot.tasks.in_order(list(place_of))
         ordered = np.array([place_of[row] for row in rows], np.int64)
         namespaces = snapshot.tasks.namespace[rows]

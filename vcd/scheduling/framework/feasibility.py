@@ -7,6 +7,8 @@ about placements only.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from vcd.scheduling.framework.framework import Framework
@@ -28,13 +30,14 @@ class Feasibility:
         outside = {plugin.name for plugin in framework.plugins if plugin.asks_outside}
         self._asked = [test for test in framework.evaluator.predicates if test.owner not in outside]
         self._by_pods = [test for test in self._asked if test.depends & Depends.PODS]
+        self._counts: dict[bytes, Ints] = {}
+        """How many nodes of each size class a mask has, by the mask."""
 
     def most_together(self, task: Task, rows: Rows, coming: Mask) -> int:
         """Return how many of the pods ``rows``, which are like a task, the nodes could take together if they were empty
         and the pods ``coming`` (by row) were placed."""
-        facts = self._nodes.facts
         mask = self.reachable(task, coming)
-        sizes, of = facts.cached("size classes", lambda: np.unique(facts.allocatable, axis=0, return_inverse=True))
+        sizes, of = self._size_classes
         asked = np.flatnonzero(task.request > 0)
         asked = asked[asked != self._nodes.column_of["pods"]]  # Volcano compares no places for pods here
         if len(asked):
@@ -43,8 +46,24 @@ class Feasibility:
             each = np.full(len(sizes), MANY)
         divisions = [codes for test in self._by_pods for codes in test.divisions(task, rows)]
         if divisions:
-            return _together(np.where(mask, each[of.ravel()], 0), divisions)
-        return min(int((each * np.bincount(of.ravel()[mask], minlength=len(sizes))).sum()), MANY)
+            return _together(np.where(mask, each[of], 0), divisions)
+        key = mask.tobytes()
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = np.bincount(of[mask], minlength=len(sizes))
+        return min(int((each * counts).sum()), MANY)
+
+    @cached_property
+    def _size_classes(self) -> tuple[Ints, Rows]:
+        """The distinct allocatable resources of nodes, and which of them each node has."""
+        facts = self._nodes.facts
+
+        def divide() -> tuple[Ints, Rows]:
+            sizes, of = np.unique(facts.allocatable, axis=0, return_inverse=True)
+            return sizes, of.ravel()
+
+        found: tuple[Ints, Rows] = facts.cached("size classes", divide)
+        return found
 
     def reachable(self, task: Task, coming: Mask) -> Mask:
         """Return the nodes that can take a task once the right pods left, and the pods ``coming`` are placed."""
