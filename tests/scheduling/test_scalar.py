@@ -20,6 +20,7 @@ from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.search.candidates import Memory
@@ -29,6 +30,7 @@ from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView,
 from vcd.scheduling.session.nodeview import NodeView, all_nodes
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Task
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -353,6 +355,24 @@ def test_pods_elsewhere_are_looked_at_as_they_are(monkeypatch: pytest.MonkeyPatc
     assert sorted(op.node for s in session.trial.statements for op in s.operations()) == ["a", "b"]
     reasons = {why.reason for why in all_told(job_of(session, "g").why)}
     assert reasons >= {"holds g-0", "holds g-1"}
+
+
+@pytest.mark.parametrize("reads", ["kind_of", "applies"])
+def test_demand_counts_pods_that_an_annotation_tells_apart(monkeypatch: pytest.MonkeyPatch, reads: str) -> None:
+    """Only the first pod can use the node, and what it shows is not remembered for the others of its shape."""
+    members: dict[str, Callable[[Predicate, Task], Any]] = {
+        "kind_of": lambda self, task: task.pod.metadata.annotations["rack"],
+        "applies": lambda self, task: task.pod.metadata.annotations["rack"] != "a",
+    }
+    base = predicate(lambda task, node: reads == "kind_of" and task.kind == node.name)
+    ours = type("OfRack", (base,), {reads: members[reads]})
+    offered(monkeypatch, lambda session: [ours(session)])
+    pods = [pod(rack, cpu=1, annotations={"rack": rack}) for rack in ("a", "b", "c")]
+    memory, racks = Memory(), [["a", "b", "c"], ["b", "c"], ["a", "c"]]
+    for names in racks:
+        objects = flat([node("a"), *[own for own, name in zip(pods, "abc", strict=True) if name in names]])
+        session = run(SnapshotMaker(state_of(objects)).snapshot(), read_policy(CONF), NOW_NS, 0, memory)
+        assert demand_of(session).can_be_placed.tolist() == [name == "a" for name in names]
 
 
 def test_a_plugin_that_reads_what_it_did_not_declare_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

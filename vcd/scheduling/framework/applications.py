@@ -15,11 +15,10 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.demand import demand_of
-from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.jobs import inqueue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Views
+from vcd.scheduling.session.views import Job
 from vcd.state.holds import Hold, HoldKind
 from vcd.state.sums import Ints, sum_of, sums_by
 
@@ -63,9 +62,6 @@ class Applications:
         self._factor = factor
         self._reserving = demand_of(session).groups
         """The groups with what they reserve: nothing for pods that no node takes."""
-        self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
-        self._masks: dict[tuple[int, int], Mask] = {}
-        """By shape and queue, since nodes can be reserved for queues."""
         self._admitted: list[int] = []
         """The groups that this session admitted and that are not in ``_awaited`` yet."""
         self._awaited: dict[bytes, _Awaited] | None = None
@@ -108,10 +104,6 @@ class Applications:
                 pairs = zip(session.nodes.resources, lacks.tolist(), strict=True)
                 key = session.jobs.keys[index]
                 yield Hold(HoldKind.ADMISSION, key, key, resources={name: amount for name, amount in pairs if amount})
-
-    def release(self) -> None:
-        """Drop the example tasks, which refer to their jobs."""
-        self._examples.release()
 
     # --- what is awaited --------------------------------------------------------------------------------------------
 
@@ -165,12 +157,6 @@ class Applications:
 
     def _nodes_of(self, index: int) -> Mask | None:
         """Return the nodes that some pod of a group may use, None if all its pods have ended or it has none."""
-        tasks, masks = self._session.snapshot.tasks, self._masks
-        queue = int(self._session.jobs.queue[index])
-        rows = [row for row in self._session.jobs.rows_of(index) if not _HAS_ENDED[tasks.status[row]]]
-        row_of = {(int(tasks.shape[row]), queue): row for row in rows}
-        new = [key for key in row_of if key not in masks]
-        for key, task in zip(new, self._examples.tasks_at([row_of[key] for key in new]), strict=True):
-            masks[key] = framework_of(self._session).evaluator.static(task).mask
-        distinct = {mask.tobytes(): mask for mask in map(masks.__getitem__, row_of)}
-        return np.logical_or.reduce(list(distinct.values())) if distinct else None
+        rows = np.array(self._session.jobs.rows_of(index), np.int64)
+        rows = rows[~_HAS_ENDED[self._session.snapshot.tasks.status[rows]]]
+        return demand_of(self._session).feasibility.nodes_of(rows)

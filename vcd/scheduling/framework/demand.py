@@ -23,7 +23,7 @@ from vcd.scheduling.search.parts import Depends, Mask, tells_kinds
 from vcd.scheduling.search.podterms import has_required_affinity, has_required_anti_affinity
 from vcd.scheduling.session.nodes import room_needed
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Task, Views
+from vcd.scheduling.session.views import Task
 from vcd.state.groups import GroupColumns, scheduling_gated
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, sum_of, sums_by
@@ -65,9 +65,7 @@ class Demand:
         self._session = session = framework.session
         self.rows, self.jobs = session.views.pending.rows, session.views.pending.jobs
         self._shapes = session.snapshot.tasks.shape[self.rows]
-        self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
-        """Tasks that are only looked at: the session knows its own by who asked for them."""
-        self._feasibility = Feasibility(framework)
+        self.feasibility = Feasibility(framework)
         self._coming = np.zeros(len(session.job_of_row), np.bool_)
         """Pods, by row, that may yet be company for others."""
         self._most = self._most_together()
@@ -130,16 +128,11 @@ class Demand:
         goes_on[chosen[able]] = True
         places = self._with_idle_node(np.flatnonzero(waits & goes_on[self.jobs]))
         owners = session.jobs.queue[self.jobs[places]]
-        return {
-            queue: self._usable_by(places[owners == queue], limits[queue]) for queue in np.unique(owners).tolist()
-        }
+        return {queue: self._usable_by(places[owners == queue], limits[queue]) for queue in np.unique(owners).tolist()}
 
     def release(self) -> None:
-        """Let go of tasks, which refer to their jobs."""
-        self._examples.release()
-
-    def _example(self, at: int) -> Task:
-        return self._examples.task(int(self.rows[at]))
+        """Drop the tasks, which refer to their jobs."""
+        self.feasibility.release()
 
     # --- what can be placed -----------------------------------------------------------------------------------------
 
@@ -181,7 +174,7 @@ class Demand:
         self._coming = (session.snapshot.tasks.status == TaskStatus.PENDING) & bool(near.any())
         self._coming[self.rows] = False  # what is left are pods of other schedulers
         found = np.zeros(len(kinds.first), np.int64)
-        by_pods = (claims | near | apart)[kinds.first]
+        by_pods = (claims | near | apart | self.feasibility.is_by_pod)[kinds.first]
         found[~by_pods] = self._count_plain(kinds.first[~by_pods])
         for kind in np.flatnonzero(by_pods).tolist():
             at = int(kinds.first[kind])
@@ -204,22 +197,20 @@ class Demand:
         shapes = [cast(Shape, session.snapshot.shapes[number]) for number in self._shapes[places].tolist()]
         keys = [(shape, names[queue]) for shape, queue in zip(shapes, session.queue_of_row[rows].tolist(), strict=True)]
         new = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in known]
-        for (key, _), task in zip(new, self._examples.tasks_at([row for _, row in new]), strict=True):
-            known[key] = self._feasibility.most_together(task, self.rows[:0], self._coming)
+        for (key, _), task in zip(new, self.feasibility.examples([row for _, row in new]), strict=True):
+            known[key] = self.feasibility.most_together(task, self.rows[:0], self._coming)
         counts = [known[key] for key in keys]
         known.clear()  # shapes that no pod has any more are not kept
         known.update(zip(keys, counts, strict=True))
         return counts
 
     def _kinds(self, by_namespace: Mask, by_job: Mask) -> _Kinds:
-        """Divide the pods by shape and queue, since nodes can be reserved for queues. If claims or other pods matter,
-        divide by namespace or by job in addition."""
+        """Divide the pods by what predicates on facts may look at. If claims or other pods matter, divide by namespace
+        or by job in addition."""
         namespaces = len(self._session.snapshot.namespaces) + 1
         scope = np.where(by_namespace, self._session.snapshot.tasks.namespace[self.rows] + 1, 0).astype(np.int64)
         scope = np.where(by_job, namespaces + self.jobs, scope)
-        queues = len(self._session.queue_list)
-        keys = self._shapes * np.int64(namespaces + len(self._session.jobs)) + scope
-        keys = keys * np.int64(queues) + self._session.jobs.queue[self.jobs]
+        keys = self.feasibility.kinds(self.rows) * (namespaces + len(self._session.jobs)) + scope
         _, first, of, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
         return _Kinds(of, first, np.argsort(of, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
 
@@ -244,7 +235,7 @@ class Demand:
             coming = coming.copy()
             coming[rows] = True
         first = min(zip(self._session.snapshot.tasks.keys_of(rows.tolist()), rows.tolist(), strict=True))[1]
-        return self._feasibility.most_together(self._examples.task(first), rows, coming)
+        return self.feasibility.most_together(self.feasibility.example(first), rows, coming)
 
     def _is_refused(self, task: Task) -> bool:
         """Whether the claims that a task names are refused; those made for each pod are not looked at."""
@@ -270,8 +261,8 @@ class Demand:
         most[session.nodes.column_of["pods"]] = 0
         nodes, idle = np.zeros(len(session.nodes), np.bool_), np.zeros_like(most)
         for alike in self._alike(places):
-            task, rows = self._example(int(alike[0])), self.rows[alike]
-            each = self._feasibility.fit_now(task, rows, self._coming)
+            task, rows = self.feasibility.example(int(self.rows[alike[0]])), self.rows[alike]
+            each = self.feasibility.fit_now(task, rows, self._coming)
             found += min(int(each.sum()), len(alike)) * task.request
             if (more := (each > 0) & ~nodes).any():
                 nodes |= more

@@ -7,14 +7,15 @@ about placements only.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import cached_property
 
 import numpy as np
 
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.search.parts import Depends, Mask, Rows
+from vcd.scheduling.search.parts import Depends, Mask, Rows, tells_pods_apart
 from vcd.scheduling.search.podterms import has_required_affinity
-from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.views import Task, Views
 from vcd.state.sums import Ints
 
 MANY = 1 << 40
@@ -25,13 +26,50 @@ class Feasibility:
     """What the predicates of a session say of nodes, for pods that are only looked at."""
 
     def __init__(self, framework: Framework) -> None:
-        self._nodes = framework.session.nodes
+        self._session = session = framework.session
+        self._nodes = session.nodes
+        self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
+        """Tasks that are only looked at: the session's own views are those that its actions used."""
         self._evaluator = framework.evaluator
         outside = {plugin.name for plugin in framework.plugins if plugin.asks_outside}
         self._asked = [test for test in framework.evaluator.predicates if test.owner not in outside]
         self._by_pods = [test for test in self._asked if test.depends & Depends.PODS]
         self._counts: dict[bytes, Ints] = {}
         """How many nodes of each size class a mask has, by the mask."""
+        self._numbers: dict[Hashable, int] = {}
+        self._masks: dict[int, Mask] = {}
+        self.is_by_pod = any(tells_pods_apart(test) for test in self._asked if not test.depends)
+        """Whether pods of one shape and queue can differ in the nodes whose facts they pass."""
+
+    def release(self) -> None:
+        """Drop the tasks, which refer to their jobs."""
+        self._examples.release()
+
+    def example(self, row: int) -> Task:
+        """Return the task of a row, to be looked at only."""
+        return self._examples.task(row)
+
+    def examples(self, rows: list[int]) -> list[Task]:
+        """Return the tasks of some rows."""
+        return self._examples.tasks_at(rows)
+
+    def kinds(self, rows: Rows) -> Ints:
+        """Return a number for each pod. Pods of one number pass the same nodes, as far as facts decide."""
+        if not self.is_by_pod:
+            shapes, queues = self._session.snapshot.tasks.shape[rows], self._session.queue_of_row[rows]
+            return shapes.astype(np.int64) * len(self._session.queue_list) + queues
+        keys = map(self._evaluator.kinds.static_key, self.examples(rows.tolist()))
+        return np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.int64)
+
+    def nodes_of(self, rows: Rows) -> Mask | None:
+        """Return the nodes whose facts some of the pods pass, None if there are no pods."""
+        kinds, first = np.unique(self.kinds(rows), return_index=True)
+        row_of = {kind: int(rows[at]) for kind, at in zip(kinds.tolist(), first, strict=True)}
+        new = [kind for kind in row_of if kind not in self._masks]
+        for kind, task in zip(new, self.examples([row_of[kind] for kind in new]), strict=True):
+            self._masks[kind] = self._evaluator.static(task).mask
+        distinct = {mask.tobytes(): mask for mask in map(self._masks.__getitem__, row_of)}
+        return np.logical_or.reduce(list(distinct.values())) if distinct else None
 
     def most_together(self, task: Task, rows: Rows, coming: Mask) -> int:
         """Return how many of the pods ``rows``, which are like a task, the nodes could take together if they were empty

@@ -102,6 +102,7 @@ class NodeGroupAffinity(Predicate):
 
     name = "NodeGroup"
     reason = _UNSATISFIED()
+    differs_by_pod = False
 
     def __init__(self, plugin: NodeGroupPlugin) -> None:
         self._plugin = plugin

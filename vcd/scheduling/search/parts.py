@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -51,6 +51,9 @@ class Predicate:
     unresolvable: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ()
     """Kinds beside pods and nodes; a change in one of them makes kept results void."""
+    differs_by_pod: ClassVar[bool] = True
+    """Whether ``applies`` or ``kind_of`` can differ between pods of one shape and queue. Only used where it depends on
+    FACTS alone."""
     minds_labels: ClassVar[bool] = True
     """Whether, where it depends on PODS, a pod's labels matter beside its terms and constraints."""
     idle: bool = False
@@ -182,8 +185,16 @@ class Score:
 
 def tells_kinds(part: Predicate | Score) -> bool:
     """Whether a part has a ``kind_of`` of its own; the others are not asked."""
-    method = getattr(part.kind_of, "__func__", part.kind_of)
-    return method not in (Predicate.kind_of, Score.kind_of)
+    return _function(part.kind_of) not in (Predicate.kind_of, Score.kind_of)
+
+
+def tells_pods_apart(part: Predicate) -> bool:
+    """Whether a predicate that depends on FACTS may treat pods of one shape and queue differently."""
+    return part.differs_by_pod and (tells_kinds(part) or _function(part.applies) is not Predicate.applies)
+
+
+def _function(method: Callable[..., object]) -> object:
+    return getattr(method, "__func__", method)
 
 
 def owner_of_claims(task: Task) -> str | None:

@@ -95,6 +95,7 @@ class NodeUnschedulable(Predicate):
 
     name = "NodeUnschedulable"
     reason = _CORDONED()
+    differs_by_pod = False
 
     def __init__(self, session: Session) -> None:
         facts = session.nodes.facts
@@ -131,6 +132,7 @@ class NodeAffinity(Predicate):
     reason = ReasonCode(
         "node-affinity", Cause.SELECTOR, "node(s) didn't match Pod's node affinity/selector", nodes_help=True
     )()
+    differs_by_pod = False
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
@@ -225,6 +227,7 @@ class TaintToleration(Predicate):
 
     name = "TaintToleration"
     reason = ReasonCode("taints", Cause.TAINT, "node(s) had untolerated taint(s)", nodes_help=True)()
+    differs_by_pod = False
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts

@@ -162,6 +162,7 @@ class BoundVolumes(_OfClaims):
     name = "VolumeBinding"
     reason = NODE_CONFLICT
     reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+    differs_by_pod = False
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
