@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, node, queue, session_of
+from tests.dsl import Manifest, gang, node, pod, queue, session_of
 from tests.plugins.opened import conf
 from tests.plugins.test_lending import bound, elastic, jobs
 from tests.world import World
@@ -89,6 +89,33 @@ def test_only_a_live_guarantee_is_listed_as_a_hold(plugin: str, state: str, owne
     session = session_of(room(), guaranteed(state=state), jobs("g", 1), conf=settings(plugin))
     holds = framework_of(session).holds()
     assert [hold.owner for hold in holds if hold.kind is HoldKind.GUARANTEE] == owners
+
+
+def other_nodes(kind: str, gpus: int) -> list[Manifest]:
+    """A node of which no queue can have anything, for one reason or another."""
+    if kind == "foreign":
+        others = {"schedulerName": "default-scheduler"}
+        pods = [pod(f"f{i}", on="m", spec=others, gpu=1) for i in range(gpus)]
+        return [node("m", cpu=64, gpu=gpus), *pods]
+    taint = {"key": f"node.kubernetes.io/{kind}", "effect": "NoSchedule"}
+    extra = {"unschedulable": True} if kind == "cordoned" else {"taints": [taint]}
+    return [node("m", cpu=64, gpu=gpus, **extra)]
+
+
+@pytest.mark.parametrize("gpus", [1, 3, 8])
+@pytest.mark.parametrize("kind", ["foreign", "cordoned", "not-ready"])
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_guarantee_is_reserved_on_nodes_that_queues_can_use(plugin: str, kind: str, gpus: int) -> None:
+    found = bound(*borrowers(), *other_nodes(kind, gpus), guaranteed(), conf=settings(plugin))
+    assert sum(found.values()) == 9 - 3
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_pods_of_queues_on_a_cordoned_node_count_as_held(plugin: str) -> None:
+    """The guarantee is used there, so that no more of it is reserved elsewhere."""
+    on_m = [m for i in range(3) for m in gang(f"g-h{i}", 1, queue="g", on=["m"], phase="Running", gpu=1)]
+    found = bound(*borrowers(), *other_nodes("cordoned", 8), guaranteed(), on_m, conf=settings(plugin))
+    assert sum(found.values()) == 9
 
 
 # --- a tree ---------------------------------------------------------------------------------------------------------

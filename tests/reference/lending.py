@@ -213,6 +213,24 @@ def reserved(session: Session, queue: Queue, volcano: bool) -> Resource:
     return _each([*names_of([guarantee]), PODS], lambda name: min(guarantee.get(name), held.get(name)))
 
 
+def attainable(session: Session, held: Iterable[Resource]) -> Resource:
+    """[differs] What queues can have together: what they hold, and what is idle or being freed on nodes that are
+    neither cordoned nor out of order."""
+    nodes = [node for _, node in sorted(session.cluster.nodes.items()) if not _is_out_of_order(node)]
+    idle = [
+        _each(node.future_idle.names(), lambda name, node=node: max(node.future_idle.get(name), 0)) for node in nodes
+    ]
+    return total([*held, *idle])
+
+
+def _is_out_of_order(node: Node) -> bool:
+    taints = node.spec.get("taints") or []
+    return bool(node.spec.get("unschedulable")) or any(
+        taint["key"].startswith("node.kubernetes.io/") and taint.get("effect") in ("NoSchedule", "NoExecute")
+        for taint in taints
+    )
+
+
 def takes_guaranteed(
     guaranteed: dict[str, Resource], held: dict[str, Resource], queue: str, request: Resource, whole: Resource
 ) -> bool:

@@ -182,6 +182,7 @@ def proportion(session: Session, arguments: Arguments) -> None:
     never: set[str] = set()
     excluding: set[str] = set()
     loans: list[lending.Loan] = []
+    attainable: list[Resource] = []
 
     def opened() -> dict[str, _Share]:
         """[differs] What no node can take is no request. Predicates are registered later than this."""
@@ -190,6 +191,7 @@ def proportion(session: Session, arguments: Arguments) -> None:
             excluding.update(j.queue for j in session.cluster.jobs.values() if any(t.key in never for t in j.tasks))
         found = _shares(session, everything, never, guaranteed, counted)
         divide(found, everything)
+        attainable.append(lending.attainable(session, [attr.allocated for attr in found.values()]))
         return found
 
     def divide(attrs: dict[str, _Share], whole: Resource) -> None:
@@ -221,7 +223,7 @@ def proportion(session: Session, arguments: Arguments) -> None:
         elif not preemptive(queue, task):
             return False
         held = {name: attr.allocated for name, attr in shares.items()}
-        return not lends or not lending.takes_guaranteed(guaranteed, held, queue.name, task.request, everything)
+        return not lends or not lending.takes_guaranteed(guaranteed, held, queue.name, task.request, attainable[0])
 
     def preemptive(queue: Queue, task: Task) -> bool:
         future = shares[queue.name].allocated.clone().add(task.request)

@@ -90,6 +90,8 @@ def capacity(session: Session, arguments: Arguments) -> None:
     for account in accounts.values():
         account.most_pods = account.capability.get(PODS, math.inf)
         account.deserved = {n: max(account.deserved.get(n, 0), account.guarantee.get(n, 0)) for n in names}
+    roots = [account.allocated for account in accounts.values() if account.parent is None]
+    attainable = lending.attainable(session, roots)
     as_opened = {name: account.rank() for name, account in accounts.items()}
 
     def refuses(queue: Queue) -> bool:
@@ -134,7 +136,7 @@ def capacity(session: Session, arguments: Arguments) -> None:
                 gains = keeps(child, name, {account.name: asks}) - keeps(child, name, {})
                 if gains <= 0:
                     break
-                most = everything.get(name)
+                most = attainable.get(name)
                 if child.parent is not None:
                     most = min(most, child.parent.real.get(name, math.inf))
                 rest = [other for other in accounts.values() if other.parent is child.parent]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tests.reference.config import Arguments
-from tests.reference.lending import lose_minimum, takes_guaranteed
+from tests.reference.lending import attainable, lose_minimum, takes_guaranteed
 from tests.reference.model import (
     ALLOCATED,
     CARD_NAME,
@@ -352,7 +352,7 @@ def capacity_card(session: Session, arguments: Arguments) -> None:
     """Queues have a quota for each model of card, which their pods never exceed."""
     as_volcano = not session.pains or arguments.boolean("volcanoSharesEnable", False)
     cards = Cards(session, arguments.boolean("cardUnlimitedCpuMemory", False), as_volcano)
-    everything = total(node.allocatable for _, node in sorted(session.cluster.nodes.items()))
+    whole = attainable(session, [_basic_of(cards.allocated(name)) for name in cards.quota])
     weight = arguments.number("nodeOrderWeight", 1.0)
 
     def order(left: Queue, right: Queue) -> int:
@@ -406,7 +406,7 @@ def capacity_card(session: Session, arguments: Arguments) -> None:
             {name: _basic_of(cards.allocated(name)) for name in cards.quota},
             queue.name,
             Resource(*asked.basic),
-            everything,
+            whole,
         ):
             return False
         return all(

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from vcd.model.reasons import Amount
+from vcd.model.selectors import Taint
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.search.parts import Mask
+from vcd.scheduling.search.predicates.node import HARD_EFFECTS
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.state.sums import Ints
+from vcd.state.facts import NodeFacts
+from vcd.state.sums import Ints, bounded, sum_of
 
 VOLCANO_SHARES = Argument(
     "volcanoSharesEnable",
@@ -38,6 +44,31 @@ def reserved_guarantee(guarantee: Amounts, held: Amounts, takes_work: bool) -> l
     of its pods can be placed, so the rest would stay idle.
     """
     return list(guarantee) if takes_work else [min(pair) for pair in zip(guarantee, held, strict=True)]
+
+
+def attainable(session: Session, held: Ints) -> list[int]:
+    """Return what queues can have together, by column of ``held``: that, and what is idle or being freed.
+
+    Nodes that are cordoned or have a lifecycle taint (``node.kubernetes.io/...``) have nothing to give, and what pods
+    of other schedulers take is in neither part. So guarantees are reserved on nodes on which pods can be placed.
+    """
+    facts = session.nodes.facts
+    future_idle = np.maximum(session.nodes.usage.future_idle[: len(held)], 0)
+    is_usable = facts.cached("takes new pods", lambda: _takes_new_pods(facts))
+    total: list[int] = bounded(held + sum_of(future_idle[:, is_usable], axis=1)).tolist()
+    return total
+
+
+def _takes_new_pods(facts: NodeFacts) -> Mask:
+    codes, taint_sets = facts.taint_sets()
+    has_failed = [any(map(_is_of_lifecycle, taints)) for taints in taint_sets]
+    is_cordoned = np.array([node.spec.unschedulable for node in facts.nodes], np.bool_)
+    result: Mask = ~is_cordoned & ~np.array(has_failed, np.bool_)[codes]
+    return result
+
+
+def _is_of_lifecycle(taint: Taint) -> bool:
+    return taint.key.startswith("node.kubernetes.io/") and taint.effect in HARD_EFFECTS
 
 
 class KeepsShares(KeepsAccounts):
@@ -101,7 +132,7 @@ class Guarantees:
     """What queues hold and are guaranteed, flat or as a tree; nothing is placed for one that others are guaranteed.
 
     Quantities are integers by column of the session's resources. ``parents`` names the parent of each queue that has
-    one; ``most`` is what a queue's children may have together, and the cluster has for those without a parent.
+    one; ``most`` is what a queue's children may have together; ``total`` is what all queues can have (``attainable``).
     """
 
     def __init__(

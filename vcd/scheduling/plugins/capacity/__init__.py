@@ -16,7 +16,7 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, Guarantees, KeepsShares
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, Guarantees, KeepsShares, attainable
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity.accounts import (
     UNLIMITED,
@@ -41,7 +41,7 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.state.groups import GroupColumns
 from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import QUEUE_ADMISSION_GATE
-from vcd.state.sums import Ints, plus
+from vcd.state.sums import Ints, plus, sum_of
 
 _BEYOND_CAPABILITY = ReasonCode(
     "queue-capability",
@@ -203,8 +203,10 @@ class CapacityPlugin(KeepsShares):
 
     def _keep_guarantees(self) -> Guarantees:
         """Count what queues hold and are guaranteed, along the tree."""
-        none, total = [0] * self._resources.width, self._resources.total
+        none = [0] * self._resources.width
         as_volcano = self.values[VOLCANO_SHARES.key]
+        own = [account.own() for account in self._accounts]
+        total = attainable(self._session, sum_of(np.array(own, np.int64).reshape(-1, len(none))))
         found = Guarantees(
             {each.name: none if as_volcano or each.name == ROOT else each.kept for each in self._accounts},
             total,
@@ -214,14 +216,8 @@ class CapacityPlugin(KeepsShares):
                 for each in self._accounts
             },
         )
-        for account in self._accounts:
-            own = [
-                have - sum(below)
-                for have, *below in zip(
-                    account.allocated, *[child.allocated for child in account.children], strict=True
-                )
-            ]
-            found.charge(account.name, own)
+        for account, amounts in zip(self._accounts, own, strict=True):
+            found.charge(account.name, amounts)
         return found
 
     # --- orders -----------------------------------------------------------------------------------------------------

@@ -85,6 +85,11 @@ class Account:
             return any(child.takes_work(barred) for child in self.children)
         return self.queue.is_open and self.name not in barred
 
+    def own(self) -> list[int]:
+        """Return what the queue has allocated without those below it."""
+        below = [child.allocated for child in self.children]
+        return [have - sum(others) for have, *others in zip(self.allocated, *below, strict=True)]
+
     def settle(self, resources: Resources) -> None:
         """Derive what the points ask for once deserved, guarantee and real capability are final."""
         record = self.queue.record

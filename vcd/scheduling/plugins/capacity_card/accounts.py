@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES, Phase, TaskStatus
-from vcd.scheduling.framework.shares import Guarantees, reserved_guarantee
+from vcd.scheduling.framework.shares import Guarantees, attainable, reserved_guarantee
 from vcd.scheduling.plugins.capacity_card.account import Account, add_to
 from vcd.scheduling.plugins.capacity_card.annotations import REQUEST, CardError, Names, read_request
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
@@ -290,9 +290,10 @@ class Accounts:
         reserved = [sum(amounts[column] for amounts in kept) for column in range(len(total))]
         left = [max(all_ - others, 0) for all_, others in zip(total, reserved, strict=True)]
         none = [0] * len(total)
+        held = sum_of(np.array([account.basic_allocated for account in self.queues], np.int64).reshape(-1, len(none)))
         self.guarantees = Guarantees(
             {account.name: none if self._as_volcano else own for account, own in zip(self.queues, kept, strict=True)},
-            total,
+            attainable(self._session, held),
         )
         for account, own in zip(self.queues, kept, strict=True):
             account.settle(left, own)

@@ -15,7 +15,14 @@ from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, Guarantees, KeepsShares, reserved_guarantee
+from vcd.scheduling.framework.shares import (
+    VOLCANO_SHARES,
+    Attempts,
+    Guarantees,
+    KeepsShares,
+    attainable,
+    reserved_guarantee,
+)
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
@@ -167,6 +174,7 @@ class ProportionPlugin(KeepsShares):
             for column, name in enumerate(session.nodes.resources)
             if self._total[column] > 0 or name in ("cpu", "memory")
         ]
+        self._attainable = attainable(session, sum_of(self._held))
         self._as_volcano: bool = self.values[VOLCANO_SHARES.key]
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._attempts = Attempts(session)
@@ -194,6 +202,11 @@ class ProportionPlugin(KeepsShares):
         return shares
 
     @cached_property
+    def _held(self) -> Ints:
+        """What queues had allocated as the session began, as (queues, resources)."""
+        return bounded(self._session.jobs.sums("allocated") + self._session.orphans.allocated)
+
+    @cached_property
     def _guarantees(self) -> Guarantees:
         """What queues are guaranteed together, and hold."""
         none = [0] * self._width
@@ -201,7 +214,7 @@ class ProportionPlugin(KeepsShares):
             queue.name: none if self._as_volcano else self._guaranteed[queue.index].astype(np.int64).tolist()
             for queue in self._session.queue_list
         }
-        found = Guarantees(guaranteed, self._session.nodes.total.tolist())
+        found = Guarantees(guaranteed, self._attainable)
         for account in self._shares.values():
             found.charge(account.queue.name, account.allocated)
         return found
@@ -210,7 +223,7 @@ class ProportionPlugin(KeepsShares):
     def _guaranteed(self) -> dict[int, Amounts]:
         """What other queues have to leave of each queue's guarantee, by index."""
         session = self._session
-        held = bounded(session.jobs.sums("allocated") + session.orphans.allocated).tolist()
+        held = self._held.tolist()
         found: dict[int, Amounts] = {}
         for queue in session.queue_list:
             guarantee = self._amounts(queue.record.guarantee).astype(np.int64).tolist()
@@ -221,7 +234,7 @@ class ProportionPlugin(KeepsShares):
     def _fill_accounts(self, shares: dict[int, _Share]) -> None:
         session = self._session
         jobs = session.jobs
-        allocated = bounded(jobs.sums("allocated") + session.orphans.allocated)
+        allocated = self._held
         pending, above = jobs.sums("pending"), jobs.sums(elastic)
         never = np.zeros_like(pending) if self._as_volcano else demand_of(session).excluded()
         self._priorities = jobs.priorities
