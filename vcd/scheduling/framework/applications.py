@@ -20,7 +20,7 @@ from vcd.scheduling.session.jobs import inqueue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.holds import Hold, HoldKind
-from vcd.state.sums import Ints, sum_of, sums_by
+from vcd.state.sums import Ints, bounded, sum_of, sums_by
 
 ADMIT_BY_NODES = Argument(
     "admitByNodesEnable",
@@ -42,11 +42,13 @@ _HAS_ENDED = np.array([status in TERMINATED_STATUSES for status in TaskStatus], 
 
 
 class _Awaited(NamedTuple):
-    """Admitted groups whose pods may use the same nodes: ``jobs`` by index, and what each of them lacks."""
+    """Admitted groups of one priority whose pods may use the same nodes: what they lack together (``total``, which
+    grows in place), and what each lacks, by index."""
 
     nodes: Mask
-    jobs: list[int]
-    lacks: list[Ints]
+    priority: int
+    total: Ints
+    lacks: dict[int, Ints]
 
 
 class Applications:
@@ -64,7 +66,7 @@ class Applications:
         """The groups with what they reserve: nothing for pods that no node takes."""
         self._admitted: list[int] = []
         """The groups that this session admitted and that are not in ``_awaited`` yet."""
-        self._awaited: dict[bytes, _Awaited] | None = None
+        self._awaited: dict[tuple[bytes, int], _Awaited] | None = None
 
     def admit(self, job: Job) -> None:
         """Count a group that this session admitted."""
@@ -79,10 +81,10 @@ class Applications:
         nodes = self._nodes_of(job.index)
         if nodes is None or nodes.all():
             return None
-        ahead = list(self._ahead(job, nodes))
+        ahead = [each for each in self._all() if each.priority >= job.priority and not (each.nodes & ~nodes).any()]
         if not ahead:
             return None
-        awaited = sum_of(np.array([lacks for _, lacks in ahead], np.int64))
+        awaited = sum_of(np.array([each.total for each in ahead], np.int64))
         usage = session.nodes.usage
         total, used = sum_of(session.nodes.facts.allocatable[nodes], axis=0), sum_of(usage.used[:, nodes], axis=1)
         limit = np.floor(total * self._factor - used)
@@ -91,33 +93,23 @@ class Applications:
         if not over.any():
             return None
         amounts = session.told(np.flatnonzero(over), asks=needed, awaited=awaited, limit=limit)
-        owners = sorted(jobs.keys[index] for index, _ in ahead)
+        owners = sorted(jobs.keys[index] for each in ahead for index in each.lacks)
         return _NODES_RESERVED({"owners": ", ".join(owners[:_NAMED])}, amounts=amounts)
 
     def holds(self) -> Iterator[Hold]:
         """Yield what is reserved for admitted groups that may use a part of the nodes only."""
         session = self._session
-        for awaited in self._all().values():
+        for awaited in self._all():
             if awaited.nodes.all():
                 continue
-            for index, lacks in zip(awaited.jobs, awaited.lacks, strict=True):
+            for index, lacks in awaited.lacks.items():
                 pairs = zip(session.nodes.resources, lacks.tolist(), strict=True)
                 key = session.jobs.keys[index]
                 yield Hold(HoldKind.ADMISSION, key, key, resources={name: amount for name, amount in pairs if amount})
 
     # --- what is awaited --------------------------------------------------------------------------------------------
 
-    def _ahead(self, job: Job, nodes: Mask) -> Iterator[tuple[int, Ints]]:
-        """Yield the groups that come before one on its nodes, and what each lacks."""
-        priorities = self._session.jobs.priority
-        for awaited in self._all().values():
-            if (awaited.nodes & ~nodes).any():
-                continue
-            for index, lacks in zip(awaited.jobs, awaited.lacks, strict=True):
-                if priorities[index] >= job.priority:
-                    yield index, lacks
-
-    def _all(self) -> dict[bytes, _Awaited]:
+    def _all(self) -> list[_Awaited]:
         if self._awaited is None:
             self._awaited = {}
             lacks = np.maximum(self._reserving.derived(inqueue) - self._had(), 0)
@@ -127,18 +119,19 @@ class Applications:
         for index in self._admitted:
             self._count(self._awaited, index, self._reserving.missing(index))
         self._admitted.clear()
-        return self._awaited
+        return list(self._awaited.values())
 
-    def _count(self, found: dict[bytes, _Awaited], index: int, lacks: Ints) -> None:
+    def _count(self, found: dict[tuple[bytes, int], _Awaited], index: int, lacks: Ints) -> None:
         nodes = self._nodes_of(index)
         if nodes is None:
             return
         total = sum_of(self._session.nodes.facts.allocatable[nodes], axis=0)
         if (lacks > np.maximum(total - self._session.jobs.allocated[index], 0)).any():
             return  # it can never be whole
-        awaited = found.setdefault(nodes.tobytes(), _Awaited(nodes, [], []))
-        awaited.jobs.append(index)
-        awaited.lacks.append(lacks)
+        priority = int(self._session.jobs.priority[index])
+        awaited = found.setdefault((nodes.tobytes(), priority), _Awaited(nodes, priority, np.zeros_like(lacks), {}))
+        awaited.total[:] = bounded(awaited.total + lacks)
+        awaited.lacks[index] = lacks
 
     def _had(self) -> Ints:
         """Return what pods asked for that have ended, as (groups, resources)."""

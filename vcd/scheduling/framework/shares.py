@@ -29,8 +29,8 @@ VOLCANO_SHARES = Argument(
     "bool",
     False,
     "Whether shares are counted as in Volcano: pods that no node can take count as request, nothing is lent beyond "
-    "what a queue deserves, and guarantees are kept against each other queue alone, not against all of them together, "
-    "though their queue takes no work.",
+    "what a queue deserves, a queue that takes no work keeps its guarantee, and each queue may take what the "
+    "guarantees of the others leave of the cluster, so that several queues together can take a guarantee.",
 )
 
 Amounts = Sequence[int]
