@@ -66,6 +66,27 @@ def test_what_a_gang_keeps_does_not_count_unless_gangs_are_evicted_whole(
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize(("action", "flag"), [("preempt", "enablePreemptable"), ("reclaim", "enableReclaimable")])
+def test_a_gang_keeps_nothing_if_no_plugin_protects_it(plugin: str, size: int, action: str, flag: str) -> None:
+    """As in Volcano's default configuration, with `enablePreemptable: false` for gang."""
+    owner, asker = ("q", "q") if action == "preempt" else ("borrower", "q")
+    share = {"capability": {"cpu": "8"}, "deserved": {"cpu": "4"}}
+    low = gang(
+        "low", size, queue=owner, on=["n"] * size, phase="Running", minimum={"cpu": 8}, cpu=8 // size, **_of("low")
+    )
+    objects = [node("n", cpu=8), *CLASSES, queue("q", **share), queue("borrower", **share), *low]
+    plugins = ["priority", "predicates", plugin] if plugin != "overcommit" else ["priority", "predicates", "proportion"]
+    settings = conf("gang", *plugins, "overcommit", actions=f"enqueue, allocate, {action}")
+    settings = settings.replace("  - name: gang\n", f"  - name: gang\n    {flag}: false\n")
+    for state in ("Inqueue", "Pending"):
+        asks = gang("new", 2, queue=asker, phase=state, minimum={"cpu": 4}, cpu=2, **_of("high"))
+        result = planned(*objects, asks, conf=settings)
+        assert result.evictions
+        assert result.phases["default/new"] == "Inqueue"
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
 def test_what_may_not_be_preempted_does_not_count(plugin: str) -> None:
     low = [
         *gang("low", 8, members=8, queue="q", on=["n"] * 8, phase="Running", minimum={"cpu": 8}, cpu=1, **_of("low"))

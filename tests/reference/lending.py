@@ -322,7 +322,7 @@ def reclaimable(session: Session, job: Job, arguments: Arguments) -> Resource:
     bounds = [surplus(job) for surplus in session.functions("surplus", "reclaimable")]
     if not bounds or None in bounds:
         return Resource()
-    keeps = "gangreclaim" not in actions and bool(session.functions("jobReady"))
+    keeps = "gangreclaim" not in actions and bool(session.functions("jobReady", "reclaimable"))
     found = Resource()
     for name, queue in sorted(session.cluster.queues.items()):
         if name != job.queue and (queue.manifest.get("spec") or {}).get("reclaimable") is not False:
@@ -349,7 +349,7 @@ def freed(session: Session, job: Job, arguments: Arguments, within: bool = False
     lower = [o for o in session.cluster.jobs.values() if o.queue == job.queue and o.priority < job.priority]
     lower = [other for other in lower if _is_preemptable(other)]
     above = [other.allocated.minus_floor(other.min_request) for other in lower]
-    keeps = "gangpreempt" not in actions and bool(session.functions("jobReady"))
+    keeps = "gangpreempt" not in actions and bool(session.functions("jobReady", "preemptable"))
     loses_all = [not keeps or len(other.having("Bound", "Running")) <= 1 for other in lower]
     minima = [
         other.allocated.sub(elastic) if goes else Resource()
@@ -363,7 +363,7 @@ def lose_minimum(session: Session, job: Job, arguments: Arguments) -> list[Job]:
     actions = {"preempt", "gangpreempt"} & set(session.configuration.actions)
     if not session.pains or not actions or not arguments.boolean("countVictimsEnable", True) or _never(session, job):
         return []
-    keeps = "gangpreempt" not in actions and bool(session.functions("jobReady"))
+    keeps = "gangpreempt" not in actions and bool(session.functions("jobReady", "preemptable"))
     return [
         other
         for _, other in sorted(session.cluster.jobs.items())

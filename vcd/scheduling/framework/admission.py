@@ -11,7 +11,7 @@ import numpy as np
 from vcd.model.objects import PriorityClass
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.rules import plugin_of
 from vcd.scheduling.framework.shares import KeepsShares
 from vcd.scheduling.search.parts import Mask
@@ -37,10 +37,11 @@ _RECLAIM, _RECLAIM_GANGS = "reclaim", "gangreclaim"
 class FreeableByEviction:
     """What preempt could free for a group in its own queue, and reclaim in the others, by resource: upper bounds.
 
-    Of a group that may be evicted that is what it holds above its minimum resources, and all where one pod of it has
-    a place, or where gangs go as a whole (gangpreempt, gangreclaim) or no gangs at all are configured. To count more
-    would admit a group that nothing is evicted for, and its reservation would keep out all others. The bounds know no
-    disruption budgets: for a group that waits for pods which a budget keeps, others of its priority may wait, too.
+    Of a group that may be evicted that is what it holds above its minimum resources. It is all where one pod of it has
+    a place, where gangs go as a whole (gangpreempt, gangreclaim), or where no plugin protects gangs: Volcano's default
+    configuration has ``enablePreemptable: false`` for gang. To count more would admit a group that nothing is evicted
+    for, and its reservation would keep out all others. The bounds know no disruption budgets: for a group that waits
+    for pods which a budget keeps, others of its priority may wait, too.
     """
 
     def __init__(self, session: Session, counts: bool) -> None:
@@ -51,9 +52,8 @@ class FreeableByEviction:
         actions = framework.policy.actions
         self._preempts = counts and (_PREEMPT in actions or _PREEMPT_GANGS in actions)
         self._reclaims = counts and (_RECLAIM in actions or _RECLAIM_GANGS in actions)
-        keeps_gangs = bool(framework.participants["job_ready"].methods)
-        self._preempt_keeps_minima = keeps_gangs and _PREEMPT_GANGS not in actions
-        self._reclaim_keeps_minima = keeps_gangs and _RECLAIM_GANGS not in actions
+        self._preempt_keeps_minima = _protects_gangs(framework, "preemptable") and _PREEMPT_GANGS not in actions
+        self._reclaim_keeps_minima = _protects_gangs(framework, "reclaimable") and _RECLAIM_GANGS not in actions
         self._surplus: dict[tuple[int, int], Ints] = {}
 
     def held(self, job: Job) -> Ints:
@@ -105,6 +105,11 @@ class FreeableByEviction:
     def _never_evicts(self, job: Job) -> bool:
         found = self._classes.get(job.record.group.spec.priority_class_name)
         return found is not None and found.preemption_policy == "Never"
+
+
+def _protects_gangs(framework: Framework, point: str) -> bool:
+    """Whether a plugin that makes gangs whole has a say in which pods are victims."""
+    return any(hasattr(plugin_of(method), "job_ready") for method in framework.participants[point].methods)
 
 
 def _may_go(jobs: GroupColumns, rows: Rows) -> Mask:
