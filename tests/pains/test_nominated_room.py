@@ -232,6 +232,25 @@ def test_who_lost_his_room_to_another_nomination_has_no_precedence_for_what_else
     assert world.placed() == {"a-0": "n0", "first-0": "n1"}
 
 
+@pytest.mark.parametrize("stay", [1, 3])
+@pytest.mark.parametrize("actions", PREEMPTS)
+def test_a_nominated_pod_does_not_wait_beside_an_idle_node(actions: str, stay: int) -> None:
+    """The evicted pod takes long to end; a later job of lower priority does not get the node that became idle."""
+    world = Leaving(
+        node("n0", cpu=2),
+        job("old", 1, members=0, on=["n0"], cpu=2, rank="low"),
+        job("hi", 1, cpu=2, rank="high"),
+        actions=actions,
+    )
+    for _ in range(stay):
+        world.cycle()
+    world.put(node("n1", cpu=2), *job("new", 1, cpu=2, rank="low"))
+    world.cycle()
+    assert world.placed() == {"old-0": "n0", "hi-0": "n1"}
+    world.until_placed(0)
+    assert world.placed() == {"new-0": "n0", "hi-0": "n1"}
+
+
 # --- a job of higher priority ---------------------------------------------------------------------------------------
 
 URGENT = priority_class("urgent", 100_000)

@@ -143,9 +143,7 @@ def _place_nominated(
         for job in session.jobs_in_order(chosen[queue.name]):
             for other in session.jobs_in_order(waiting[queue.name]):
                 named = [task for task in job.having("Pending") if nominated(task)]
-                if named and _outranks(
-                    session, other, job, [task.pod["status"]["nominatedNodeName"] for task in named]
-                ):
+                if named and _outranks(session, other, job, named):
                     _place_whole(session, queue, other, work)
                     waiting[queue.name] = [each for each in waiting[queue.name] if each is not other or work[each.key]]
             if not any(map(nominated, job.having("Pending"))):
@@ -162,17 +160,29 @@ def _place_nominated(
                 waiting[queue.name].remove(job)
 
 
-def _outranks(session: Session, other: Job, job: Job, names: list[str]) -> bool:
-    """Whether another job is more urgent, and has no room but where tasks of a job are nominated to."""
+def _outranks(session: Session, other: Job, job: Job, nominated: list[Task]) -> bool:
+    """Whether another job is more urgent, and has no room but where tasks of a job are nominated to; or has room that
+    these would take while their own is still being freed."""
     if other.priority <= job.priority or session.jobs_in_order([other, job])[0] is job:
         return False
+    names = [task.pod["status"]["nominatedNodeName"] for task in nominated]
+    moves = any(
+        not task.request.fits(session.cluster.nodes[name].idle) and _elsewhere(session, task, [name]) > 0
+        for task, name in zip(nominated, names, strict=True)
+    )
     tasks = [task for task in other.having("Pending") if not (task.gated or task.best_effort)]
     for task in tasks:
         same = [each for each in tasks if each.spec == task.spec]
         could = any(task.request.fits(session.cluster.nodes[name].future_idle) for name in names)
-        if could and len(same) > _copies(session, task, [n for n in session.node_order if n.name not in names]):
+        copies = _elsewhere(session, task, names)
+        if (moves and copies > 0) or (could and len(same) > copies):
             return True
     return False
+
+
+def _elsewhere(session: Session, task: Task, names: list[str]) -> int:
+    """How many tasks like one have room now on other nodes than these."""
+    return _copies(session, task, [node for node in session.node_order if node.name not in names])
 
 
 def _copies(session: Session, task: Task, nodes: list[Node]) -> int:
@@ -287,7 +297,7 @@ def _try(session: Session, job: Job, task: Task, statement: Statement) -> bool:
 
 
 def _candidates(session: Session, task: Task) -> tuple[list[Node], dict[str, int]]:
-    """Feasible nodes; the one that an earlier preemption nominated goes first."""
+    """Feasible nodes; the one that an earlier preemption nominated goes first, but behind others that are idle now."""
     try:
         session.pre_predicate(task)
     except PredicateFailure as failure:
@@ -295,8 +305,11 @@ def _candidates(session: Session, task: Task) -> tuple[list[Node], dict[str, int
     nominated = (task.pod.get("status") or {}).get("nominatedNodeName") or ""
     if nominated in session.cluster.nodes:
         nodes, _ = session.feasible(task, [session.cluster.nodes[nominated]])
-        if nodes:
+        if nodes and task.request.fits(nodes[0].idle):
             return nodes, {}
+        all_nodes, reasons = session.feasible(task, session.node_order)
+        idle = [node for node in all_nodes if task.request.fits(node.idle)]
+        return idle or nodes or all_nodes, reasons
     return session.feasible(task, session.node_order)
 
 

@@ -521,8 +521,10 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
         return False
     candidates = framework.candidates(task)
     row = framework.nominated(task, candidates) if may_wait else None
-    if row is None:
-        row = framework.best_node(task, candidates)
+    if row is None or not session.nodes.has_room(row, task.floor):
+        best = framework.best_node(task, candidates)
+        if row is None or (best is not None and session.nodes.has_room(best, task.floor)):
+            row = best  # a nominated task does not wait for pods to terminate beside an idle node
     if row is None:
         _note_reasons(session, task, candidates)
         return False

@@ -31,6 +31,7 @@ class Nominations:
         self._turns: dict[int, int] = {}
         self._by_job: dict[int, list[Task]] = {}
         self._known: dict[int, tuple[int, bool]] = {}
+        self._moves: dict[int, tuple[int, bool]] = {}
         snapshot = session.snapshot
         for row in session.pending_rows_of(snapshot.nominated) if snapshot.nominated else ():
             task = session.task(row)
@@ -58,21 +59,42 @@ class Nominations:
 
     def outranks(self, other: Job, job: Job) -> bool:
         """Whether a job of the same queue comes before a nominated job by its priority, and needs its capacity: some of
-        its tasks fit there, and idle resources elsewhere do not suffice for them."""
+        its tasks fit there, and idle resources elsewhere do not suffice for them. If the nominated job can use idle
+        resources elsewhere, it is enough that the other one can use them, too."""
         if other.priority <= job.priority or self._framework.job_key(other) >= self._framework.job_key(job):
             return False
         found = [self._session.nominated_node(task) for task in self._by_job[job.index]]
         nodes = [node for node in found if node is not None]
         wanting = [task for task in other.pending() if not (task.gated or task.best_effort or task.unsupported)]
         of_shape = Counter(task.shape for task in wanting)
+        moves = self._waits_beside_idle_node(job)
         kinds: dict[Hashable, Task] = {}
         for kind, task in zip(self._framework.evaluator.kinds.likeness(wanting), wanting, strict=True):
             kinds.setdefault((kind, task.shape), task)
         return any(
-            any(self._session.nodes.will_have_room(node, task.floor) for node in nodes)
-            and self._idle_elsewhere(task, nodes) < of_shape[task.shape]
+            (moves and self._idle_elsewhere(task, nodes) > 0)
+            or (
+                any(self._session.nodes.will_have_room(node, task.floor) for node in nodes)
+                and self._idle_elsewhere(task, nodes) < of_shape[task.shape]
+            )
             for task in kinds.values()
         )
+
+    def _waits_beside_idle_node(self, job: Job) -> bool:
+        """Whether another node has idle resources for a task on whose nominated node pods have yet to terminate; known
+        until something is placed or rolled back."""
+        session = self._session
+        known = self._moves.get(job.index)
+        if known is None or known[0] != session.trial.changes:
+            nominated = [(task, session.nominated_node(task)) for task in self._by_job[job.index]]
+            moves = any(
+                node is not None
+                and not session.nodes.has_room(node, task.floor)
+                and self._idle_elsewhere(task, [node]) > 0
+                for task, node in nominated
+            )
+            known = self._moves[job.index] = session.trial.changes, moves
+        return known[1]
 
     def _idle_elsewhere(self, task: Task, nodes: list[int]) -> int:
         """How many such tasks have idle resources on nodes other than ``nodes``."""
