@@ -1,4 +1,4 @@
-"""Reservations of admitted groups (docs/laws.md, law 8): those without pods end, completed groups have none."""
+"""Reservations of admitted groups (docs/laws.md, law 8): those that lack pods end, completed groups have none."""
 
 from __future__ import annotations
 
@@ -63,8 +63,47 @@ def test_a_reservation_without_pods_ends_in_time(plugin: str) -> None:
     world.cycle()
     assert list(world.placed()) == ["new-0"]
     assert [phase_of(world, f"ghost{n}") for n in range(2)] == ["Inqueue"] * 2
-    assert "no pod of it was created for 300 s" in world.reasons("ghost0")
+    assert "it was admitted, and has fewer pods than its minimum for 300 s" in world.reasons("ghost0")
     assert next_deadline(world.state, world.now) is None
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize(("phase", "there"), [("", 1), ("", 3), ("Succeeded", 3)])
+def test_a_reservation_of_an_incomplete_group_ends_in_time(plugin: str, phase: str, there: int) -> None:
+    """Its controller makes no more pods, or a ResourceQuota refuses them."""
+    world = timed(node("n", cpu=4), queue("q", capability={"cpu": 4, "memory": "1Ti"}), plugin=plugin)
+    world.put(group("ghost", queue="q", members=4, minimum={"cpu": 4}))
+    world.put(pod(f"ghost-{n}", group="ghost", cpu=1, phase=phase, on="n" if phase else "") for n in range(there))
+    world.cycle()
+    world.put(gang("new", 1, queue="q", cpu=4, phase="Pending", minimum={"cpu": 4}, created=9))
+    world.now += 200 * SECOND
+    world.rest()
+    assert not world.placed("new")
+    world.now += 101 * SECOND
+    for _ in range(3):
+        world.cycle()
+    assert world.placed("new")
+    world.remove("Pod", "default/new-0")
+    world.remove("PodGroup", "default/new")
+    world.put(pod(f"ghost-{n}", group="ghost", cpu=1) for n in range(there, 4))
+    world.rest()
+    assert not world.state.admissions
+    assert len(world.placed("ghost")) == 4
+
+
+def test_the_time_of_an_incomplete_group_goes_on_while_its_pods_come_and_change() -> None:
+    world = timed(node("n", cpu=1), group("g", members=3, minimum={"cpu": 3}))
+    world.cycle()
+    since = world.state.admissions["default/g"].since
+    for n in range(3):
+        world.now += 10 * SECOND
+        world.put(pod(f"g-{n}", group="g", cpu=1))
+        assert [one.since for one in world.state.admissions.values()] == [since] * (n < 2)
+        world.put(pod(f"g-{n}", group="g", cpu=1, labels={"changed": "yes"}))
+        assert [one.since for one in world.state.admissions.values()] == [since] * (n < 2)
+    world.cycle()
+    world.remove("Pod", "default/g-0")
+    assert world.state.admissions["default/g"].since == world.now - SECOND
 
 
 def test_with_no_time_for_them_it_never_does() -> None:

@@ -178,7 +178,7 @@ class Options:
         "admission-timeout",
         "duration",
         "5m",
-        "How long an admitted group of which no pod was created keeps its reservation; 0 for without end.",
+        "How long an admitted group with fewer pods than its minimum keeps its reservation; 0 for without end.",
         low=0,
     )
     unschedulable: str = _flag(

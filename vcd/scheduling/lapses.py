@@ -1,4 +1,4 @@
-"""Admitted groups whose pods never came: their reservations end after ``Settings.admission_timeout``."""
+"""Admitted groups that lack pods of their minimum: their reservations end after ``Settings.admission_timeout``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vcd.scheduling.session.session import Session
 _LAPSED = ReasonCode(
     "admission-lapsed",
     Cause.PODS_MISSING,
-    "it was admitted, and no pod of it was created for {timeout} s: other groups may have what it had reserved",
+    "it was admitted, and has fewer pods than its minimum for {timeout} s: other groups may have what it had reserved",
     mend="whatever makes the pods of the group (a controller) has to make them, or delete the group",
 )
 

@@ -1,8 +1,9 @@
-"""Admitted groups without pods: since when they reserve resources, and which reservations ended (docs/laws.md, law 8).
+"""Admitted groups without all pods of their minimum: since when they reserve resources, and which reservations ended
+(docs/laws.md, law 8).
 
-A group with minResources is listed here while it is Inqueue and no pod names it. The session that finds it listed for
-``Settings.admission_timeout`` ends its reservation (``Plan.lapsed``). The group stays Inqueue: its pods are placed as
-those of any admitted group when they come, and from then on it reserves again.
+A group with minResources is listed here while it is Inqueue and fewer pods than its minMember name it. The session that
+finds it listed for ``Settings.admission_timeout`` ends its reservation (``Plan.lapsed``). The group stays Inqueue: its
+pods are placed as those of any admitted group once all of its minimum exist, and from then on it reserves again.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from vcd.state.records import GroupRecord
 _SECOND = 1_000_000_000
 
 
-class PodlessAdmission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An admission without pods: ``since`` when (ns since the epoch; 0: not known before the next session), and whether
-    its reservation ``ended``."""
+class IncompleteAdmission(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An admission without all pods of the minimum: ``since`` when (ns since the epoch; 0: not known before the next
+    session), and whether its reservation ``ended``."""
 
     since: int
     ended: bool = False
@@ -34,17 +35,17 @@ class PodlessAdmission(msgspec.Struct, frozen=True, omit_defaults=True):
         return 0 if self.ended or not (self.since and timeout) else self.since + timeout * _SECOND
 
 
-def reserves_without_pods(record: GroupRecord | None, has_pods: bool) -> bool:
-    """Return whether a group is admitted and states minimum resources, and no pod names it."""
-    if record is None or has_pods:
+def is_incomplete(record: GroupRecord | None, pods: int) -> bool:
+    """Return whether a group is admitted and states minimum resources, and fewer pods than its minimum name it."""
+    if record is None or record.phase is not Phase.INQUEUE or record.min_resources is None:
         return False
-    return record.phase is Phase.INQUEUE and record.min_resources is not None
+    return pods < max(record.group.spec.min_member, 1)
 
 
 def admission_holds(
-    admissions: Mapping[str, PodlessAdmission], groups: Mapping[str, GroupRecord], timeout: int
+    admissions: Mapping[str, IncompleteAdmission], groups: Mapping[str, GroupRecord], timeout: int
 ) -> Iterator[Hold]:
-    """Yield the reservations of admitted groups without pods that have not ended."""
+    """Yield the reservations of admitted groups without all pods of their minimum that have not ended."""
     for key, admission in admissions.items():
         record = groups.get(key)
         if record is not None and record.min_resources and not admission.ended:

@@ -12,7 +12,7 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import Pod
-from vcd.state.admissions import PodlessAdmission
+from vcd.state.admissions import IncompleteAdmission
 from vcd.state.backoff import RefusalBackoff
 from vcd.state.grouptable import GroupTable, GroupTableMaker
 from vcd.state.immunity import Dumped as Lost
@@ -51,7 +51,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     intended_annotations: dict[str, dict[str, str]] = {}
     backoffs: dict[str, RefusalBackoff] = {}
     released: dict[str, RefusalBackoff] = {}
-    admissions: dict[str, PodlessAdmission] = {}
+    admissions: dict[str, IncompleteAdmission] = {}
     nominated: dict[str, str] = {}
     nomination_turns: dict[str, tuple[str, int]] = msgspec.field(name="promises", default_factory=dict)
     evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}  # older checkpoints only: they name no owner

@@ -15,7 +15,7 @@ from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupSt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
-from vcd.state.admissions import PodlessAdmission, reserves_without_pods
+from vcd.state.admissions import IncompleteAdmission, is_incomplete
 from vcd.state.backoff import RELEASE, RefusalBackoff, after_refusal, after_release
 from vcd.state.checkpoint import AS_THEY_ARE, NOBODY, Dump, Frozen, decoded, on_node
 from vcd.state.completion import Completion
@@ -118,7 +118,7 @@ class ClusterState:
         """Pods of which the API server refused an operation, until they are bound or gone or their spec changes."""
         self.released: dict[str, RefusalBackoff] = {}
         """Gangs that were released, until they have their minimum or are gone or their spec changes."""
-        self.admissions: dict[str, PodlessAdmission] = {}
+        self.admissions: dict[str, IncompleteAdmission] = {}
         """Admitted groups that no pod names; none where the settings state no time for them."""
         self.nominated: dict[str, str] = {}
         """Pods that wait for room that evictions free, and the node where, as decided and not shown yet."""
@@ -315,12 +315,12 @@ class ClusterState:
         self.changed_groups.note(key)
 
     def _note_admission(self, key: str) -> None:
-        """List a group while it is admitted and no pod names it."""
-        is_listed = bool(self.settings.admission_timeout) and reserves_without_pods(
-            self.groups.get(key), key in self.job_keys
+        """List a group while it is admitted and fewer pods than its minimum name it."""
+        is_listed = bool(self.settings.admission_timeout) and is_incomplete(
+            self.groups.get(key), self.job_keys.uses(key)
         )
         if is_listed:
-            self.admissions.setdefault(key, PodlessAdmission(self._decided_at))
+            self.admissions.setdefault(key, IncompleteAdmission(self._decided_at))
         elif self.admissions.pop(key, None) is not None:
             self.changed_groups.note(key)
 
@@ -375,8 +375,6 @@ class ClusterState:
         job = self.job_keys.acquire(job_key, lambda: job_key) if job_key else _NOWHERE
         if job_key and job_key not in self.groups:
             self.former.setdefault(job_key, None)
-        if job_key in self.admissions:
-            self._note_admission(job_key)
         tasks = self.tasks
         row = tasks.row_of.get(key)
         if row is None:
@@ -408,6 +406,8 @@ class ClusterState:
             created=created,
             priority=task_priority(pod),
         )
+        if job_key in self.admissions:
+            self._note_admission(job_key)
         # what many pods have in common is kept once
         meta = msgspec.structs.replace(meta, labels=self.label_sets[labels], namespace=self.namespaces[namespace])
         self._show_pod(key, row, pod, msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec))
@@ -553,7 +553,7 @@ class ClusterState:
             self.job_keys.release(job)
             if key not in self.job_keys:
                 self.former.pop(key, None)
-                self._note_admission(key)
+            self._note_admission(key)
 
     def _drop_pod(self, key: str) -> None:
         if key not in self.tasks.row_of:
@@ -595,10 +595,10 @@ class ClusterState:
     def _end_admissions(self, lapsed: Iterable[str]) -> None:
         """End reservations, and date admissions that were there before the first session."""
         for key in [key for key, admission in self.admissions.items() if not admission.since]:
-            self.admissions[key] = PodlessAdmission(self._decided_at)
+            self.admissions[key] = IncompleteAdmission(self._decided_at)
         for key in lapsed:
             if key in self.admissions:
-                self.admissions[key] = PodlessAdmission(self.admissions[key].since, ended=True)
+                self.admissions[key] = IncompleteAdmission(self.admissions[key].since, ended=True)
                 self.changed_groups.note(key)
 
     def _take_over(self, decided: ev.SessionDecided, plan: ev.Plan) -> Iterator[None]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.state.admissions import PodlessAdmission
+from vcd.state.admissions import IncompleteAdmission
 from vcd.state.backoff import RefusalBackoff
 from vcd.state.facts import NodeFacts
 from vcd.state.immunity import Evicted
@@ -143,7 +143,7 @@ class Content:
     """Pods of which the API server refused an operation, by row, whether or not their time has come."""
     released: Mapping[str, RefusalBackoff]
     """The same of gangs that were released, by key of the group."""
-    admissions: Mapping[str, PodlessAdmission]
+    admissions: Mapping[str, IncompleteAdmission]
     """Admitted groups that no pod names, by key."""
     volumes: Mapping[str, tuple[VolumeChoice, ...]]
     annotations: Mapping[str, Mapping[str, str]]

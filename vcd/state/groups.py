@@ -394,9 +394,9 @@ class GroupColumns:
             too_large[index] = _is_of_volcano_job(self.records[indices[index]].group)
         self.too_large[indices] = too_large
         self.reserves[indices] = ~(too_large | self.unsupported[indices])
-        for index in unborn.tolist() if snapshot.admissions else ():
-            admission = snapshot.admissions.get(self.keys[indices[index]])
-            self.reserves[indices[index]] &= admission is None or not admission.ended
+        for index in indices.tolist() if snapshot.admissions else ():
+            admission = snapshot.admissions.get(self.keys[index])
+            self.reserves[index] &= admission is None or not admission.ended
         if snapshot.released:
             self.reserves[[index for key in snapshot.released if (index := self.index(key)) is not None]] = False
 

@@ -183,6 +183,11 @@ class Interner(Generic[T]):
         self.changes.note_many(len(uses))
         return numbers
 
+    def uses(self, key: Hashable) -> int:
+        """Return how many use the value known as ``key``."""
+        number = self._numbers.get(key)
+        return 0 if number is None else self._uses[number]
+
     def release(self, number: int) -> None:
         """One user less."""
         self._uses[number] -= 1

@@ -343,8 +343,9 @@ class Settings(msgspec.Struct, frozen=True):
     ``scheduler_names`` whose pods are ours (empty: all); ``default_queue`` for groups that name none;
     ``placements`` the bound on one cycle's work; ``release_after`` the seconds after which a gang that the API
     server let in only in part is released; ``admission_timeout`` the seconds after which the reservation of an admitted
-    group without pods ends, 0 for never (as in logs before 0.2, which do not name it); ``shadow`` says that nothing of
-    what is decided is done; ``controllers`` of Volcano's in whose place the program acts (it decides nothing).
+    group with fewer pods than its minimum ends, 0 for never (as in logs before 0.2, which do not name it); ``shadow``
+    says that nothing of what is decided is done; ``controllers`` of Volcano's in whose place the program acts (it
+    decides nothing).
     """
 
     scheduler_names: tuple[str, ...] = ("volcano",)

@@ -1,5 +1,5 @@
 """The live holds that the state brings into a session (docs/laws.md, law 8): binds under way, nominations,
-immunities, back-offs after refusals, and reservations of admitted groups without pods.
+immunities, back-offs after refusals, and reservations of admitted groups that lack pods of their minimum.
 
 Holds that a plugin is responsible for come from the plugin's ``holds`` method; ``Framework.holds`` has all of them.
 They are computed when they are asked for, and decide nothing.
