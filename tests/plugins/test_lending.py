@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, node, planned, pod, queue, session_of
+from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_of
 from tests.laws.returning import Returning
 from tests.plugins.opened import conf, plugin_of
 from tests.world import World
@@ -82,6 +82,17 @@ def on_port(number: int, gpu: int = 1) -> Manifest:
     return {"containers": [container]}
 
 
+def in_roles(workers: int, leads: int = 0, **of_leads: Any) -> list[Manifest]:
+    """A gang of four that needs one lead and three workers."""
+    roles = {role: {"volcano.sh/task-spec": role} for role in ("lead", "worker")}
+    options = {"group": "z", "cpu": 1, "gpu": 1}
+    return [
+        group("z", queue="z", members=4, minTaskMember={"lead": 1, "worker": 3}),
+        *[pod(f"z-w{i}", annotations=roles["worker"], **options) for i in range(workers)],
+        *[pod(f"z-l{i}", annotations=roles["lead"], **options, **of_leads) for i in range(leads)],
+    ]
+
+
 NEVER |= {
     "a spread over a label that no node has": jobs("z", 4, spec=spread("no.such/key")),
     "affinity to pods that do not exist": jobs("z", 4, spec=near("ghost")),
@@ -96,6 +107,9 @@ NEVER |= {
     ],
     "a gang with one pod a node, too few nodes": jobs("z", 1, size=3, labels={"app": "z"}, spec=away_from("z")),
     "a gang with a host port, too few nodes": jobs("z", 1, size=3, spec=on_port(8080)),
+    "a gang without a pod of a role": in_roles(workers=4),
+    "a gang a role of which no node takes": in_roles(workers=3, leads=1, spec={"nodeSelector": {"no": "such"}}),
+    "a gang a role of which a gate holds": in_roles(workers=3, leads=1, spec={"schedulingGates": [{"name": "g"}]}),
 }
 
 
@@ -147,6 +161,7 @@ CAN_BE: dict[str, list[Manifest]] = {
     "a gang with one pod a node": jobs("z", 1, size=2, labels={"app": "z"}, spec=away_from("z"), gpu=2),
     "pods apart from others": jobs("z", 1, size=4, spec=away_from("ghost")),
     "a gang with a host port": jobs("z", 1, size=2, spec=on_port(8080, gpu=2)),
+    "a gang with all its roles": in_roles(workers=3, leads=1),
 }
 
 

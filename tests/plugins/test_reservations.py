@@ -26,11 +26,13 @@ SPREAD: Manifest = {
         {"maxSkew": 1, "topologyKey": "no.such/key", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     ]
 }
+WORKER = {"volcano.sh/task-spec": "worker"}
 NEVER: dict[str, Manifest] = {
     "no such node": {"spec": {"nodeSelector": {"no": "such"}}},
     "a spread over a label that no node has": {"spec": SPREAD},
     "affinity to pods that do not exist": {"spec": NEAR},
     "one pod a node, too few nodes": {"spec": APART, "labels": {"app": "big"}},
+    "no pod of a role": {"group_spec": {"minTaskMember": {"lead": 1, "worker": 2}}, "annotations": WORKER},
 }
 NODES = [node("a", cpu=4), node("b", cpu=4)]
 
@@ -61,6 +63,14 @@ def test_a_gang_that_can_be_whole_reserves_its_minimum(plugin: str) -> None:
 @pytest.mark.parametrize("pods", [1, 2])
 def test_a_gang_some_of_whose_pods_are_yet_to_come_reserves_its_minimum(plugin: str, pods: int) -> None:
     assert not is_admitted(CONFIGURATIONS[plugin], big(pods=pods))
+
+
+@pytest.mark.parametrize("plugin", CONFIGURATIONS)
+@pytest.mark.parametrize("roles", [{"worker": 3}, {"worker": 2}, {"lead": 2, "worker": 2}])
+def test_roles_that_a_gang_has_or_does_not_need_end_no_reservation(plugin: str, roles: dict[str, int]) -> None:
+    """Minima of roles count if minMember is at least their sum."""
+    asks = big(group_spec={"minTaskMember": roles}, annotations=WORKER)
+    assert not is_admitted(CONFIGURATIONS[plugin], asks)
 
 
 @pytest.mark.parametrize("plugin", CONFIGURATIONS)

@@ -36,7 +36,7 @@ def never_placed(session: Session) -> set[str]:
         out = {task.key for task in pending if not is_open or task.holds_nothing or not places[task.key]}
         if session.functions("jobReady"):
             possible = _possible(session, [task for task in pending if task.key not in out], places)
-            if possible + len(job.having(*READY)) < job.min_available:
+            if possible + len(job.having(*READY)) < job.min_available or _lacks_role(job, out):
                 out = {task.key for task in pending}
         found |= out
     return found
@@ -60,9 +60,19 @@ def _nowhere(session: Session) -> tuple[frozenset[str], frozenset[str]]:
         pending = job.having("Pending")
         tasks |= {task.key for task in pending if not places[task.key]}
         possible = _possible(session, [task for task in pending if places[task.key]], places)
-        if possible < len(pending) and possible + len(job.having(*READY)) < max(1, job.min_available):
+        minimum, ready = max(1, job.min_available), len(job.having(*READY))
+        if possible < len(pending) and possible + ready < minimum:
+            jobs.add(job.key)
+        if len(pending) + ready >= minimum and _lacks_role(job, {task.key for task in pending} & tasks):
             jobs.add(job.key)
     return frozenset(tasks), frozenset(jobs)
+
+
+def _lacks_role(job: Job, without: set[str]) -> bool:
+    """Whether a job has too few pods of a role, those that are to be left out aside."""
+    there = [task for task in job.having("Pending", *READY) if task.key not in without]
+    short = any(sum(task.role == role for task in there) < least for role, least in job.task_minima.items())
+    return job.checks_roles and short
 
 
 def _possible(session: Session, tasks: list[Task], places: dict[str, list[Node]]) -> int:

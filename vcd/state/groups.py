@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
@@ -23,7 +24,15 @@ from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskS
 from vcd.state.content import Content, TaskColumns
 from vcd.state.interning import Computed, Pages
 from vcd.state.rearranged import NEW, Rearranged
-from vcd.state.records import GroupRecord, Shape, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
+from vcd.state.records import (
+    GroupRecord,
+    Shape,
+    has_gate,
+    has_queue_gate,
+    needs_no_room,
+    opts_into_queue_gate,
+    task_role,
+)
 from vcd.state.sums import Ints, changed, sums_by
 
 Rows = npt.NDArray[np.intp]
@@ -63,6 +72,7 @@ class GroupColumns:
     or that asks for what is not supported; ``held_back`` (groups, resources) is what pods ask for that a foreign
     scheduling gate holds, that are larger than any node, or of which the API server refused an operation. A group that
     was released reserves nothing either, before it has its minimum, nor one whose pods did not come in time.
+    ``lacks_role`` marks groups with fewer pods of some role than its minimum (minTaskMember).
     """
 
     keys: list[str]
@@ -86,6 +96,7 @@ class GroupColumns:
     too_large: npt.NDArray[np.bool_]
     reserves: npt.NDArray[np.bool_]
     held_back: Ints
+    lacks_role: npt.NDArray[np.bool_]
 
     def __init__(self, snapshot: Content) -> None:
         self._basis = _basis(snapshot)
@@ -337,6 +348,7 @@ class GroupColumns:
         self._read(snapshot, renewed)
         self._sum_up(snapshot, indices)
         self._judge_sizes(snapshot, indices)
+        self.lacks_role[indices] = [self.lacks(index, self._rows[index]) for index in indices.tolist()]
         for of, column in self._derived.items():
             column[indices] = of(self, indices)
 
@@ -384,6 +396,16 @@ class GroupColumns:
         self.pending[indices] = sums_by(group, shapes.requests[shape], count)
         self.held_back[indices] = sums_by(group[held_back], shapes.requests[shape[held_back]], count)
 
+    def lacks(self, index: int, rows: Iterable[int]) -> bool:
+        """Return whether too few of some pods of a group, by row, are of some role; only pods count that are pending or
+        ready."""
+        spec = self.records[index].group.spec
+        if not spec.min_task_member or spec.min_member < sum(spec.min_task_member.values()):
+            return False
+        status = self.tasks.status
+        have = Counter(map(task_role, self.tasks.pods_of([row for row in rows if _HOLDABLE[status[row]]])))
+        return any(have[role] < minimum for role, minimum in spec.min_task_member.items())
+
     def _judge_sizes(self, snapshot: Content, indices: Rows) -> None:
         facts, counts, pending = snapshot.facts, self.counts[indices], self.too_large_pending[indices]
         possible = counts @ _HOLDABLE - pending
@@ -420,7 +442,7 @@ _BLOCKS = (
     _Block(np.int32, "", ("queue", "best_effort_pending", "releasing", "too_large_pending")),
     _Block(np.int32, "statuses", ("counts",)),
     _Block(np.int8, "", ("phase",)),
-    _Block(np.bool_, "", ("states_minimum", "unsupported", "too_large", "reserves")),
+    _Block(np.bool_, "", ("states_minimum", "unsupported", "too_large", "reserves", "lacks_role")),
 )
 
 

@@ -91,7 +91,7 @@ class Demand:
     @cached_property
     def groups(self) -> GroupColumns:
         """The session's groups, where a pod that no node can take reserves nothing, nor a group too few of whose pods
-        have a node for its minimum. A group without pods reserves its minimum."""
+        have a node for its minimum, or for that of a role. A group that still lacks pods reserves its minimum."""
         session, jobs = self._session, self._session.jobs
         if not len(session.nodes):
             return jobs
@@ -99,6 +99,7 @@ class Demand:
         possible = self._possible(self._most > 0)
         ready = jobs.counts @ _READY
         never = (possible < pending) & (possible + ready < np.maximum(jobs.min_member, 1))
+        never |= self._lacks_role(self._most > 0) & (pending + ready >= np.maximum(jobs.min_member, 1))
         requests = session.requests[self._shapes]
         more = self._most == 0
         more &= ~(session.nodes.facts.too_large(requests) | scheduling_gated(session.snapshot, self.rows))
@@ -142,7 +143,17 @@ class Demand:
         if self._framework.participants["job_ready"].methods:
             jobs = session.jobs
             whole = self._possible(result) + jobs.counts @ _READY >= jobs.min_member
-            result &= whole[self.jobs]
+            result &= (whole & ~self._lacks_role(result))[self.jobs]
+        return result
+
+    def _lacks_role(self, chosen: Mask) -> Mask:
+        """Return which jobs have too few pods of a role (minTaskMember) without the pending pods that are not chosen."""
+        jobs = self._session.jobs
+        result = jobs.lacks_role.copy()
+        lost = np.zeros(len(self._session.job_of_row), np.bool_)
+        lost[self.rows[~chosen]] = True
+        for index in np.unique(self.jobs[~chosen]).tolist():
+            result[index] = jobs.lacks(index, [row for row in jobs.rows_of(index) if not lost[row]])
         return result
 
     def _is_free(self) -> Mask:
