@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from tests.dsl import Manifest, gang, group, node, pod, queue
+from tests.plugins.opened import conf
 from tests.world import World
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
@@ -14,21 +15,11 @@ from vcd.state.deadlines import next_deadline
 from vcd.state.records import Settings
 
 SECOND = 1_000_000_000
-CONF = """\
-actions: "enqueue, allocate"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-- plugins:
-  - name: predicates
-  - name: {plugin}
-"""
 PLUGINS = ["overcommit", "proportion", "capacity", "capacity-card"]
 
 
 def timed(*objects: Manifest | Iterable[Manifest], plugin: str = "overcommit", timeout: int = 300) -> World:
-    world = World(*objects, conf=CONF.format(plugin=plugin))
+    world = World(*objects, conf=conf("priority", "gang", "predicates", plugin, actions="enqueue, allocate"))
     settings = Settings(admission_timeout=timeout).as_text()
     world.happen(ev.PolicyLoaded(world.policy.digest, world.policy.text, settings))
     return world
