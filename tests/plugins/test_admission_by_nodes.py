@@ -49,6 +49,13 @@ def test_as_many_are_admitted_as_fit_their_nodes_by_the_factor(labelled: int, fi
     assert admitted(*nodes(labelled, 6), *six) == [f"app{i}" for i in range(fit)]
 
 
+def test_of_many_applications_the_reason_names_some_and_counts_the_others() -> None:
+    many = [application(f"app{i}", minimum=3) for i in range(9)]
+    why = planned(*nodes(5, 6), *many, conf=CONF).why["default/app8"][0]
+    owners = ", ".join(f"default/app{i}" for i in range(4))
+    assert why["reason"].endswith(f"reserved for applications admitted before it: {owners} and 4 more")
+
+
 def test_another_one_waits_while_executors_of_the_first_are_to_come() -> None:
     first = application("first", minimum=3, on="s0")
     result = planned(*nodes(1, 6), *first, *application("next", minimum=3), conf=CONF)

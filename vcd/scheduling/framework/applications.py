@@ -13,6 +13,7 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.model.words import some
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.search.parts import Mask
@@ -36,8 +37,6 @@ _NODES_RESERVED = ReasonCode(
     "the nodes that it may use are reserved for applications admitted before it: {owners}",
     nodes_help=True,
 )
-_NAMED = 3
-"""How many applications a reason names."""
 _HAS_ENDED = np.array([status in TERMINATED_STATUSES for status in TaskStatus], np.bool_)
 
 
@@ -94,7 +93,7 @@ class Applications:
             return None
         amounts = session.told(np.flatnonzero(over), asks=needed, awaited=awaited, limit=limit)
         owners = sorted(jobs.keys[index] for each in ahead for index in each.lacks)
-        return _NODES_RESERVED({"owners": ", ".join(owners[:_NAMED])}, amounts=amounts)
+        return _NODES_RESERVED({"owners": some(owners)}, amounts=amounts)
 
     def holds(self) -> Iterator[Hold]:
         """Yield what is reserved for admitted groups that may use a part of the nodes only."""
