@@ -257,3 +257,20 @@ async def test_a_pod_that_others_were_evicted_for_is_told_what_it_waits_for_now(
         ("default/g-1", "waits for room that evictions free on node m", "m"),
         ("default/g-2", lacks, ""),
     ]
+
+
+async def test_a_remark_on_holds_follows_the_reason_of_a_pod_that_it_explains(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(node("n", cpu=4), gang("x", 1, on=["n"], cpu=3, deleting=True))
+    told.happen(*puts(gang("first", 1, cpu=3), gang("g", 1, cpu=2, created=1), gang("large", 1, cpu=9, created=2)))
+    written: dict[str, str] = {}
+    monkeypatch.setattr(
+        told.telling.statuses,
+        "submit_pod_condition",
+        lambda key, uid, condition, nominated: written.update({key: condition.message}),
+    )
+    await told.session()
+    assert (
+        written["default/g-0"]
+        == "1 node Insufficient cpu; capacity that it could use is nominated for other jobs, such as default/first"
+    )
+    assert "nominated" not in written["default/large-0"]

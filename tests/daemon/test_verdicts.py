@@ -134,6 +134,30 @@ async def test_the_same_is_not_shown_again_and_other_figures_after_a_while(repli
     assert replica.shown[1] == ("default/g", f"{FULL}1 of 4 cpu are free, and it needs 3; default/x holds most")
 
 
+async def test_a_remark_on_holds_follows_a_verdict_that_it_explains_and_ends_as_other_figures(replica: Replica) -> None:
+    """The first job waits for what terminates; the second one could use that."""
+    leaves = gang("x", 1, on=["n"], cpu=3, deleting=True)
+    await replica.session(node("other", cpu=1), leaves, gang("a", 1, cpu=3), gang("g", 1, cpu=2))
+    alone = "1/1 tasks in gang unschedulable: 2 cpu are free in sum, 1 on a node at most; it asks for 2: it needs 1 pod"
+    assert (
+        replica.shows["default/g"]
+        == f"{alone}; capacity that it could use is nominated for other jobs, such as default/a"
+    )
+    await replica.keeper.put([ev.ObjectGone("PodGroup", "default/a"), ev.ObjectGone("Pod", "default/a-0")])
+    await replica.session(gang("x", 1, on=["n"], cpu=3), seconds=0)
+    assert "nominated" in replica.shows["default/g"]
+    await replica.clock.advance_when_asleep(FIGURES)
+    await until(lambda: replica.shows["default/g"] == alone)
+
+
+async def test_a_verdict_that_names_whose_guarantee_it_is_needs_no_remark(replica: Replica) -> None:
+    owner = queue("owner", guarantee={"resource": {"cpu": 3}})
+    await replica.session(owner, queue("q"), gang("g", 1, queue="q", cpu=2, phase="Pending", minimum={"cpu": 2}))
+    assert replica.causes == {"default/g": "others-guarantee"}
+    assert replica.shows["default/g"].count("owner") == 1
+    assert [one.gate for one in replica.keeper.state.waiting["default/g"]] == ["enqueue", "held", "gang"]
+
+
 async def test_another_cause_is_shown_once_it_held_longest(replica: Replica) -> None:
     closed = queue("q", state="Closed")
     await replica.session(closed, gang("g", 1, cpu=2, queue="q"), seconds=30)

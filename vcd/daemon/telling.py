@@ -29,9 +29,9 @@ from vcd.model.objects import Condition, Pod, PodGroupStatus
 from vcd.model.status import UNSCHEDULABLE as NOT_READY
 from vcd.model.status import TaskStatus, condition_of
 from vcd.scheduling.framework.guard import name_in
-from vcd.scheduling.framework.reasons import reason_in_words
+from vcd.scheduling.framework.reasons import cause_of, reason_in_words
 from vcd.scheduling.framework.registry import kinds
-from vcd.scheduling.holdnotes import HELD
+from vcd.scheduling.holdnotes import remarks_on
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
@@ -56,13 +56,13 @@ def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Ope
 
 def _words_by_pod(reasons: Sequence[ev.Waiting]) -> tuple[dict[str, str], str]:
     """What pods of a group that waits are told: those that have a reason of their own, and all others."""
-    own = {pod: _with_holds(reason_in_words(waiting), reasons) for waiting in reversed(reasons) for pod in waiting.pods}
+    own = {pod: _with_remarks(waiting, reasons) for waiting in reversed(reasons) for pod in waiting.pods}
     return own, "; ".join(map(reason_in_words, reasons))
 
 
-def _with_holds(words: str, reasons: Sequence[ev.Waiting]) -> str:
-    """Add the holds of others that keep what a group could use."""
-    return "; ".join([words, *[reason_in_words(one) for one in reasons if one.gate == HELD]])
+def _with_remarks(reason: ev.Waiting, reasons: Sequence[ev.Waiting]) -> str:
+    """A reason, and the remarks on holds that explain it."""
+    return "; ".join(map(reason_in_words, [reason, *remarks_on(cause_of(reason), reasons)]))
 
 
 def _room_on(node: str) -> str:
@@ -216,7 +216,6 @@ class Telling:
             return
         if first and (condition.message or group in self._messages):
             return
-        message = _with_holds(message, self.state.waiting[group])
         self._messages[group] = message
         if condition.message != message:
             told, status = (condition.type, condition.status, condition.reason, message), record.group.status

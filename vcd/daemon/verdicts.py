@@ -27,6 +27,8 @@ from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.waits import first_of
 from vcd.model import events as ev
 from vcd.scheduling.framework.guard import Interrupted, at_fault
+from vcd.scheduling.framework.reasons import reason_in_words
+from vcd.scheduling.holdnotes import remarks_on
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 
@@ -246,7 +248,7 @@ class Verdicts:
             self.watchdog.verdict()
             diagnosis = by_itself(wait.reasons)
         error = errors[0] if errors else None
-        return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error)
+        return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error, wait.reasons)
 
     def _tell(self, group: str, known: _Known, answer: _Answer, longest: Diagnosis | None) -> None:
         """Show a message where it is about something else; one that has other figures some time after the last one.
@@ -278,16 +280,18 @@ class Verdicts:
 
 class _Answer(NamedTuple):
     """What a group's wait comes to, how many of its tasks are missing of how many, and what went wrong. Whose queue is
-    not there is no job, and has no tasks."""
+    not there is no job, and has no tasks. ``reasons`` are those of the session that was asked."""
 
     diagnosis: Diagnosis
     missing: int
     tasks: int
     error: Exception | None
+    reasons: tuple[ev.Waiting, ...]
 
     def message(self, diagnosis: Diagnosis) -> str:
-        """That of the group's condition, where it waits for that reason."""
-        words = shortened(said(diagnosis))
+        """That of the group's condition, where it waits for that reason; with the remarks on holds that explain it."""
+        remarks = map(reason_in_words, remarks_on(diagnosis.cause, self.reasons))
+        words = "; ".join([shortened(said(diagnosis)), *remarks])
         return unschedulable(self.missing, self.tasks, words) if self.tasks else words
 
 

@@ -1,9 +1,10 @@
 """Name the owners of live holds to the jobs that could use what is held (docs/laws.md, law 8).
 
-After the last action, each job that waits is compared with the holds of the session: capacity on nodes that is
-nominated for other jobs, reservations of admitted groups without pods, unused guarantees of other queues, and the job's
-own pause after a refused eviction. A note is a remark: it comes after the reasons why the job waits, and changes no
-cause, metric or decision. It names a few owners and no pods, so that it stays the same as long as the holds last.
+After the last action, each job that waits gets remarks (gate ``held``) on the holds behind the first of its reasons:
+capacity on nodes that is nominated for other jobs, reservations of admitted groups without pods, unused guarantees of
+other queues, and the job's own pause after a refused eviction. A remark changes no cause, metric or decision. It is
+displayed only after a reason or a verdict that it explains (``remarks_on``). Its words stay as long as the same holds
+last: they name no pod, and of nominations, which change from session to session, one owner alone.
 """
 
 from __future__ import annotations
@@ -19,26 +20,30 @@ from vcd.model.reasons import Amount, Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.model.words import rfc3339, some
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.framework.reasons import cause_of
+from vcd.scheduling.framework.reasons import cause_of, keeps_back
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.session.holds import state_holds
 from vcd.scheduling.session.nodes import fits
-from vcd.scheduling.session.session import ROOT_QUEUE, Session
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.admissions import admission_holds
 from vcd.state.backoff import resting_preemptors
 from vcd.state.holds import Hold, HoldKind
 
 HELD: Final = "held"
-"""The gate of these notes."""
+"""The gate of these remarks."""
 NOMINATED: Final = ReasonCode(
-    "held-nominated", Cause.LEAVING, "capacity on {nodes} is nominated for {owners}", remark=True
+    "held-nominated",
+    Cause.LEAVING,
+    "capacity that it could use is nominated for other jobs, such as {owner}",
+    remark=True,
 )
 RESERVED: Final = ReasonCode(
-    "held-reserved", Cause.ADMISSION, "{owners} admitted without pods, with resources reserved", remark=True
+    "held-reserved", Cause.ADMISSION, "resources are reserved for {owners}, admitted without pods", remark=True
 )
 GUARANTEED: Final = ReasonCode(
-    "held-guaranteed", Cause.OTHERS_GUARANTEE, "the unused guarantee of {owners} counts against the limit", remark=True
+    "held-guaranteed", Cause.OTHERS_GUARANTEE, "the limit excludes the unused guarantee of queue {owners}", remark=True
 )
 EVICTION_REFUSED: Final = ReasonCode(
     "eviction-refused",
@@ -46,165 +51,161 @@ EVICTION_REFUSED: Final = ReasonCode(
     "the API server refused an eviction for it; other pods are evicted at {until} at the earliest",
     remark=True,
 )
-_NAMED = 3
-_OF_QUEUE = (Cause.QUEUE_CAPABILITY, Cause.PARENT_LIMIT, Cause.QUEUE_DESERVED, Cause.OTHERS_GUARANTEE)
+_FULL = (Cause.NODE_ROOM, Cause.FRAGMENTATION, Cause.CLUSTER_FULL)
+_LIMITED = (Cause.QUEUE_CAPABILITY, Cause.PARENT_LIMIT)
+_EXPLAINED = {
+    NOMINATED.name: _FULL,
+    RESERVED.name: (Cause.ADMISSION, *_LIMITED),
+    GUARANTEED.name: _LIMITED,
+    EVICTION_REFUSED.name: (
+        *_FULL, *_LIMITED, Cause.QUEUE_DESERVED, Cause.OTHERS_GUARANTEE, Cause.ORDER,
+        Cause.DEVICE, Cause.POD_AFFINITY, Cause.SPREAD, Cause.PORTS, Cause.VOLUME,
+    ),
+}  # fmt: skip
+"""The causes that each remark explains. A verdict that found another cause needs no remark: ``others-guarantee`` names
+the queue itself, and a pod that is larger than any node could not use what is held."""
 
 
 def note_holds(framework: Framework) -> None:
-    """Note on each job that waits which holds of others keep what it could use."""
-    session, notes = framework.session, _HoldNotes(framework)
-    resting = resting_preemptors(session.backing_off.values(), session.now)
-    for job in session.views.jobs():
-        if not (job.why and (job.counts[TaskStatus.PENDING] or job.is_pending())):
-            continue
-        found = dict.fromkeys(note for why in job.why if (note := notes.of(job, why)) is not None)
-        if job.key in resting:
-            found[EVICTION_REFUSED({"until": rfc3339(resting[job.key])})] = None
-        for note in found:
-            job.note(HELD, "", note)
+    """Note on each job that waits which holds keep what it could use."""
+    holds = _Holds(framework)
+    for job in framework.session.views.jobs():
+        if job.why and (job.counts[TaskStatus.PENDING] or job.is_pending()):
+            first = next(filter(keeps_back, job.why), None)
+            for remark in () if first is None else holds.behind(job, first):
+                job.note(HELD, "", remark)
 
 
-class _HoldNotes:
-    """The holds of a session at its end, each kind found when it is first needed."""
+def remarks_on(cause: str, reasons: Iterable[Waiting]) -> list[Waiting]:
+    """Return the remarks among the reasons of a group that follow a reason or a verdict with this cause."""
+    held = [(one, one.reason) for one in reasons if one.gate == HELD]
+    return [one for one, said in held if isinstance(said, Reason) and cause in _EXPLAINED.get(said.code, ())]
+
+
+class _Holds:
+    """The holds at the end of a session, each kind found when it is first needed."""
 
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
         self._session = framework.session
-        self._reserved: dict[tuple[int, str, tuple[str, ...]], Reason | None] = {}
+        self._reserved: dict[tuple[str, int, tuple[str, ...]], Reason | None] = {}
+        self._resting = resting_preemptors(framework.session.backing_off.values(), framework.session.now)
 
-    def of(self, job: Job, why: Waiting) -> Reason | None:
-        """Return the holds behind a reason of a job, None if there are none."""
-        cause = cause_of(why)
-        if why.gate == "predicate" and cause == Cause.NODE_ROOM and self._nominated:
-            return self._on_nodes(job, why.pods[:1])
-        if why.gate == "enqueue" and cause in (Cause.ADMISSION, *_OF_QUEUE) and self._admitted:
-            found = self._reservations(job, cause)
-            if found is not None:
-                return found
-        if why.gate in ("enqueue", "queue") and cause in (Cause.QUEUE_CAPABILITY, Cause.PARENT_LIMIT):
-            return self._guarantees(job, why)
-        return None
+    def behind(self, job: Job, why: Waiting) -> list[Reason]:
+        """Return remarks on the holds behind a reason of a job; on none whose owners the reason names itself."""
+        cause, names = cause_of(why), dict(why.reason.names) if isinstance(why.reason, Reason) else {}
+        limited = self._session.queues.get(names.get("queue", ""), job.queue)
+        found: list[Reason | None] = []
+        if why.gate == "predicate" and cause == Cause.NODE_ROOM:
+            found += [self._nominated_for_others(job, why)]
+        if why.gate == "enqueue" and cause in _EXPLAINED[RESERVED.name] and "owners" not in names:
+            found += [self._reserved_in(None if cause == Cause.ADMISSION else limited, job, why)]
+        if why.gate in ("enqueue", "queue") and cause in _LIMITED:
+            found += [self._guaranteed_beside(limited, why)]
+        if job.key in self._resting and cause in _EXPLAINED[EVICTION_REFUSED.name]:
+            found += [EVICTION_REFUSED({"until": rfc3339(self._resting[job.key])})]
+        return list(filter(None, found))
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _holds(self) -> list[Hold]:
-        return sorted(state_holds(self._session), key=lambda hold: (hold.owner, hold.subject, hold.node))
+    def _nominated_for_others(self, job: Job, why: Waiting) -> Reason | None:
+        """Return a job for which capacity is nominated on nodes that a pod could otherwise have: the one that was named
+        before, as long as it is one of them. Others come and go from session to session."""
+        task = next((task for task in job.pending() if task.key in why.pods[:1]), None)
+        if task is None or not self._nominations.rows.size:
+            return None
+        owners = self._nominations.in_the_way(task, self._framework.candidates(task).static.mask)
+        if not owners:
+            return None
+        before = [_owner_in(one) for one in self._session.snapshot.waiting.get(job.key, ())]
+        return NOMINATED({"owner": next((owner for owner in before if owner in owners), owners[0])})
 
     @cached_property
-    def _nominated(self) -> _Nominated | None:
-        """The nominations that take part of a node's capacity; None if there are none."""
-        pipelined, row_of = self._session.nodes.usage.pipelined.any(axis=0), self._session.nodes.facts.row_of
-        if not pipelined.any():
-            return None
-        taking = np.flatnonzero(pipelined).tolist()
-        names = {self._session.nodes.facts.names[row] for row in taking}
-        holds = [hold for hold in self._holds if hold.kind == HoldKind.NOMINATION and hold.node in names]
-        return _Nominated(self._session, holds, [row_of[hold.node] for hold in holds]) if holds else None
-
-    def _on_nodes(self, job: Job, pods: Sequence[str]) -> Reason | None:
-        """Return the nominations without which one of the nodes has capacity for the pod of a job."""
-        task = next((task for task in job.pending() if task.key in pods), None)
-        if task is None or self._nominated is None:
-            return None
-        return self._nominated.useful_to(job, task, self._framework.candidates(task).static.mask)
+    def _nominations(self) -> _Nominations:
+        return _Nominations(self._session)
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _admitted(self) -> list[Hold]:
-        return [hold for hold in self._holds if hold.kind == HoldKind.ADMISSION]
-
-    def _reservations(self, job: Job, cause: str) -> Reason | None:
-        """Return the reservations that count against the limit of a group that is not admitted: those of its queue, of
-        the queues with the same parent, or of all."""
-        asked = tuple(sorted(job.record.min_resources or ()))
-        key = job.queue.index, cause, asked
+    def _reserved_in(self, queue: Queue | None, job: Job, why: Waiting) -> Reason | None:
+        """Return the reservations that count against the limit of a queue, or of the cluster, for a job: those of its
+        priority or above."""
+        resources = tuple(why.reason.by_resource()) if isinstance(why.reason, Reason) else ()
+        key = "" if queue is None else queue.name, job.priority, resources
         if key not in self._reserved:
-            found = [hold for hold in self._admitted if hold.resources.keys() & set(asked)]
-            found = [hold for hold in found if hold.owner != job.key and self._counts(hold.owner, job, cause)]
-            ends = [hold.until for hold in found if hold.until]
-            names = {"owners": _are(sorted(hold.owner for hold in found))}
-            until = {"until": rfc3339(max(ends))} if ends else {}
-            self._reserved[key] = RESERVED({**names, **until}, _sums(found, asked)) if found else None
+            found = [hold for hold in self._admissions if self._counts(hold.owner, queue, job.priority)]
+            self._reserved[key] = _of_owners(RESERVED, found, resources)
         return self._reserved[key]
 
-    def _counts(self, owner: str, job: Job, cause: str) -> bool:
-        session, index = self._session, self._session.jobs.index(owner)
-        if index is None:
-            return False
-        queue = session.job(index).queue
-        if cause == Cause.ADMISSION or queue is job.queue:
-            return True
-        shared = {one.name for one in session.lineage(queue)} - {ROOT_QUEUE}
-        return cause == Cause.PARENT_LIMIT and any(one.name in shared for one in session.lineage(job.queue))
-
     @cached_property
-    def _guaranteed(self) -> list[Hold]:
-        found = [hold for plugin in self._framework.plugins for hold in plugin.holds()]
-        return sorted((hold for hold in found if hold.kind == HoldKind.GUARANTEE), key=lambda hold: hold.owner)
+    def _admissions(self) -> list[Hold]:
+        snapshot = self._session.snapshot
+        found = admission_holds(snapshot.admissions, snapshot.groups, snapshot.settings.admission_timeout)
+        return sorted(found, key=lambda hold: hold.owner)
 
-    def _guarantees(self, job: Job, why: Waiting) -> Reason | None:
-        """Return the guarantees of other queues that make a limit: no capability that is stated is as low."""
-        lineage = self._session.lineage(job.queue)
+    def _counts(self, owner: str, queue: Queue | None, priority: int) -> bool:
+        session, index = self._session, self._session.jobs.index(owner)
+        if index is None or session.jobs.priority[index] < priority:
+            return False
+        return queue is None or queue in session.lineage(session.job(index).queue)
+
+    def _guaranteed_beside(self, queue: Queue, why: Waiting) -> Reason | None:
+        """Return the guarantees of other queues that make the limit of a queue: no stated capability is as low."""
+        session, above = self._session, self._session.lineage(queue)
         low = [
             limit.resource
             for limit in limits_of(why)
             if limit.is_short
-            and not any(0 < one.record.capability.get(limit.resource, 0) <= limit.limit for one in lineage)
+            and not any(0 < one.record.capability.get(limit.resource, 0) <= limit.limit for one in above)
         ]
-        if not low:
-            return None
-        own = {queue.name for queue in lineage}
-        held = [hold for hold in self._guaranteed if hold.owner not in own and hold.resources.keys() & set(low)]
-        names = [f"queue {hold.owner}" for hold in held]
-        return GUARANTEED({"owners": some(names, _NAMED)}, _sums(held, low)) if held else None
+        others = [(hold, session.queues.get(hold.owner, queue)) for hold in (self._guarantees if low else ())]
+        beside = [hold for hold, other in others if other not in above and queue not in session.lineage(other)]
+        return _of_owners(GUARANTEED, beside, low)
+
+    @cached_property
+    def _guarantees(self) -> list[Hold]:
+        found = [hold for plugin in self._framework.plugins for hold in plugin.holds()]
+        return sorted((hold for hold in found if hold.kind == HoldKind.GUARANTEE), key=lambda hold: hold.owner)
 
 
-class _Nominated:
-    """Nominations as columns, so that a look for each job that waits does not go through all of them."""
+class _Nominations:
+    """Capacity that pods wait for until others have terminated: in columns, since each job that waits is compared with
+    all of it. ``rows`` are the nodes, one for each of these pods."""
 
-    def __init__(self, session: Session, holds: Sequence[Hold], rows: Sequence[int]) -> None:
-        self._resources = session.nodes.resources
-        self._names = session.nodes.facts.names
-        self._owners = sorted({hold.owner for hold in holds})
+    def __init__(self, session: Session) -> None:
+        usage, waiting = session.nodes.usage, [job for job in session.views.jobs() if job.counts[TaskStatus.PIPELINED]]
+        self._owners = sorted(job.key for job in waiting)
         place = {owner: number for number, owner in enumerate(self._owners)}
-        self._owner = np.array([place[hold.owner] for hold in holds])
-        self._place = place
-        self.rows, self._node = np.unique(np.array(rows), return_inverse=True)
-        column_of = session.nodes.column_of
-        self._held = np.zeros((len(self._resources), len(holds)), np.int64)
-        for number, hold in enumerate(holds):
-            for name, amount in hold.resources.items():
-                self._held[column_of[name], number] = amount
-        usage = session.nodes.usage
-        self._most = usage.future_idle[:, self.rows] + usage.pipelined[:, self.rows]
+        self._pods = [task for job in waiting for task in job.tasks() if task.status == TaskStatus.PIPELINED]
+        self.rows = np.array([task.node for task in self._pods], np.int64)
+        self._owner = np.array([place[task.job.key] for task in self._pods], np.int64)
+        self._without = usage.future_idle + usage.pipelined
 
-    def useful_to(self, job: Job, task: Task, mask: Mask) -> Reason | None:
-        """Return the nominations of others on the nodes that would have capacity for a task if nothing was nominated
-        there but for its own job; ``mask`` has the nodes that it may be on."""
-        most, others = self._most, self._owner != self._place.get(job.key, -1)
-        if not others.all():
-            own = np.zeros_like(most)
-            np.add.at(own.T, self._node[~others], self._held[:, ~others].T)
-            most = most - own
-        useful = (fits(task.floor, most) & mask[self.rows])[self._node] & others
-        if not useful.any():
-            return None
-        nodes = [self._names[row] for row in self.rows[np.unique(self._node[useful])].tolist()]
-        owners = [self._owners[number] for number in np.unique(self._owner[useful]).tolist()]
-        sums = self._held[:, useful].sum(axis=1)
-        asked = (task.request > 0) & (sums > 0)
-        amounts = [("held", self._resources[column], int(sums[column])) for column in np.flatnonzero(asked).tolist()]
-        return NOMINATED({"nodes": some(nodes, _NAMED), "owners": some(owners, _NAMED)}, amounts)
+    def in_the_way(self, task: Task, mask: Mask) -> list[str]:
+        """Return the other jobs for which capacity is nominated where a pod would find it otherwise, by key; ``mask``
+        has the nodes that it may be on."""
+        capacity = self._without
+        if task.job.key in self._owners:  # what its own job waits for stays nominated
+            capacity = capacity.copy()
+            for row in np.flatnonzero(self._owner == self._owners.index(task.job.key)).tolist():
+                capacity[:, self._pods[row].node] -= self._pods[row].request
+        useful = fits(task.floor, capacity[:, self.rows]) & mask[self.rows]
+        found = [self._owners[number] for number in np.unique(self._owner[useful]).tolist()]
+        return [owner for owner in found if owner != task.job.key]
 
 
-def _are(owners: list[str]) -> str:
-    return f"{some(owners, _NAMED)} {'is' if len(owners) == 1 else 'are'}"
+def _owner_in(why: Waiting) -> str:
+    """Return the job that a remark on nominated capacity names; empty for another reason."""
+    said = why.reason
+    return dict(said.names).get("owner", "") if isinstance(said, Reason) and said.code == NOMINATED.name else ""
 
 
-def _sums(holds: Iterable[Hold], resources: Iterable[str]) -> list[Amount]:
-    """Return what is held of some resources together."""
-    held = list(holds)
-    sums = ((name, sum(hold.resources.get(name, 0) for hold in held)) for name in sorted(set(resources)))
-    return [("held", name, amount) for name, amount in sums if amount]
+def _of_owners(code: ReasonCode, holds: Iterable[Hold], resources: Sequence[str]) -> Reason | None:
+    """Return a remark on what is held of some resources: for whom, how much and until when; None if nothing is."""
+    held = [hold for hold in holds if hold.resources.keys() & set(resources)]
+    if not held:
+        return None
+    sums = [(name, sum(hold.resources.get(name, 0) for hold in held)) for name in sorted(set(resources))]
+    amounts: list[Amount] = [("held", name, amount) for name, amount in sums if amount]
+    until = max(hold.until for hold in held)
+    names = {"owners": some([hold.owner for hold in held])}
+    return code({**names, "until": rfc3339(until)} if until else names, amounts)
