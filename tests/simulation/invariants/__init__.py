@@ -13,6 +13,7 @@ from tests.simulation.invariants.decisions import Decisions
 from tests.simulation.invariants.delays import Delays
 from tests.simulation.invariants.gangs import Gangs
 from tests.simulation.invariants.handles import Handles
+from tests.simulation.invariants.holds import Holds
 from tests.simulation.invariants.known import Known
 from tests.simulation.invariants.limits import Limits
 from tests.simulation.invariants.lists import Lists
@@ -54,6 +55,7 @@ class Invariants:
         Minima(sim, decisions)
         self._memory, self._handles = Memory(sim), Handles(sim)
         self._told = Told(sim, witness, decisions)
+        Holds(sim, witness)
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)
         Copies(sim, witness)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS
 from tests.simulation.invariants.decisions import Decisions
+from tests.simulation.invariants.holds import with_remarks
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
@@ -15,7 +16,7 @@ from vcd.embedded.controllers.pods import condition_of
 from vcd.kube.recorder import COMBINED, MESSAGE_LIMIT
 from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
-from vcd.scheduling.framework.reasons import reason_in_words
+from vcd.scheduling.framework.reasons import cause_of, reason_in_words
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -47,7 +48,7 @@ class Told:
 
     def _decided(self, _: Machine, __: SchedulerService, event: ev.SessionDecided) -> None:
         for reasons in ev.waits_by_group(event.accepted().waiting).values():
-            self._words.update(map(reason_in_words, reasons))
+            self._words.update(_in_words(each, reasons) for each in reasons)
             self._words.add(_joined(reasons))
 
     def _event(self, event: str, _: str, obj: Obj) -> None:
@@ -104,7 +105,7 @@ class Told:
         if told is None:
             self._sim.violated("who waits is told", f"{key} waits with {group}, and has no condition that says so")
             return
-        own = [reason_in_words(each) for each in reasons if key in each.pods][:1]
+        own = [_in_words(each, reasons) for each in reasons if key in each.pods][:1]
         nominated = pod["status"].get("nominatedNodeName")
         room = [f"waits for room that evictions free on node {nominated}"] if nominated else []
         message, why = told.get("message"), [*own, _joined(reasons), *room]
@@ -121,10 +122,16 @@ class Told:
             return
         held = known.said.message if key in service.verdicts._held else ""  # other figures are told after a while
         whole = _joined([each for each in reasons if each.gate != "gang"] or reasons)
-        why = [whole, _cause(held), *(shortened(said(each)) for each in known.diagnoses.values())]
+        verdicts = [with_remarks(shortened(said(each)), each.cause, reasons) for each in known.diagnoses.values()]
+        why = [whole, _cause(held), *verdicts]
         words = _cause(last.get("message", ""))
         if words not in why:
             self._sim.violated("reasons are true", f"{key} says {words!r}, and not {why}")
+
+
+def _in_words(reason: ev.Waiting, reasons: Iterable[ev.Waiting]) -> str:
+    """A reason of a pod, as one among those of its group, with the remarks on holds that follow it."""
+    return with_remarks(reason_in_words(reason), cause_of(reason), reasons)
 
 
 def _joined(reasons: Iterable[ev.Waiting]) -> str:
