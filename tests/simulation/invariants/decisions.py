@@ -86,11 +86,10 @@ class Decisions:
             return await put(seen)
 
         def folded(event: ev.Event) -> None:
-            if isinstance(event, ev.PolicyLoaded) or (
-                isinstance(event, ev.OperationDone) and event.result not in ("done", "unknown")
-            ):
+            if isinstance(event, ev.PolicyLoaded):
                 self._replacements.forget(machine)
-                self._anew[machine.name] += 1
+            failed = isinstance(event, ev.OperationDone) and event.result not in ("done", "unknown")
+            self._anew[machine.name] += failed or isinstance(event, ev.PolicyLoaded)
             if isinstance(event, ev.SessionDecided):
                 self.durable[machine.name].update(dict.fromkeys(operations_of(event), event.session))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import QUEUES
@@ -22,15 +22,22 @@ Facts = tuple[Any, ...]
 
 
 @dataclass
+class _Evicted:
+    """What a group lost to an owner: the UIDs of the evicted pods, of all pods that the group had before the first of
+    these evictions, and of the owner's pods."""
+
+    owner_pods: set[str]
+    known: set[str]
+    gone: set[str] = field(default_factory=set)
+
+
+@dataclass
 class _Lost:
-    """What a group lost, by the group that it was for, and had before (UIDs), with the facts then. ``spec`` is the
-    group's, with its UID. ``pods`` are those of each group that it was for, as they were."""
+    """What a group lost, by owner, with the facts then. ``spec`` is the group's, with its UID."""
 
     facts: Facts
     spec: object
-    gone: dict[str, set[str]]
-    known: set[str]
-    pods: dict[str, set[str]]
+    to: dict[str, _Evicted] = field(default_factory=dict)
 
 
 class Replacements:
@@ -52,7 +59,7 @@ class Replacements:
         self._specs[name] = spec
 
     def forget(self, machine: Machine) -> None:
-        """Something happened after which a replica may evict whom it did not."""
+        """A replica loaded another configuration, and may evict what it did not."""
         self._lost[machine.name.partition("-")[0]].clear()
 
     def seen(
@@ -91,14 +98,14 @@ class Replacements:
             members = [pod for other, pod in accounts.pods.items() if accounts.group_of(other) == group]
             known = lost.get(group)
             if known is None or (known.facts, known.spec) != (facts, spec):
-                known = lost[group] = _Lost(facts, spec, {}, {pod.metadata.uid for pod in members}, {})
-            fresh = [pod for pod in members if pod.metadata.uid not in known.known]
+                known = lost[group] = _Lost(facts, spec)
+            evicted = known.to.get(owner)
+            if evicted is None or owner in lost or evicted.owner_pods != pods:
+                evicted = known.to[owner] = _Evicted(pods, {pod.metadata.uid for pod in members})
+            fresh = [pod for pod in members if pod.metadata.uid not in evicted.known]
             fresh.sort(key=lambda pod: (pod.metadata.creation_timestamp, pod.key))
-            gone = known.gone.setdefault(owner, set())
-            same = owner not in lost and known.pods.get(owner) == pods
-            if same and uid in {pod.metadata.uid for pod in fresh[: len(gone)]}:
+            staying = {pod.metadata.uid for pod in members if pod.metadata.deletion_timestamp is None}
+            replaced = evicted.gone - staying  # a refused eviction has no replacement, nor one under way
+            if uid in {pod.metadata.uid for pod in fresh[: len(replaced)]}:
                 yield "nobody evicted twice", f"{key} took the place of one of {group}, and goes for {owner}, too"
-            if not same:
-                gone.clear()
-            gone.add(uid)
-            known.pods[owner] = pods
+            evicted.gone.add(uid)
