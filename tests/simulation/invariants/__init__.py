@@ -59,7 +59,9 @@ class Invariants:
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)
         Copies(sim, witness)
-        self._one_log = OneLog(sim, witness, writes.done) if is_one_log(sim.script) else None
+        self._one_log: OneLog | None = None
+        if is_one_log(sim.script):
+            self._one_log = OneLog(sim, witness, writes.done, self._logs.spoilt)
 
     async def at_rest(self) -> None:
         """Look at what must hold once all has come to rest."""

@@ -38,7 +38,7 @@ class Logs:
         """Incarnations that began without a log."""
         self._damaged: set[str] = set()
         """Those that began with one that cannot be read."""
-        self._spoilt = Spoilt(sim)
+        self.spoilt = Spoilt(sim)
         witness.services.append(self._served)
         for replica in sim.replicas:
             replica.start = partial(self._start, replica, replica.start)  # type: ignore[method-assign]
@@ -49,13 +49,13 @@ class Logs:
             self._anew.add(name)
         elif replica.drive.damaged:
             self._damaged.add(name)
-        self._spoilt.starts(replica, name, disk)
+        self.spoilt.starts(replica, name, disk)
         start(disk)
 
     def _served(self, machine: Machine, _: SchedulerService) -> None:
         if machine.name in self._damaged:
             self._sim.violated("a damaged log is refused", f"{machine.name} goes on with it")
-        self._spoilt.serves(machine)
+        self.spoilt.serves(machine)
 
     def at_rest(self) -> None:
         """Hold each replica's last log, and those that were lost before, to what was done; then all together."""
@@ -66,10 +66,10 @@ class Logs:
                 if machines[-1].service is None and self._is_not_made(machines[-1].disk.log):
                     continue
                 log, damaged = machines[-1].disk.log, machines[-1].name in self._damaged
-                if log.exists() and not damaged and self._is_sound(log, found=self._spoilt.is_on(machines[-1])):
+                if log.exists() and not damaged and self._is_sound(log, found=self.spoilt.is_on(machines[-1])):
                     if not one_log:
                         self._holds_what_was_done(log, machines)
-                        self._acknowledged.is_in(log, machines, self._spoilt.left_of)
+                        self._acknowledged.is_in(log, machines, self.spoilt.left_of)
                     is_last = machines is lineages[-1]
                     runs = is_last and machines[-1].alive and (not one_log or _leads(machines[-1]))
                     Folding(self._sim, log).holds(replica.machine if runs else None)
@@ -104,7 +104,7 @@ class Logs:
             return
         intended, first = operations_in(log)
         for name, (operation, session) in done:
-            _, last = self._spoilt.left_of(name)
+            _, last = self.spoilt.left_of(name)
             if operation not in intended and first <= session <= last:  # what is older, retention took away
                 self._sim.violated("logged for good", f"{name}: {operation} is not in {log.parent.name}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.invariants.copies import contents, end
 from tests.simulation.invariants.logfiles import differences, operations_in, problem_of
 from tests.simulation.invariants.patience import Patience
+from tests.simulation.invariants.spoilt import Spoilt
 from tests.simulation.invariants.takeovers import Takeovers
 from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine
@@ -42,9 +43,9 @@ class OneLog:
     """Looks at the logs, and at who follows whom. ``done`` has binds and evictions by machine."""
 
     def __init__(
-        self, sim: Simulation, witness: Witness, done: Mapping[str, Sequence[tuple[Operation, int]]]
-    ) -> None:  # fmt: skip
-        self._sim, self._done = sim, done
+        self, sim: Simulation, witness: Witness, done: Mapping[str, Sequence[tuple[Operation, int]]], spoilt: Spoilt
+    ) -> None:
+        self._sim, self._done, self._spoilt = sim, done, spoilt
         self._apart: dict[Path, tuple[set[Operation], int]] = {}
         """What is in logs that were kept beside, and the first session that retention left in them."""
         self._left: dict[str, int] = defaultdict(int)
@@ -66,7 +67,7 @@ class OneLog:
             self._collect(machine)
         leader = next(each.machine for each in self._sim.replicas if each.service is leaders[0])
         assert leader is not None
-        if self._all_have_the_same(leader):
+        if self._all_have_the_same(leader) and not self._spoilt.changed_until(leader):
             self._replays(leader.disk.log)
             self._holds_what_was_done(leader.disk.log)
 
@@ -108,11 +109,11 @@ class OneLog:
         return "" if len(connected) == len(services) - 1 else f"{len(connected)} follow {name}"
 
     def _all_have_the_same(self, leader: Machine) -> bool:
-        there = contents(leader, 0, 1 << 40)
+        there = contents(leader, self._spoilt.changed_until(leader), 1 << 40)
         for replica in self._sim.replicas:
             machine = replica.machine
             assert machine is not None
-            here = contents(machine, 0, 1 << 40)
+            here = contents(machine, self._spoilt.changed_until(machine), 1 << 40)
             other = [each for each in sorted(here.keys() & there.keys()) if here[each] != there[each]]
             if other or end(machine) != end(leader):  # each keeps as much history as its file has room for
                 what = f"{machine.name} has another event {other[:1]} than {leader.name}, or another end"

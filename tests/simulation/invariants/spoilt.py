@@ -39,11 +39,14 @@ class Spoilt:
         """The machines that wrote a replica's log, one after the other."""
         self._left: dict[str, Last] = {}
         """Up to where a disk kept what a machine logged."""
+        self._changed: dict[str, int] = {}
+        """The last event of a replica's log when a disk last changed something of it; only with a change."""
 
     def starts(self, replica: Replica, name: str, disk: Disk | None) -> None:
         """A machine of this name is about to start."""
         if disk is None or not disk.log.exists():
             self._replicas.pop(replica.name, None)
+            self._changed.pop(replica.name, None)
             self._of_log[replica.name] = [name]
             return
         if disk.changed or disk.lacks:
@@ -61,6 +64,12 @@ class Spoilt:
         """Whether a machine started with such a log."""
         return machine.name in self._machines
 
+    def changed_until(self, machine: Machine) -> int:
+        """The last event that may be another one in a machine's log than it was, where verification finds that; a
+        program starts from the last checkpoint and does not read older events."""
+        until = self._changed.get(machine.replica, 0)
+        return until if until and problem_of(machine.disk.log) else 0
+
     def left_of(self, name: str) -> Last:
         """The last event and session of a machine that can be asked for."""
         return self._left.get(name, (_ALL, _ALL))
@@ -70,6 +79,8 @@ class Spoilt:
         log = disk.after_crash(self._sim.folder / f"{name}-as-found").log
         problem, had = _made(log) or problem_of(log), _tail(replica.kept[-1].disk.log)
         self._replicas.setdefault(replica.name, "")
+        if disk.changed:
+            self._changed[replica.name] = _last(log)[0]
         if had is None:
             return  # it was damaged before
         self._replicas[replica.name] = _gone_on_with(had, _tail(log))
