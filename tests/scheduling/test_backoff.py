@@ -415,3 +415,40 @@ def test_each_of_many_refused_jobs_evicts_one_pod_at_most(action: str) -> None:
         world.put(gang(f"news{number}", 1, queue="owner", cpu=99, phase="Inqueue"))
         rest(world)
     assert world.evicted == before
+
+
+# --- a refused eviction makes no pod immune ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@TAKES
+def test_a_job_evicts_a_replacement_though_that_was_refused_once(action: str, size: int) -> None:
+    """``size`` pods of low come back after evictions, one of them finds a node again, and the rest wait."""
+    refused: list[str] = []
+    lender = "lender" if "reclaim" in action else "owner"
+    names = [f"n{number}" for number in range(size + 1)]
+    held = gang("held", 1, on=names[-1:], queue="owner", cpu=2, phase="Running", spec={"priority": 1000})
+    world = Refusing(
+        *[node(name, cpu=2) for name in names],
+        queue("owner", deserved={"cpu": str(2 * size + 2), "memory": "64Gi"}),
+        queue("lender", deserved={"cpu": "0"}),
+        priority_class("high", 1000),
+        held,
+        gang("low", size, members=1, on=names[:-1], queue=lender, cpu=2, phase="Running"),
+        refuses=lambda op: op.verb == "evict" and op.key in refused,
+        conf=TAKING.replace("ACTION", action),
+    )
+    world.leave = world.again  # type: ignore[method-assign]
+    for number in range(size):
+        urgent(world, f"first{number}")
+    world.update_pod("default/held-0", phase="Succeeded")
+    rest(world)
+    (back,) = world.placed("low")
+    refused.append(f"default/{back}")
+    world.put(gang("last", 1, members=1, queue="owner", cpu=2, group_spec=HIGH, spec={"priority": 1000}))
+    world.cycle()
+    assert [name for _, name in world.attempts] == [back]
+    refused.clear()
+    rest(world)
+    assert list(world.placed("last")) == ["last-0"]
+    assert len(world.evicted) == size + 1

@@ -525,3 +525,11 @@ def test_a_pod_that_comes_again_under_its_name_is_not_nominated() -> None:
     in_between = folded(*BASE, ONE, ev.ObjectGone("Pod", "default/new-0"), put(again))
     assert (at_once.nominated, at_once.nominations()) == ({}, {})
     assert (at_once.nominated, at_once.nomination_turns) == (in_between.nominated, in_between.nomination_turns)
+
+
+@pytest.mark.parametrize(("result", "undisturbed"), [("done", True), ("failed", False), ("conflict", False)])
+def test_a_refused_eviction_is_news(result: str, undisturbed: bool) -> None:
+    """Otherwise replacements that came before it are immune to all, though it was not made."""
+    again = decided((evict("old-1"),), session=2)
+    found = folded(*BASE, ONE, put(group("other")), again, done(result, 0, session=2)).immunity.evicted
+    assert found["default/old"].undisturbed is undisturbed

@@ -123,13 +123,14 @@ class Immunity:
 
     def withdraw(self, group: str, uid: str) -> str:
         """Forget the eviction of one pod, which was not made after all. Return the key of the PodGroup for which it was
-        to be made; empty if none is remembered."""
+        to be made; empty if none is remembered. A refusal is news: without it, the replacements that the group had
+        before would be immune to every PodGroup, though nothing was evicted."""
         before = self.evicted.get(group)
         if before is None or uid not in before.gone:
             return ""
         left = {owner: tuple(gone for gone in uids if gone != uid) for owner, uids in before.losses.items()}
         losses = {owner: uids for owner, uids in left.items() if uids}
-        self._set(group, msgspec.structs.replace(before, losses=losses) if losses else None)
+        self._set(group, msgspec.structs.replace(before, losses=losses, undisturbed=False) if losses else None)
         return next(owner for owner, uids in before.losses.items() if uid in uids)
 
     def clear(self) -> None:
