@@ -144,7 +144,7 @@ def test_reservations_of_groups_without_pods_are_told(plugin: str) -> None:
     world.cycle()
     (note,) = held(world, "new")
     assert note.text.startswith(
-        "resources are reserved for default/ghost0, default/ghost1, admitted without pods (held cpu"
+        "resources are reserved for default/ghost0, default/ghost1, admitted and without all of their pods (held cpu"
     )
     assert "until 2026-" in note.text
     assert note.amounts == {"cpu": {"held": 8000}}

@@ -1,7 +1,7 @@
 """Name the owners of live holds to the jobs that could use what is held (docs/laws.md, law 8).
 
 After the last action, each job that waits gets remarks (gate ``held``) on the holds behind the first of its reasons:
-capacity on nodes that is nominated for other jobs, reservations of admitted groups without pods, unused guarantees of
+capacity on nodes that is nominated for other jobs, reservations of admitted groups that lack pods, unused guarantees of
 other queues, and the job's own pause after a refused eviction. A remark changes no cause, metric or decision. It is
 displayed only after a reason or a verdict that it explains (``remarks_on``). Its words stay as long as the same holds
 last: they name no pod, and of nominations, which change from session to session, one owner alone.
@@ -40,7 +40,10 @@ NOMINATED: Final = ReasonCode(
     remark=True,
 )
 RESERVED: Final = ReasonCode(
-    "held-reserved", Cause.ADMISSION, "resources are reserved for {owners}, admitted without pods", remark=True
+    "held-reserved",
+    Cause.ADMISSION,
+    "resources are reserved for {owners}, admitted and without all of their pods",
+    remark=True,
 )
 GUARANTEED: Final = ReasonCode(
     "held-guaranteed", Cause.OTHERS_GUARANTEE, "the limit excludes the unused guarantee of queue {owners}", remark=True

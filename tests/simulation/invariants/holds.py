@@ -164,13 +164,15 @@ class _Facts:
     # --- reservations and guarantees ----------------------------------------------------------------------------------
 
     def _reserve(self, owners: list[str], held: Mapping[str, int], until: str, more: bool) -> bool:
-        """Whether admitted groups without pods have these minimum resources together, and end then."""
+        """Whether admitted groups that lack pods have these minimum resources together, and end then."""
         snapshot, total = self._snapshot, Counter[str]()
-        with_pods = {self._group_of(row) for row, _ in self._pods()}
+        pods = Counter(self._group_of(row) for row, _ in self._pods())
         timeout, ends = snapshot.settings.admission_timeout * _SECOND, 0
         for owner in owners:
             record = snapshot.groups.get(owner)
-            if record is None or record.group.status.phase != "Inqueue" or owner in with_pods:
+            if record is None or record.group.status.phase != "Inqueue":
+                return False
+            if pods[owner] >= max(record.group.spec.min_member, 1):
                 return False
             total.update(record.min_resources or {})
             admission = snapshot.admissions[owner]
