@@ -152,6 +152,16 @@ def with_pods(
     return [pod(f"{name}-{i}", group=name, phase=phase, spec=spec, **amounts) for i in range(count)]
 
 
+@pytest.mark.parametrize(
+    "name", ["cpu", "memory", "requests.memory", "pods", "count/pods", "ephemeral-storage", "requests.nvidia.com/gpu"]
+)
+def test_a_reason_has_amounts_in_the_units_of_the_quota(name: str) -> None:
+    limit = quota(hard={name: "1"}, used={name: "1"})
+    (why,) = planned(node("n"), limit, asks("g", **{name: "2"}), conf=CONF).why["default/g"]
+    found = {role: why["detail"][f"{role} {name}"] for role in ("asks", "used", "limit")}
+    assert found == {"asks": "2", "used": "1", "limit": "1"}
+
+
 @pytest.mark.parametrize("name", ["cpu", "requests.cpu", "limits.cpu", "pods", "count/pods", "requests.nvidia.com/gpu"])
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_groups_own_pods_are_not_asked_for_again(name: str, size: int) -> None:

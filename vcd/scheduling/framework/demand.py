@@ -147,7 +147,7 @@ class Demand:
         return result
 
     def _lacks_role(self, chosen: Mask) -> Mask:
-        """Return which jobs have too few pods of a role (minTaskMember) without the pending pods that are not chosen."""
+        """Return which jobs have too few pods of a role (minTaskMember) without pending pods that are not chosen."""
         jobs = self._session.jobs
         result = jobs.lacks_role.copy()
         lost = np.zeros(len(self._session.job_of_row), np.bool_)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from vcd.model.events import Waiting
 from vcd.model.objects import Quantities, ResourceQuota
 from vcd.model.podquotas import is_in_scope, usage_of_quota
-from vcd.model.quantity import QuantityError, add, parse_milli, parse_units
+from vcd.model.quantity import QuantityError, add, parse_milli, parse_units, per_unit
 from vcd.model.reasons import Amount, Cause, Reason, ReasonCode, is_bytes
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
@@ -145,5 +145,5 @@ def _read(field: str, text: str | int | float) -> int:
 
 
 def _base_units(name: str, amount: int) -> int:
-    """Thousandths in the units in which amounts are told: bytes as such, of what a reason shows as bytes."""
-    return amount // 1000 if is_bytes(name) else amount
+    """Convert thousandths to the units of amounts in reasons: bytes and pods are whole numbers."""
+    return amount // 1000 if is_bytes(name) or per_unit(name) == 1 else amount
