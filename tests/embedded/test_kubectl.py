@@ -42,6 +42,8 @@ KINDS: tuple[tuple[str, str, Obj, Obj], ...] = (
     ("v1", "Pod", {"spec": _CONTAINERS}, {"spec": {"activeDeadlineSeconds": 60}}),
     ("v1", "Node", {"status": {"capacity": {"cpu": "4"}}}, {"spec": {"unschedulable": True}}),
     ("v1", "ResourceQuota", {"spec": {"hard": {"cpu": "1"}}}, {"spec": {"hard": {"cpu": "2"}}}),
+    ("v1", "LimitRange", {"spec": {"limits": [{"type": "Container", "max": {"cpu": "4"}}]}},
+     {"spec": {"limits": [{"type": "Container", "max": {"cpu": "8"}}]}}),
     ("v1", "PersistentVolume", {"spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
                                          "hostPath": {"path": "/data"}}}, {"spec": {"capacity": {"storage": "2Gi"}}}),
     ("v1", "PersistentVolumeClaim", {"spec": {"accessModes": ["ReadWriteOnce"],

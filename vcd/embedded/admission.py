@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from vcd.embedded import defaults
 from vcd.embedded.codec import copy, name_of
 from vcd.embedded.errors import forbidden
+from vcd.model.limitranges import LimitRanges
 from vcd.model.podadmission import UnknownPriorityClass, fill_in_priority
 
 Object = dict[str, Any]
@@ -25,6 +26,19 @@ def prioritize(pod: Object, classes: Mapping[str, Object]) -> None:
         fill_in_priority(pod["spec"], classes)
     except UnknownPriorityClass as error:
         raise forbidden("pods", name_of(pod), f"no PriorityClass with name {error} was found") from None
+
+
+def limit(pod: Object, limit_ranges: Iterable[Object]) -> None:
+    """LimitRanger admission: the defaults of the namespace's LimitRanges.
+
+    Raises StatusError 403 for a pod that is out of the bounds of one of them.
+    """
+    limits = LimitRanges(limit_ranges)
+    limits.fill_in(pod["spec"])
+    broken = list(limits.refusals(pod["spec"]))
+    messages = [message for name, message in broken if name == broken[0][0]]
+    if messages:
+        raise forbidden("pods", name_of(pod), messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
 
 
 def taint_until_ready(node: Object) -> None:

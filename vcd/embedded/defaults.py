@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from vcd.embedded.codec import copy
+from vcd.model.limitranges import fill_in_limit_range
 from vcd.model.podadmission import fill_in_scheduling
 from vcd.model.quantity import QuantityError, parse_milli
 
@@ -241,6 +242,7 @@ _DEPENDING: Final[dict[str, Callable[[Object], None]]] = {
     "replicasets.apps": _template,
     "services": _service,
     "secrets": _secret,
+    "limitranges": lambda limit_range: fill_in_limit_range(limit_range.get("spec") or {}),
     "namespaces": _namespace,
     "rolebindings.rbac.authorization.k8s.io": _role_binding,
     "clusterrolebindings.rbac.authorization.k8s.io": _role_binding,

@@ -126,6 +126,7 @@ _SERVED: Final[dict[str, tuple[tuple[str, str, str, dict[str, Any]], ...]]] = {
     "": (
         ("configmaps", "ConfigMap", "cm", {}),
         ("events", "Event", "ev", {}),
+        ("limitranges", "LimitRange", "limits", {}),
         ("namespaces", "Namespace", "ns", _CLUSTER | _WITH_STATUS | _NAMESPACE_VERBS),
         ("nodes", "Node", "no", _CLUSTER | _WITH_STATUS),
         ("persistentvolumeclaims", "PersistentVolumeClaim", "pvc", _WITH_STATUS | _RETURNED),
@@ -195,7 +196,9 @@ BUILT_IN: Final = (
     ),
 )
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+LIMIT_RANGES: Final = "limitranges"
 PDBS: Final = "poddisruptionbudgets.policy"
+POD_GROUPS: Final = "podgroups.scheduling.volcano.sh"
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
 

@@ -98,6 +98,8 @@ _QUANTITY_FIELDS: Final = frozenset({
     "V1PersistentVolumeClaimStatus.allocatedResources", "V1ResourceQuotaStatus.hard", "V1ResourceQuotaStatus.used",
     "V1ContainerStatus.allocatedResources", "V1PodStatus.allocatedResources", "V1EmptyDirVolumeSource.sizeLimit",
     "V1ResourceFieldSelector.divisor", "V1CSIStorageCapacity.capacity", "V1CSIStorageCapacity.maximumVolumeSize",
+    "V1LimitRangeItem.default", "V1LimitRangeItem.defaultRequest", "V1LimitRangeItem.max", "V1LimitRangeItem.min",
+    "V1LimitRangeItem.maxLimitRequestRatio",
 })  # fmt: skip
 # Models that describe themselves recursively, or carry any JSON.
 _FREE_FORM: Final = frozenset({"V1JSONSchemaProps"})

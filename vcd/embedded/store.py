@@ -28,9 +28,19 @@ from vcd.embedded.errors import (
 )
 from vcd.embedded.fields import FieldManager
 from vcd.embedded.patch import merge_patch
-from vcd.embedded.resources import CRDS, PDBS, PRIORITY_CLASSES, STORAGE_CLASSES, Registry, ResourceType, custom_types
+from vcd.embedded.resources import (
+    CRDS,
+    LIMIT_RANGES,
+    PDBS,
+    POD_GROUPS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    Registry,
+    ResourceType,
+    custom_types,
+)
 from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Entry, Key, Shelf, Write
-from vcd.model.podadmission import fill_in_storage_class
+from vcd.model.podadmission import fill_in_group_queue, fill_in_storage_class
 
 Object = dict[str, Any]
 Callback = Callable[[str, str, Object], None]
@@ -237,8 +247,8 @@ class Store:
                 return name
 
     def _admit(self, rtype: ResourceType, obj: Object) -> None:
-        """Admission of new objects: the namespace exists, pods get priority and tolerations, claims the default
-        StorageClass, nodes begin tainted."""
+        """Admission of new objects: the namespace exists, pods get priority and tolerations and keep to LimitRanges,
+        PodGroups get their namespace's queue, claims the default StorageClass, nodes begin tainted."""
         metadata = obj["metadata"]
         if rtype.namespaced:
             self._admit_namespace(rtype, metadata)
@@ -246,6 +256,10 @@ class Store:
             classes = self.shelf(PRIORITY_CLASSES).all()
             admission.prioritize(obj, {entry.key[1]: entry.obj for entry in classes})
             defaults.tolerate_outages(obj)
+            admission.limit(obj, [entry.obj for entry in self.shelf(LIMIT_RANGES).all(metadata["namespace"])])
+        elif rtype.storage == POD_GROUPS:
+            namespace = self.get("namespaces", None, metadata["namespace"])
+            fill_in_group_queue(obj.setdefault("spec", {}), namespace["metadata"].get("annotations") or {})
         elif rtype.storage == "persistentvolumeclaims":
             fill_in_storage_class(obj, [entry.obj for entry in self.shelf(STORAGE_CLASSES).all()])
         elif rtype.storage == "nodes":

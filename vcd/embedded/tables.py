@@ -410,6 +410,7 @@ _KINDS: Final[dict[str, tuple[Column, ...]]] = {
     ),
     "rolebindings.rbac.authorization.k8s.io": _named_and_aged(("Role", "string", _role)),
     "clusterrolebindings.rbac.authorization.k8s.io": _named_and_aged(("Role", "string", _role)),
+    "limitranges": _CREATED,
     "roles.rbac.authorization.k8s.io": _CREATED,
     "clusterroles.rbac.authorization.k8s.io": _CREATED,
     "customresourcedefinitions.apiextensions.k8s.io": _CREATED,

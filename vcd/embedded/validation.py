@@ -9,9 +9,10 @@ from typing import Any, Final
 from vcd.embedded.codec import at, copy, name_of
 from vcd.embedded.defaults import containers_of
 from vcd.embedded.errors import StatusCause, invalid
-from vcd.embedded.resources import CRDS, PDBS, ResourceType
+from vcd.embedded.resources import CRDS, LIMIT_RANGES, PDBS, ResourceType
 from vcd.embedded.schema import structural
-from vcd.model.quantity import QuantityError, parse_milli
+from vcd.model.podadmission import requests_above_limits
+from vcd.model.quantity import QuantityError, resource_value
 from vcd.model.selectors import LabelSelector, SelectorError, is_label_value, is_qualified_name
 
 Object = dict[str, Any]
@@ -132,21 +133,12 @@ def _pod_spec(spec: Object, where: str) -> Iterator[StatusCause]:
 
 
 def _resources(resources: Object, where: str) -> Iterator[StatusCause]:
-    limits = resources.get("limits") or {}
     for member in ("limits", "requests"):
         for name, amount in (resources.get(member) or {}).items():
             if amount.lstrip().startswith("-"):
                 yield wrong(f"{where}.{member}[{name}]", amount, "must be greater than or equal to 0")
-    for name, amount in (resources.get("requests") or {}).items():
-        if name in limits and _more(amount, limits[name]):
-            yield wrong(f"{where}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
-
-
-def _more(left: str, right: str) -> bool:
-    try:
-        return parse_milli(left) > parse_milli(right)
-    except QuantityError:
-        return False
+    for name, amount, limit in requests_above_limits(resources):
+        yield wrong(f"{where}.requests", amount, f"must be less than or equal to {name} limit of {limit}")
 
 
 def _service(service: Object) -> Iterator[StatusCause]:
@@ -190,6 +182,21 @@ def _selector(spec: Object) -> Iterator[StatusCause]:
         LabelSelector.compile(spec.get("selector"))
     except SelectorError as error:
         yield wrong("spec.selector", str(spec.get("selector")), str(error))
+
+
+def _limit_range(limit_range: Object) -> Iterator[StatusCause]:
+    for index, item in enumerate((limit_range.get("spec") or {}).get("limits") or ()):
+        for member, name, amount in _amounts_of(item):
+            try:
+                resource_value(name, amount)
+            except QuantityError as error:
+                yield wrong(f"spec.limits[{index}].{member}[{name}]", amount, str(error))
+
+
+def _amounts_of(item: Object) -> Iterator[tuple[str, str, str]]:
+    """Yield member, resource and quantity of a LimitRange's item."""
+    for member in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
+        yield from ((member, name, amount) for name, amount in (item.get(member) or {}).items())
 
 
 _USER_PRIORITY_LIMIT: Final = 1_000_000_000
@@ -242,6 +249,7 @@ def _version(version: Object, where: str) -> Iterator[StatusCause]:
 
 _CHECKS: Final[dict[str, Callable[[Object], Iterator[StatusCause]]]] = {
     "pods": lambda pod: _pod_spec(pod.get("spec") or {}, "spec"),
+    LIMIT_RANGES: _limit_range,
     "services": _service,
     "events": _event,
     "deployments.apps": _workload,

@@ -13,9 +13,16 @@ from vcd.model.codec import BadObject, without_managed_fields
 from vcd.model.controllers import Manifest, topology_of
 from vcd.model.jsontext import DEPTH, shallow
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.objects import Pod, PodSpec, altered
+from vcd.model.limitranges import LimitRanges
+from vcd.model.objects import Pod, PodGroup, PodSpec, altered
 from vcd.model.plainjson import NotJson, as_json
-from vcd.model.podadmission import SYSTEM_PRIORITIES, fill_in_priority, fill_in_scheduling
+from vcd.model.podadmission import (
+    SYSTEM_PRIORITIES,
+    fill_in_group_queue,
+    fill_in_priority,
+    fill_in_scheduling,
+    requests_above_limits,
+)
 from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
 
@@ -167,20 +174,48 @@ def group_for(pod: Pod) -> Manifest:
     }
 
 
-def with_scheduling_defaults(pod: Pod) -> Pod:
-    """Return a pod with the requests and host ports that the API server fills in."""
+def with_scheduling_defaults(pod: Pod, limits: LimitRanges | None = None) -> Pod:
+    """Return a pod with the requests and host ports that the API server fills in, also by LimitRanges."""
     try:
         encoded = _encode(pod.spec)
     except OverflowError:
         return pod  # a number beyond 64 bits, with which it is set aside when it is encoded for the log
-    return msgspec.structs.replace(pod, spec=_spec_with_defaults(encoded))
+    return msgspec.structs.replace(pod, spec=_spec_with_defaults(encoded, limits))
 
 
 @lru_cache(maxsize=4096)  # pods of one template have equal specs
-def _spec_with_defaults(encoded: bytes) -> PodSpec:
+def _spec_with_defaults(encoded: bytes, limits: LimitRanges | None) -> PodSpec:
     spec: Manifest = msgspec.msgpack.decode(encoded)
     fill_in_scheduling(spec)
+    if limits is not None:
+        limits.fill_in(spec)
     return msgspec.convert(spec, PodSpec)
+
+
+def refusal_of(pod: Pod, limits: LimitRanges | None = None) -> str:
+    """Return why the API server does not store a pod whose defaults are filled in; empty where it does."""
+    try:
+        return _refusal_of(_encode(pod.spec), limits)
+    except OverflowError:
+        return ""  # as for with_scheduling_defaults
+
+
+@lru_cache(maxsize=4096)
+def _refusal_of(encoded: bytes, limits: LimitRanges | None) -> str:
+    spec: Manifest = msgspec.msgpack.decode(encoded)
+    for holder in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), {**spec, "name": ""}):
+        owner = f"container {holder['name']}" if holder.get("name") else "it"
+        for name, request, limit in requests_above_limits(holder.get("resources") or {}):
+            return f"{owner} requests {request} of {name}, above its limit of {limit}"
+    broken = () if limits is None else limits.refusals(spec)
+    return next((f"LimitRange {name}: {message}" for name, message in broken), "")
+
+
+def with_group_queue(group: PodGroup, annotations: Mapping[str, str]) -> PodGroup:
+    """Return a PodGroup in the queue that its namespace's ``annotations`` name, where it names none itself."""
+    spec = {"queue": group.spec.queue}
+    fill_in_group_queue(spec, annotations)
+    return group if spec["queue"] == group.spec.queue else altered(group, spec=spec)
 
 
 def with_priority(pod: Pod, classes: Mapping[str, Manifest]) -> Pod:

@@ -1,21 +1,22 @@
-"""What the API server and Volcano's webhooks fill in of new pods, claims and queues that scheduling reads.
+"""What the API server and Volcano's webhooks fill in of new pods, PodGroups, claims and queues that scheduling reads.
 
 The embedded server, plans and what-ifs share this module, so that all decide on objects as a server would store them.
 The functions take plain manifests, and change the specification that they are given. What scheduling does not read is
-filled in elsewhere. LimitRange is not applied.
+filled in elsewhere; LimitRanges are in ``vcd.model.limitranges``.
 
-Sources: Kubernetes ``pkg/apis/core/v1/defaults.go`` and ``plugin/pkg/admission`` (``priority``, ``runtimeclass``,
-``storage/storageclass``), Volcano ``pkg/webhooks/admission/queues/mutate``.
+Sources: Kubernetes ``pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation`` and ``plugin/pkg/admission``
+(``priority``, ``runtimeclass``, ``storage/storageclass``), Volcano ``pkg/webhooks/admission`` (``queues/mutate``,
+``podgroups/mutate``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from vcd.model.controllers import Manifest
-from vcd.model.podgroups import container_requests
-from vcd.model.quantity import format_resource, is_pod_level_resource
+from vcd.model.podgroups import QUEUE_ANNOTATION, container_requests
+from vcd.model.quantity import QuantityError, format_resource, is_pod_level_resource, resource_value
 
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The values of the priority classes that every cluster has."""
@@ -24,6 +25,9 @@ _DEFAULT_CLASS: Final = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
+
+
+_DEFAULT_QUEUE: Final = "default"
 
 
 class UnknownPriorityClass(LookupError):
@@ -88,6 +92,31 @@ def fill_in_storage_class(claim: Manifest, classes: Iterable[Manifest]) -> None:
 def fill_in_queue(spec: Manifest) -> None:
     """Fill in a queue's weight: 1 where it has none, or 0."""
     spec["weight"] = spec.get("weight") or 1
+
+
+def fill_in_group_queue(spec: Manifest, annotations: Mapping[str, str]) -> None:
+    """Fill in a PodGroup's queue by its namespace's ``annotations``, where it names none or ``default``."""
+    of_namespace = annotations.get(QUEUE_ANNOTATION)
+    if of_namespace and spec.get("queue") in (None, "", _DEFAULT_QUEUE):
+        spec["queue"] = of_namespace
+
+
+def requests_above_limits(resources: Manifest) -> Iterator[tuple[str, Any, Any]]:
+    """Yield resource, request and limit of each request above its limit, with which no pod is stored.
+
+    Quantities that cannot be read are not compared.
+    """
+    limits = resources.get("limits") or {}
+    for name, request in (resources.get("requests") or {}).items():
+        if name in limits and _is_more(name, request, limits[name]):
+            yield name, request, limits[name]
+
+
+def _is_more(name: str, request: Any, limit: Any) -> bool:
+    try:
+        return resource_value(name, request) > resource_value(name, limit)
+    except QuantityError:
+        return False
 
 
 def _is_default_class(storage_class: Manifest) -> bool:

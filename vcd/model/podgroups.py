@@ -116,8 +116,8 @@ def add_quotas(lists: Iterable[dict[str, str]]) -> dict[str, str]:
     """The sum of resource lists as ``quota_usage`` makes them."""
     total: Amounts = {}
     for each in lists:
-        add(total, {name: resource_value(_unit_name(name), text) for name, text in each.items()})
-    return {name: _written(_unit_name(name), value) for name, value in sorted(total.items())}
+        add(total, {name: resource_value(unit_name(name), text) for name, text in each.items()})
+    return {name: _written(unit_name(name), value) for name, value in sorted(total.items())}
 
 
 def _written(name: str, value: int) -> str:
@@ -130,22 +130,22 @@ def requests_of(spec: Manifest) -> Amounts:
 
     What its containers need, or what it requests itself where it does; its overhead on top.
     """
-    amounts = _amounts(spec, "requests")
+    amounts = pod_amounts(spec, "requests")
     add(amounts, _parsed(spec.get("overhead") or {}))
     return amounts
 
 
 def limits_of(spec: Manifest) -> Amounts:
     """The pod's limits by resource, counted as the requests are."""
-    amounts = _amounts(spec, "limits")
+    amounts = pod_amounts(spec, "limits")
     for name, value in _parsed(spec.get("overhead") or {}).items():
         if name in amounts:
             amounts[name] += value
     return amounts
 
 
-def _unit_name(name: str) -> str:
-    """The resource whose unit a quota's name is counted in."""
+def unit_name(name: str) -> str:
+    """Return the resource whose unit a quota's name is counted in."""
     if name == "count/pods":
         return "pods"
     return name.removeprefix("requests.").removeprefix("limits.")
@@ -160,22 +160,24 @@ def container_requests(spec: Manifest) -> Amounts:
     return _of_containers(spec, "requests")
 
 
-def _amounts(spec: Manifest, field: str) -> Amounts:
+def pod_amounts(spec: Manifest, field: str) -> Amounts:
+    """Return a pod's ``requests`` or ``limits`` without its overhead, in the units of ``requests_of``."""
     total = _of_containers(spec, field)
-    total.update(_resources(spec, field))
+    total.update(container_amounts(spec, field))
     return total
+
+
+def container_amounts(holder: Manifest, field: str) -> Amounts:
+    """Return the ``requests`` or ``limits`` that a container, or a pod as a whole, states itself."""
+    return _parsed((holder.get("resources") or {}).get(field) or {})
 
 
 def _of_containers(spec: Manifest, field: str) -> Amounts:
     starting = spec.get("initContainers") or ()
     return needed(
-        (_resources(container, field) for container in spec.get("containers") or ()),
-        ((_resources(container, field), container.get("restartPolicy") == "Always") for container in starting),
+        (container_amounts(container, field) for container in spec.get("containers") or ()),
+        ((container_amounts(container, field), container.get("restartPolicy") == "Always") for container in starting),
     )
-
-
-def _resources(holder: Manifest, field: str) -> Amounts:
-    return _parsed((holder.get("resources") or {}).get(field) or {})
 
 
 def _parsed(quantities: Mapping[str, Any]) -> Amounts:
