@@ -230,6 +230,7 @@ def test_groups_of_a_namespace_take_what_they_still_ask_for_in_turn() -> None:
 def test_limits_count_from_the_quotas_status() -> None:
     """A quota that its controller did not look at yet limits nothing."""
     fresh = quota(hard={"cpu": "1"}) | {"status": {}}
+    fresh["metadata"]["resourceVersion"] = "1"
     assert admitted(fresh, asks("g", cpu="2")) == {"default/g"}
 
 

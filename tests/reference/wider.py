@@ -156,6 +156,9 @@ class WideMaker(Maker):
         used = {name: str(self.random.randint(0, 3)) for name in hard if self.often(0.5)}
         meta = {"name": f"quota{number}", "namespace": self.pick(("default", "default", "other"))}
         self.add("v1", "ResourceQuota", meta, spec={"hard": hard}, status={"hard": hard, "used": used})
+        for pod in self.objects:
+            if pod["kind"] == "Pod":  # one without a status is yet to be created, and the quota may refuse it
+                pod.setdefault("status", {"phase": "Pending"})
 
 
 def wide_case(seed: int) -> RandomCase:

@@ -1,27 +1,32 @@
 """What the API server and Volcano's webhooks change in people's manifests before they store them.
 
 Plans call it for manifests that no API server has seen. Objects that a cluster lists have been admitted already. The
-rules are in ``vcd.model.podadmission``; this module finds the objects that they apply to.
+rules are in ``vcd.model.podadmission``, ``vcd.model.limitranges`` and ``vcd.timetravel.quotas``; this module finds the
+objects that they apply to.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from vcd.model.codec import BadObject, from_manifest
 from vcd.model.controllers import Manifest
-from vcd.model.manifests import with_priority, with_scheduling_defaults
-from vcd.model.objects import Pod
+from vcd.model.manifests import refusal_of, with_group_queue, with_priority, with_scheduling_defaults
+from vcd.model.objects import Namespace, Pod, PodGroup, ResourceQuota
 from vcd.model.podadmission import (
     UnknownPriorityClass,
+    fill_in_group_queue,
     fill_in_queue,
     fill_in_runtime_class,
     fill_in_storage_class,
 )
+from vcd.model.words import counted, some
+from vcd.timetravel.limits import bounds_left_out, is_limit_range, read_limit_ranges
+from vcd.timetravel.quotas import PlannedQuotas, with_quota_status
 from vcd.timetravel.workloads import is_workload, kind_of
 
 
@@ -51,7 +56,10 @@ class _PodSpec(msgspec.Struct, rename="camel"):
 
 
 class PlanAdmission:
-    """Fills in objects as the API server does; with ``schedulers`` named they come from one, and have been admitted."""
+    """Fills in objects as the API server does, and refuses pods as it does.
+
+    With ``schedulers`` named, the manifests come from an API server, and have been admitted.
+    """
 
     def __init__(
         self, manifests: Sequence[Manifest], schedulers: Collection[str] | None, set_aside: Callable[[BadObject], None]
@@ -61,14 +69,18 @@ class PlanAdmission:
         self._runtimes = _runtime_classes(manifests, set_aside)
         storages = (each for each in manifests if _is(each, "StorageClass", "storage.k8s.io"))
         self._storages = [each for each in storages if _is_readable(each)]
-        self._missing: set[str] = set()
+        self._limits = read_limit_ranges(manifests, set_aside)
+        self._namespaces = {each.key: each.metadata.annotations for each, _ in _objects(manifests, Namespace)}
+        self._quotas = PlannedQuotas(_quotas(manifests) if schedulers is None else ())
+        self._missing = set(bounds_left_out(self._limits))
+        self._refused: dict[str, list[str]] = {}
 
     def is_ours(self, pod: Pod) -> bool:
         """Return whether this scheduler places a pod."""
         return self._schedulers is None or pod.spec.scheduler_name in self._schedulers
 
     def stored(self, manifest: Manifest) -> Manifest:
-        """Return a manifest with a queue's weight, a claim's StorageClass and what RuntimeClasses add to its pods.
+        """Return a manifest with what is filled in of queues, PodGroups, claims, quotas, and pods by RuntimeClasses.
 
         A manifest that cannot be read is returned as it is.
         """
@@ -76,15 +88,31 @@ class PlanAdmission:
             return manifest
         if _is(manifest, "Pod", "") or is_workload(manifest):
             return self._with_runtime(manifest)
-        is_queue = _is(manifest, "Queue", "scheduling.volcano.sh")
-        if not (is_queue or _is(manifest, "PersistentVolumeClaim", "")) or not _is_readable(manifest):
-            return manifest
-        filled = {**manifest, "spec": {**(manifest.get("spec") or {})}}
-        if is_queue:
-            fill_in_queue(filled["spec"])
-        else:
-            fill_in_storage_class(filled, self._storages)
-        return filled
+        for kind, group, fill_in in self._filled:
+            if _is(manifest, kind, group) and _is_readable(manifest):
+                filled = {**manifest, "spec": {**(manifest.get("spec") or {})}}
+                fill_in(filled)
+                return filled
+        return manifest
+
+    @property
+    def _filled(self) -> tuple[tuple[str, str, Callable[[Manifest], None]], ...]:
+        """Return kinds that are filled in as a whole, by kind and API group."""
+        return (
+            ("Queue", "scheduling.volcano.sh", lambda queue: fill_in_queue(queue["spec"])),
+            ("PodGroup", "scheduling.volcano.sh", self._fill_in_group),
+            ("PersistentVolumeClaim", "", lambda claim: fill_in_storage_class(claim, self._storages)),
+            ("ResourceQuota", "", self._fill_in_quota),
+        )
+
+    def _fill_in_group(self, manifest: Manifest) -> None:
+        _, group, version = from_manifest(manifest)
+        if isinstance(group, PodGroup) and not version and group.status.phase in ("", "Pending"):
+            fill_in_group_queue(manifest["spec"], self._namespaces.get(group.metadata.namespace, {}))
+
+    def _fill_in_quota(self, manifest: Manifest) -> None:
+        if quota := self._quotas.by_key.get(_key(manifest)):
+            manifest["status"] = msgspec.to_builtins(quota.status)
 
     def _with_runtime(self, manifest: Manifest) -> Manifest:
         if not any(spec.get("runtimeClassName") for spec in _pod_specs(manifest)):
@@ -103,11 +131,14 @@ class PlanAdmission:
                 )
         return filled
 
-    def admitted(self, pod: Pod) -> Pod:
-        """Return a pod with defaults and priority; a class that is not given is noted."""
-        pod = with_scheduling_defaults(pod)
+    def admitted(self, pod: Pod, *, is_stored: bool = False) -> Pod:
+        """Return a pod with defaults and priority; a class that is not given is noted.
+
+        LimitRanges apply to pods that are created, and not to one that ``is_stored`` already.
+        """
         if self._schedulers is not None:
-            return pod
+            return with_scheduling_defaults(pod)
+        pod = with_scheduling_defaults(pod, None if is_stored else self._limits.get(pod.metadata.namespace))
         try:
             return with_priority(pod, self._priorities)
         except UnknownPriorityClass as error:
@@ -115,13 +146,45 @@ class PlanAdmission:
                 self._missing.add(f"PriorityClass {error} is not given: pods that name it have no priority; add it")
             return pod
 
+    def created(self, pods: Sequence[Pod]) -> list[Pod]:
+        """Return those of one workload's admitted pods that the API server creates; the others are noted.
+
+        A pod that has a status is in the quotas' status already.
+        """
+        if self._schedulers is not None:
+            return list(pods)
+        refusals = {pod.key: refusal_of(pod, self._limits.get(pod.metadata.namespace)) for pod in pods}
+        valid = [pod for pod in pods if not refusals[pod.key]]
+        refusals.update(self._quotas.refused(pod for pod in valid if not pod.status.phase))
+        for key, reason in refusals.items():
+            if reason:
+                self._refused.setdefault(reason, []).append(key)
+        return [pod for pod in valid if not refusals[pod.key]]
+
+    def in_queue(self, group: PodGroup) -> PodGroup:
+        """Return a PodGroup that a controller makes, in its namespace's queue where it names none."""
+        return with_group_queue(group, self._namespaces.get(group.metadata.namespace, {}))
+
     def notes(self) -> list[str]:
-        """Return a sentence for each class that pods name and that is not given."""
-        return sorted(self._missing)
+        """Return a sentence for each class that is not given, and for what is refused or not applied, by its reason."""
+        refused = [
+            f"the API server refuses {counted(len(pods), 'pod')} ({some(sorted(pods))}): {reason}"
+            for reason, pods in sorted(self._refused.items())
+        ]
+        return [*sorted(self._missing), *refused, *self._quotas.notes()]
+
+
+def is_stored(pod: Pod, version: str) -> bool:
+    """Return whether an API server has stored a pod: it has a resource version, a node, or a phase after Pending."""
+    return bool(version or pod.spec.node_name or pod.status.phase not in ("", "Pending"))
 
 
 def is_applied(manifest: Manifest) -> bool:
     """Return whether only admission reads a manifest."""
+    return _is_runtime_class(manifest) or is_limit_range(manifest)
+
+
+def _is_runtime_class(manifest: Manifest) -> bool:
     return _is(manifest, "RuntimeClass", "node.k8s.io")
 
 
@@ -138,8 +201,36 @@ def _is_readable(manifest: Manifest) -> bool:
     return True
 
 
+T = TypeVar("T", Namespace, Pod, ResourceQuota)
+
+
+def _objects(manifests: Iterable[Manifest], kind: type[T]) -> Iterator[tuple[T, str]]:
+    """Yield the readable objects of a core kind, with their resource versions."""
+    for manifest in manifests:
+        if not _is(manifest, kind.__name__, ""):
+            continue
+        try:
+            _, obj, version = from_manifest(manifest)
+        except BadObject:
+            continue
+        if isinstance(obj, kind):
+            yield obj, version
+
+
+def _quotas(manifests: Sequence[Manifest]) -> list[ResourceQuota]:
+    """Return the ResourceQuotas, those of files with the status that their controller will write."""
+    quotas = list(_objects(manifests, ResourceQuota))
+    pods = list(_objects(manifests, Pod)) if quotas else []
+    existing = [pod for pod, version in pods if is_stored(pod, version) or pod.status.phase]
+    return [quota if version else with_quota_status(quota, existing) for quota, version in quotas]
+
+
 def _name(manifest: Manifest) -> str:
     return str((manifest.get("metadata") or {}).get("name", ""))
+
+
+def _key(manifest: Manifest) -> str:
+    return f"{manifest['metadata']['namespace']}/{_name(manifest)}"
 
 
 def _pod_specs(manifest: Manifest) -> Iterator[Manifest]:
@@ -158,7 +249,7 @@ def _pod_specs(manifest: Manifest) -> Iterator[Manifest]:
 def _runtime_classes(manifests: Iterable[Manifest], set_aside: Callable[[BadObject], None]) -> dict[str, Manifest]:
     """RuntimeClasses by name; one that cannot be read is set aside."""
     found: dict[str, Manifest] = {}
-    for manifest in filter(is_applied, manifests):
+    for manifest in filter(_is_runtime_class, manifests):
         try:
             msgspec.convert(manifest, _RuntimeClass)
         except msgspec.ValidationError as error:

@@ -19,7 +19,7 @@ from vcd.model.manifests import (
     group_for,
     system_classes,
 )
-from vcd.model.objects import Object, Pod
+from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
@@ -31,7 +31,7 @@ from vcd.scheduling.framework.registry import kinds, kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker
-from vcd.timetravel.admission import PlanAdmission, is_applied
+from vcd.timetravel.admission import PlanAdmission, is_applied, is_stored
 from vcd.timetravel.unknownfields import unknown_fields
 from vcd.timetravel.workloads import (
     Work,
@@ -153,7 +153,7 @@ def _worked_out(
         try:
             new = named({**manifest, "metadata": {**meta, "uid": f"{kind.lower()}-{meta.get('name', '')}"}})
             if identity(new) not in owners:
-                expand(new, work)
+                expand(new, work, admission.admitted)
             made.extend(_entries_of(new, work, admission))
         except BadObject as error:
             bad.append((error.kind, error.key, "", error.message))
@@ -162,11 +162,15 @@ def _worked_out(
 
 
 def _entries_of(workload: Manifest, work: Work, admission: PlanAdmission) -> list[Entry]:
-    """Entries for what a workload makes. Raises BadObject, naming the workload, for a number beyond 64 bits."""
-    pods = [admission.admitted(pod) for pod in work.pods]
+    """Entries for what a workload makes. Raises BadObject, naming the workload, for a number beyond 64 bits.
+
+    A group that controllers make of pods is not made if the API server creates none of them.
+    """
+    pods = admission.created(work.pods)
+    groups = [admission.in_queue(group) for group in work.groups if pods or group.metadata.owner_references]
     try:
         return [
-            *(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups),
+            *(("PodGroup", group.key, "", encode_payload(group)) for group in groups),
             *(("Pod", pod.key, "", encode_payload(pod)) for pod in pods),
         ]
     except BadObject as error:
@@ -175,18 +179,23 @@ def _entries_of(workload: Manifest, work: Work, admission: PlanAdmission) -> lis
 
 
 def _entries(manifest: Any, read: Kind, admission: PlanAdmission) -> list[Entry]:
-    """The object of a manifest, and the group that is implied. Raises BadObject."""
-    kind, obj, _ = from_manifest(manifest, (read,))
-    groups: list[Object] = []
+    """The object of a manifest, and the group that is implied; none of a pod that is refused. Raises BadObject."""
+    kind, obj, version = from_manifest(manifest, (read,))
+    groups: list[PodGroup] = []
     if isinstance(obj, Pod) and admission.is_ours(obj):
-        groups, obj = _grouped(admission.admitted(obj))
+        there = is_stored(obj, version)
+        obj = admission.admitted(obj, is_stored=there)
+        if not there and not admission.created([obj]):
+            return []
+        groups, obj = _grouped(obj)
+        groups = [admission.in_queue(group) for group in groups]
     return [
         (kind, obj.key, "", encode_payload(obj)),
         *(("PodGroup", group.key, obj.key, encode_payload(group)) for group in groups),
     ]
 
 
-def _grouped(pod: Pod) -> tuple[list[Object], Pod]:
+def _grouped(pod: Pod) -> tuple[list[PodGroup], Pod]:
     """The group that is made for a pod which is to be scheduled and names none, and the pod in it."""
     if GROUP_NAME in pod.metadata.annotations or (pod.spec.node_name and pod.spec.scheduler_name != "volcano"):
         return [], pod
@@ -194,6 +203,7 @@ def _grouped(pod: Pod) -> tuple[list[Object], Pod]:
         _, group, _ = from_manifest(group_for(pod))
     except (QuantityError, BadObject):
         return [], pod  # it is set aside itself, with the reason, when it is folded
+    assert isinstance(group, PodGroup)
     return [group], in_group(pod, group.metadata.name)
 
 

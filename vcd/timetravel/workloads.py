@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -48,6 +48,10 @@ class Work(msgspec.Struct):
     groups: list[PodGroup] = msgspec.field(default_factory=list)
     pods: list[Pod] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
+
+
+Admit = Callable[[Pod], Pod]
+"""Returns a pod with what the API server fills in as a controller creates it."""
 
 
 class _Marks(msgspec.Struct, frozen=True):
@@ -145,7 +149,7 @@ def kind_of(manifest: Manifest) -> tuple[str, str]:
     return str(manifest.get("kind", "")), str(manifest.get("apiVersion", "")).rpartition("/")[0]
 
 
-def expand(manifest: Manifest, found: Work) -> None:
+def expand(manifest: Manifest, found: Work, admit: Admit = with_scheduling_defaults) -> None:
     """Add the groups and pods of a workload; it has a name, a namespace and a uid. One that is over adds none.
 
     Raises BadObject for what cannot be read.
@@ -153,7 +157,7 @@ def expand(manifest: Manifest, found: Work) -> None:
     if _is_over(manifest):
         found.notes.append(f"{called(manifest)} is over, and makes no pods")
         return
-    _EXPANSIONS[kind_of(manifest)](manifest, found)
+    _EXPANSIONS[kind_of(manifest)](manifest, found, admit)
 
 
 def owners_in(manifests: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
@@ -223,7 +227,7 @@ def _is_over(manifest: Manifest) -> bool:
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def _volcano_job(manifest: Manifest, found: Work) -> None:
+def _volcano_job(manifest: Manifest, found: Work, admit: Admit) -> None:
     """A group with the job's minimum, and each task's pods."""
     spec = _spec(manifest, JobSpec)
     job = with_defaults({**manifest, "spec": msgspec.to_builtins(spec)})
@@ -237,7 +241,9 @@ def _volcano_job(manifest: Manifest, found: Work) -> None:
         why = "none of spec.tasks has replicas" if spec.tasks else "spec.tasks is empty"
         found.notes.append(f"{called(manifest)} makes no pods: {why}")
     pods = [
-        _typed(manifest, pod_of_task(job, task, index)) for task in tasks_of(job) for index in range(task["replicas"])
+        admit(_typed(manifest, pod_of_task(job, task, index)))
+        for task in tasks_of(job)
+        for index in range(task["replicas"])
     ]
     least: dict[str, int] = {}
     for task, count in ((task, count) for task, count in least_pods(job, lambda name: 0) if count):
@@ -276,7 +282,7 @@ def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
         raise _bad(manifest, f"resources of {pod.key}: {error}") from error
 
 
-def _replicated(manifest: Manifest, found: Work) -> None:
+def _replicated(manifest: Manifest, found: Work, admit: Admit) -> None:
     """The pods of a Deployment, or of any set of pods."""
     spec = _spec(manifest, _WorkloadSpec)
     if spec.volume_claim_templates:
@@ -285,10 +291,10 @@ def _replicated(manifest: Manifest, found: Work) -> None:
     count = _not_negative(manifest, "spec.replicas", spec.replicas)
     if count == 0:
         found.notes.append(f"{called(manifest)} makes no pods: spec.replicas is 0")
-    _alike(manifest, spec.template, count, found)
+    _alike(manifest, spec.template, count, found, admit)
 
 
-def _batch_job(manifest: Manifest, found: Work) -> None:
+def _batch_job(manifest: Manifest, found: Work, admit: Admit) -> None:
     spec = _spec(manifest, _WorkloadSpec)
     if spec.suspend:
         found.notes.append(f"{called(manifest)} is suspended, and makes no pods")
@@ -305,10 +311,10 @@ def _batch_job(manifest: Manifest, found: Work) -> None:
             f" the first {parallel} are looked at"
         )
     count = parallel if spec.completions is None else min(parallel, spec.completions)
-    _alike(manifest, spec.template, count, found)
+    _alike(manifest, spec.template, count, found, admit)
 
 
-def _alike(manifest: Manifest, template: _Template, count: int, found: Work) -> None:
+def _alike(manifest: Manifest, template: _Template, count: int, found: Work, admit: Admit) -> None:
     """Pods of one template; one group holds them, with the minimum that an annotation states."""
     meta = manifest["metadata"]
     least = min_member(meta.get("annotations") or {})
@@ -316,7 +322,7 @@ def _alike(manifest: Manifest, template: _Template, count: int, found: Work) -> 
     for index in range(_count(manifest, count)):
         pod = pod_of_template(manifest, plain)
         pod["metadata"]["name"] = f"{meta['name']}-{index}"
-        pods.append(_typed(manifest, pod))
+        pods.append(admit(_typed(manifest, pod)))
     if not pods:
         return
     requests = _requests(manifest, pods[0])
@@ -333,7 +339,7 @@ def _alike(manifest: Manifest, template: _Template, count: int, found: Work) -> 
     found.pods.extend(pods)
 
 
-def _cron_job(manifest: Manifest, found: Work) -> None:
+def _cron_job(manifest: Manifest, found: Work, admit: Admit) -> None:
     """One run of a CronJob's template."""
     spec, meta = _spec(manifest, _CronSpec), manifest["metadata"]
     if spec.suspend:
@@ -352,7 +358,7 @@ def _cron_job(manifest: Manifest, found: Work) -> None:
     }
     found.notes.append(f"of {called(manifest)} one run is looked at")
     try:
-        expand(job, found)
+        expand(job, found, admit)
     except BadObject as error:
         raise _bad(manifest, f"in spec.jobTemplate: {error.message}") from error
 

@@ -10,13 +10,23 @@ import msgspec
 
 from vcd.model.codec import BadObject, from_manifest
 from vcd.model.controllers import GROUP_NAME, Manifest
-from vcd.model.manifests import defaulted, flatten, group_for, with_priority, with_scheduling_defaults
+from vcd.model.limitranges import LimitRanges
+from vcd.model.manifests import (
+    defaulted,
+    flatten,
+    group_for,
+    refusal_of,
+    with_group_queue,
+    with_priority,
+    with_scheduling_defaults,
+)
 from vcd.model.objects import Pod, PodGroup, PriorityClass, altered
 from vcd.model.podadmission import UnknownPriorityClass
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
+from vcd.timetravel.limits import bounds_left_out, is_limit_range, read_limit_ranges
 from vcd.timetravel.unknownfields import unknown_fields
 from vcd.timetravel.words import UID
 from vcd.timetravel.workloads import (
@@ -42,11 +52,15 @@ TAKEN = (
 def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Work:
     """What manifests become when they are submitted to a cluster in ``state`` at ``created`` (RFC 3339).
 
-    Every pod is taken as this scheduler's. Raises BadObject for what cannot be read, is no work, is there already, or
-    names what is not there.
+    Every pod is taken as this scheduler's. LimitRanges among the manifests apply to it: a log has none. Raises
+    BadObject for what cannot be read, is no work, is there already, is refused by the API server, or names what is not
+    there.
     """
-    found = Work()
-    given, there = list(flatten(manifests)), _workloads_in(state)
+    everything, there = list(flatten(manifests)), _workloads_in(state)
+    given = [manifest for manifest in everything if not is_limit_range(manifest)]
+    limits = read_limit_ranges(everything, _refuse)
+    admission = _Admission(state, limits)
+    found = Work(notes=list(bounds_left_out(limits)))
     owners = owners_in(given)
     for manifest in given:
         found.notes.extend(f"{called(manifest)}: {words}" for words in unknown_fields(manifest))
@@ -56,11 +70,15 @@ def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Wo
         elif (*kind_of(new), *identity(new)[1:]) in there:
             raise BadObject(new["kind"], "/".join(identity(new)[1:]), TAKEN)
         elif identity(new) not in owners:
-            expand(new, found)
+            expand(new, found, admission.fill_in)
     if not found.pods:
         raise BadObject("(no kind)", "", f"there is no pod in what is submitted; it takes {READ}")
-    _admit(found, state, created)
+    _admit(found, state, created, admission)
     return found
+
+
+def _refuse(error: BadObject) -> None:
+    raise error
 
 
 def job_name(group: str, pod: Pod | None) -> str:
@@ -114,17 +132,50 @@ def _object(manifest: Manifest, found: Work) -> None:
 # --- admission --------------------------------------------------------------------------------------------------------
 
 
-def _admit(found: Work, state: ClusterState, created: str) -> None:
+class _Admission:
+    """What the API server and Volcano's webhooks fill in and refuse, by a log's state and given LimitRanges."""
+
+    def __init__(self, state: ClusterState, limits: Mapping[str, LimitRanges]) -> None:
+        classes = state.others.get("PriorityClass", {})
+        self._classes = {
+            key: msgspec.to_builtins(obj) for key, obj in classes.items() if isinstance(obj, PriorityClass)
+        }
+        self._namespaces = state.others.get("Namespace", {})
+        self._limits = limits
+
+    def fill_in(self, pod: Pod) -> Pod:
+        """Return a pod with defaults and priority. Raises BadObject for an unknown class."""
+        try:
+            return with_priority(with_scheduling_defaults(pod, self._limits.get(pod.metadata.namespace)), self._classes)
+        except UnknownPriorityClass as error:
+            message = f"its priorityClassName {error} is no PriorityClass that the log knows"
+            raise BadObject("Pod", pod.key, message) from None
+
+    def check(self, pod: Pod) -> None:
+        """Raise BadObject for a filled-in pod that the API server refuses."""
+        try:
+            pod_requests(pod.spec)
+        except QuantityError as error:
+            raise BadObject("Pod", pod.key, f"resources: {error}") from error
+        if refusal := refusal_of(pod, self._limits.get(pod.metadata.namespace)):
+            raise BadObject("Pod", pod.key, f"the API server refuses it: {refusal}")
+
+    def in_queue(self, group: PodGroup) -> PodGroup:
+        """Return a group in its namespace's queue where it names none."""
+        namespace = self._namespaces.get(group.metadata.namespace)
+        return group if namespace is None else with_group_queue(group, namespace.metadata.annotations)
+
+
+def _admit(found: Work, state: ClusterState, created: str, admission: _Admission) -> None:
     """Add what the API server and Volcano's controllers do, and refuse what they do; every pod is in a group then."""
     groups = {group.key: _new(group, group.key in state.groups, created) for group in found.groups}
     pods: dict[str, Pod] = {}
-    objects = state.others.get("PriorityClass", {})
-    classes = {key: msgspec.to_builtins(obj) for key, obj in objects.items() if isinstance(obj, PriorityClass)}
     for pod in found.pods:
         if pod.key in pods:
             raise BadObject("Pod", pod.key, "it is submitted twice")
-        new = _new(with_scheduling_defaults(pod), pod.key in state.tasks.row_of, created)
-        pods[pod.key] = made = _admitted(new, groups, state, classes)
+        new = admission.fill_in(_new(pod, pod.key in state.tasks.row_of, created))
+        admission.check(new)
+        pods[pod.key] = made = _in_its_group(new, groups, state)
         group = made.group_key
         if group not in groups and group not in state.groups:
             raise BadObject(
@@ -132,7 +183,8 @@ def _admit(found: Work, state: ClusterState, created: str) -> None:
             )
     for group_object in groups.values():
         GroupRecord.of(group_object)  # raises for quantities that cannot be read
-    found.groups, found.pods = list(groups.values()), list(pods.values())
+    found.groups = [admission.in_queue(group) for group in groups.values()]
+    found.pods = list(pods.values())
 
 
 def _new(obj: Any, there: bool, created: str) -> Any:
@@ -143,28 +195,15 @@ def _new(obj: Any, there: bool, created: str) -> Any:
     return altered(obj, metadata={"creation_timestamp": created}, status=status)
 
 
-def _admitted(pod: Pod, groups: dict[str, PodGroup], state: ClusterState, classes: Mapping[str, Manifest]) -> Pod:
-    try:
-        pod_requests(pod.spec)
-    except QuantityError as error:
-        raise BadObject("Pod", pod.key, f"resources: {error}") from error
+def _in_its_group(pod: Pod, groups: dict[str, PodGroup], state: ClusterState) -> Pod:
+    """Return a pod as this scheduler's, pending, in its group; one that is implied is added to ``groups``."""
     names = state.settings.scheduler_names
     ours = not names or pod.spec.scheduler_name in names
-    scheduler = pod.spec.scheduler_name if ours else names[0]
-    spec = {"node_name": "", "scheduler_name": scheduler}
-    pod = _prioritized(altered(pod, spec=spec, status=type(pod.status)(phase="Pending")), classes)
+    spec = {"node_name": "", "scheduler_name": pod.spec.scheduler_name if ours else names[0]}
+    pod = altered(pod, spec=spec, status=type(pod.status)(phase="Pending"))
     if GROUP_NAME not in pod.metadata.annotations:
         implied = from_manifest(group_for(pod))[1]
         assert isinstance(implied, PodGroup)
         groups.setdefault(implied.key, implied)
         pod = in_group(pod, implied.metadata.name)
     return pod
-
-
-def _prioritized(pod: Pod, classes: Mapping[str, Manifest]) -> Pod:
-    """The pod with what priority admission fills in. Raises BadObject."""
-    try:
-        return with_priority(pod, classes)
-    except UnknownPriorityClass as error:
-        message = f"its priorityClassName {error} is no PriorityClass that the log knows"
-        raise BadObject("Pod", pod.key, message) from None

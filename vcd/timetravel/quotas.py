@@ -1,0 +1,108 @@
+"""Which pods of a plan the ResourceQuotas of their namespace refuse, as the API server does when pods are created.
+
+Each workload is judged as if it were alone, and so is each pod without one: a plan does not know which of several
+workloads creates its pods first, nor whether enqueue holds one of them back. A note names the quotas that are too small
+for all of them together. Source: package ``apiserver/pkg/admission/plugin`` of Kubernetes, its quota plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from vcd.model.objects import Pod, Quantities, ResourceQuota, altered
+from vcd.model.podgroups import Amounts, add_quotas, unit_name
+from vcd.model.podquotas import is_in_scope, usage_of_quota
+from vcd.model.quantity import QuantityError, add, resource_value
+from vcd.model.requests import pod_requests
+
+_ENDED = ("Succeeded", "Failed")
+_COMPUTE = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+"""What each pod has to state in a namespace where a quota limits it."""
+
+
+class PlannedQuotas:
+    """The quotas of a plan, and what the pods that it creates use of them."""
+
+    def __init__(self, quotas: Iterable[ResourceQuota]) -> None:
+        self.by_key = {quota.key: quota for quota in sorted(quotas, key=lambda each: each.key)}
+        self._quotas: dict[str, list[ResourceQuota]] = {}
+        for quota in self.by_key.values():
+            self._quotas.setdefault(quota.metadata.namespace, []).append(quota)
+        self._total: dict[str, Amounts] = {}
+
+    def refused(self, pods: Iterable[Pod]) -> dict[str, str]:
+        """Return why pods of one workload are refused, by their keys; the others are created, in the order given."""
+        found: dict[str, str] = {}
+        used: dict[str, Amounts] = {}
+        for pod in pods:
+            quotas = [each for each in self._quotas.get(pod.metadata.namespace, ()) if is_in_scope(each.spec, pod.spec)]
+            if not quotas or not _is_readable(pod):
+                continue
+            usage = _read(usage_of_quota(pod.spec))
+            refusals = (_refusal(each, usage, used.get(each.key, {})) for each in quotas)
+            if refusal := next(filter(None, refusals), ""):
+                found[pod.key] = refusal
+                continue
+            for quota in quotas:
+                for total in (used, self._total):
+                    add(total.setdefault(quota.key, {}), usage)
+        return found
+
+    def notes(self) -> list[str]:
+        """Return a sentence for each quota that has too little for all pods that the plan creates."""
+        short = [(quota, _exceeded(quota, self._total.get(quota.key, {}))) for quota in self.by_key.values()]
+        return [
+            f"ResourceQuota {quota.key} has too little {', '.join(names)} for all pods of this plan: the API server"
+            " refuses those that come last"
+            for quota, names in short
+            if names
+        ]
+
+
+def with_quota_status(quota: ResourceQuota, pods: Iterable[Pod]) -> ResourceQuota:
+    """Return a quota with the status that its controller writes, unless it has one, from the pods that exist."""
+    if quota.status.hard:
+        return quota
+    there = [pod for pod in pods if pod.metadata.namespace == quota.metadata.namespace]
+    counted = [pod for pod in there if pod.status.phase not in _ENDED and is_in_scope(quota.spec, pod.spec)]
+    used = add_quotas(usage_of_quota(pod.spec) for pod in counted)
+    status = {"hard": quota.spec.hard, "used": {name: used.get(name, "0") for name in quota.spec.hard}}
+    return altered(quota, status=status)
+
+
+def _is_readable(pod: Pod) -> bool:
+    """Return whether a pod's requests can be read; else it is set aside when it is folded into the state."""
+    try:
+        pod_requests(pod.spec)
+    except QuantityError:
+        return False
+    return True
+
+
+def _refusal(quota: ResourceQuota, usage: Amounts, used: Amounts) -> str:
+    """Return why a quota refuses a pod, in addition to ``used`` by its workload; empty where it does not."""
+    if missing := sorted(name for name in quota.status.hard if name in _COMPUTE and name not in usage):
+        return f"ResourceQuota {quota.key}: it must specify {', '.join(missing)}"
+    together = dict(usage)
+    add(together, {name: amount for name, amount in used.items() if name in usage})
+    if names := _exceeded(quota, together):
+        limits = ", ".join(f"{name} {quota.status.hard[name]}" for name in names)
+        return f"ResourceQuota {quota.key} is exceeded: {limits}"
+    return ""
+
+
+def _exceeded(quota: ResourceQuota, more: Mapping[str, int]) -> list[str]:
+    """Return which limits are below what is used and more."""
+    hard, used = _read(quota.status.hard), _read(quota.status.used)
+    return sorted(name for name in hard if more.get(name) and used.get(name, 0) + more[name] > hard[name])
+
+
+def _read(quantities: Quantities | Mapping[str, str]) -> Amounts:
+    """Return quantities by the names of a quota; those that cannot be read are left out."""
+    found: Amounts = {}
+    for name, text in quantities.items():
+        try:
+            found[name] = resource_value(unit_name(name), text)
+        except QuantityError:
+            continue
+    return found
