@@ -307,12 +307,13 @@ def test_a_trial_of_eviction_sees_the_card_free_whatever_else_the_node_has() -> 
     assert not table.passes(0)  # a bind would come before the card is free
 
 
-def test_preemption_frees_a_card_although_the_node_has_room_in_sum() -> None:
+@pytest.mark.parametrize("action", ["preempt", "gangpreempt"])
+def test_preemption_frees_a_card_although_the_node_has_room_in_sum(action: str) -> None:
     low = [vpod(f"a{i}", on="n", memory=9000, ids=f"{uuid},NVIDIA,9000,0:", group="low") for i, uuid in enumerate("AB")]
     high = vpod("p", memory=12000, group="high", spec={"priority": 100})
     groups = [priority_class("top", 100), group("low", members=0), group("high", priorityClassName="top")]
     cluster = [gpus("n", card("A"), card("B")), *groups, *low, high]
-    plan = plan_of(session_after(*cluster, conf=config(0, actions="allocate, preempt")))
+    plan = plan_of(session_after(*cluster, conf=config(0, actions=f"allocate, {action}")))
     done = [(op.verb, op.key) for statement in plan.statements for op in statement.operations]
     assert ("pipeline", "default/p") in done
     assert len([verb for verb, _ in done if verb == "evict"]) == 1

@@ -354,7 +354,7 @@ def deviceshare(session: Session, arguments: Arguments) -> None:
 
     def best(task: Task, node: Node) -> tuple[list[Share], float] | None:
         now = cards.plan(task, node.name, later=False)
-        if now is not None or task.request.fits(node.idle):
+        if now is not None or (task.request.fits(node.idle) and not session.may_wait):
             return now
         return cards.plan(task, node.name, later=True)
 

@@ -353,10 +353,9 @@ def _take(session: Session, queue: Queue, statement: Statement, task: Task, may:
     except PredicateFailure:
         return False
     if session.allocatable(queue, task):
-        vacant, _ = session.feasible(task, session.node_order)
+        vacant = session.places_to_wait(task)
         if vacant:
-            idle = [node for node in vacant if task.request.fits(node.idle)]
-            return statement.pipeline(task, session.best(task, idle or vacant))
+            return statement.pipeline(task, session.best(task, vacant))
     start = len(statement.steps)
     for node in session.may_be_freed(session.ranked(task, session.node_order), task):
         if _free(session, queue, statement, task, node, may):
@@ -368,7 +367,7 @@ def _take(session: Session, queue: Queue, statement: Statement, task: Task, may:
 
 
 def _fits(session: Session, queue: Queue, task: Task, node: Node) -> bool:
-    return not session.misfits(task, node) and session.allocatable(queue, task)
+    return session.takes_waiting(task, node) and session.allocatable(queue, task)
 
 
 def _free(

@@ -24,6 +24,11 @@ class Bundle:
     whole: bool
 
     @property
+    def units(self) -> list[list[Task]]:
+        """Those that can go without the others, in the order of eviction."""
+        return [self.tasks] if self.whole else [[task] for task in self.tasks]
+
+    @property
     def freed(self) -> Resource:
         return total(task.request for task in self.tasks)
 
@@ -89,7 +94,7 @@ def _take(asking: Asking) -> bool:
     asking.statement.discard()
     taken: list[Bundle] = []
     for bundle in _allowed(asking, _in_order(asking, _offered(asking))):
-        _evict(asking, bundle)
+        _evict(asking, bundle.units)
         taken.append(bundle)
         evicted = len(asking.statement.steps)
         if _place_all(asking):
@@ -99,9 +104,10 @@ def _take(asking: Asking) -> bool:
     return False
 
 
-def _evict(asking: Asking, bundle: Bundle) -> None:
-    for task in bundle.tasks:
-        asking.statement.evict(task)
+def _evict(asking: Asking, units: list[list[Task]]) -> None:
+    for unit in units:
+        for task in unit:
+            asking.statement.evict(task)
 
 
 def _place_all(asking: Asking) -> bool:
@@ -114,11 +120,10 @@ def _place_all(asking: Asking) -> bool:
             session.pre_predicate(task)
         except PredicateFailure:
             return False
-        nodes, _ = session.feasible(task, session.node_order)
+        nodes = session.places_to_wait(task)
         if not nodes:
             return False
-        idle = [node for node in nodes if task.request.fits(node.idle)]
-        asking.statement.pipeline(task, session.best(task, idle or nodes))
+        asking.statement.pipeline(task, session.best(task, nodes))
     return session.job_ready(asking.job) or session.job_pipelined(asking.job)
 
 
@@ -251,41 +256,41 @@ def _let_go(asking: Asking, tasks: list[Task]) -> list[Task]:
 
 def _give_back(asking: Asking, taken: list[Bundle]) -> None:
     """Let stay who has room beside those that wait, those that would go last first, a whole job only whole; where that
-    keeps the tasks from where they are, all go."""
-    rest = _without_needless(asking, taken)
-    if sum(len(bundle.tasks) for bundle in rest) == sum(len(bundle.tasks) for bundle in taken):
+    keeps the tasks from where they are, as many of them go after all as it takes, in the order of eviction."""
+    order = [unit for bundle in taken for unit in bundle.units]
+    needed = _needed(asking, taken)
+    others = [unit for unit in order if unit[0] not in needed]
+    if not others:
         return
     places = [asking.session.cluster.nodes[task.node] for task in asking.tasks]
+    for count in range(len(others) + 1):
+        asking.statement.discard()
+        _evict(asking, [unit for unit in order if unit not in others[count:]])
+        if all(_place_again(asking, task, node) for task, node in zip(asking.tasks, places, strict=True)):
+            return
     asking.statement.discard()
-    for bundle in rest:
-        _evict(asking, bundle)
-    if all(_place_again(asking, task, node) for task, node in zip(asking.tasks, places, strict=True)):
-        return
-    asking.statement.discard()
-    for bundle in taken:
-        _evict(asking, bundle)
+    _evict(asking, order)
     _place_all(asking)
 
 
 def _place_again(asking: Asking, task: Task, node: Node) -> bool:
-    if asking.session.misfits(task, node) or not asking.session.allocatable(asking.queue, task):
+    if not asking.session.takes_waiting(task, node) or not asking.session.allocatable(asking.queue, task):
         return False
     asking.statement.pipeline(task, node)
     return True
 
 
-def _without_needless(asking: Asking, taken: list[Bundle]) -> list[Bundle]:
+def _needed(asking: Asking, taken: list[Bundle]) -> list[Task]:
+    """Who has no room beside those that wait."""
     rooms = {name: node.future_idle for name, node in asking.session.cluster.nodes.items()}
-    rest: list[Bundle] = []
+    found: list[Task] = []
+    ended: list[Job] = []
     for bundle in reversed(taken):
-        ends = any(other.whole and other.job is bundle.job for other in rest)
-        going: list[Task] = []
-        for unit in [bundle.tasks] if bundle.whole else [[task] for task in reversed(bundle.tasks)]:
-            if ends or not _has_room(asking, rooms, unit):
-                going = [*unit, *going]
-        if going:
-            rest.insert(0, Bundle(bundle.job, going, bundle.whole))
-    return rest
+        for unit in reversed(bundle.units):
+            if bundle.job in ended or not _has_room(asking, rooms, unit):
+                found += unit
+                ended += [bundle.job] if bundle.whole else []
+    return found
 
 
 def _has_room(asking: Asking, rooms: dict[str, Resource], tasks: Iterable[Task]) -> bool:

@@ -453,7 +453,9 @@ def capacity_card(session: Session, arguments: Arguments) -> None:
         return keeping or free
 
     def at_once(asked: Asked, queue: str, node: Node) -> bool:
-        """Whether nothing of the quota that it would take is still held by who is leaving."""
+        """Whether nothing of the quota that it would take is still held by who is leaving, or it waits in any case."""
+        if session.may_wait:
+            return True
         leaving, has, limits = cards.leaving(queue), cards.allocated(queue), cards.limits(queue)
         for name, amount in zip(BASIC, asked.basic, strict=True):
             if amount > 0 and leaving.get(name, 0) and has.get(name, 0) + leaving[name] + amount > limits[name]:

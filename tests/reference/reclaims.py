@@ -321,10 +321,9 @@ def _may_reclaim(session: Session, queue: Queue, task: Task) -> bool:
 def _take(session: Session, queue: Queue, statement: Statement, task: Task) -> None:
     """Let a task wait where it has room already, else on the first node on which enough others go."""
     if session.allocatable(queue, task):
-        vacant, _ = session.feasible(task, session.node_order)
+        vacant = session.places_to_wait(task)
         if vacant:
-            idle = [node for node in vacant if task.request.fits(node.idle)]
-            statement.pipeline(task, session.best(task, idle or vacant))
+            statement.pipeline(task, session.best(task, vacant))
             return
     start = len(statement.steps)
     for node in session.may_be_freed(session.node_order, task):

@@ -43,6 +43,8 @@ class Session:
         self.evicted: list[Task] = []
         self.waiting: list[Task] = []
         """Who waits for room, by what was committed."""
+        self.may_wait = False
+        """Whether the task that is tried will wait in any case: what is being freed need not be free yet."""
         self.assumed_volumes: dict[str, str] = {}
         self.assumed_claims: dict[str, str] = {}
         self.unschedulable: set[str] = set()
@@ -190,6 +192,20 @@ class Session:
             else:
                 fitting.append(node)
         return fitting, dict(sorted(reasons.items()))
+
+    def places_to_wait(self, task: Task) -> list[Node]:
+        """Where a task can wait: of the nodes that take it those with room now, if any; else those on which it would
+        have to wait."""
+        nodes, _ = self.feasible(task, self.node_order)
+        idle = [node for node in nodes if task.request.fits(node.idle)]
+        return idle or nodes or [node for node in self.node_order if self.takes_waiting(task, node)]
+
+    def takes_waiting(self, task: Task, node: Node) -> bool:
+        """Whether a task can wait on a node as things are now."""
+        self.may_wait = True
+        reasons = self.misfits(task, node)
+        self.may_wait = False
+        return not reasons
 
     def may_be_freed(self, nodes: list[Node], task: Task) -> list[Node]:
         """Those that may take a task once pods went: of the others Volcano says UnschedulableAndUnresolvable."""

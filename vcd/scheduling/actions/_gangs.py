@@ -8,10 +8,11 @@ Source: Volcano ``actions/utils`` (bundles, nomination plan); all nodes are one 
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import chain
 from typing import ClassVar
 
 import msgspec
@@ -57,6 +58,11 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     whole: bool
     job: Job
     tasks: tuple[Task, ...]
+
+    @cached_property
+    def units(self) -> Sequence[tuple[Task, ...]]:
+        """The tasks that can be evicted without the others, in eviction order."""
+        return [self.tasks] if self.whole else [(task,) for task in self.tasks]
 
     @cached_property
     def freed(self) -> Ints:
@@ -174,9 +180,9 @@ class GangEvictionAction(Action):
         lacks = _Lacks(session, tasks)
         if framework.trace is None and lacks and not lacks.could_have(self._freeable(session, job)):
             return False
-        for bundle in itertools.chain((None,), self._allowed(framework, context, need, wanted)):
+        for bundle in chain((None,), self._allowed(framework, context, need, wanted)):
             if bundle is not None:
-                self._evict(statement, bundle)
+                self._evict(statement, bundle.tasks)
                 room += bundle.freed
                 taken.append(bundle)
                 lacks.look_at({task.node for task in bundle.tasks})
@@ -184,7 +190,7 @@ class GangEvictionAction(Action):
                 continue
             save_point = statement.save()
             if _place_all(framework, statement, job, tasks):
-                return self._give_back(framework, statement, job, tasks, taken)
+                return self._give_back(framework, statement, tasks, taken)
             statement.undo(save_point)
         return False
 
@@ -197,30 +203,39 @@ class GangEvictionAction(Action):
             lambda: _victims_of(session, self.victim_queues(session, job), below)[placed.jobs],
         )
 
-    def _evict(self, statement: Statement, bundle: Bundle) -> None:
+    def _evict(self, statement: Statement, victims: Iterable[Task]) -> None:
         job = statement.job
-        for task in bundle.tasks:
+        for task in victims:
             statement.evict(task, f"{self.why} for {job.key} of queue {job.queue.name}")
 
-    def _give_back(
-        self, framework: Framework, statement: Statement, job: Job, tasks: list[Task], taken: list[Bundle]
-    ) -> bool:
-        """Leave alone whom the tasks do without where they are now, unless a predicate needs him gone; those that would
-        go last first, jobs that go as a whole only as a whole. False where a plugin lets the tasks wait no more."""
-        session = framework.session
-        rest = _needed(session, taken)
-        if sum(len(bundle.tasks) for bundle in rest) == sum(len(bundle.tasks) for bundle in taken):
+    def _give_back(self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle]) -> bool:
+        """Leave alone the victims that the tasks can do without where they are now: those that would be evicted last
+        first, jobs that go as a whole only as a whole. Return False if a plugin lets the tasks wait no more.
+
+        The room of nodes says who must go. If a predicate or the limit of a queue wants more of them gone, as many more
+        go in eviction order as that takes.
+        """
+        order = [unit for bundle in taken for unit in bundle.units]
+        needed = _needed(framework.session, taken)
+        others = [place for place, unit in enumerate(order) if unit[0].row not in needed]
+        if not others:
             return True
         places = [task.node for task in tasks]
-        statement.undo(0)
-        for bundle in rest:
-            self._evict(statement, bundle)
-        if all(_place_at(framework, statement, task, node) for task, node in zip(tasks, places, strict=True)):
+
+        def fits_with(count: int) -> bool:
+            spared = set(others[count:])
+            statement.undo(0)
+            self._evict(statement, chain.from_iterable(u for place, u in enumerate(order) if place not in spared))
+            return all(_place_at(framework, statement, task, node) for task, node in zip(tasks, places, strict=True))
+
+        if fits_with(0):
+            return True
+        fewest = bisect_left(range(1, len(others)), True, key=fits_with) + 1
+        if fits_with(fewest):
             return True
         statement.undo(0)
-        for bundle in taken:
-            self._evict(statement, bundle)
-        return _place_all(framework, statement, job, tasks)
+        self._evict(statement, chain.from_iterable(order))
+        return _place_all(framework, statement, statement.job, tasks)
 
     def _allowed(self, framework: Framework, context: EvictionContext, need: Ints, wanted: Mask) -> Iterator[Bundle]:
         """What the plugins let go of each bundle, asked when it is its turn: what went before counts then.
@@ -266,10 +281,10 @@ class GangEvictionAction(Action):
         queues = [queue for queue, jobs in found.items() if any(jobs)]
         framework.sort_by_victim_queue(queues, lambda queue: queue, job.queue)
         known: dict[int, list[Bundle]] = {}
-        for other in itertools.chain.from_iterable(found[queue][0] for queue in queues):
+        for other in chain.from_iterable(found[queue][0] for queue in queues):
             known[other.index] = self.bundles(session, other, wanted)
             yield from (bundle for bundle in known[other.index] if not bundle.whole)
-        for other in itertools.chain.from_iterable(found[queue][1] for queue in queues):
+        for other in chain.from_iterable(found[queue][1] for queue in queues):
             bundles = known[other.index] if other.index in known else self.bundles(session, other, wanted)
             yield from (bundle for bundle in bundles if bundle.whole)
 
@@ -387,22 +402,18 @@ def _role_surplus(job: Job) -> dict[str, int]:
     return {role: job.role_allocated(counts.get(role)) - least for role, least in job.role_minima.items()}
 
 
-def _needed(session: Session, taken: list[Bundle]) -> list[Bundle]:
-    """What of the ``taken`` bundles must go for the room of those that wait: all else fits beside them."""
+def _needed(session: Session, taken: list[Bundle]) -> set[int]:
+    """Return the victims, by row, that must go for the room of those that wait: all others fit beside them."""
     rooms: dict[int, Ints] = {}
-    rest: list[Bundle] = []
+    going: set[int] = set()
     ended: set[int] = set()
     for bundle in reversed(taken):
-        units = [bundle.tasks] if bundle.whole else [(task,) for task in reversed(bundle.tasks)]
-        going: list[Task] = []
-        for unit in units:
+        for unit in reversed(bundle.units):
             if bundle.job.index in ended or not _fits_back(session, rooms, unit):
-                going[:0] = unit
-        if bundle.whole and going:
-            ended.add(bundle.job.index)  # what it could spare goes with it
-        if going:
-            rest.insert(0, Bundle(bundle.whole, bundle.job, tuple(going)))
-    return rest
+                going.update(task.row for task in unit)
+                if bundle.whole:
+                    ended.add(bundle.job.index)  # what it could spare goes with it
+    return going
 
 
 def _fits_back(session: Session, rooms: dict[int, Ints], unit: tuple[Task, ...]) -> bool:
@@ -429,7 +440,7 @@ def _place_all(framework: Framework, statement: Statement, job: Job, tasks: list
     for task in tasks:
         if framework.allocatable(job.queue, task) is not None or framework.pre_predicate(task) is not None:
             return False
-        row = framework.best_node(task, framework.candidates(task))
+        row = framework.best_to_wait(task, framework.candidates(task))
         if row is None or not statement.pipeline(task, row):
             return False
     return framework.job_ready(job) or framework.job_pipelined(job)

@@ -340,7 +340,7 @@ class Room:
             return None
         candidates = self.candidates(task)
         row = self.framework.nominated(task, candidates)
-        return self.framework.best_node(task, candidates) if row is None else row
+        return self.framework.best_to_wait(task, candidates) if row is None else row
 
     def _open_nodes(self, task: Task) -> npt.NDArray[np.bool_] | None:
         """The nodes that have room for a task as things are now, and are not ruled out by facts; None where there is

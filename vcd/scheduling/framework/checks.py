@@ -52,7 +52,8 @@ class GuardedPredicate(Predicate):
     """A predicate behind its plugin's gate."""
 
     def __init__(self, gate: Gate, part: Predicate) -> None:
-        fields = {"name": str, "reason": Reason, "depends": Depends, "unresolvable": bool, "reads": tuple}
+        flags = {"unresolvable": bool, "lets_wait": bool}
+        fields = {"name": str, "reason": Reason, "depends": Depends, "reads": tuple, **flags}
         ask: dict[str, Check | None] = {"applies": _truth, "keeps_away": _truth, "kind_of": _kind, "reasons": _reasons}
         _stand_for(self, gate, part, "predicate", fields, **ask, mask=_mask, unresolvable_nodes=_mask)
 

@@ -175,6 +175,11 @@ class Framework(Points):
         """Where tasks like this one can go."""
         return self.evaluator.table(task)
 
+    def best_to_wait(self, task: Task, candidates: Candidates) -> int | None:
+        """Return the best node for a task that will wait for what is being freed; None if no node takes it."""
+        row: int | None = self.best_node(task, candidates)
+        return candidates.best_to_wait() if row is None else row
+
     def nominated(self, task: Task, candidates: Candidates) -> int | None:
         """The node that an earlier preemption made room on for a task, where it still passes."""
         row = self.session.nominated_node(task) if self.session.snapshot.nominated else None

@@ -326,6 +326,14 @@ class Candidates:
         result: Mask = self.keys() != _NOWHERE
         return result
 
+    def best_to_wait(self) -> int | None:
+        """Return the row of the best node that fails no predicate but those that let the task wait there; None if there
+        is none. To be called if no node passes."""
+        if not any(predicate.lets_wait for predicate in self._moving_predicates):
+            return None
+        passing = self.passing_on_all() & fits(self.task.floor, self._evaluator.nodes.usage.future_idle)
+        return next(best_first(self.rating(passing), passing), None)
+
     def resolvable(self) -> Mask:
         """The nodes that take the task, or would if the right pods were evicted from them."""
         task, usage = self.task, self._evaluator.nodes.usage

@@ -56,6 +56,10 @@ class Predicate:
     FACTS alone."""
     minds_labels: ClassVar[bool] = True
     """Whether, where it depends on PODS, a pod's labels matter beside its terms and constraints."""
+    lets_wait: ClassVar[bool] = False
+    """Whether a task may wait on a node that fails it: asked about all nodes, it keeps the task from being bound at
+    once; asked about some rows, for which evictions are tried, it passes where the task can wait. Only used where it
+    depends on more than FACTS and USAGE."""
     idle: bool = False
     """Whether it applies to no task, as the facts are: then it is not asked. For who depends on FACTS alone."""
 

@@ -32,6 +32,7 @@ class QuotaFreed(Predicate):
         "node(s) had room, but pods that are being deleted still hold the queue's quota; wait until they are gone",
     )()
     depends = Depends.QUEUE
+    lets_wait = True
 
     _cards: NodeCards
     _accounts: Sequence[Account]

@@ -58,6 +58,7 @@ class SharedCards(Predicate):
     name: ClassVar[str] = "deviceshare"
     reason: ClassVar[Reason] = _NO_CARD()
     depends: ClassVar[Depends] = Depends.PODS
+    lets_wait: ClassVar[bool] = True
 
     def __init__(self, fittings: Fittings, limits: CardLimits) -> None:
         self._fittings = fittings
