@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -190,6 +191,7 @@ def card_admits(
     wanted: int = 2,
     name: str = "high",
     minimum: bool = True,
+    members: int | None = None,
     actions: str = "enqueue, allocate, preempt",
     **options: Any,
 ) -> bool:
@@ -204,7 +206,7 @@ def card_admits(
         for m in gang(
             f"l{i}",
             size,
-            members=size,
+            members=size if members is None else members,
             on=["n"] * size,
             phase="Running",
             minimum={"cpu": size, "gpu": size} if minimum else None,
@@ -232,6 +234,16 @@ def test_what_preempt_could_free_of_cards_cpu_and_memory_counts(minimum: bool) -
 def test_cards_of_a_gang_that_stays_do_not_count_unless_it_goes_as_a_whole() -> None:
     assert not card_admits(count=1, size=4)
     assert card_admits(count=1, size=4, actions="enqueue, allocate, gangpreempt")
+
+
+@pytest.mark.parametrize(("count", "size", "members", "free"), [(1, 4, 1, 3), (1, 4, 2, 2), (1, 4, 3, 1), (2, 2, 1, 2)])
+def test_cards_above_min_member_count_if_no_minimum_is_stated(count: int, size: int, members: int, free: int) -> None:
+    admits = partial(card_admits, count=count, size=size, members=members, minimum=False)
+    assert admits(wanted=free)
+    assert not admits(wanted=free + 1)
+    assert not admits(wanted=1, name="low")
+    assert not admits(wanted=1, actions="enqueue, allocate")
+    assert not admits(wanted=1, countVictimsEnable=False)
 
 
 def test_cards_are_counted_where_cpu_and_memory_are_not() -> None:

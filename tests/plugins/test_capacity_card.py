@@ -327,6 +327,52 @@ def test_what_a_running_group_holds_above_its_minimum_is_elastic() -> None:
     assert "total would be <5>" in (enqueue_reason(session, "h") or "")
 
 
+CLASSES = [priority_class("high", 1000), priority_class("middle", 50), priority_class("low", 1)]
+
+
+@pytest.mark.parametrize(("rank", "admitted"), [("high", True), ("middle", False), ("low", False)])
+def test_reservations_of_lower_priority_do_not_keep_a_group_out(rank: str, admitted: bool) -> None:
+    """Of cards, by the annotation."""
+    base = [*CLASSES, card_queue("q", {A: 4}), carded("n", A)]
+    waiting = [asking(f"w{i}", json.dumps({A: 2}), phase="Inqueue", priorityClassName="middle") for i in range(3)]
+    session = opened(*base, *waiting, asking("g", json.dumps({A: 4}), priorityClassName=rank))
+    assert (enqueue_reason(session, "g") is None) == admitted
+
+
+@pytest.mark.parametrize("pods", [0, 2])
+@pytest.mark.parametrize("unlimited", [False, True])
+def test_reservations_of_cpu_count_by_priority_too(unlimited: bool, pods: int) -> None:
+    base = [*CLASSES, card_queue("q", capability={"cpu": 8}), carded("n", A)]
+    waiting = gang("w", pods, queue="q", members=2, minimum={"cpu": 8}, cpu=4, group_spec={"priorityClassName": "low"})
+    ranks = ("high", "low")
+    new = [
+        group(f"g-{rank}", members=2, queue="q", phase="Pending", minimum={"cpu": 8}, priorityClassName=rank)
+        for rank in ranks
+    ]
+    session = opened(*base, waiting, *new, cardUnlimitedCpuMemory=unlimited)
+    assert [enqueue_reason(session, f"g-{rank}") is None for rank in ranks] == [True, False]
+
+
+def test_reservations_of_one_session_count_by_priority_too() -> None:
+    """Queue high is served first; what its group reserves keeps out groups of its priority and below."""
+    groups = [
+        asking(name, json.dumps({A: 3}), created=created, priorityClassName=rank)
+        for created, (name, rank) in enumerate([("a", "low"), ("b", "high"), ("c", "high"), ("d", "low")])
+    ]
+    session = session_after(*CLASSES, card_queue("q", {A: 3}), carded("n", A), *groups, conf=card_conf("gang"))
+    assert [job_of(session, name).phase.text for name in "abcd"] == ["Inqueue", "Inqueue", "Pending", "Pending"]
+
+
+def test_what_pods_to_come_reserve_counts_by_priority() -> None:
+    """A gang of three has one pod so far, which tells the card of the others."""
+    base = [*CLASSES, card_queue("q", {A: 3}), carded("n", A)]
+    low = users("low", 1, A, members=3, minimum={"gpu": 3}, group_spec={"priorityClassName": "low"})
+    ranks = ("high", "low")
+    new = [asking(f"g-{rank}", json.dumps({A: 2}), priorityClassName=rank) for rank in ranks]
+    session = opened(*base, low, *new)
+    assert [enqueue_reason(session, f"g-{rank}") is None for rank in ranks] == [True, False]
+
+
 def test_cards_that_may_stand_for_each_other_are_admitted_by_their_sum() -> None:
     """Quotas 5 and 3, of which 2 and 1 are used: four more of either make 7 of 8."""
     base = [

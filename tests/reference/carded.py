@@ -190,8 +190,101 @@ class CardMaker(Maker):
         )
 
 
+class ContestMaker(CardMaker):
+    """Draws one case in which groups of several priorities want cards of a queue whose quota is used up, or nearly,
+    while a node has idle cards."""
+
+    def plugins(self) -> list[str]:
+        found = ["priority", "gang", "predicates", "capacity-card"]
+        found += [name for name in ("drf", "binpack", "conformance") if self.often(0.4)]
+        self.random.shuffle(found)
+        return found
+
+    def actions(self) -> str:
+        return "enqueue, allocate, " + self.pick(("preempt", "preempt", "gangpreempt", "gangpreempt", "backfill"))
+
+    def make(self) -> list[Manifest]:
+        self.has["priorities"] = True
+        super().make()
+        model, queue = self.pick(self.models), self.pick(("default", "q0"))
+        self.make_shelf(model)
+        held = sum(self.make_running(number, model, queue) for number in range(self.random.randint(1, 4)))
+        for number in range(self.random.randint(1, 3)):
+            self.make_wanting(number, model, queue)
+        for one in self.objects:
+            if one["kind"] == "Pod":
+                one.get("status", {}).pop("nominatedNodeName", None)  # the reference makes room without regard to it
+            if one["kind"] == "Queue" and one["metadata"]["name"] == queue:
+                marks = one["metadata"].setdefault("annotations", {})
+                quota = {
+                    **json.loads(marks.get("volcano.sh/card.quota", "{}")),
+                    model: max(held + self.pick((0, 0, 1)), 0),
+                }
+                marks["volcano.sh/card.quota"] = json.dumps(quota)
+                one["spec"].pop("capability", None)
+        return self.objects
+
+    def make_shelf(self, model: str) -> None:
+        room = {"cpu": "64", "memory": "64Gi", "pods": "110", GPU: "32"}
+        marks = {"nvidia.com/gpu.product": model, "nvidia.com/gpu.memory": "81920"}
+        meta = {"name": "shelf", "labels": marks}
+        self.add("v1", "Node", meta, spec={}, status={"allocatable": room, "capacity": dict(room)})
+
+    def make_running(self, number: int, model: str, queue: str) -> int:
+        """A group that holds cards; how many."""
+        size = self.random.randint(1, 4)
+        spec: dict[str, Any] = {"minMember": self.random.randint(0, size), "queue": queue}
+        spec["priorityClassName"] = self.pick(("low", "low", "high"))
+        if self.often(0.5):
+            spec["minResources"] = {"cpu": "1"} if self.often(0.3) else {GPU: str(self.random.randint(1, size))}
+        marks = {"volcano.sh/preemptable": "false"} if self.often(0.1) else {}
+        self.add_group(f"r{number}", spec, "Running", marks)
+        return sum(self.add_user(f"r{number}", index, model, spec, "shelf") for index in range(size))
+
+    def make_wanting(self, number: int, model: str, queue: str) -> None:
+        """A group that wants cards; some are admitted, some of these without pods."""
+        size = self.random.randint(1, 4)
+        spec: dict[str, Any] = {"minMember": self.random.randint(1, size), "queue": queue}
+        spec["priorityClassName"] = self.pick(("low", "high", "high"))
+        if self.often(0.7):
+            spec["minResources"] = {GPU: str(self.random.randint(1, size)), "cpu": "1"}
+        phase = self.pick(("Pending", "Pending", "Inqueue"))
+        marks = {"volcano.sh/card.request": json.dumps({model: size})}
+        self.add_group(f"w{number}", spec, phase, marks)
+        for index in range(size if self.often(0.8) else 0):
+            self.add_user(f"w{number}", index, model, spec, "")
+
+    def add_group(self, name: str, spec: dict[str, Any], phase: str, marks: dict[str, str]) -> None:
+        meta = {"name": name, "namespace": "default", "creationTimestamp": self.time(), "annotations": marks}
+        self.add("scheduling.volcano.sh/v1beta1", "PodGroup", meta, spec=spec, status={"phase": phase})
+
+    def add_user(self, group: str, index: int, model: str, spec: dict[str, Any], node: str) -> int:
+        """A pod that uses cards, or wants some; how many."""
+        gpus = self.pick((1, 1, 1, 2))
+        requests = {"cpu": "100m", GPU: str(gpus)}
+        container = {"name": "c0", "image": "image-0", "resources": {"requests": requests}}
+        marks = {"scheduling.k8s.io/group-name": group, "volcano.sh/card.name": model}
+        name = f"{group}-{index}"
+        meta: dict[str, Any] = {"name": name, "namespace": "default", "uid": f"default-{name}", "annotations": marks}
+        meta["creationTimestamp"] = self.time()
+        ours = {"containers": [container], "schedulerName": "volcano", "priorityClassName": spec["priorityClassName"]}
+        if node:
+            ours["nodeName"] = node
+        if node and self.often(0.05):
+            meta["deletionTimestamp"] = self.time()
+        self.add("v1", "Pod", meta, spec=ours, status={"phase": "Running" if node else "Pending"})
+        return 0 if "deletionTimestamp" in meta else gpus
+
+
 def carded_case(seed: int) -> RandomCase:
     """The case of a seed."""
     maker = CardMaker(seed)
+    objects = maker.make()
+    return RandomCase(seed, maker.conf(), objects)
+
+
+def contested_case(seed: int) -> RandomCase:
+    """The case of a seed in which quotas are used up."""
+    maker = ContestMaker(seed)
     objects = maker.make()
     return RandomCase(seed, maker.conf(), objects)

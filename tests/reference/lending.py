@@ -368,20 +368,23 @@ def freed(session: Session, job: Job, arguments: Arguments, within: bool = False
     return total(minima) if within else total([*minima, *above])
 
 
-def lose_minimum(session: Session, job: Job, arguments: Arguments) -> list[Job]:
-    """[differs] Groups of lower priority in a group's queue that preempt could take all of their minimum from."""
+def lose_any(session: Session, job: Job, arguments: Arguments) -> list[Job]:
+    """[differs] Groups of lower priority in a group's queue that preempt could take anything from."""
     actions = {"preempt", "gangpreempt"} & set(session.configuration.actions)
     if not session.pains or not actions or not arguments.boolean("countVictimsEnable", True) or _never(session, job):
         return []
-    keeps = "gangpreempt" not in actions and bool(session.functions("jobReady", "preemptable"))
     return [
         other
         for _, other in sorted(session.cluster.jobs.items())
-        if other.queue == job.queue
-        and other.priority < job.priority
-        and _is_preemptable(other)
-        and (not keeps or len(other.having("Bound", "Running")) <= 1)
+        if other.queue == job.queue and other.priority < job.priority and _is_preemptable(other)
     ]
+
+
+def lose_minimum(session: Session, job: Job, arguments: Arguments) -> list[Job]:
+    """[differs] Of these, groups that preempt could take all of their minimum from."""
+    keeps = "gangpreempt" not in session.configuration.actions and bool(session.functions("jobReady", "preemptable"))
+    below = lose_any(session, job, arguments)
+    return [other for other in below if not keeps or len(other.having("Bound", "Running")) <= 1]
 
 
 def _is_preemptable(job: Job) -> bool:

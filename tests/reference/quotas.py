@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tests.reference.config import Arguments
-from tests.reference.lending import attainable, lose_minimum, takes_guaranteed
+from tests.reference.lending import attainable, lose_any, lose_minimum, takes_guaranteed
 from tests.reference.model import (
     ALLOCATED,
     CARD_NAME,
@@ -113,8 +113,10 @@ class Cards:
         self.shelf = _Shelf(session.cluster.nodes)
         self.quota = {name: _listed(queue) for name, queue in session.cluster.queues.items()}
         self.elastic: dict[str, dict[str, float]] = {name: {} for name in self.quota}
-        self.inqueue: dict[str, Demands] = {name: [] for name in self.quota}
-        self.waits: dict[str, list[float]] = {name: [0, 0] for name in self.quota}
+        self.inqueue: dict[str, list[tuple[int, Demands]]] = {name: [] for name in self.quota}
+        """Cards that admitted groups may still take, with the group's priority."""
+        self.waits: dict[str, list[tuple[int, Resource]]] = {name: [] for name in self.quota}
+        """The same of cpu and memory."""
         self.spare: dict[str, list[float]] = {name: [0, 0] for name in self.quota}
         for _, job in sorted(session.cluster.jobs.items()):
             self._load(job)
@@ -306,10 +308,16 @@ class Cards:
                 rest -= kept
                 yield card, has[card], kept
 
-    def freed(self, groups: list[Job]) -> dict[str, float]:
-        """[differs] Of cards, cpu and memory what groups have of their minimum."""
+    def freed(self, whole: list[Job], lower: list[Job]) -> dict[str, float]:
+        """[differs] Of cards, cpu and memory what groups have of their minimum that can lose it as a ``whole``; of
+        cards of which others of ``lower`` priority state no minimum, what they have with all pods but minMember: the
+        most of each."""
         found: dict[str, float] = {}
-        for job in groups:
+        for job in lower:
+            for resource in self.shelf.resources if job not in whole else ():
+                for card, amount in self._above_members(job, resource):
+                    found[card] = found.get(card, 0) + amount
+        for job in whole:
             for card, _, kept in self._parts(job):
                 found[card] = found.get(card, 0) + kept
             for task in job.having(*ALLOCATED):
@@ -320,6 +328,18 @@ class Cards:
                 for name in BASIC:
                     found[name] = found.get(name, 0) + min(job.allocated.get(name), job.min_request.get(name))
         return found
+
+    def _above_members(self, job: Job, resource: str) -> Iterator[tuple[str, float]]:
+        if self._minimum(job, resource) > 0:
+            return
+        spare = max(len(job.having(*READY)) - job.min_available, 0)
+        has: dict[str, list[float]] = {}
+        for task in job.having(*ALLOCATED):
+            card = self.shelf.at(task.node, resource)
+            if card is not None:
+                has.setdefault(card, []).append(task.request.get(resource))
+        for card, amounts in has.items():
+            yield card, sum(sorted(amounts, reverse=True)[:spare])
 
     def _load(self, job: Job) -> None:
         """What a group has above its minimum, and what it was admitted for and has not."""
@@ -333,17 +353,23 @@ class Cards:
         runs = job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available
         if job.phase == "Inqueue" or (runs and job.min_resources is not None):
             if not job.too_large and (job.tasks or job.phase == "Inqueue"):
-                self.inqueue[job.queue] += self.demand(job, without=True)
+                self.inqueue[job.queue].append((job.priority, self.demand(job, without=True)))
             if counted and job.min_resources is not None:
                 self._reserve(job, job.without_gated(job.outstanding()))
 
     def _reserve(self, job: Job, amount: Resource) -> None:
-        waits = self.waits[job.queue]
-        self.waits[job.queue] = [have + amount.get(name) for name, have in zip(BASIC, waits, strict=True)]
+        self.waits[job.queue].append((job.priority, amount))
+
+    def ahead(self, job: Job) -> tuple[Demands, Resource]:
+        """[differs] What admitted groups of at least a group's priority may still take."""
+        waiting, basic = self.inqueue[job.queue], self.waits[job.queue]
+        least = job.priority if self.session.pains else min(known for known, _ in [*waiting, *basic, (0, [])])
+        cards = [each for known, demands in waiting if known >= least for each in demands]
+        return cards, total(amount for known, amount in basic if known >= least)
 
     def enqueued(self, job: Job) -> None:
         if not job.too_large:
-            self.inqueue[job.queue] += self.demand(job, without=True)
+            self.inqueue[job.queue].append((job.priority, self.demand(job, without=True)))
         if job.min_resources is not None and any(self.minimum(job)):
             self._reserve(job, job.without_gated(job.min_request))
 
@@ -382,15 +408,16 @@ def capacity_card(session: Session, arguments: Arguments) -> None:
         if not session.cluster.queues[queue].open:
             return REJECT
         has, limits = cards.allocated(queue), cards.limits(queue)
-        freed = cards.freed(lose_minimum(session, job, arguments))
+        freed = cards.freed(lose_minimum(session, job, arguments), lose_any(session, job, arguments))
+        before, waits = cards.ahead(job)
         for place, (name, asks) in enumerate(zip(BASIC, cards.minimum(job), strict=True)):
-            promised = has.get(name, 0) + cards.waits[queue][place] - cards.spare[queue][place] - freed.get(name, 0)
+            promised = has.get(name, 0) + waits.get(name) - cards.spare[queue][place] - freed.get(name, 0)
             if asks > 0 and asks + promised > limits[name]:
                 return REJECT
         left = cards.left(queue)
         for card, amount in [*cards.elastic[queue].items(), *freed.items()]:
             left[card] = left.get(card, 0) + amount
-        before, mine = cards.inqueue[queue], cards.demand(job)
+        mine = cards.demand(job)
         gets = _most(before + mine, left) - _most(before, left)
         return PERMIT if gets == sum(amount for _, amount in mine) else REJECT
 

@@ -19,8 +19,8 @@ from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.shares import VOLCANO_SHARES
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
-from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, add_to
-from vcd.scheduling.plugins.capacity_card.accounts import Accounts, Evictable
+from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, QuotaAmounts, add_to
+from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
@@ -90,7 +90,8 @@ class CapacityCardPlugin(KeepsAccounts):
       them must be one resource, which the pod asks for; of a card that no node shows there is nothing, no more. A pod
       that names none can be given any card of the resource.
     - A group is admitted while minimum + allocated + inqueue - elastic <= capability, where cards that may stand for
-      each other fit as a whole, and what preempt could free for it counts as free. Its minimum of cards is what
+      each other fit as a whole, inqueue leaves out groups of lower priority, and what preempt could free for it counts
+      as free. Its minimum of cards is what
       minResources states of their resource and its pods name (those to come name the same), else what as many of its
       pods as minMember lacks ask for at least; before there are pods it is what its annotation
       `volcano.sh/card.request` says, which counts as none where it cannot be read.
@@ -145,7 +146,7 @@ class CapacityCardPlugin(KeepsAccounts):
         )
         self._queues = self._accounts.queues
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
-        self._freed_for: dict[tuple[int, int, bool], Evictable] = {}
+        self._freed_for: dict[tuple[int, int], QuotaAmounts] = {}
         self._rests = GangRests(self._accounts.waiting)
         self._requests: dict[int, CardRequest] = {}
         self._moved: dict[tuple[int, str], int] = {}
@@ -168,24 +169,24 @@ class CapacityCardPlugin(KeepsAccounts):
         if not job.queue.is_open:
             return job.queue.why_closed()
         account = self._queues[job.queue.index]
-        minimum, demand, freed = self._accounts.minimum(job), self._accounts.demand(job), self._freed(job)
-        return account.admits(minimum, demand, freed.basic, freed.cards) or Vote.PERMIT
+        asked = QuotaAmounts(self._accounts.minimum(job), self._accounts.demand(job))
+        return account.admits(job.priority, asked, self._freed(job)) or Vote.PERMIT
 
-    def _freed(self, job: Job) -> Evictable:
-        """What preempt could free for a group in its queue, beside what is elastic."""
-        key = (job.queue.index, job.priority, self._freeable.may_preempt(job))
+    def _freed(self, job: Job) -> QuotaAmounts:
+        """What preempt could free for a group in its queue, in addition to what is elastic."""
+        if not self._freeable.may_preempt(job):
+            return QuotaAmounts()
+        key = (job.queue.index, job.priority)
         if key not in self._freed_for:
-            self._freed_for[key] = self._accounts.minimum_of(self._freeable.lose_minimum(job))
+            self._freed_for[key] = self._accounts.freed(job, self._freeable.lose_minimum(job))
         return self._freed_for[key]
 
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
-        account = self._queues[job.queue.index]
-        add_to(account.inqueue, self._accounts.reserved(job))
+        reservations = self._queues[job.queue.index].reservations
+        reservations.add_cards(job.priority, self._accounts.reserved(job))
         if job.record.min_resources is not None and any(self._accounts.minimum(job)):
-            cpu, memory = self._session.jobs.reservable(job.index)[:2].tolist()
-            account.basic_inqueue[0] += cpu
-            account.basic_inqueue[1] += memory
+            reservations.add_basic(job.priority, self._session.jobs.reservable(job.index)[:2].tolist())
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
         """Whether a pod stays within the queue's quota and capability."""
@@ -359,7 +360,7 @@ def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
         yield from resource_gauges(series, queue.name, (*BASIC, *cards), (*basic, *amounts))
     for series, basic, sums in (
         ("request", account.basic_request, account.request),
-        ("inqueue", account.basic_inqueue, account.inqueue),
+        ("inqueue", account.reservations.basic(), account.reservations.cards()),
     ):
         names = sorted({*((card,) for card in cards), *sums})
         texts = ["|".join(parts) for parts in names]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import CPU, MEMORY
@@ -33,6 +34,44 @@ _SHOWN = 3
 """How many cards a reason names where any would do."""
 
 
+class QuotaAmounts(NamedTuple):
+    """Cpu and memory, and cards by the names that may serve."""
+
+    basic: Sequence[int] = (0, 0)
+    cards: Mapping[Names, int] = {}
+
+
+class CardReservations:
+    """What the admitted groups of a queue may still take, by their priority. Those of lower priority than a group that
+    asks to be admitted do not keep it out."""
+
+    def __init__(self) -> None:
+        self._basic: dict[int, list[int]] = {}
+        self._cards: dict[int, dict[Names, int]] = {}
+
+    def add_basic(self, priority: int, amounts: Iterable[int]) -> None:
+        """Reserve cpu and memory."""
+        before = self._basic.get(priority, [0, 0])
+        self._basic[priority] = [have + more for have, more in zip(before, amounts, strict=True)]
+
+    def add_cards(self, priority: int, cards: Mapping[Names, int]) -> None:
+        """Reserve cards, by the names that may serve."""
+        add_to(self._cards.setdefault(priority, {}), cards)
+
+    def basic(self, least: int | None = None) -> list[int]:
+        """Return the cpu and memory of groups of at least a priority; of all groups if it is None."""
+        rows = [amounts for priority, amounts in self._basic.items() if least is None or priority >= least]
+        return [sum(column) for column in zip([0, 0], *rows, strict=True)]
+
+    def cards(self, least: int | None = None) -> dict[Names, int]:
+        """Return the same of cards."""
+        sums: dict[Names, int] = {}
+        for priority, cards in self._cards.items():
+            if least is None or priority >= least:
+                add_to(sums, cards)
+        return sums
+
+
 class Account:
     """One queue: cards in thousandths by name, or by names that may stand for each other where no node is chosen yet;
     cpu (thousandths) and memory (bytes) as pairs. ``capability`` is None where the queue states none; ``limit`` is that
@@ -57,12 +96,11 @@ class Account:
         self.allocated: dict[str, int] = {}
         self.releasing: dict[str, int] = {}
         self.elastic: dict[str, int] = {}
-        self.inqueue: dict[Names, int] = {}
+        self.reservations = CardReservations()
         self.request: dict[Names, int] = {}
         self.basic_allocated = [0, 0]
         self.basic_releasing = [0, 0]
         self.basic_elastic = [0, 0]
-        self.basic_inqueue = [0, 0]
         self.basic_request = [0, 0]
 
     def settle(self, left: Iterable[int], kept: Iterable[int]) -> None:
@@ -146,17 +184,20 @@ class Account:
         ]
         return INSUFFICIENT(names, chain.from_iterable(amounts))
 
-    def admits(
-        self, basic: Iterable[int], cards: Mapping[Names, int], freed_basic: Iterable[int], freed: Mapping[str, int]
-    ) -> Reason | None:
-        """Why a group is not admitted: minimum + allocated + inqueue - elastic - freed <= capability; None where it is.
+    def admits(self, priority: int, asked: QuotaAmounts, freed: QuotaAmounts) -> Reason | None:
+        """Return why a group of a priority is not admitted: minimum + allocated + inqueue - elastic - freed exceeds the
+        capability; None if it is.
 
         Of cards that may stand for each other any will do: what was admitted and the minimum must fit as a whole.
         """
-        rows = zip(self.basic_allocated, self.basic_inqueue, self.basic_elastic, freed_basic, strict=True)
+        ahead = self.reservations.basic(priority)
+        rows = zip(self.basic_allocated, ahead, self.basic_elastic, freed.basic, strict=True)
         promised = [have + waits - spare - more for have, waits, spare, more in rows]
-        spare_cards = {card: self.elastic.get(card, 0) + freed.get(card, 0) for card in {**self.elastic, **freed}}
-        return self._refuses_basic(basic, promised) or self._refuses_cards(cards, self.inqueue, spare_cards)
+        spare_cards = dict(self.elastic)
+        for (card,), amount in freed.cards.items():
+            spare_cards[card] = spare_cards.get(card, 0) + amount
+        refused = self._refuses_basic(asked.basic, promised)
+        return refused or self._refuses_cards(asked.cards, self.reservations.cards(priority), spare_cards)
 
     def holds(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
         """Why several pods together do not fit beside what is allocated; None where they do."""

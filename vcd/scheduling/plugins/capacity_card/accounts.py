@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -11,17 +11,18 @@ import numpy.typing as npt
 
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY
-from vcd.model.status import ALLOCATED_STATUSES, Phase, TaskStatus
+from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, Phase, TaskStatus
 from vcd.scheduling.framework.shares import Guarantees, attainable, reserved_guarantee
-from vcd.scheduling.plugins.capacity_card.account import Account, add_to
+from vcd.scheduling.plugins.capacity_card.account import Account, QuotaAmounts, add_to
 from vcd.scheduling.plugins.capacity_card.annotations import REQUEST, CardError, Names, read_request
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest, card_request
 from vcd.scheduling.plugins.capacity_card.waiting import Waiting, card_name
-from vcd.scheduling.session.jobs import elastic, inqueue
+from vcd.scheduling.session.jobs import Flags, elastic, inqueue, inqueue_by_priority
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.records import Shape
+from vcd.state.groups import GroupColumns, Rows
+from vcd.state.records import Shape, is_preemptable
 from vcd.state.sums import Ints, bounded, sum_of, sums_before, sums_by
 
 _NOWHERE = -1
@@ -34,13 +35,6 @@ class Held(NamedTuple):
     queue: int
     card: str
     amount: int
-
-
-class Evictable(NamedTuple):
-    """Cpu and memory, and cards, that evictions could free."""
-
-    basic: tuple[int, int] = (0, 0)
-    cards: Mapping[str, int] = {}
 
 
 class Accounts:
@@ -59,6 +53,8 @@ class Accounts:
         self.held: list[Held] = []
         self.within_minimum: list[Held] = []
         """What of that is not elastic."""
+        self.above_members: list[Held] = []
+        """Of groups that state no minimum of a card, the most that they hold of it with all pods but minMember."""
         self.unreadable: dict[int, str] = {}
         """Why the annotation of a group that has no pods yet says nothing, by job."""
         self.queues = [Account(queue) for queue in session.queue_list]
@@ -136,19 +132,22 @@ class Accounts:
         cpu, memory = self._session.jobs.min_resources[job.index, :2].tolist()
         return cpu, memory
 
-    def minimum_of(self, groups: npt.NDArray[np.bool_]) -> Evictable:
-        """What some groups hold that is not elastic, as their queues count it."""
-        if not groups.any():
-            return Evictable()
+    def freed(self, job: Job, all_of: Flags) -> QuotaAmounts:
+        """Return what groups of lower priority than a job can lose in its queue, in addition to what is elastic.
+
+        Those marked in ``all_of`` lose what they hold of their minimum. The others keep that; if they state no minimum
+        of a card, they keep as many of their pods as minMember.
+        """
         jobs = self._session.jobs
-        who = np.array([held.who for held in self.within_minimum], np.int64)
-        cards: dict[str, int] = {}
-        for place in np.flatnonzero((who >= 0) & groups[np.maximum(who, 0)]).tolist():
-            held = self.within_minimum[place]
-            cards[held.card] = cards.get(held.card, 0) + held.amount
-        counted = groups & ~self._has_cards if self._unlimited else groups
+        below = (jobs.queue == job.queue.index) & (jobs.priority < job.priority) & jobs.derived(_may_go)
+        cards: dict[Names, int] = {}
+        for parts, groups in ((self.within_minimum, all_of), (self.above_members, below & ~all_of)):
+            for held in parts:
+                if held.who >= 0 and groups[held.who]:
+                    add_to(cards, {(held.card,): held.amount})
+        counted = all_of & ~self._has_cards if self._unlimited else all_of
         cpu, memory = sum_of(np.minimum(jobs.allocated[counted, :2], jobs.min_resources[counted, :2])).tolist()
-        return Evictable((cpu, memory), cards)
+        return QuotaAmounts((cpu, memory), cards)
 
     def pod_of(self) -> dict[int, Pod]:
         """A pod that asks for cards, by job, or by -1 - its row where its group is gone."""
@@ -200,9 +199,23 @@ class Accounts:
         kept = np.clip(minimum - sums_before(holder, sums), 0, sums)
         elastic = np.where(minimum > 0, sums - kept, 0)
         self.within_minimum += map(Held, holder.tolist(), queues, names, (sums - elastic).tolist())
+        above = self._above_members(holder, inverse, amounts[known]) * (minimum == 0)
+        self.above_members += map(Held, holder.tolist(), queues, names, above.tolist())
         for index in np.flatnonzero(elastic).tolist():
             spare = self.queues[queues[index]].elastic
             spare[names[index]] = spare.get(names[index], 0) + int(elastic[index])
+
+    def _above_members(self, holder: Ints, pairs: Ints, amounts: Ints) -> Ints:
+        """Return the most that each holder has of a card with all of its pods but minMember: with those that have the
+        most. ``pairs`` gives the pair of holder and card of each pod."""
+        jobs, grouped = self._session.jobs, holder >= 0
+        ready = jobs.counts[:, list(READY_STATUSES)].sum(axis=1)
+        spare = np.zeros_like(holder)
+        spare[grouped] = np.maximum(ready - jobs.min_member, 0)[holder[grouped]]
+        order = np.lexsort((-amounts, pairs))
+        before = sums_before(pairs[order], np.ones(len(pairs), np.int64))
+        goes = before < spare[pairs[order]]
+        return sums_by(pairs[order], amounts[order] * goes, len(holder))
 
     def _queue_of(self, who: int) -> int:
         return int(self._session.jobs.queue[who] if who >= 0 else self._session.queue_of_row[-1 - who])
@@ -236,12 +249,16 @@ class Accounts:
         allocated_tasks = jobs.counts[:, list(ALLOCATED_STATUSES)].sum(axis=1)
         runs = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
         keeps = ((jobs.phase == Phase.INQUEUE) | runs) & jobs.reserves
+        priorities = jobs.priority.tolist()
         for resource in self._cards.resources:
-            self._add_up(resource, waiting.asked[resource], "request")
-            self._add_up(resource, np.where(keeps[waiting.job], waiting.kept[resource], 0), "inqueue")
+            for queue, _, names, amount in self._sums_of(resource, waiting.asked[resource]):
+                add_to(self.queues[queue].request, {names: amount})
+            kept = np.where(keeps[waiting.job], waiting.kept[resource], 0)
+            for queue, priority, names, amount in self._sums_of(resource, kept):
+                self.queues[queue].reservations.add_cards(priority, {names: amount})
         for index in np.flatnonzero(keeps & np.any(list(waiting.to_come.values()), axis=0)).tolist():
             for names, amount in waiting.demand_to_come(index):
-                add_to(self.queues[jobs.queue[index]].inqueue, {names: amount})
+                self.queues[jobs.queue[index]].reservations.add_cards(priorities[index], {names: amount})
         has_cards = np.bincount(session.job_of_row[asks_cards], minlength=len(jobs)) > 0
         has_cards |= (jobs.min_resources[:, self._cards.columns] > 0).any(axis=1)
         unborn = (jobs.counts.sum(axis=1) == 0) & ((jobs.phase == Phase.INQUEUE) | (jobs.phase == Phase.PENDING))
@@ -249,37 +266,56 @@ class Accounts:
             wanted = self._annotated(index)
             has_cards[index] |= bool(wanted)
             if jobs.phase[index] == Phase.INQUEUE and jobs.reserves[index]:
-                add_to(self.queues[jobs.queue[index]].inqueue, wanted)
+                self.queues[jobs.queue[index]].reservations.add_cards(priorities[index], wanted)
         self._has_cards = has_cards
 
-    def _add_up(self, resource: str, amounts: Ints, field: str) -> None:
-        """Add what is wanted of a resource to the queues, by the names that may serve."""
-        waiting, width = self.waiting, max(1, len(self.waiting.kinds))
+    def _sums_of(self, resource: str, amounts: Ints) -> Iterator[tuple[int, int, Names, int]]:
+        """Yield what is wanted of a resource by queue, priority, and the names that may serve."""
+        waiting, jobs, width = self.waiting, self._session.jobs, max(1, len(self.waiting.kinds))
         chosen = np.flatnonzero(amounts)
-        keys = self._session.jobs.queue[waiting.job[chosen]].astype(np.int64) * width + waiting.kind[chosen]
-        pairs, inverse = np.unique(keys, return_inverse=True)
-        totals = sums_by(inverse, amounts[chosen], len(pairs))
-        for pair, total in zip(pairs.tolist(), totals.tolist(), strict=True):
-            queue, kind = divmod(pair, width)
-            add_to(getattr(self.queues[queue], field), {waiting.names[resource][kind]: total})
+        keys = self._by_priority()[waiting.job[chosen]] * width + waiting.kind[chosen]
+        distinct, inverse = np.unique(keys, return_inverse=True)
+        totals = sums_by(inverse, amounts[chosen], len(distinct))
+        for key, total in zip(distinct.tolist(), totals.tolist(), strict=True):
+            place, kind = divmod(key, width)
+            queue, rank = divmod(place, len(jobs.priorities))
+            yield queue, int(jobs.priorities[rank]), waiting.names[resource][kind], total
+
+    def _by_priority(self) -> Ints:
+        """Return a number for each job's queue and priority: queue * priorities + rank."""
+        jobs = self._session.jobs
+        ranks = np.searchsorted(jobs.priorities, jobs.priority)
+        result: Ints = jobs.queue.astype(np.int64) * len(jobs.priorities) + ranks
+        return result
 
     def _fill_basic(self) -> None:
         """Cpu and memory of queues, and what bounds them."""
         session, jobs = self._session, self._session.jobs
         allocated = bounded(jobs.sums("allocated") + session.orphans.allocated)[:, :2]
         pending = jobs.sums("pending")[:, :2].copy()
-        waiting, above = jobs.sums(inqueue)[:, :2], jobs.sums(elastic)[:, :2]
+        above = jobs.sums(elastic)[:, :2]
         if self._unlimited:
-            counted = ~self._has_cards[:, None]
-            waiting, above = (
-                sums_by(jobs.queue, jobs.derived(of)[:, :2] * counted, len(self.queues)) for of in (inqueue, elastic)
-            )
+            above = sums_by(jobs.queue, jobs.derived(elastic)[:, :2] * ~self._has_cards[:, None], len(self.queues))
             allocated -= self._of_card_pods(ALLOCATED_STATUSES)
             pending -= self._of_card_pods((TaskStatus.PENDING,))
-        parts = [part.tolist() for part in (allocated, allocated + pending, waiting, above)]
+        parts = [part.tolist() for part in (allocated, allocated + pending, above)]
         for account, *sums in zip(self.queues, *parts, strict=True):
-            account.basic_allocated, account.basic_request, account.basic_inqueue, account.basic_elastic = sums
+            account.basic_allocated, account.basic_request, account.basic_elastic = sums
+        self._reserve_basic()
         self._keep_guarantees(session.nodes.total[:2].tolist())
+
+    def _reserve_basic(self) -> None:
+        """Reserve cpu and memory for admitted groups."""
+        jobs, count = self._session.jobs, len(self.queues)
+        if self._unlimited:
+            amounts = jobs.derived(inqueue)[:, :2] * ~self._has_cards[:, None]
+            sums = sums_by(self._by_priority(), amounts, count * len(jobs.priorities))
+            reserved = sums.reshape(count, len(jobs.priorities), 2)
+        else:
+            reserved = inqueue_by_priority(jobs, count)[:, :, :2]
+        for queue, rank in np.argwhere(reserved.any(axis=2)).tolist():
+            priority = int(jobs.priorities[rank])
+            self.queues[queue].reservations.add_basic(priority, reserved[queue, rank].tolist())
 
     def _keep_guarantees(self, total: list[int]) -> None:
         """Bound what queues may have of cpu and memory, each alone and all together."""
@@ -304,6 +340,11 @@ class Accounts:
         session, tasks = self._session, self._session.snapshot.tasks
         rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, statuses))
         return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.queues))
+
+
+def _may_go(jobs: GroupColumns, rows: Rows) -> Flags:
+    """Whether groups may be evicted."""
+    return np.array([is_preemptable(record.group) for record in jobs.records_of(rows)], np.bool_)
 
 
 def _request_for(
