@@ -14,12 +14,19 @@ from tests.plugins.opened import conf
 from tests.world import World
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
+from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.scheduling.actions import _gangs
+from vcd.scheduling.eviction.room import placed_tasks
+from vcd.scheduling.plugins.drf import DrfPlugin
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.views import Task
 
 A = "NVIDIA-H200"
 GPU = "nvidia.com/gpu"
 NAMED = {"volcano.sh/card.name": A}
 PLUGINS = ("capacity-card", "capacity", "proportion")
 ACTIONS = ("preempt", "gangpreempt")
+FULL = ReasonCode("full", Cause.QUEUE_CAPABILITY, "the queue has a job")
 
 
 def job(name: str, rank: str, size: int, **options: Any) -> list[Manifest]:
@@ -116,3 +123,36 @@ def test_a_pod_that_waits_for_quota_being_freed_evicts_no_pod_elsewhere(action: 
     plan = cluster.decide()
     assert [op.verb for statement in plan.statements for op in statement.operations] == ["pipeline"]
     assert cluster.evicted == []
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_gang_is_not_tried_after_each_of_its_victims(plugin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To try it before its queue can take all of it makes the session quadratic."""
+    low = [job(f"low-{i}", "low", 1, on=["n0"], phase="Running") for i in range(12)]
+    cluster = world(plugin, "gangpreempt", *low, job("new", "high", 12, created=9), quota=12, nodes=2)
+    tried: list[tuple[Any, ...]] = []
+    place_all = _gangs._place_all
+
+    def counted(*asked: Any) -> bool:
+        tried.append(asked)
+        return place_all(*asked)
+
+    monkeypatch.setattr(_gangs, "_place_all", counted)
+    cluster.rest()
+    assert len(cluster.evicted) == len(cluster.placed("new")) == 12
+    assert len(tried) <= 3
+
+
+def test_a_limit_that_counts_no_resources_is_noticed_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third-party plugin lets a queue have one job at a time."""
+    low = [job(f"low-{i}", "low", 1, on=["n0"], phase="Running") for i in range(3)]
+    cluster = world("drf", "gangpreempt", *low, job("new", "high", 9, created=9))
+
+    def allocatable(self: DrfPlugin, queue: Queue, task: Task) -> Reason | None:
+        others = [other for other in placed_tasks(self._session).all_on(0) if other.job is not task.job]
+        return FULL() if others else None
+
+    monkeypatch.setattr(DrfPlugin, "allocatable", allocatable, raising=False)
+    cluster.rest()
+    assert len(cluster.evicted) == 3
+    assert len(cluster.placed("new")) == 9

@@ -177,7 +177,7 @@ class GangEvictionAction(Action):
         wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
         context = EvictionContext(self.name, job, tuple(tasks))
-        lacks = _Lacks(session, tasks)
+        lacks, queue = _Lacks(session, tasks), _QueueLacks(framework, tasks)
         if framework.trace is None and lacks and not lacks.could_have(self._freeable(session, job)):
             return False
         for bundle in chain((None,), self._allowed(framework, context, need, wanted)):
@@ -186,12 +186,22 @@ class GangEvictionAction(Action):
                 room += bundle.freed
                 taken.append(bundle)
                 lacks.look_at({task.node for task in bundle.tasks})
-            if ((need > 0) & (room < need)).any() or lacks:
+                queue.look_at(bundle.freed)
+            if ((need > 0) & (room < need)).any() or lacks or queue:
                 continue
-            save_point = statement.save()
-            if _place_all(framework, statement, job, tasks):
-                return self._give_back(framework, statement, tasks, taken)
-            statement.undo(save_point)
+            if self._try(framework, statement, tasks, taken, queue):
+                return True
+        return bool(queue) and self._try(framework, statement, tasks, taken, queue)
+
+    def _try(
+        self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle], queue: _QueueLacks
+    ) -> bool:
+        """Let all tasks wait once the ``taken`` bundles are evicted, and spare whom they can do without. Return False,
+        with nothing done, if not all find a place."""
+        save_point = statement.save()
+        if _place_all(framework, statement, tasks, queue):
+            return self._give_back(framework, statement, tasks, taken)
+        statement.undo(save_point)
         return False
 
     def _freeable(self, session: Session, job: Job) -> Freeable:
@@ -235,7 +245,7 @@ class GangEvictionAction(Action):
             return True
         statement.undo(0)
         self._evict(statement, chain.from_iterable(order))
-        return _place_all(framework, statement, statement.job, tasks)
+        return _place_all(framework, statement, tasks, _QueueLacks(framework, tasks))
 
     def _allowed(self, framework: Framework, context: EvictionContext, need: Ints, wanted: Mask) -> Iterator[Bundle]:
         """What the plugins let go of each bundle, asked when it is its turn: what went before counts then.
@@ -332,6 +342,36 @@ def _victims_of(session: Session, queues: Sequence[Queue], below: int | None) ->
 
 def _are_preemptable(columns: GroupColumns, rows: Rows) -> npt.NDArray[np.bool_]:
     return np.array([is_preemptable(record.group) for record in columns.records_of(rows)], np.bool_)
+
+
+class _QueueLacks:
+    """What must be freed before the queue of a gang takes all of its tasks, once it refused one: more of a resource
+    than the tasks after that one ask for.
+
+    That holds for limits of resources. Another limit is noticed when no bundle is left.
+    """
+
+    def __init__(self, framework: Framework, tasks: list[Task]) -> None:
+        self._framework = framework
+        self._tasks = tasks
+        self._asked: Mask | None = None
+        self._owed: Ints
+
+    def __bool__(self) -> bool:
+        return self._asked is not None and not (self._owed[self._asked] < 0).any()
+
+    def look_at(self, freed: Ints) -> None:
+        """Count what a bundle freed."""
+        if self._asked is not None:
+            self._owed = self._owed - freed
+
+    def refuses(self, place: int) -> bool:
+        """Return whether the queue refuses the task at a place, those before it being placed; it is noted."""
+        task = self._tasks[place]
+        if self._framework.allocatable(task.job.queue, task) is None:
+            return False
+        self._asked, self._owed = task.request > 0, _sum(self._tasks[place:]) - task.request
+        return True
 
 
 class _Lacks:
@@ -435,12 +475,13 @@ def _place_at(framework: Framework, statement: Statement, task: Task, node: int)
     return statement.pipeline(task, node)
 
 
-def _place_all(framework: Framework, statement: Statement, job: Job, tasks: list[Task]) -> bool:
+def _place_all(framework: Framework, statement: Statement, tasks: list[Task], queue: _QueueLacks) -> bool:
     """Let all tasks wait on their best nodes; False where one finds none, or the job may not wait then."""
-    for task in tasks:
-        if framework.allocatable(job.queue, task) is not None or framework.pre_predicate(task) is not None:
+    for place, task in enumerate(tasks):
+        if queue.refuses(place) or framework.pre_predicate(task) is not None:
             return False
         row = framework.best_to_wait(task, framework.candidates(task))
         if row is None or not statement.pipeline(task, row):
             return False
+    job = statement.job
     return framework.job_ready(job) or framework.job_pipelined(job)
