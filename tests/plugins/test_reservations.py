@@ -12,7 +12,8 @@ from tests.plugins.opened import conf
 OVERCOMMIT = conf("gang", "predicates", "overcommit", actions="enqueue, allocate", arguments={"overcommit-factor": 1})
 PROPORTION = conf("gang", "predicates", "proportion", actions="enqueue, allocate")
 CAPACITY = conf("gang", "predicates", "capacity", actions="enqueue, allocate")
-CONFIGURATIONS = {"overcommit": OVERCOMMIT, "proportion": PROPORTION, "capacity": CAPACITY}
+CARDS = conf("gang", "predicates", "capacity-card", actions="enqueue, allocate")
+CONFIGURATIONS = {"overcommit": OVERCOMMIT, "proportion": PROPORTION, "capacity": CAPACITY, "capacity-card": CARDS}
 
 
 def term(app: str) -> Manifest:
@@ -95,7 +96,7 @@ def test_of_a_group_that_can_do_without_them_pods_that_no_node_takes_reserve_not
     assert is_admitted(CONFIGURATIONS[plugin], objects, cpu=cpu) is admitted
 
 
-@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+@pytest.mark.parametrize("plugin", ["proportion", "capacity", "capacity-card"])
 def test_volcanos_shares_reserve_whatever_the_pods_are(plugin: str) -> None:
     arguments = {"volcanoSharesEnable": True}
     as_volcano = conf("gang", "predicates", plugin, actions="enqueue, allocate", arguments=arguments)

@@ -47,10 +47,17 @@ def reserving(session: Session, job: Job, amount: Resource) -> Resource:
     whose pods have a node."""
     if not session.pains or not session.node_order:
         return job.without_gated(amount)
+    tasks, jobs = nowhere(session)
+    return Resource() if job.key in jobs else job.without_gated(amount, tasks)
+
+
+def nowhere(session: Session) -> tuple[frozenset[str], frozenset[str]]:
+    """Tasks, as the session began, that no node takes, and jobs that cannot be whole for that; none without nodes."""
+    if not session.node_order:
+        return frozenset(), frozenset()
     if session.nowhere is None:
         session.nowhere = _nowhere(session)
-    tasks, jobs = session.nowhere
-    return Resource() if job.key in jobs else job.without_gated(amount, tasks)
+    return session.nowhere
 
 
 def _nowhere(session: Session) -> tuple[frozenset[str], frozenset[str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tests.reference.config import Arguments
-from tests.reference.lending import attainable, lose_any, lose_minimum, takes_guaranteed
+from tests.reference.lending import attainable, lose_any, lose_minimum, nowhere, reserving, takes_guaranteed
 from tests.reference.model import (
     ALLOCATED,
     CARD_NAME,
@@ -113,9 +113,9 @@ class Cards:
         self.shelf = _Shelf(session.cluster.nodes)
         self.quota = {name: _listed(queue) for name, queue in session.cluster.queues.items()}
         self.elastic: dict[str, dict[str, float]] = {name: {} for name in self.quota}
-        self.inqueue: dict[str, list[tuple[int, Demands]]] = {name: [] for name in self.quota}
-        """Cards that admitted groups may still take, with the group's priority."""
-        self.waits: dict[str, list[tuple[int, Resource]]] = {name: [] for name in self.quota}
+        self.inqueue: dict[str, list[tuple[Job, Demands]]] = {name: [] for name in self.quota}
+        """Cards that admitted groups may still take."""
+        self.waits: dict[str, list[tuple[Job, Resource]]] = {name: [] for name in self.quota}
         """The same of cpu and memory."""
         self.spare: dict[str, list[float]] = {name: [0, 0] for name in self.quota}
         for _, job in sorted(session.cluster.jobs.items()):
@@ -353,25 +353,29 @@ class Cards:
         runs = job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available
         if job.phase == "Inqueue" or (runs and job.min_resources is not None):
             if not job.too_large and (job.tasks or job.phase == "Inqueue"):
-                self.inqueue[job.queue].append((job.priority, self.demand(job, without=True)))
+                self.inqueue[job.queue].append((job, self.demand(job, without=True)))
             if counted and job.min_resources is not None:
-                self._reserve(job, job.without_gated(job.outstanding()))
-
-    def _reserve(self, job: Job, amount: Resource) -> None:
-        self.waits[job.queue].append((job.priority, amount))
+                self.waits[job.queue].append((job, job.outstanding()))
 
     def ahead(self, job: Job) -> tuple[Demands, Resource]:
         """[differs] What admitted groups of at least a group's priority may still take."""
-        waiting, basic = self.inqueue[job.queue], self.waits[job.queue]
-        least = job.priority if self.session.pains else min(known for known, _ in [*waiting, *basic, (0, [])])
-        cards = [each for known, demands in waiting if known >= least for each in demands]
-        return cards, total(amount for known, amount in basic if known >= least)
+
+        def counts(other: Job) -> bool:
+            return other.priority >= job.priority or not self.session.pains
+
+        never = frozenset[str]() if self.as_volcano else nowhere(self.session)[1]
+        waiting = [(other, demands) for other, demands in self.inqueue[job.queue] if other.key not in never]
+        cards = [each for other, demands in waiting if counts(other) for each in demands]
+        basic = [(other, amount) for other, amount in self.waits[job.queue] if counts(other)]
+        if self.as_volcano:
+            return cards, total(other.without_gated(amount) for other, amount in basic)
+        return cards, total(reserving(self.session, other, amount) for other, amount in basic)
 
     def enqueued(self, job: Job) -> None:
         if not job.too_large:
-            self.inqueue[job.queue].append((job.priority, self.demand(job, without=True)))
+            self.inqueue[job.queue].append((job, self.demand(job, without=True)))
         if job.min_resources is not None and any(self.minimum(job)):
-            self._reserve(job, job.without_gated(job.min_request))
+            self.waits[job.queue].append((job, job.min_request.clone()))
 
 
 def capacity_card(session: Session, arguments: Arguments) -> None:

@@ -19,7 +19,7 @@ from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.shares import VOLCANO_SHARES
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
-from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, QuotaAmounts, add_to
+from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, CardReservations, QuotaAmounts, add_to
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
@@ -170,7 +170,8 @@ class CapacityCardPlugin(KeepsAccounts):
             return job.queue.why_closed()
         account = self._queues[job.queue.index]
         asked = QuotaAmounts(self._accounts.minimum(job), self._accounts.demand(job))
-        return account.admits(job.priority, asked, self._freed(job)) or Vote.PERMIT
+        reservations = self._accounts.reservations[job.queue.index]
+        return account.admits(job.priority, asked, self._freed(job), reservations) or Vote.PERMIT
 
     def _freed(self, job: Job) -> QuotaAmounts:
         """What preempt could free for a group in its queue, in addition to what is elastic."""
@@ -183,10 +184,10 @@ class CapacityCardPlugin(KeepsAccounts):
 
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
-        reservations = self._queues[job.queue.index].reservations
+        reservations = self._accounts.reservations[job.queue.index]
         reservations.add_cards(job.priority, self._accounts.reserved(job))
         if job.record.min_resources is not None and any(self._accounts.minimum(job)):
-            reservations.add_basic(job.priority, self._session.jobs.reservable(job.index)[:2].tolist())
+            reservations.add_basic(job.priority, self._accounts.reserving.reservable(job.index)[:2].tolist())
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
         """Whether a pod stays within the queue's quota and capability."""
@@ -322,7 +323,7 @@ class CapacityCardPlugin(KeepsAccounts):
     def gauges(self) -> Iterator[Gauge]:
         """Quotas and use by queue and card, what the cluster has, and what of it is online and offline."""
         for queue in self._session.queue_list:
-            yield from _queue_gauges(queue, self._queues[queue.index])
+            yield from _queue_gauges(queue, self._queues[queue.index], self._accounts.reservations[queue.index])
         for card, total in self._cards.total.items():
             yield Gauge("vcd_cards_total", (("card", card),), total / MILLI)
             releasing = sum(account.releasing.get(card, 0) for account in self._queues)
@@ -346,7 +347,7 @@ class CapacityCardPlugin(KeepsAccounts):
                 yield Gauge(name, (("card", card), ("service", service)), amount / MILLI)
 
 
-def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
+def _queue_gauges(queue: Queue, account: Account, reservations: CardReservations) -> Iterator[Gauge]:
     label = ("queue_name", queue.name)
     cards = sorted({*account.quota, *account.allocated})
     quota = [account.quota.get(card, 0) for card in cards]
@@ -360,7 +361,7 @@ def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
         yield from resource_gauges(series, queue.name, (*BASIC, *cards), (*basic, *amounts))
     for series, basic, sums in (
         ("request", account.basic_request, account.request),
-        ("inqueue", account.reservations.basic(), account.reservations.cards()),
+        ("inqueue", reservations.basic(), reservations.cards()),
     ):
         names = sorted({*((card,) for card in cards), *sums})
         texts = ["|".join(parts) for parts in names]

@@ -96,7 +96,6 @@ class Account:
         self.allocated: dict[str, int] = {}
         self.releasing: dict[str, int] = {}
         self.elastic: dict[str, int] = {}
-        self.reservations = CardReservations()
         self.request: dict[Names, int] = {}
         self.basic_allocated = [0, 0]
         self.basic_releasing = [0, 0]
@@ -184,20 +183,22 @@ class Account:
         ]
         return INSUFFICIENT(names, chain.from_iterable(amounts))
 
-    def admits(self, priority: int, asked: QuotaAmounts, freed: QuotaAmounts) -> Reason | None:
+    def admits(
+        self, priority: int, asked: QuotaAmounts, freed: QuotaAmounts, reservations: CardReservations
+    ) -> Reason | None:
         """Return why a group of a priority is not admitted: minimum + allocated + inqueue - elastic - freed exceeds the
         capability; None if it is.
 
         Of cards that may stand for each other any will do: what was admitted and the minimum must fit as a whole.
         """
-        ahead = self.reservations.basic(priority)
+        ahead = reservations.basic(priority)
         rows = zip(self.basic_allocated, ahead, self.basic_elastic, freed.basic, strict=True)
         promised = [have + waits - spare - more for have, waits, spare, more in rows]
         spare_cards = dict(self.elastic)
         for (card,), amount in freed.cards.items():
             spare_cards[card] = spare_cards.get(card, 0) + amount
         refused = self._refuses_basic(asked.basic, promised)
-        return refused or self._refuses_cards(asked.cards, self.reservations.cards(priority), spare_cards)
+        return refused or self._refuses_cards(asked.cards, reservations.cards(priority), spare_cards)
 
     def holds(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
         """Why several pods together do not fit beside what is allocated; None where they do."""

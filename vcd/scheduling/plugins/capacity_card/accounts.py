@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy.typing as npt
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, Phase, TaskStatus
+from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.shares import Guarantees, attainable, reserved_guarantee
-from vcd.scheduling.plugins.capacity_card.account import Account, QuotaAmounts, add_to
+from vcd.scheduling.plugins.capacity_card.account import Account, CardReservations, QuotaAmounts, add_to
 from vcd.scheduling.plugins.capacity_card.annotations import REQUEST, CardError, Names, read_request
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest, card_request
@@ -97,7 +98,7 @@ class Accounts:
     def reserved(self, job: Job) -> dict[Names, int]:
         """What an admitted group keeps for itself: its demand without pods that a scheduling gate holds or that no node
         could, and nothing of a group that no node could hold."""
-        if not self._session.jobs.reserves[job.index]:
+        if not self.reserving.reserves[job.index]:
             return {}
         return self._sums(job, self.waiting.kept) if job.task_count else self._annotated(job.index)
 
@@ -241,33 +242,61 @@ class Accounts:
                 account.releasing[card] = account.releasing.get(card, 0) + amount
 
     def _queue_cards(self, asks_cards: npt.NDArray[np.bool_]) -> None:
-        """Requests and reservations of cards: who is admitted keeps what its minimum, by its pods or its annotation,
-        still wants."""
+        """Requests of cards, and which groups ask for cards at all."""
         session, jobs, waiting = self._session, self._session.jobs, self.waiting
         for account in self.queues:
             account.request = {(card,): amount for card, amount in account.allocated.items()}
-        allocated_tasks = jobs.counts[:, list(ALLOCATED_STATUSES)].sum(axis=1)
-        runs = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
-        keeps = ((jobs.phase == Phase.INQUEUE) | runs) & jobs.reserves
-        priorities = jobs.priority.tolist()
         for resource in self._cards.resources:
             for queue, _, names, amount in self._sums_of(resource, waiting.asked[resource]):
                 add_to(self.queues[queue].request, {names: amount})
-            kept = np.where(keeps[waiting.job], waiting.kept[resource], 0)
-            for queue, priority, names, amount in self._sums_of(resource, kept):
-                self.queues[queue].reservations.add_cards(priority, {names: amount})
-        for index in np.flatnonzero(keeps & np.any(list(waiting.to_come.values()), axis=0)).tolist():
-            for names, amount in waiting.demand_to_come(index):
-                self.queues[jobs.queue[index]].reservations.add_cards(priorities[index], {names: amount})
         has_cards = np.bincount(session.job_of_row[asks_cards], minlength=len(jobs)) > 0
         has_cards |= (jobs.min_resources[:, self._cards.columns] > 0).any(axis=1)
         unborn = (jobs.counts.sum(axis=1) == 0) & ((jobs.phase == Phase.INQUEUE) | (jobs.phase == Phase.PENDING))
         for index in np.flatnonzero(unborn).tolist():
-            wanted = self._annotated(index)
-            has_cards[index] |= bool(wanted)
-            if jobs.phase[index] == Phase.INQUEUE and jobs.reserves[index]:
-                self.queues[jobs.queue[index]].reservations.add_cards(priorities[index], wanted)
+            has_cards[index] |= bool(self._annotated(index))
         self._has_cards = has_cards
+
+    # --- reservations -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def reserving(self) -> GroupColumns:
+        """The groups with what they reserve. Needs an opened framework, unless as in Volcano."""
+        return self._session.jobs if self._as_volcano else demand_of(self._session).groups
+
+    @cached_property
+    def reservations(self) -> list[CardReservations]:
+        """What the groups that were admitted as the session began may still take, by the queue's index. Groups that
+        the session admits are to be added."""
+        found = [CardReservations() for _ in self.queues]
+        jobs, waiting = self._session.jobs, self.waiting
+        allocated_tasks = jobs.counts[:, list(ALLOCATED_STATUSES)].sum(axis=1)
+        runs = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
+        keeps = ((jobs.phase == Phase.INQUEUE) | runs) & self.reserving.reserves
+        for resource in self._cards.resources:
+            kept = np.where(keeps[waiting.job], waiting.kept[resource], 0)
+            for queue, priority, names, amount in self._sums_of(resource, kept):
+                found[queue].add_cards(priority, {names: amount})
+        priorities = jobs.priority.tolist()
+        for index in np.flatnonzero(keeps & np.any(list(waiting.to_come.values()), axis=0)).tolist():
+            for names, amount in waiting.demand_to_come(index):
+                found[jobs.queue[index]].add_cards(priorities[index], {names: amount})
+        for index in np.flatnonzero(keeps & (jobs.counts.sum(axis=1) == 0) & (jobs.phase == Phase.INQUEUE)).tolist():
+            found[jobs.queue[index]].add_cards(priorities[index], self._annotated(index))
+        self._reserve_basic(found)
+        return found
+
+    def _reserve_basic(self, found: list[CardReservations]) -> None:
+        """Reserve cpu and memory for admitted groups."""
+        jobs, count = self._session.jobs, len(self.queues)
+        if self._unlimited:
+            amounts = self.reserving.derived(inqueue)[:, :2] * ~self._has_cards[:, None]
+            sums = sums_by(self._by_priority(), amounts, count * len(jobs.priorities))
+            reserved = sums.reshape(count, len(jobs.priorities), 2)
+        else:
+            reserved = inqueue_by_priority(self.reserving, count)[:, :, :2]
+        for queue, rank in np.argwhere(reserved.any(axis=2)).tolist():
+            priority = int(jobs.priorities[rank])
+            found[queue].add_basic(priority, reserved[queue, rank].tolist())
 
     def _sums_of(self, resource: str, amounts: Ints) -> Iterator[tuple[int, int, Names, int]]:
         """Yield what is wanted of a resource by queue, priority, and the names that may serve."""
@@ -301,21 +330,7 @@ class Accounts:
         parts = [part.tolist() for part in (allocated, allocated + pending, above)]
         for account, *sums in zip(self.queues, *parts, strict=True):
             account.basic_allocated, account.basic_request, account.basic_elastic = sums
-        self._reserve_basic()
         self._keep_guarantees(session.nodes.total[:2].tolist())
-
-    def _reserve_basic(self) -> None:
-        """Reserve cpu and memory for admitted groups."""
-        jobs, count = self._session.jobs, len(self.queues)
-        if self._unlimited:
-            amounts = jobs.derived(inqueue)[:, :2] * ~self._has_cards[:, None]
-            sums = sums_by(self._by_priority(), amounts, count * len(jobs.priorities))
-            reserved = sums.reshape(count, len(jobs.priorities), 2)
-        else:
-            reserved = inqueue_by_priority(jobs, count)[:, :, :2]
-        for queue, rank in np.argwhere(reserved.any(axis=2)).tolist():
-            priority = int(jobs.priorities[rank])
-            self.queues[queue].reservations.add_basic(priority, reserved[queue, rank].tolist())
 
     def _keep_guarantees(self, total: list[int]) -> None:
         """Bound what queues may have of cpu and memory, each alone and all together."""
