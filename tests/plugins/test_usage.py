@@ -358,14 +358,6 @@ def test_the_estimate_of_a_best_effort_pod(estimator: dict[str, Any], cpu: float
     assert (estimated[0, 0], estimated[1, 0]) == (cpu, memory)
 
 
-def test_a_limit_below_the_request_counts_as_the_request() -> None:
-    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]}
-    session = opened({"n": (20, 20)}, node("n", cpu=100), pod("p", spec=spec), estimator={"burst_ratio": 1})
-    task = task_of(session, "p")
-    Statement(session.trial, "allocate", task.job).allocate(task, 0)
-    assert plugin_of(session, UsagePlugin)._load.estimated[0, 0] == pytest.approx(1400)
-
-
 def test_pods_that_the_last_sample_does_not_show_count_from_the_beginning() -> None:
     objects = [
         node("n", cpu=100),
