@@ -138,6 +138,7 @@ def _import() -> None:
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
     gc.freeze()  # a process need not look for garbage in what all share
+    gc.unfreeze = lambda: None  # nor does a daemon when it starts
 
 
 def _asked(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
