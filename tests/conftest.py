@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,21 +29,45 @@ settings.register_profile(
 settings.register_profile("search", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("VCD_HYPOTHESIS", "suite"))
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so begins a job in the background; tests interrupt programs
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.disable()  # until all tests are collected: hardly anything of that is garbage
 
 
+SLOW = (
+    *("tests/cli/", "tests/cost/", "tests/deploy/", "tests/e2e/", "tests/examples/", "tests/laws/", "tests/planted/"),
+    *("tests/simulation/", "tests/view/", "tests/walkthrough/"),
+)
+"""Folders with slow tests. Each worker begins with its share of them, so that a run ends with short tests."""
+
+
+@pytest.hookimpl(trylast=True)  # once options such as -m have left out theirs
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked `wide` unless this is a wide run."""
-    if sizes.WIDE:
-        return
-    chosen = [item for item in items if item.get_closest_marker("wide") is None]
-    if len(chosen) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("wide") is not None])
-        items[:] = chosen
+    """Leave out the tests marked `wide` unless this is a wide run, and spread slow modules over the workers."""
+    wide = [item for item in items if item.get_closest_marker("wide") is not None and not sizes.WIDE]
+    if wide:
+        config.hook.pytest_deselected(items=wide)
+    left_out = set(wide)
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = _spread([item for item in items if item not in left_out], workers)
+
+
+def _spread(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return the tests in one part for each worker. A part begins with its share of slow modules.
+
+    `--dist worksteal` gives each worker a part of equal length. Idle workers steal from the end of a part.
+    """
+    if workers == 1:
+        return items
+    modules = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
+    slow = [module for module in modules if module[0].nodeid.startswith(SLOW)]
+    quick = iter([test for test in items if not test.nodeid.startswith(SLOW)])
+    spread: list[pytest.Item] = []
+    for worker in range(workers):
+        spread += [test for module in slow[worker::workers] for test in module]
+        spread += islice(quick, max(0, len(items) * (worker + 1) // workers - len(spread)))
+    return [*spread, *quick]
 
 
 def pytest_collection_finish() -> None:
