@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,9 +19,8 @@ from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.reasons import Reason
 
-EXPLAINED = tuple(CAUSES)
-"""Codes whose verdict is there: of these it is asked for."""
 SEEDS = range(4)
+FEWEST = 2
 OF_ROOMS = (
     "unschedulable-shape", "selector", "taint", "unschedulable-node", "node-room", "fragmentation", "cluster-full",
 )  # fmt: skip
@@ -31,28 +30,35 @@ SHORT_BEFORE = ("selector", "cluster-full", "queue-capability", "volume", "gated
 """Codes that are also planted behind a queue that is closed for a short while before."""
 
 
-def plants(*codes: str) -> list[Plant]:
-    """A few plants of each code."""
-    return [planted(code, seed) for code in codes for seed in SEEDS]
+def plants() -> Iterator[Any]:
+    """A few plants of each code; those after the second that are of no new variant are marked ``wide``."""
+    for code in CAUSES:
+        variants: set[str] = set()
+        for seed in SEEDS:
+            plant = planted(code, seed)
+            wide = seed >= FEWEST and plant.variant in variants
+            variants.add(plant.variant)
+            yield pytest.param(plant, id=plant.label, marks=pytest.mark.wide if wide else ())
 
 
-# --- what is planted --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("plant", plants(*CAUSES), ids=lambda plant: plant.label)
-async def test_the_job_waits_for_its_cause_and_for_nothing_else(plant: Plant, tmp_path: Path) -> None:
+@pytest.mark.parametrize("plant", list(plants()))
+async def test_the_job_waits_for_what_was_planted_and_the_verdict_names_it(plant: Plant, tmp_path: Path) -> None:
     ran = await by_hand(plant, tmp_path / "planted")
     assert ran.placed(plant.asked) == 0
     assert [key for stage in plant.stages for key in stage.runs if not ran.placed(key)] == []
     if plant.variant != "affinity":  # by what cannot be read no node can be counted
         room = plant.code if plant.code in OF_ROOMS else "cluster-full" if plant.code in FULL else ""
         assert room_cause(plant, ran) == room
+    verdict = verdict_of(tmp_path / "planted", plant)
+    assert [*misnamed(plant, verdict), *malformed(plant, verdict)] == []
     mended = await by_hand(plant.fixed(), tmp_path / "mended")
     assert mended.started
 
 
 @pytest.mark.parametrize("code", SHORT_BEFORE)
-async def test_a_queue_that_is_closed_before_is_a_short_cause_of_its_own(code: str, tmp_path: Path) -> None:
+async def test_of_a_queue_that_was_closed_before_and_the_cause_that_held_longest_the_second_is_named(
+    code: str, tmp_path: Path
+) -> None:
     plant = planted(code, 3).after_closed()
     ran = await by_hand(plant, tmp_path / "planted")
     assert ran.placed(plant.asked) == 0
@@ -61,6 +67,9 @@ async def test_a_queue_that_is_closed_before_is_a_short_cause_of_its_own(code: s
     assert "queue-closed" in told[0]
     assert "queue-closed" not in set().union(*told[CYCLES:])
     assert plant.stages[0].seconds < plant.stages[1].seconds / 10
+    verdict = verdict_of(tmp_path / "planted", plant)
+    assert [*misnamed(plant, verdict), *malformed(plant, verdict)] == []
+    assert verdict.share < 1
 
 
 def _plans(reader: LogReader) -> list[ev.Plan]:
@@ -125,17 +134,7 @@ class Said(NamedTuple):
     amounts: Mapping[str, Mapping[str, float]] = {}
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("plant", plants(*EXPLAINED), ids=lambda plant: plant.label)
-async def test_the_verdict_names_what_was_planted(plant: Plant, tmp_path: Path) -> None:
-    await by_hand(plant, tmp_path / "log")
-    verdict = verdict_of(tmp_path / "log", plant)
-    assert [*misnamed(plant, verdict), *malformed(plant, verdict)] == []
-
-
-@pytest.mark.parametrize("served", EXPLAINED, indirect=True)
+@pytest.mark.parametrize("served", CAUSES, indirect=True)
 def test_the_verdict_of_a_daemons_log_names_what_was_planted(served: tuple[Plant, Served]) -> None:
     plant, left = served
     verdict = verdict_of(left.log, plant)
@@ -149,7 +148,7 @@ KEY = re.compile(r" \([^()]*\)(?=( and \d+ other jobs?)? first)|; \d+ later jobs
 """What put another job first, and how many others overtook it: only the log has the sessions in which they did."""
 
 
-@pytest.mark.parametrize("served", EXPLAINED, indirect=True)
+@pytest.mark.parametrize("served", CAUSES, indirect=True)
 def test_the_condition_and_the_metric_say_what_the_verdict_says(served: tuple[Plant, Served]) -> None:
     plant, left = served
     verdict = verdict_of(left.log, plant)
@@ -162,12 +161,3 @@ def test_the_condition_and_the_metric_say_what_the_verdict_says(served: tuple[Pl
     for name in ("vcd_verdict_pods", "vcd_lost_pod_seconds_total"):
         series = {one: value for one, value in left.metrics.items() if one.startswith(f"{name}{{") and value}
         assert any(f'cause="{plant.code}"' in one for one in series), series
-
-
-@pytest.mark.parametrize("code", [code for code in SHORT_BEFORE if code in EXPLAINED])
-async def test_the_cause_that_held_longest_is_named(code: str, tmp_path: Path) -> None:
-    plant = planted(code, 3).after_closed()
-    await by_hand(plant, tmp_path / "log")
-    verdict = verdict_of(tmp_path / "log", plant)
-    assert [*misnamed(plant, verdict), *malformed(plant, verdict)] == []
-    assert verdict.share < 1

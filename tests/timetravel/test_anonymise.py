@@ -135,8 +135,8 @@ def check(original: Path, out: Path, words: set[str]) -> None:
     assert logfile.verify(out).problems == []
     assert left_of(words, original) != set()  # so that a miss would show
     assert left_of(words, out) == set()
-    assert [one.session for one in replay(out) if one.difference] == []
     before, after = (list(replay(path)) for path in (original, out))
+    assert [one.session for one in after if one.difference] == []
     assert [one.operations for one in before] == [one.operations for one in after]
 
 
@@ -154,8 +154,9 @@ async def test_a_planted_cause_is_found_in_the_log_without_names(code: str, tmp_
     await by_hand(plant, log)
     assert logfile.anonymise(log, out).renamed == []
     check(log, out, named_by_users(manifest for stage in plant.stages for manifest in stage.put))
-    for job, new in sorted(new_names(log, out, "PodGroup").items()):
-        assert same_but_for_names(judged(log, job), judged(out, new)), job
+    names = new_names(log, out, "PodGroup")
+    for job in {plant.asked, *sorted(names)[::4]}:
+        assert same_but_for_names(judged(log, job), judged(out, names[job])), job
 
 
 WITHOUT_NAMES = {"sequence", "session", "epoch", "leading", "listed", "decided_at", "rounds"}
