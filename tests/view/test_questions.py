@@ -168,7 +168,10 @@ async def test_a_number_that_is_no_time_is_a_mistake_whatever_is_in_the_log(
         assert (status, sentence.startswith(f"'{time}' is no time; write one such as")) == (400, True)
 
 
-def test_when_a_job_starts_is_forecast_as_of_the_session_that_is_chosen(busy: str) -> None:
+def test_when_a_job_starts_is_forecast_as_of_the_session_that_is_chosen(
+    busy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vcd.view.answers._FORECAST_RUNS", 1)
     told = data(busy, "eta", "default/large", "7")
     assert (told["key"], told["session"]) == ("default/large", 7)
     assert told["lines"][0][1].startswith("it starts in ")

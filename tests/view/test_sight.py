@@ -22,7 +22,7 @@ from vcd.serving.people import MOST_A_SECOND, REFUSED_SECONDS
 from vcd.view.questions import QUESTIONS
 from vcd.view.server import View
 
-pytestmark = pytest.mark.usefixtures("patient_page")
+pytestmark = pytest.mark.usefixtures("quick_page")
 
 CONF = """\
 actions: "enqueue, allocate, preempt, reclaim, backfill"
@@ -160,6 +160,17 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def whole(shared: Path, quick_page: None) -> dict[str, tuple[int, str]]:
+    """The answers to all that is asked, as a user who may see everything."""
+
+    async def ask() -> dict[str, tuple[int, str]]:
+        async with guarded(shared, RIGHTS) as (page, _):
+            return await answers(page, "root")
+
+    return asyncio.run(ask())
+
+
 async def answers(page: Asker, user: str) -> dict[str, tuple[int, str]]:
     """Status and text of the answers to all that is asked, as one user."""
     found = {}
@@ -182,9 +193,11 @@ def test_every_route_is_asked_for_and_has_a_rule() -> None:
 
 
 @pytest.mark.parametrize(("user", "other"), [("ann", HIS), ("bob", HERS)])
-async def test_no_answer_names_anything_of_another_namespace(shared: Path, user: str, other: str) -> None:
+async def test_no_answer_names_anything_of_another_namespace(
+    shared: Path, whole: dict[str, tuple[int, str]], user: str, other: str
+) -> None:
     async with guarded(shared, RIGHTS) as (page, _):
-        seen, whole = await answers(page, user), await answers(page, "root")
+        seen = await answers(page, user)
         named = {query for query, (_, text) in whole.items() if other in text}
         own = [query for query in named if other in seen[query][1] and other not in query]
         assert own == []
@@ -297,12 +310,14 @@ async def test_a_session_counts_what_one_may_see(shared: Path) -> None:
         assert any(sum(line[2:8]) for line in lines["ann"]) and any(sum(line[2:8]) for line in lines["bob"])
 
 
-async def test_who_may_see_everything_in_the_cluster_sees_what_a_reader_of_the_page_sees(shared: Path) -> None:
+async def test_who_may_see_everything_in_the_cluster_sees_what_a_reader_of_the_page_sees(
+    shared: Path, whole: dict[str, tuple[int, str]]
+) -> None:
     async with guarded(shared, RIGHTS) as (page, roles):
-        ops, root = await answers(page, "ops"), await answers(page, "root")
-        told_alike = {query for query, (status, _) in root.items() if status == 200 and query[0] != "o"}
-        assert {query for query in told_alike if ops[query] != root[query]} <= {q for q in root if q[:7] == "session"}
-        one, other = (json.loads(found["overview?session=8"][1]) for found in (ops, root))
+        ops = await answers(page, "ops")
+        told_alike = {query for query, (status, _) in whole.items() if status == 200 and query[0] != "o"}
+        assert {query for query in told_alike if ops[query] != whole[query]} <= {q for q in whole if q[:7] == "session"}
+        one, other = (json.loads(found["overview?session=8"][1]) for found in (ops, whole))
         assert {name: value for name, value in one.items() if name != "withheld"} == other
         assert one["withheld"] == []
         assert {access for user, access in roles.asked if user == "ops" and " in namespace " in access} == {
@@ -343,11 +358,11 @@ async def test_a_job_takes_the_right_to_get_it_in_its_namespace(shared: Path) ->
                 )
 
 
-@pytest.mark.parametrize("namespace", ["*", "A", "a.b", "-a", "x" * 64, "%0a", "a%20"])
-async def test_what_can_be_no_namespace_is_not_asked_about(shared: Path, namespace: str) -> None:
+async def test_what_can_be_no_namespace_is_not_asked_about(shared: Path) -> None:
     async with guarded(shared, RIGHTS) as (page, roles):
-        status, sentence = await page.error(f"api/job?key={namespace}/x", Authorization="Bearer eve")
-        assert (status, sentence.partition(" can be")[2]) == (403, " no namespace, so eve may see nothing of it")
+        for namespace in ("*", "A", "a.b", "-a", "x" * 64, "%0a", "a%20"):
+            status, sentence = await page.error(f"api/job?key={namespace}/x", Authorization="Bearer eve")
+            assert (status, sentence.partition(" can be")[2]) == (403, " no namespace, so eve may see nothing of it")
         assert roles.asked == [("eve", "get on the nonResourceURL /vcd/page")]
 
 
