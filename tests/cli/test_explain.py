@@ -53,7 +53,7 @@ def test_json_has_the_episodes(busy: Path) -> None:
 
 
 def test_when_what_waits_will_start_is_told_after_the_verdict(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = functools.partial(api.eta, samples=4)
+    few = functools.partial(api.eta, samples=1)
     monkeypatch.setattr(api, "eta", functools.cache(few))  # its runs are made once for both ways to print them
     lines = run("job", "large", "--session", 7, "--eta", "--event-log", busy).stdout.splitlines()
     assert lines[0].startswith("large ")

@@ -67,19 +67,11 @@ def summary(*arguments: object) -> dict[str, Any]:
     return found
 
 
-def test_the_summary_counts_the_pods_that_ran() -> None:
+def test_the_summary_counts_the_pods_that_ran_and_names_the_log() -> None:
     found = summary(*SMALL)
     assert found["pods"] == {"Succeeded": found["binds"]}
     assert found["binds"] >= 6
-
-
-def test_the_log_is_told_and_kept() -> None:
-    found = summary(*SMALL)
     assert Path(found["event_log"]).stat().st_size == found["log_bytes"] > 0
-
-
-def test_the_log_goes_where_it_is_told_to(tmp_path: Path) -> None:
-    assert summary(*SMALL, "--event-log", tmp_path / "mine.sqlite")["event_log"] == str(tmp_path / "mine.sqlite")
 
 
 def test_the_summary_for_people_names_log_and_binds(tmp_path: Path) -> None:
@@ -90,16 +82,12 @@ def test_the_summary_for_people_names_log_and_binds(tmp_path: Path) -> None:
     assert log.startswith(f"event log   {tmp_path / 'events.sqlite'} (")
 
 
-def test_a_pod_that_found_no_place_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_what_found_no_place_is_named_with_its_reason_and_so_is_what_was_refused(tmp_path: Path) -> None:
     (tmp_path / "work.yaml").write_text(MANIFESTS)
-    [pod] = summary("--nodes", "3", "--workload", tmp_path / "work.yaml")["never_bound"]
+    found = summary("--nodes", "3", "--workload", tmp_path / "work.yaml")
+    [pod], [refused] = found["never_bound"], found["refused"]
     assert pod["name"] == "default/huge"
     assert "larger than any node" in pod["reason"]
-
-
-def test_an_object_that_was_refused_is_named(tmp_path: Path) -> None:
-    (tmp_path / "work.yaml").write_text(MANIFESTS)
-    [refused] = summary("--nodes", "3", "--workload", tmp_path / "work.yaml")["refused"]
     assert refused["name"] == "pods/nowhere/lost"
 
 
@@ -114,12 +102,6 @@ def test_it_ends_on_time_though_pods_end_later() -> None:
     assert "for 1 min 30 s" in result.stdout
 
 
-def test_queues_get_the_weights_that_are_asked_for() -> None:
-    found = summary(*SMALL, "--queues", "research:2,serving")
-    assert found["refused"] == []
-    assert found["waiting"] == []
-
-
 def test_a_trace_runs_with_its_own_nodes_and_queues() -> None:
     found = summary("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", TRACE / "pods.csv")
     assert (found["nodes"], found["binds"]) == (12, 11)
@@ -130,8 +112,9 @@ def test_a_trace_runs_as_volcano_jobs() -> None:
     assert (found["nodes"], found["binds"], found["created"]) == (12, 11, 10)
 
 
-def test_ended_pods_are_removed_after_the_time_given() -> None:
-    found = summary(*SMALL, "--remove-after", "1")
+def test_queues_are_made_and_ended_pods_removed_after_the_time_given() -> None:
+    found = summary(*SMALL, "--queues", "research:2,serving", "--remove-after", "1")
+    assert (found["refused"], found["waiting"]) == ([], [])
     assert found["pods"] == {"Succeeded": found["binds"]}
 
 
@@ -197,12 +180,11 @@ def test_an_ended_pod_is_removed_at_its_time_though_nothing_else_happens_then(tm
 def test_the_variable_names_no_new_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that of another cluster, and often there already."""
     there = tmp_path / "there.sqlite"
-    summary(*SMALL, "--event-log", there)
-    before = there.read_bytes()
+    there.write_bytes(b"another log")
     monkeypatch.setenv("VCD_EVENT_LOG", str(there))
     found = summary(*SMALL)
     assert Path(found["event_log"]).name == "events.sqlite"
-    assert there.read_bytes() == before
+    assert there.read_bytes() == b"another log"
 
 
 def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,7 @@ def printed(folder: Path, words: str) -> list[Any]:
     """The documents that a command prints; of those that print one a line, all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(api, "eta", functools.partial(api.eta, samples=2))  # more runs make no other document
+        patch.setattr(api, "eta", functools.partial(api.eta, samples=1))  # more runs make no other document
         result = CliRunner().invoke(main, [*words.split(), "-o", "json"])
     assert result.exit_code in (0, 1), (words, result.output, result.exception)
     try:
