@@ -14,6 +14,7 @@ from tests.daemon.pages import CONF, Page, kept, observe_session, page_of
 from tests.dsl import BARE, gang, group, node, pod, policy_of, queue
 from tests.laws.answering import Answering
 from tests.laws.histories import History, sessions
+from tests.sizes import seeds
 from tests.world import World
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.waiting import NO_QUEUE, Alignment, Labels, WaitingCounts
@@ -166,7 +167,7 @@ def _figures(counts: WaitingCounts, session: Session) -> Figures:
     return reasons.groups, reasons.pods, verdicts.groups, verdicts.pods, counts.oldest(session)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(3, 6))
 def test_counted_from_session_to_session_is_counted_at_once(seed: int) -> None:
     world, rand = _Waiting(seed), random.Random(seed)
     counts, causes = WaitingCounts(), dict[str, str]()
@@ -297,7 +298,7 @@ def test_a_group_whose_other_queue_has_the_number_of_its_last_one_is_counted_the
     assert {labels[0] for labels in counts.reasons.groups} == {"c"}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(10, 20))
 def test_where_keys_were(seed: int) -> None:
     rand = random.Random(seed)
     names = [f"ns/{number:04}" for number in range(rand.choice((0, 1, 10, 2000)))]

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.eventlog.samples import gone, noise, put, write_history
+from tests.sizes import WIDE
 from tests.waiting import WAIT_LIMIT
 from vcd.eventlog import EventLog, LogError, LogReader, verify
 from vcd.eventlog.errors import DamagedLog, explained
@@ -347,7 +348,7 @@ def test_kill_9_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -> None
     path = tmp_path / "log.sqlite"
     chance = random.Random(5)
     acknowledged = 0
-    for _ in range(15):
+    for _ in range(15 if WIDE else 6):
         command = [sys.executable, "-c", textwrap.dedent(APPENDER), str(path)]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

@@ -30,6 +30,7 @@ from tests.kube.scripted import (
 )
 from tests.kube.scripted import status as status_object
 from tests.model.oddities import ODD_JSON, mutated
+from tests.sizes import seeds
 from vcd.kube.watcher import Watcher
 from vcd.model import codec
 from vcd.model.events import KindListed, ObjectBad, ObjectGone, ObjectPut
@@ -674,7 +675,7 @@ def garbled(raw: bytes, random: Random) -> bytes:
     return bytes(changed).replace(b"\n", b" ")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(3, 5))
 async def test_lines_and_lists_garbled_at_random_break_nothing(seed: int) -> None:
     random = Random(seed)
     whole = json.dumps(line("ADDED", pod("a", 6, x="y"))).encode()
@@ -688,7 +689,7 @@ async def test_lines_and_lists_garbled_at_random_break_nothing(seed: int) -> Non
         assert {event.kind for event in f.log.events} == {"Pod"}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(3, 5))
 async def test_objects_changed_at_random_in_lines_and_lists_cost_nobody_else_anything(seed: int) -> None:
     sound = pod("sound", 7)
     odd = [mutated(pod(f"odd{number}", 6, x="y"), seed * 100 + number, ODD_JSON) for number in range(30)]

@@ -14,6 +14,7 @@ from tests.dsl import NOW_NS, flat, gang, node
 from tests.laws.contention import conf_of, objects_of
 from tests.laws.test_declared import CYCLES
 from tests.reasons import because
+from tests.sizes import seeds
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
@@ -49,7 +50,7 @@ def test_every_plugin_decides_the_same_behind_a_gate(number: int) -> None:
     assert plan_behind_gates(policy, objects) == plan_of(policy, objects)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(30, 60))
 def test_full_clusters_are_decided_the_same_behind_gates(seed: int) -> None:
     rng = random.Random(seed)
     policy, objects = read_policy(conf_of(rng)), list(flat(objects_of(rng)))

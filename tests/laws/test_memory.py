@@ -8,7 +8,7 @@ from tests.laws.histories import History, sessions
 from tests.sizes import seeds
 from vcd.model import events as ev
 
-CLUSTERS = seeds(24, 120)
+CLUSTERS = seeds(16, 120)
 CYCLES, BATCHES = 10, 4
 
 

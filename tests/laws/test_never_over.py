@@ -12,7 +12,7 @@ from tests.sizes import seeds
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
 
-CLUSTERS = seeds(24, 120)
+CLUSTERS = seeds(16, 120)
 CYCLES, BATCHES = 10, 3
 
 

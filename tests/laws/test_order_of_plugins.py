@@ -147,7 +147,7 @@ def evictions(plan: ev.Plan) -> int:
     return sum(operation.verb == "evict" for statement in plan.statements for operation in statement.operations)
 
 
-@pytest.mark.parametrize("block", blocks(15, 200, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(8, 200, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_the_plan_is_the_same_bytes_in_every_order(block: range) -> None:
     evicted = 0
     for seed in block:

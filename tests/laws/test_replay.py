@@ -15,7 +15,7 @@ from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
-CLUSTERS = seeds(24, 120)
+CLUSTERS = seeds(12, 120)
 CYCLES, BATCHES = 8, 4
 
 

@@ -17,8 +17,8 @@ from vcd.scheduling.decide import decide
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
-CLUSTERS = seeds(24, 120)
-CYCLES, BATCHES = 6, 4
+CLUSTERS = seeds(14, 120)
+CYCLES, BATCHES = 6, 2
 
 
 def lived(seed: int) -> World:

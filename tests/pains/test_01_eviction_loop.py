@@ -8,6 +8,7 @@ import pytest
 
 from tests.dsl import gang, node, priority_class, queue
 from tests.laws.returning import Returning
+from tests.sizes import some
 
 CYCLES = 20
 ACTIONS = "enqueue, allocate, preempt, reclaim, backfill"
@@ -258,7 +259,7 @@ def displace(world: Returning, name: str, place: str) -> None:
     world.cycles(6)
 
 
-@pytest.mark.parametrize("lows", [1, 3, 6])
+@pytest.mark.parametrize("lows", some(2, [1, 3, 6]))
 @RENAMES
 @DISPLACES
 def test_who_is_displaced_again_and_again_displaces_lower_pods_each_time(

@@ -10,6 +10,7 @@ from tests.parity.cases import NOW, Case, compare, disagreements, measured, refe
 from tests.parity.differences import DIFFERENCES
 from tests.parity.implementations import reference, vcd
 from tests.reference import Result, decide
+from tests.sizes import some
 from vcd.scheduling.framework.policy import PolicyError
 
 CASES = referable()
@@ -87,7 +88,7 @@ def test_comparison_ignores_what_the_case_does_not_expect() -> None:
     assert compare(case, Result({}, ["ns/pod"], {"ns/p": "n"}, {}, {})) == []
 
 
-@pytest.mark.parametrize("case", [*CASES, *measured()], ids=_name)
+@pytest.mark.parametrize("case", [*CASES, *some(100, measured())], ids=_name)
 def test_where_vcd_differs_from_volcano_the_differences_on_purpose_explain_it(case: Case) -> None:
     """As near to Volcano as it can be the reference decides as Volcano; with what docs/semantics/details.md marks as
     different on purpose it decides as vcd. So nothing else tells the two apart."""

@@ -12,6 +12,7 @@ import pytest
 from tests.dsl import gang, group, node, pod, session_of, use_evaluator
 from tests.plugins.opened import task_of
 from tests.reasons import because, by_words
+from tests.sizes import seeds
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.search.parts import Columns, Depends, Mask, Predicate, Score, Scores, tells_kinds
@@ -90,7 +91,7 @@ def fresh_table(session: Session, task: Task) -> Candidates:
     [[Fullness(2), Name()], [Fullness(), Relative(3)], [Fullness(), RelativeToHighest(3)]],
     ids=["simple", "normalised", "by the highest"],
 )
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(10, 25))
 def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score]) -> None:
     rand = random.Random(seed)
     session, _ = opened(seed, scores)
@@ -150,7 +151,7 @@ class RacksOfAlike(Racks):
 
 
 @pytest.mark.parametrize("others", [[Name()], [Relative(3)], []], ids=["simple", "normalised", "usage only"])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(6, 12))
 def test_nodes_alike_are_rated_as_each_for_itself(seed: int, others: list[Score]) -> None:
     rand = random.Random(seed)
     sizes = [rand.choice([4, 8]) for _ in range(30)]
@@ -195,7 +196,7 @@ def put(session: Session, task: Task, row: int, now: bool) -> Statement:
     return statement
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(5, 10))
 def test_tables_of_an_earlier_session_equal_fresh_ones(seed: int) -> None:
     first, memory = opened(seed, [Fullness(2), Name()])
     tasks = [task for job in first.jobs_with_pending() for task in job.pending()]

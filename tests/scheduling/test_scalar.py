@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dsl import NOW_NS, flat, gang, node, pod, session_of
 from tests.plugins.opened import job_of, task_of, tasks_of
 from tests.reasons import because, by_words
+from tests.sizes import examples
 from vcd.api import read_policy
 from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
@@ -317,6 +318,7 @@ def scalar_rate(task: TaskView, node: NodeView) -> float:
 
 
 @pytest.mark.parametrize("needs", [USAGE, USAGE | PODS, PODS, JOB])
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6))
 def test_scalar_and_vector_forms_decide_the_same(needs: Depends, seed: int) -> None:
     chance = random.Random(seed)

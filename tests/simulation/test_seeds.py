@@ -30,7 +30,7 @@ def ran(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.Com
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("block", blocks(8, 96, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(6, 96, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_no_invariant_is_violated_and_what_is_drawn_often_has_an_effect(block: range) -> None:
     done = ran(f"{block.start}:{block.stop}")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.dsl import flat, gang, group, node, open_session, pod, queue
+from tests.sizes import seeds
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, Foreign, as_plain, encode_payload, from_manifest
@@ -202,7 +203,7 @@ def test_what_pods_have_in_common_is_kept_once() -> None:
         assert len({id(name) for name in state.shown_nodes if name}) == 1
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(20, 60))
 def test_folding_all_equals_folding_a_checkpoint_and_the_rest(seed: int) -> None:
     """docs/laws.md, law 1."""
     events = random_events(seed)

@@ -9,13 +9,14 @@ import pytest
 
 from tests.dsl import gang, group, node, pod, priority_class, queue
 from tests.laws.histories import History
+from tests.sizes import seeds
 from tests.world import World
 from vcd.scheduling.session.jobs import elastic, inqueue, is_ready
 from vcd.state.groups import By, Derived
 from vcd.state.interning import Changes
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
-_CLUSTERS, _CHANGES = 60, 12
+_CLUSTERS, _CHANGES = seeds(24, 60), 12
 _SUMMED: tuple[str | Derived, ...] = ("allocated", "pending", elastic, inqueue)
 
 
@@ -57,7 +58,7 @@ def _look(maker: SnapshotMaker) -> Snapshot:
 
 @pytest.mark.parametrize("batch", range(4))
 def test_snapshots_of_random_histories(batch: int) -> None:
-    for seed in range(batch, _CLUSTERS, 4):
+    for seed in _CLUSTERS[batch::4]:
         history = History(seed)
         maker = SnapshotMaker(history.state)
         _look(maker)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.dsl import group, pod
+from tests.sizes import seeds
 from tests.state.test_cluster import folded, put, random_events
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload, encode_payload
@@ -14,7 +15,7 @@ from vcd.state.cluster import ClusterState
 from vcd.state.grouptable import GroupTable
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15, 40))
 def test_a_loaded_state_knows_of_each_group_what_the_folded_one_does(seed: int) -> None:
     state = folded(*random_events(seed))
     loaded = ClusterState.load(state.dump())
@@ -26,7 +27,7 @@ def test_a_loaded_state_knows_of_each_group_what_the_folded_one_does(seed: int) 
     assert loaded.resources <= state.resources  # which also knows those of what is gone
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(5, 10))
 def test_a_checkpoint_without_a_table_is_the_same_state(seed: int) -> None:
     """Those of older versions have none."""
     state = folded(*random_events(seed))

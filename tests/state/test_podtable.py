@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.dsl import pod
+from tests.sizes import seeds
 from tests.state.test_cluster import BASE, BIND, decided, folded, put, random_events
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload, encode_payload
@@ -45,7 +46,7 @@ def uses(state: ClusterState) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15, 40))
 def test_a_loaded_state_knows_of_each_pod_what_the_folded_one_does(seed: int) -> None:
     state = folded(*random_events(seed))
     loaded = ClusterState.load(state.dump())
@@ -88,7 +89,7 @@ def test_most_pods_are_in_the_table_and_those_that_are_being_resized_are_not() -
     assert known(ClusterState.load(state.dump())) == known(state)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(5, 10))
 def test_a_checkpoint_without_a_table_is_the_same_state(seed: int) -> None:
     """Those of older versions have none."""
     state = folded(*random_events(seed))

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from tests import dsl
+from tests.sizes import WIDE
 from tests.timetravel.histories import Scheduler, scheduler
 from vcd.eventlog import LogError
 from vcd.timetravel import logfile
 from vcd.timetravel.logfile import import_logs
 
-DRAWS = 12
+DRAWS = 12 if WIDE else 4
 NAMES = {
     "event": ("event {sequence}", "events {sequence} to"),
     "dictionary": ("cannot be read", "the dictionary of its payloads is missing"),
@@ -35,6 +36,7 @@ NAMES = {
 }
 """Each table, and what names a row of it in a problem; ``next`` is the event that follows."""
 WAYS = ("changed", "taken out", "exchanged")
+LOGS = ("whole", "shortened", "merged")
 
 Row = dict[str, Any]
 
@@ -48,6 +50,12 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     asyncio.run(_write(folder / "second", 2))
     import_logs([folder / "whole", folder / "second"], folder / "merged")
     return folder
+
+
+@pytest.fixture(scope="module")
+def heads(logs: Path) -> dict[str, logfile.Head | None]:
+    """The head of each of these logs."""
+    return {log: logfile.verify(logs / log).head for log in LOGS}
 
 
 async def _write(path: Path, epoch: int, *, shortened: bool = False) -> None:
@@ -140,7 +148,7 @@ def test_each_table_of_a_log_is_known_here(logs: Path) -> None:
     assert names - {"sqlite_sequence"} == set(NAMES)
 
 
-@pytest.mark.parametrize("log", ["whole", "shortened", "merged"])
+@pytest.mark.parametrize("log", LOGS)
 def test_a_log_as_it_was_written_is_sound(logs: Path, log: str) -> None:
     found = logfile.verify(logs / log)
     assert (found.problems, found.uncovered, found.head is None) == ([], [], False)
@@ -148,9 +156,11 @@ def test_a_log_as_it_was_written_is_sound(logs: Path, log: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("table", NAMES)
-@pytest.mark.parametrize("log", ["whole", "shortened", "merged"])
-def test_what_was_done_to_a_row_is_found(logs: Path, tmp_path: Path, log: str, table: str, way: str) -> None:
-    head = logfile.verify(logs / log).head
+@pytest.mark.parametrize("log", LOGS)
+def test_what_was_done_to_a_row_is_found(
+    logs: Path, heads: dict[str, logfile.Head | None], tmp_path: Path, log: str, table: str, way: str
+) -> None:
+    head = heads[log]
     assert head is not None
     chance = Random(f"{log} {table} {way}")
     for _ in range(DRAWS):
