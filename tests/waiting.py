@@ -10,7 +10,7 @@ from tests.sizes import WIDE
 
 WAIT_LIMIT = 300.0
 """Seconds that a test waits for a condition, an answer or the end of a process. pytest's own limit is above it."""
-_POLL = 0.002
+_POLL = 0.01
 """Seconds between two looks at a condition."""
 
 
