@@ -7,6 +7,7 @@ kind - and refuses all else.
 from __future__ import annotations
 
 import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import yaml
 Manifest = dict[str, Any]
 Key = tuple[str, str, str]
 
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FILE_NAMES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 FIELDS = {"apiVersion", "kind", "resources", "components", "patches"}
 
@@ -47,7 +49,7 @@ def apply(folder: Path, manifests: dict[Key, Manifest]) -> None:
     Raises ValueError on a field that is not known here, on an object that is there twice and on a patch without a
     target.
     """
-    kustomization = yaml.safe_load(kustomization_file(folder).read_text())
+    (kustomization,) = documents(kustomization_file(folder))
     if unknown := set(kustomization) - FIELDS:
         raise ValueError(f"{folder}: {sorted(unknown)} not known here")
     for name in kustomization.get("resources", []):
@@ -64,9 +66,14 @@ def apply(folder: Path, manifests: dict[Key, Manifest]) -> None:
             patch_with(folder / entry["path"], manifests)
 
 
-def documents(path: Path) -> list[Manifest]:
-    """The manifests in a YAML file."""
-    return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+def documents(path: Path) -> list[Any]:
+    """The manifests in a YAML file, or what else its documents are."""
+    return [copy.deepcopy(document) for document in _parsed(path.read_text()) if document is not None]
+
+
+@functools.cache
+def _parsed(text: str) -> list[Any]:
+    return list(yaml.load_all(text, Loader=_LOADER))
 
 
 def patch_with(path: Path, manifests: dict[Key, Manifest]) -> None:
@@ -84,7 +91,8 @@ def json_patch_with(path: Path, target: Manifest, manifests: dict[Key, Manifest]
     """Apply the JSON patch in `path` to the manifest of a kind and name, where there is one, as kustomize does; what it
     makes may be of another kind."""
     for found in [each for each in manifests if (each[0], each[2]) == (target["kind"], target["name"])]:
-        made = jsonpatch.apply_patch(manifests.pop(found), yaml.safe_load(path.read_text()))
+        (patch,) = documents(path)
+        made = jsonpatch.apply_patch(manifests.pop(found), patch)
         manifests[key(made)] = made
 
 
