@@ -418,6 +418,8 @@ class Search:
         if any(task.status != "Pending" for task in tasks):
             return False
         match told.gate:
+            case "enqueue" if told.code == "admission-lapsed":
+                return job.phase == "Inqueue" and len(job.tasks) < max(job.min_available, 1)
             case "enqueue":
                 return job.is_pending and not self._may_be_admitted(job)
             case "invalid" if told.plugin == "cdp":  # which protects nobody by it, and keeps nobody back
