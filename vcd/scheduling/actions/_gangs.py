@@ -41,14 +41,13 @@ from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.immunity import immunity_of
+from vcd.scheduling.session.jobs import are_preemptable
 from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.subjobs import SpareSubJobs
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.groups import GroupColumns, Rows
-from vcd.state.records import is_preemptable
 from vcd.state.sums import sum_of
 
 
@@ -161,7 +160,7 @@ class GangEvictionAction(Action):
         lower = there if below is None else there & (jobs.priority < below)
         if (there & ~lower).any():
             self._vetoes.add(NOT_LOWER)
-        if (lower & ~jobs.derived(_are_preemptable)).any():
+        if (lower & ~jobs.derived(are_preemptable)).any():
             self._vetoes.add(MARKED)
         for (code, scope), by_job in self._unasked.items():
             if scope in (None, self._scope) and lower[list(by_job)].any():
@@ -196,8 +195,8 @@ class GangEvictionAction(Action):
     def _try(
         self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle], queue: _QueueLacks
     ) -> bool:
-        """Let all tasks wait once the ``taken`` bundles are evicted, and spare whom they can do without. Return False,
-        with nothing done, if not all find a place."""
+        """Let all tasks wait for what the ``taken`` bundles free, and spare the victims that they do not need. Return
+        False, with nothing changed, if a task finds no node."""
         save_point = statement.save()
         if _place_all(framework, statement, tasks, queue):
             return self._give_back(framework, statement, tasks, taken)
@@ -222,8 +221,8 @@ class GangEvictionAction(Action):
         """Leave alone the victims that the tasks can do without where they are now: those that would be evicted last
         first, jobs that go as a whole only as a whole. Return False if a plugin lets the tasks wait no more.
 
-        The room of nodes says who must go. If a predicate or the limit of a queue wants more of them gone, as many more
-        go in eviction order as that takes.
+        Idle resources of nodes decide which victims must go. If a predicate or the limit of a queue then refuses the
+        tasks, more victims go, in eviction order and as few as possible.
         """
         order = [unit for bundle in taken for unit in bundle.units]
         needed = _needed(framework.session, taken)
@@ -336,19 +335,15 @@ class GangEvictionAction(Action):
 def _victims_of(session: Session, queues: Sequence[Queue], below: int | None) -> npt.NDArray[np.bool_]:
     """Return which groups of some queues may lose tasks, by the group's index."""
     jobs = session.jobs
-    chosen = np.isin(jobs.queue, [queue.index for queue in queues]) & jobs.derived(_are_preemptable)
+    chosen = np.isin(jobs.queue, [queue.index for queue in queues]) & jobs.derived(are_preemptable)
     return chosen if below is None else chosen & (jobs.priority < below)
 
 
-def _are_preemptable(columns: GroupColumns, rows: Rows) -> npt.NDArray[np.bool_]:
-    return np.array([is_preemptable(record.group) for record in columns.records_of(rows)], np.bool_)
-
-
 class _QueueLacks:
-    """What must be freed before the queue of a gang takes all of its tasks, once it refused one: more of a resource
-    than the tasks after that one ask for.
+    """What must be freed before the queue of a gang accepts all of its tasks, once it refused one: more of a resource
+    than the tasks after that one request.
 
-    That holds for limits of resources. Another limit is noticed when no bundle is left.
+    This is right for limits of resources. For any other limit, the gang is tried again when no bundle is left.
     """
 
     def __init__(self, framework: Framework, tasks: list[Task]) -> None:
@@ -366,7 +361,7 @@ class _QueueLacks:
             self._owed = self._owed - freed
 
     def refuses(self, place: int) -> bool:
-        """Return whether the queue refuses the task at a place, those before it being placed; it is noted."""
+        """Return whether the queue refuses the task at a place after those before it were placed, and remember it."""
         task = self._tasks[place]
         if self._framework.allocatable(task.job.queue, task) is None:
             return False
@@ -443,7 +438,7 @@ def _role_surplus(job: Job) -> dict[str, int]:
 
 
 def _needed(session: Session, taken: list[Bundle]) -> set[int]:
-    """Return the victims, by row, that must go for the room of those that wait: all others fit beside them."""
+    """Return the victims, by row, without which the waiting tasks do not fit on their nodes."""
     rooms: dict[int, Ints] = {}
     going: set[int] = set()
     ended: set[int] = set()

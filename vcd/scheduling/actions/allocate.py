@@ -524,7 +524,7 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
     if row is None or not session.nodes.has_room(row, task.floor):
         best = framework.best_node(task, candidates)
         if row is None or (best is not None and session.nodes.has_room(best, task.floor)):
-            row = best  # a nominated task does not wait for pods to terminate beside an idle node
+            row = best  # a nominated task does not wait for pods to terminate while another node is idle
     if row is None:
         _note_reasons(session, task, candidates)
         return False

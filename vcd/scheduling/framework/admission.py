@@ -15,10 +15,10 @@ from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.rules import plugin_of
 from vcd.scheduling.framework.shares import KeepsShares
 from vcd.scheduling.search.parts import Mask
+from vcd.scheduling.session.jobs import are_preemptable
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import By, Derived, GroupColumns, Rows
-from vcd.state.records import is_preemptable
 from vcd.state.sums import Ints, sum_of
 
 COUNT_VICTIMS = Argument(
@@ -73,7 +73,7 @@ class FreeableByEviction:
         jobs = self._jobs
         if not self.may_preempt(job):
             return np.zeros(len(jobs), np.bool_)
-        may_go: Mask = jobs.derived(_may_lose_minimum if self._preempt_keeps_minima else _may_go)
+        may_go: Mask = jobs.derived(_may_lose_minimum if self._preempt_keeps_minima else are_preemptable)
         below: Mask = (jobs.queue == job.queue.index) & (jobs.priority < job.priority)
         return below & may_go
 
@@ -112,14 +112,9 @@ def _protects_gangs(framework: Framework, point: str) -> bool:
     return any(hasattr(plugin_of(method), "job_ready") for method in framework.participants[point].methods)
 
 
-def _may_go(jobs: GroupColumns, rows: Rows) -> Mask:
-    """Whether groups may be evicted."""
-    return np.array([is_preemptable(record.group) for record in jobs.records_of(rows)], np.bool_)
-
-
 def _preemptable(jobs: GroupColumns, rows: Rows) -> Ints:
     """What groups hold that may be evicted."""
-    held: Ints = jobs.allocated[rows] * _may_go(jobs, rows)[:, None]
+    held: Ints = jobs.allocated[rows] * are_preemptable(jobs, rows)[:, None]
     return held
 
 
@@ -142,7 +137,7 @@ def _spare_of_minimum(jobs: GroupColumns, rows: Rows) -> Ints:
 
 def _may_lose_minimum(jobs: GroupColumns, rows: Rows) -> Mask:
     """Whether they may lose their minimum while gangs keep theirs."""
-    return _may_go(jobs, rows) & _is_single(jobs, rows)
+    return are_preemptable(jobs, rows) & _is_single(jobs, rows)
 
 
 def _is_single(jobs: GroupColumns, rows: Rows) -> Mask:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, Phase, TaskStatus
 from vcd.state.groups import By, GroupColumns, Rows
+from vcd.state.records import is_preemptable
 from vcd.state.sums import Ints
 
 Flags = npt.NDArray[np.bool_]
@@ -29,6 +30,11 @@ def has_ended(jobs: GroupColumns, rows: Rows) -> Flags:
     """Whether all tasks ended."""
     ended: Flags = jobs.counts[rows] @ _GOES_ON == 0
     return ended
+
+
+def are_preemptable(jobs: GroupColumns, rows: Rows) -> Flags:
+    """Return which groups permit that their pods are evicted."""
+    return np.array([is_preemptable(record.group) for record in jobs.records_of(rows)], np.bool_)
 
 
 def elastic(jobs: GroupColumns, rows: Rows) -> Ints:

@@ -19,11 +19,11 @@ from vcd.scheduling.plugins.capacity_card.annotations import REQUEST, CardError,
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest, card_request
 from vcd.scheduling.plugins.capacity_card.waiting import Waiting, card_name
-from vcd.scheduling.session.jobs import Flags, elastic, inqueue, inqueue_by_priority
+from vcd.scheduling.session.jobs import Flags, are_preemptable, elastic, inqueue, inqueue_by_priority
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.groups import GroupColumns, Rows
-from vcd.state.records import Shape, is_preemptable
+from vcd.state.groups import GroupColumns
+from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, sum_of, sums_before, sums_by
 
 _NOWHERE = -1
@@ -140,7 +140,7 @@ class Accounts:
         of a card, they keep as many of their pods as minMember.
         """
         jobs = self._session.jobs
-        below = (jobs.queue == job.queue.index) & (jobs.priority < job.priority) & jobs.derived(_may_go)
+        below = (jobs.queue == job.queue.index) & (jobs.priority < job.priority) & jobs.derived(are_preemptable)
         cards: dict[Names, int] = {}
         for parts, groups in ((self.within_minimum, all_of), (self.above_members, below & ~all_of)):
             for held in parts:
@@ -355,11 +355,6 @@ class Accounts:
         session, tasks = self._session, self._session.snapshot.tasks
         rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, statuses))
         return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.queues))
-
-
-def _may_go(jobs: GroupColumns, rows: Rows) -> Flags:
-    """Whether groups may be evicted."""
-    return np.array([is_preemptable(record.group) for record in jobs.records_of(rows)], np.bool_)
 
 
 def _request_for(
