@@ -294,6 +294,30 @@ def test_reasons_of_others_stand_beside_its_own() -> None:
     assert why(session, "g") == {"Insufficient cpu": 1, "node(s) were unschedulable": 1, "not here": 1}
 
 
+@pytest.mark.parametrize("gpus", [1, 4])
+@pytest.mark.parametrize(
+    "predicate", [refusing("n0"), "HTTP 500", lambda request: "HTTP 500" if request["node"]["Name"] == "n0" else {}]
+)
+def test_no_share_is_kept_for_pods_that_it_refuses(predicate: Any, gpus: int) -> None:
+    """A queue's share stayed idle for pods that the extender kept off the only idle node."""
+    cluster = [node("n0", gpu=2 * gpus), queue("asks"), queue("borrows")]
+    refused = [m for i in range(gpus) for m in gang(f"a{i}", 1, queue="asks", cpu=1, gpu=1)]
+    # The extender manages CPUs, which the borrowers do not ask for.
+    others = [
+        group("b", queue="borrows", members=1),
+        *(pod(f"b-{i}", group="b", gpu=1, memory=1) for i in range(2 * gpus)),
+    ]
+    session, _ = decided(
+        {"predicate": predicate},
+        cluster,
+        refused,
+        others,
+        before=("gang", "predicates", "proportion"),
+        managedResources=["cpu"],
+    )
+    assert len(binds(session)) == 2 * gpus
+
+
 def unlike(where: str, members: int = 1) -> list[Json]:
     """Three pods of a job that differ in a label or an annotation."""
     pods = [pod(f"g-{i}", group="g", cpu=1, **{where: {"example.com/card": f"n{i}"}}) for i in range(3)]

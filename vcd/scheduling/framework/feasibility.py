@@ -1,8 +1,8 @@
 """Feasibility: how many pods the nodes can take, once they are empty or with what is idle now.
 
 Resources aside, a predicate refuses a node for good (its facts), until other pods come or go (``reachable`` and
-``divisions`` of ``Predicate``), or as things are now (its mask). Plugins that ask outside are left out: they are asked
-about placements only.
+``divisions`` of ``Predicate``), or as things are now (``known_mask``). Extenders are not called: the answers that they
+gave while the session tried to place pods count.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ class Feasibility:
         self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
         """Tasks that are only looked at: the session's own views are those that its actions used."""
         self._evaluator = framework.evaluator
-        outside = {plugin.name for plugin in framework.plugins if plugin.asks_outside}
-        self._asked = [test for test in framework.evaluator.predicates if test.owner not in outside]
-        self._by_pods = [test for test in self._asked if test.depends & Depends.PODS]
+        self._tests = framework.evaluator.predicates
+        self._by_pods = [test for test in self._tests if test.depends & Depends.PODS]
         self._counts: dict[bytes, Ints] = {}
         """How many nodes of each size class a mask has, by the mask."""
         self._numbers: dict[Hashable, int] = {}
         self._masks: dict[int, Mask] = {}
-        self.is_by_pod = any(tells_pods_apart(test) for test in self._asked if not test.depends)
+        self.is_by_pod = any(tells_pods_apart(test) for test in self._tests if not test.depends)
         """Whether pods of one shape and queue can differ in the nodes whose facts they pass."""
 
     def release(self) -> None:
@@ -134,10 +133,10 @@ class Feasibility:
         """Return which nodes no predicate refuses now; facts are not looked at."""
         mask = np.ones(len(self._nodes), np.bool_)
         awaits = has_required_affinity(task.shape)
-        for test in self._asked:
+        for test in self._tests:
             if test.depends and test.applies(task):
                 found = test.reachable(task, coming) if awaits else None
-                mask &= test.mask(task, self._nodes.usage) if found is None else found
+                mask &= test.known_mask(task, self._nodes.usage) if found is None else found
         return mask
 
 

@@ -120,6 +120,10 @@ class Predicate:
         any selection of rows. Only what makes the task's kind may matter, see ``kind_of``."""
         raise NotImplementedError
 
+    def known_mask(self, task: Task, usage: Usage) -> Mask:
+        """Return the mask as far as it is known without asking outside; nodes that were not asked about pass."""
+        return self.mask(task, usage)
+
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
         """Of the ``failed`` nodes those on which no eviction would help. Not asked of predicates that depend on FACTS
         alone: nothing that is evicted changes these."""

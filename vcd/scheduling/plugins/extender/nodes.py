@@ -81,6 +81,11 @@ class ExtenderSession(NamedTuple):
     progress: Progress
     ignorable: bool
 
+    @property
+    def passes_unasked(self) -> bool:
+        """Whether a node passes that the extender was not asked about: not if it no longer answers and must."""
+        return self.ignorable or not self.extender.out
+
     def priorities(self, verb: str, task: Task, among: Mask) -> tuple[Mapping[str, float], str]:
         """Points by node for a task, and why there are none; one node needs none."""
         rows = np.flatnonzero(among).tolist()
@@ -132,16 +137,21 @@ class ExtenderPredicate(Predicate):
         return found
 
     def mask(self, task: Task, usage: Usage) -> Mask:
+        if self._asked.extender.out:
+            return self.known_mask(task, usage)
         rows = np.arange(len(usage)) if usage.rows is None else usage.rows
         verdicts = self._known(task)
-        if self._asked.extender.out:  # what it said holds, what it did not say is as its failures are
-            result: Mask = np.where(self._fresh(verdicts, rows), verdicts.passed[rows], self._asked.ignorable)
-            return result
         open_ = open_nodes(self._asked.session, task, usage, (ExtenderPredicate.name, ExtenderPriorities.name))
         due = open_ & (verdicts.as_of[rows] < self._asked.progress.changed[rows])
         if due.any():
             self._ask(task, rows[due].tolist(), verdicts)
         result = verdicts.passed[rows] | ~open_
+        return result
+
+    def known_mask(self, task: Task, usage: Usage) -> Mask:
+        rows = np.arange(len(usage)) if usage.rows is None else usage.rows
+        verdicts = self._known(task)
+        result: Mask = np.where(self._fresh(verdicts, rows), verdicts.passed[rows], self._asked.passes_unasked)
         return result
 
     def _fresh(self, verdicts: _Verdicts, rows: Ints) -> Mask:
@@ -198,8 +208,7 @@ class ExtenderPriorities(Predicate):
             return result  # a look at some nodes compares none
         if self._asked.extender.out:
             self._why = self._asked.extender.out
-            result[:] = self._asked.ignorable
-            return result
+            return self.known_mask(task, usage)
         passed = open_nodes(self._asked.session, task, usage, (ExtenderPriorities.name,))
         now = passed & fits(task.floor, usage.idle)
         candidates = now if now.any() else passed
@@ -207,6 +216,9 @@ class ExtenderPriorities(Predicate):
         if self._why:
             result[passed] = False
         return result
+
+    def known_mask(self, task: Task, usage: Usage) -> Mask:
+        return np.full(len(usage), self._asked.passes_unasked)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         return {_NO_PRIORITIES({"error": self._why}) if self._why else self.reason: int(failed.sum())}
