@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tests.e2e.cluster import LEASES
 from tests.laws.accounts import Accounts
 from tests.reference.values import quantity
 from tests.simulation.invariants.known import Known
+from tests.simulation.invariants.namespaces import still_asked
 from tests.simulation.invariants.quotas import Quotas
 from tests.simulation.invariants.replacements import Replacements
 from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.model import events as ev
+from vcd.model.codec import as_plain
 from vcd.model.objects import Pod, PodDisruptionBudget, ResourceQuota
 from vcd.model.selectors import LabelSelector, SelectorError
 from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.state.cluster import ClusterState
+from vcd.state.records import GroupRecord
 
 if TYPE_CHECKING:
     from tests.simulation.invariants.terms import Terms
@@ -246,22 +250,32 @@ class _Session:
 
     def over_quota(self, groups: Iterable[ev.GroupStatus]) -> Iterable[tuple[str, str]]:
         """Namespaces whose ResourceQuotas have no room for the minima of the groups that are admitted."""
-        wanted: dict[str, Counter[str]] = defaultdict(Counter)
+        admitted: list[GroupRecord] = []
         for status in groups:
             record = self._state.groups.get(status.key)
             if record is None or status.phase != "Inqueue" or record.group.status.phase not in ("", "Pending"):
                 continue
             if self._accounts.is_too_large(status.key):
                 continue  # it can use nothing of what it is admitted for (docs/differences.md)
-            self.admitted.append(status.key)
-            for name, text in (record.group.spec.min_resources or {}).items():
-                wanted[status.key.partition("/")[0]][name] += quantity(text)  # type: ignore[assignment]
+            admitted.append(record)
+        self.admitted += [record.group.key for record in admitted]
         for quota in self._state.others.get("ResourceQuota", {}).values():
             assert isinstance(quota, ResourceQuota)
-            for name, asked in sorted(wanted[quota.metadata.namespace].items()):
-                limit, used = quota.status.hard.get(name), quota.status.used.get(name, 0)
-                if limit is not None and quantity(used) + asked > quantity(limit):
-                    yield "no namespace over", f"{quota.key} allows {limit} {name}, {used} used, {asked} admitted"
+            yield from self._over_one(
+                quota, [one for one in admitted if one.group.metadata.namespace == quota.metadata.namespace]
+            )
+
+    def _over_one(self, quota: ResourceQuota, admitted: Iterable[GroupRecord]) -> Iterator[tuple[str, str]]:
+        hard, used, wanted = quota.status.hard, quota.status.used, defaultdict[str, Fraction](Fraction)
+        for record in admitted:
+            pods = [pod for key, pod in self._accounts.pods.items() if self._accounts.group_of(key) == record.group.key]
+            minimum = record.group.spec.min_resources
+            for name, amount in still_asked(minimum, [as_plain(pod) for pod in pods], used).items():
+                wanted[name] += amount
+        for name, asked in sorted(wanted.items()):
+            if name in hard and quantity(used.get(name, 0)) + asked > quantity(hard[name]):
+                what = f"{quota.key} allows {hard[name]} {name}, {used.get(name, 0)} used, {asked} more admitted"
+                yield "no namespace over", what
 
 
 def protection(pod: Pod, plugins: Mapping[str, PluginOption]) -> Iterable[tuple[str, str]]:

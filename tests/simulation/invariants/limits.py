@@ -13,8 +13,10 @@ from tests.laws.accounts import Accounts
 from tests.reference.model import pod_requests
 from tests.reference.values import quantity
 from tests.simulation.invariants.decisions import RELEASE, SETTLING, Decided, Decisions, protection, selects
+from tests.simulation.invariants.namespaces import still_asked
 from tests.simulation.invariants.places import Places
 from tests.simulation.invariants.quotas import Quotas
+from tests.simulation.invariants.truth import group_of
 from tests.simulation.invariants.witness import Call, Witness
 from vcd.embedded.resources import PDBS
 from vcd.model.codec import BadObject, from_manifest
@@ -150,7 +152,8 @@ class Limits:
         for quota, history in sorted(self._quotas.items()):
             if quota.partition("/")[0] != name.partition("/")[0] or history[0][0] >= known:
                 continue
-            if not any(_has_room(status, obj["spec"]) for status in self._shown(history, known)):
+            pods = [pod for pod in self._objects["pods"].values() if group_of(pod) == name]
+            if not any(_has_room(status, obj["spec"], pods) for status in self._shown(history, known)):
                 self._sim.violated("no namespace over", f"{name} is admitted, by the server's truth beyond {quota}")
 
     def _shown(self, history: list[tuple[float, T]], known: float) -> list[T]:
@@ -204,10 +207,10 @@ class _There(Accounts):
         self.node_of = {key: pod.spec.node_name for key, pod in self.pods.items()}
 
 
-def _has_room(status: Obj, spec: Obj) -> bool:
+def _has_room(status: Obj, spec: Obj, pods: list[Obj]) -> bool:
     hard, used = status.get("hard") or {}, status.get("used") or {}
-    asked = {name: amount for name, amount in (spec.get("minResources") or {}).items() if name in hard}
-    return all(quantity(used.get(name, 0)) + quantity(amount) <= quantity(hard[name]) for name, amount in asked.items())
+    asked = still_asked(spec.get("minResources"), pods, used)
+    return all(quantity(used.get(name, 0)) + asked[name] <= quantity(hard[name]) for name in asked.keys() & hard.keys())
 
 
 def _said_by(pod: Obj) -> object:
