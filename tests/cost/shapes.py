@@ -80,6 +80,13 @@ def _groups_of_kinds(n: int) -> Iterable[Manifest]:
     return waiting_jobs(n, 20, 20, 10)
 
 
+def _groups_without_a_node(n: int) -> Iterable[Manifest]:
+    for manifest in _equal_groups(n):
+        if manifest["kind"] == "Pod" and not manifest["spec"].get("nodeName"):
+            manifest["spec"]["nodeSelector"] = {"no": "such"}
+        yield manifest
+
+
 SHAPES = {
     "gangs": Shape(1000, LINEAR, _session_of(lambda n: pending_gangs(n // 5, n, 4), DEFAULT)),
     "different": Shape(2, LINEAR, _first_session(lambda n: different_pods(50 * n, n), DEFAULT)),
@@ -92,6 +99,7 @@ SHAPES = {
     "equal pending groups: newcomer": Shape(500, STEADY, _newcomer(_equal_groups)),
     "pending groups of 20 kinds: idle": Shape(500, STEADY, _idle(_groups_of_kinds)),
     "pending groups of 20 kinds: newcomer": Shape(500, STEADY, _newcomer(_groups_of_kinds)),
+    "groups that no node takes: idle": Shape(500, STEADY, _idle(_groups_without_a_node)),
     "reclaim": Shape(50, LINEAR, _first_session(half_deserved, CONFS["reclaim"])),
     "gangreclaim": Shape(50, LINEAR, _first_session(lambda n: half_deserved(n, n // 2), CONFS["gangreclaim"])),
     **{

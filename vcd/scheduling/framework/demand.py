@@ -21,6 +21,7 @@ from vcd.scheduling.framework.feasibility import Feasibility
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.search.parts import Depends, Mask, tells_kinds
 from vcd.scheduling.search.podterms import has_required_affinity, has_required_anti_affinity
+from vcd.scheduling.session.jobs import has_roles
 from vcd.scheduling.session.nodes import room_needed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -152,7 +153,7 @@ class Demand:
         result = jobs.lacks_role.copy()
         lost = np.zeros(len(self._session.job_of_row), np.bool_)
         lost[self.rows[~chosen]] = True
-        for index in np.unique(self.jobs[~chosen]).tolist():
+        for index in np.unique(self.jobs[~chosen & jobs.derived(has_roles)[self.jobs]]).tolist():
             result[index] = jobs.lacks(index, [row for row in jobs.rows_of(index) if not lost[row]])
         return result
 

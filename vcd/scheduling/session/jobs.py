@@ -37,6 +37,11 @@ def are_preemptable(jobs: GroupColumns, rows: Rows) -> Flags:
     return np.array([is_preemptable(record.group) for record in jobs.records_of(rows)], np.bool_)
 
 
+def has_roles(jobs: GroupColumns, rows: Rows) -> Flags:
+    """Return which groups state a minimum for each role (minTaskMember)."""
+    return np.array([bool(record.group.spec.min_task_member) for record in jobs.records_of(rows)], np.bool_)
+
+
 def elastic(jobs: GroupColumns, rows: Rows) -> Ints:
     """What jobs hold above their minimum resources."""
     above: Ints = np.maximum(jobs.allocated[rows] - jobs.min_resources[rows], 0)
