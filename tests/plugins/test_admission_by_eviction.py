@@ -249,3 +249,126 @@ def test_cards_above_min_member_count_if_no_minimum_is_stated(count: int, size: 
 def test_cards_are_counted_where_cpu_and_memory_are_not() -> None:
     assert card_admits(cardUnlimitedCpuMemory=True)
     assert not card_admits(wanted=5, cardUnlimitedCpuMemory=True)
+
+
+# --- capacity-card and reclaim ----------------------------------------------------------------------------------------
+
+COUNTS = pytest.mark.parametrize("count", [1, 4, 16])
+NAMES_CARD = {"volcano.sh/card.name": CARD}
+WAYS = pytest.mark.parametrize("way", ["pods", "annotation", "minResources alone"])
+
+
+def lent_cards(
+    count: int,
+    *,
+    actions: str = "enqueue, allocate, reclaim",
+    wanted: int | None = None,
+    owner: int | None = None,
+    borrower: int = 0,
+    way: str = "pods",
+    member: int = 1,
+    spec: dict[str, Any] | None = None,
+    plugins: tuple[str, ...] = ("priority", "predicates"),
+    **options: Any,
+) -> World:
+    """Queue b holds all cards, and all cpu, of a node; its quota became ``borrower``. A group of queue a, whose quota
+    is ``owner``, wants ``wanted`` cards."""
+    wanted, owner, gpu = wanted or count, count if owner is None else owner, "nvidia.com/gpu"
+    labels = {f"{gpu}.product": CARD, f"{gpu}.memory": "81920"}
+    shelf = node("n", labels=labels, **{"cpu": count, "memory": 512, gpu: count})
+    shared: dict[str, Any] = {"gpu": 1, "cpu": 1}
+    least = {"cpu": member, "gpu": member}
+    held = gang(
+        "b",
+        count,
+        members=member,
+        queue="b",
+        on=["n"] * count,
+        phase="Running",
+        minimum=least,
+        annotations=NAMES_CARD,
+        **shared,
+    )
+    marks = NAMES_CARD if way == "pods" else {}
+    pods = wanted if way == "pods" else 0
+    asks = list(gang("a", pods, members=wanted, queue="a", phase="Pending", annotations=marks, **shared))
+    asks[0]["spec"]["minResources"] = {"cpu": str(wanted), gpu: str(wanted)}
+    if way == "annotation":
+        asks[0]["metadata"]["annotations"] = {"volcano.sh/card.request": json.dumps({CARD: wanted})}
+    queues = [_with_quota(queue("a"), owner), _with_quota(queue("b", **(spec or {})), borrower)]
+    arguments = {"overcommit-factor": 1.0, **options}
+    settled = conf(*plugins, "capacity-card", "overcommit", actions=actions, arguments=arguments)
+    return World(shelf, *queues, held, asks, conf=settled)
+
+
+def _with_quota(manifest: dict[str, Any], cards: int) -> dict[str, Any]:
+    manifest["metadata"]["annotations"] = {"volcano.sh/card.quota": json.dumps({CARD: cards})}
+    return manifest
+
+
+def is_admitted(world: World) -> bool:
+    return ("default/a", "Inqueue") in {(status.key, status.phase) for status in world.decide().groups}
+
+
+@WAYS
+@COUNTS
+def test_cards_that_reclaim_could_free_count(count: int, way: str) -> None:
+    assert is_admitted(lent_cards(count, way=way))
+    assert is_admitted(lent_cards(count, way=way, actions="enqueue, allocate, gangreclaim"))
+
+
+@WAYS
+@COUNTS
+def test_cards_do_not_count_without_reclaim_or_by_the_switch(count: int, way: str) -> None:
+    assert not is_admitted(lent_cards(count, way=way, actions="enqueue, allocate"))
+    assert not is_admitted(lent_cards(count, way=way, actions="enqueue, allocate, preempt"))
+    assert not is_admitted(lent_cards(count, way=way, countVictimsEnable=False))
+
+
+@WAYS
+@COUNTS
+def test_a_queue_at_its_quota_is_not_admitted(count: int, way: str) -> None:
+    assert not is_admitted(lent_cards(count, way=way, owner=count - 1))
+
+
+@COUNTS
+def test_no_more_cards_count_than_a_queue_holds_beyond_its_quota(count: int) -> None:
+    assert not is_admitted(lent_cards(count, borrower=1))
+    assert not is_admitted(lent_cards(count, borrower=count))
+    assert not is_admitted(lent_cards(count, spec={"reclaimable": False}))
+    if count > 1:
+        assert is_admitted(lent_cards(count, borrower=1, wanted=count - 1))
+
+
+@pytest.mark.parametrize("count", [4, 16])
+def test_cards_that_a_gang_of_another_queue_keeps_do_not_count(count: int) -> None:
+    gangs = ("priority", "gang", "predicates")
+    assert not is_admitted(lent_cards(count, plugins=gangs, member=count))
+    assert not is_admitted(lent_cards(count, plugins=gangs, member=count - 2, wanted=3))
+    assert is_admitted(lent_cards(count, plugins=gangs, member=count - 2, wanted=2))
+    assert is_admitted(
+        lent_cards(count, plugins=gangs, member=count, wanted=3, actions="enqueue, allocate, gangreclaim")
+    )
+
+
+@COUNTS
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+def test_a_group_gets_the_cards_that_it_was_admitted_for(count: int, action: str) -> None:
+    world = lent_cards(count, actions=f"enqueue, allocate, {action}")
+    for _ in range(4):
+        world.cycle()
+    assert len(world.placed("a")) == len(world.evicted) == count
+
+
+def test_cards_of_groups_of_one_queue_count_up_to_its_quota_together() -> None:
+    world = lent_cards(8, owner=4, wanted=4)
+    more = list(gang("a2", 4, queue="a", phase="Pending", created=5, gpu=1, cpu=1, annotations=NAMES_CARD))
+    more[0]["spec"]["minResources"] = {"nvidia.com/gpu": "4"}
+    world.put(more)
+    assert [status.key for status in world.decide().groups if status.key.startswith("default/a")] == ["default/a"]
+
+
+@pytest.mark.parametrize(("deserved", "admitted"), [(4, True), (3, False), (None, False)])
+def test_cpu_that_reclaim_could_free_counts_up_to_what_is_deserved(deserved: int | None, admitted: bool) -> None:
+    share = {"deserved": {} if deserved is None else {"cpu": str(deserved)}}
+    assert admits("capacity-card", owner=share, borrower={"deserved": {}}) == admitted

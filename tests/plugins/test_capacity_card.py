@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.dsl import flat, gang, group, node, planned, pod, priority_class, queue, session_after, session_of
+from tests.laws.returning import Returning
 from tests.plugins.opened import conf, job_of, plugin_of, queue_of, task_of
 from tests.scores.rating import points, rated
 from tests.world import World
@@ -700,14 +701,94 @@ def test_nobody_goes_for_a_quota_that_cannot_be_read(text: str, action: str) -> 
     assert world.evicted == []
 
 
-def test_reclaim_of_pods_without_cards_is_left_to_the_other_plugins() -> None:
-    text = conf("priority", "conformance", "predicates", "capacity-card", actions="allocate, reclaim")
-    run = gang("run", 1, queue="be", cpu=64, on=["n"])
-    world = World(
-        carded("n", A), card_queue("be"), card_queue("ls"), run, gang("new", 1, queue="ls", cpu=64), conf=text
-    )
-    world.rest()
-    assert world.evicted == ["default/run-0"]
+PLUGINS = pytest.mark.parametrize(
+    ("plugins", "size"), [(("priority", "conformance", "predicates"), 1), (("priority", "gang", "predicates"), 4)]
+)
+ACTIONS = pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+Plugins = tuple[str, ...]
+
+
+def contended(
+    plugins: Plugins, size: int, action: str, a: Manifest, b: Manifest, cpu: int = 8, memory: float = 0, **options: Any
+) -> Returning:
+    """Jobs of queue a hold all cpu of a node; as many of queue b wait. Pods that are evicted come back."""
+    jobs = [
+        gang(
+            f"{name}{i}",
+            size,
+            queue=name,
+            members=1,
+            on=["n"] * size if runs else (),
+            phase=phase,
+            cpu=1,
+            memory=memory,
+        )
+        for name, runs, phase in (("a", True, "Running"), ("b", False, "Inqueue"))
+        for i in range(cpu // size)
+    ]
+    text = conf(*plugins, "capacity-card", actions=f"enqueue, allocate, {action}", arguments=options or None)
+    world = Returning(carded("n", A, 8, cpu=cpu), card_queue("a", **a), card_queue("b", **b), *jobs, conf=text)
+    world.cycles(20)
+    return world
+
+
+def deserves(**amounts: int) -> Manifest:
+    return {"deserved": {name: str(amount) for name, amount in amounts.items()}}
+
+
+@ACTIONS
+@PLUGINS
+@pytest.mark.parametrize("cpu", [4, 16])
+@pytest.mark.parametrize("shares", [(0, 0), (4, 4), (2, 6), (0, 4), (16, 16), (16, 0)])
+def test_no_two_queues_exchange_pods_without_cards(
+    plugins: Plugins, size: int, action: str, cpu: int, shares: tuple[int, int]
+) -> None:
+    mine, theirs = shares
+    world = contended(plugins, size, action, deserves(cpu=mine), deserves(cpu=theirs), cpu)
+    assert {name[:9] for name in world.evictions} <= {"default/a"}
+    assert set(world.evictions.values()) <= {1}
+    assert len(world.placed("b")) == len(world.evictions)
+    lent = min(max(cpu - mine, 0), theirs)
+    assert len(world.evictions) <= lent
+    if size == 1:
+        assert len(world.evictions) == lent
+
+
+@ACTIONS
+@PLUGINS
+def test_nor_do_queues_that_deserve_different_resources(plugins: Plugins, size: int, action: str) -> None:
+    """Of what is divided each is within its part of one, and beyond it of the other."""
+    world = contended(plugins, size, action, deserves(cpu=8), {"deserved": {"memory": "8Gi"}}, memory=1)
+    assert world.evictions == {}
+
+
+@ACTIONS
+def test_a_guarantee_is_not_reclaimed_though_more_is_held_of_something_else(action: str) -> None:
+    plain = ("priority", "predicates")
+    mine = {"deserved": {"cpu": "2"}, "guarantee": {"resource": {"memory": "6Gi"}}}
+    theirs = {"deserved": {"cpu": "8", "memory": "8Gi"}}
+    assert len(contended(plain, 1, action, mine, theirs, memory=1).evictions) == 2
+    assert len(contended(plain, 1, action, deserves(cpu=2), theirs, memory=1).evictions) == 8
+
+
+@ACTIONS
+def test_as_in_volcano_reclaim_of_pods_without_cards_is_left_to_the_other_plugins(action: str) -> None:
+    plain, same = ("priority", "predicates"), deserves(cpu=8)
+    world = contended(plain, 1, action, same, same, volcanoSharesEnable=True)
+    assert set(world.evictions.values()) == {1}  # each pod once: its replacement is immune (docs/laws.md, law 8)
+
+
+@ACTIONS
+@pytest.mark.parametrize("held", [1, 4])
+def test_cards_that_pods_without_cards_keep_from_a_queue_come_back(action: str, held: int) -> None:
+    """They hold the cpu of a node with idle cards; their queue does not deserve it."""
+    text = conf("priority", "predicates", "capacity-card", actions=f"enqueue, allocate, {action}")
+    borrowed = gang("old", held, members=1, queue="be", cpu=4 / held, on=["n"] * held, phase="Running")
+    queues = card_queue("be"), card_queue("ls", {A: 4})
+    world = Returning(carded("n", A, 4, cpu=4), *queues, borrowed, users("new", 1, A, queue="ls", cpu=1), conf=text)
+    world.cycles(10)
+    assert len(world.evictions) == 1
+    assert list(world.placed("new")) == ["new-0"]
 
 
 # --- quota that is still being freed ----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from vcd.model.reasons import Amount
+from vcd.model.reasons import Amount, Cause, ReasonCode
 from vcd.model.selectors import Taint
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
@@ -32,6 +32,11 @@ VOLCANO_SHARES = Argument(
     "what a queue deserves, a queue that takes no work keeps its guarantee, and each queue may take what the "
     "guarantees of the others leave of the cluster, so that several queues together can take a guarantee.",
 )
+
+HAS_DESERVED = ReasonCode(
+    "queue-has-deserved", Cause.QUEUE_DESERVED, "queue has what it deserves", field="spec.deserved.{resource}"
+)
+"""Why a queue may not reclaim."""
 
 Amounts = Sequence[int]
 _TRIED = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)

@@ -16,7 +16,14 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, Guarantees, KeepsShares, attainable
+from vcd.scheduling.framework.shares import (
+    HAS_DESERVED,
+    VOLCANO_SHARES,
+    Attempts,
+    Guarantees,
+    KeepsShares,
+    attainable,
+)
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity.accounts import (
     UNLIMITED,
@@ -54,9 +61,6 @@ _BEYOND_PARENTS_CAPABILITY = ReasonCode(
     Cause.PARENT_LIMIT,
     "parent queue {parent} has no room within its capability",
     field="spec.capability.{resource}",
-)
-_HAS_DESERVED = ReasonCode(
-    "queue-has-deserved", Cause.QUEUE_DESERVED, "queue has what it deserves", field="spec.deserved.{resource}"
 )
 _INSUFFICIENT = ReasonCode(
     "queue-capability-admission",
@@ -276,7 +280,7 @@ class CapacityPlugin(KeepsShares):
                 if asked.allocated[column] + request[column] <= due[column]:
                     return None
         held = self._attempts.told(tasks[0].job, wanted, allocated)
-        return self._refusal(_HAS_DESERVED, account, wanted, request, held, "deserved")
+        return self._refusal(HAS_DESERVED, account, wanted, request, held, "deserved")
 
     def _dues(self, account: Account) -> Iterator[tuple[Account, list[int]]]:
         """Yield an account and those above it, each with what comes back to the queue."""

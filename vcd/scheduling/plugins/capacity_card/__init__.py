@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from math import inf
+
+from msgspec.structs import replace
 
 from vcd.model.events import Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import EvictionContext
-from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
-from vcd.scheduling.framework.shares import VOLCANO_SHARES
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, KeepsShares
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, CardReservations, QuotaAmounts, add_to
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
@@ -25,6 +26,7 @@ from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, Q
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
 from vcd.scheduling.plugins.capacity_card.quota import CARDS, limits_of
+from vcd.scheduling.plugins.capacity_card.reclaim import BeyondEntitlement, Entitlements
 from vcd.scheduling.plugins.capacity_card.releasing import QuotaFreed
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
@@ -36,13 +38,18 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import GroupRecord
-from vcd.state.sums import plus
+from vcd.state.sums import Ints, plus
 
 _GUARANTEED = ReasonCode(
     "card-guarantee",
     Cause.OTHERS_GUARANTEE,
     "what is left is guaranteed to other queues",
     field="spec.guarantee.resource.{resource}",
+)
+_VOLCANO_SHARES = replace(
+    VOLCANO_SHARES,
+    doc=f"{VOLCANO_SHARES.doc} What queues deserve does not bound reclaim: pods without cards are left to the other "
+    "plugins.",
 )
 _NO_COLUMN = -1
 
@@ -52,30 +59,7 @@ _PLACED_IN_TRIAL = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELIN
 """Where a task stands once it was placed in trial, or that was taken back."""
 
 
-class _BeyondQuota(Allowance):
-    """Tasks of which each card is one that its queue holds beyond its quota; ``used`` gives a task's cards."""
-
-    def __init__(self, queues: Sequence[Account], used: Callable[[Task], Iterable[tuple[str, int]]]) -> None:
-        self._queues = queues
-        self._used = used
-        self._gone: dict[tuple[int, str], int] = {}
-
-    def permits(self, task: Task) -> bool:
-        index = task.job.queue.index
-        account = self._queues[index]
-        if account.problem is not None:
-            return not any(self._used(task))  # a slip of the pen is no lowered quota: nobody goes for it
-        return all(
-            -account.left(card) - self._gone.get((index, card), 0) >= amount for card, amount in self._used(task)
-        )
-
-    def spend(self, task: Task) -> None:
-        index = task.job.queue.index
-        for card, amount in self._used(task):
-            self._gone[index, card] = self._gone.get((index, card), 0) + amount
-
-
-class CapacityCardPlugin(KeepsAccounts):
+class CapacityCardPlugin(KeepsShares):
     """Holds queues to a quota for each model of card, beside cpu and memory. Queues are flat.
 
     - A queue's annotation `volcano.sh/card.quota` (`{"NVIDIA-H200": 3}`) is its quota; what it does not list is 0. It
@@ -103,8 +87,9 @@ class CapacityCardPlugin(KeepsAccounts):
       come first, then those with the smaller share, the largest allocated/deserved.
 
     Quotas may sum up to more than the cluster has, and a cluster may shrink: pods wait then, nobody is evicted. A quota
-    being the guarantee, reclaim takes cards only from queues that hold more than theirs, since it was lowered; who asks
-    for no cards is left to the other plugins. None are taken for a quota that cannot be read.
+    being the guarantee, reclaim takes cards only from queues that hold more than theirs, since it was lowered. Pods
+    without cards are reclaimed from queues that hold more cpu or memory than they deserve, for queues that stay within
+    what they deserve. None are taken for a quota that cannot be read.
     Pods of a Job count as offline, all others as online; the label `volcano.sh/service.type` (`online`, `offline`) on
     pod or group overrides it. Gauges of `volcano_*` are in thousandths of a card, those of `vcd_*` in cards.
 
@@ -117,7 +102,7 @@ class CapacityCardPlugin(KeepsAccounts):
     protects = True
     arguments = (
         Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that ask for cards count no cpu and memory."),
-        VOLCANO_SHARES,
+        _VOLCANO_SHARES,
         COUNT_VICTIMS,
         Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
     )
@@ -145,6 +130,8 @@ class CapacityCardPlugin(KeepsAccounts):
             session, self._cards, self.values["cardUnlimitedCpuMemory"], self.values[VOLCANO_SHARES.key]
         )
         self._queues = self._accounts.queues
+        self._divides_basic = not self.values[VOLCANO_SHARES.key]
+        self._entitlements = Entitlements(session, self._cards, self._accounts)
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._freed_for: dict[tuple[int, int], QuotaAmounts] = {}
         self._rests = GangRests(self._accounts.waiting)
@@ -239,26 +226,49 @@ class CapacityCardPlugin(KeepsAccounts):
         return request.refusal or request.missing
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
-        """Whether tasks together stay within the queue's quota and capability."""
+        """Whether the queue may reclaim for tasks: together they stay within its quota and capability, and those
+        without cards within what it deserves of cpu and memory."""
         account = self._queues[queue.index]
         cards: dict[Names, int] = {}
-        basic = [0, 0]
+        basic = without_cards = [0, 0]
         for task in tasks:
             request = self._request(task)
             if request.refusal is not None:
                 return request.refusal
-            add_to(cards, {ask.names: ask.amount for ask in self._open_to_nameless(request).asks})
-            basic = [have + more for have, more in zip(basic, request.basic, strict=True)]
+            asks = self._open_to_nameless(request).asks
+            add_to(cards, {ask.names: ask.amount for ask in asks})
+            basic = plus(basic, request.basic, 1)
+            without_cards = without_cards if asks else plus(without_cards, request.basic, 1)
         if not queue.is_open:
             return queue.why_closed()
-        return account.holds(basic, cards)
+        refusal = account.holds(basic, cards)
+        if refusal is None and self._divides_basic and (any(without_cards) or not cards):
+            return self._entitlements.refuses(account, without_cards)
+        return refusal
+
+    def stays_within_share(self, job: Job) -> bool:
+        """Whether the queue could reclaim for a group (see ``preemptive``)."""
+        account, reservations = self._queues[job.queue.index], self._accounts.reservations[job.queue.index]
+        cards = self._accounts.cards_of_minimum(job)
+        if cards:
+            return account.has_quota_left(cards, reservations.cards(job.priority))
+        basic = self._accounts.minimum(job)
+        return self._entitlements.refuses(account, basic, reservations.basic(job.priority)) is None
+
+    def surplus(self, queue: Queue) -> Ints:
+        """What queues hold beyond their quotas of cards, and beyond what they deserve of cpu and memory."""
+        return self._entitlements.surplus()
 
     # --- victims ------------------------------------------------------------------------------------------------------
 
-    @lets_go("who uses no cards, or only what its queue holds beyond its quota")
+    @lets_go(
+        "pods with cards beyond their queue's quota only, and pods without cards of queues that borrow cpu or memory"
+    )
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
-        """Who uses no cards, or only what its queue holds beyond its quota."""
-        return _BeyondQuota(self._queues, lambda task: self._accounts.charged(self._request(task), task.node))
+        """Pods that use only cards beyond their queue's quota, and pods without cards of queues that hold more cpu or
+        memory than they deserve, down to the guarantee."""
+        entitlements = self._entitlements if self._divides_basic else None
+        return BeyondEntitlement(self._accounts, self._request, entitlements)
 
     @lets_go("for gangreclaim the same; within a queue anybody")
     def unified_evictable(self, context: object, tasks: list[Task]) -> VictimsAnswer:

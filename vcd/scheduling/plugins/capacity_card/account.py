@@ -204,6 +204,10 @@ class Account:
         """Why several pods together do not fit beside what is allocated; None where they do."""
         return self._refuses_basic(basic, self.basic_allocated) or self._refuses_cards(cards, {}, {})
 
+    def has_quota_left(self, cards: Mapping[Names, int], reserved: Mapping[Names, int]) -> bool:
+        """Return whether cards fit into the quota with what is allocated and what is reserved."""
+        return self._refuses_cards(cards, reserved, {}) is None
+
     def _refuses_cards(
         self, cards: Mapping[Names, int], reserved: Mapping[Names, int], elastic: Mapping[str, int]
     ) -> Reason | None:

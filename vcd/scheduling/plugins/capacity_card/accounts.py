@@ -82,6 +82,10 @@ class Accounts:
         inherited = card_name(session.jobs.records[job].group) if job >= 0 else None
         return self._request(shape, card_name(tasks.pods[row]), inherited)
 
+    def card_pods(self, statuses: tuple[int, ...]) -> Ints:
+        """Return the rows of pods in some statuses that ask for cards."""
+        return np.flatnonzero(self._asks_cards & np.isin(self._session.snapshot.tasks.status, statuses))
+
     def charged(self, request: CardRequest, row: int) -> list[tuple[str, int]]:
         """What a pod on a node uses, by the node's card; by the first name where the node's card is not known."""
         used = []
@@ -94,6 +98,16 @@ class Accounts:
     def demand(self, job: Job) -> dict[Names, int]:
         """The cards that a group's minimum still wants: of its pods once there are any, of its annotation before."""
         return self._sums(job, self.waiting.needed) if job.task_count else self._annotated(job.index)
+
+    def cards_of_minimum(self, job: Job) -> dict[Names, int]:
+        """Return the same; if neither pods nor an annotation name cards yet, any card of the resources that the group's
+        minimum resources state."""
+        demand = self.demand(job)
+        if demand or job.task_count:
+            return demand
+        minimum = self._session.jobs.min_resources[job.index]
+        pairs = zip(self._cards.resources, self._cards.columns, strict=True)
+        return {self._cards.cards_of[resource]: int(minimum[at]) for resource, at in pairs if minimum[at]}
 
     def reserved(self, job: Job) -> dict[Names, int]:
         """What an admitted group keeps for itself: its demand without pods that a scheduling gate holds or that no node
@@ -169,7 +183,7 @@ class Accounts:
         """Allocated and elastic cards of queues, from where the pods are."""
         session, cards = self._session, self._cards
         tasks = session.snapshot.tasks
-        rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, ALLOCATED_STATUSES))
+        rows = self.card_pods(ALLOCATED_STATUSES)
         who, nodes = self._who(rows), tasks.node[rows]
         there = nodes >= 0
         for resource, column in zip(cards.resources, cards.columns, strict=True):
@@ -353,7 +367,7 @@ class Accounts:
     def _of_card_pods(self, statuses: tuple[int, ...]) -> Ints:
         """Cpu and memory, by queue, of pods that ask for cards."""
         session, tasks = self._session, self._session.snapshot.tasks
-        rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, statuses))
+        rows = self.card_pods(statuses)
         return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.queues))
 
 
