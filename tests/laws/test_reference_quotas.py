@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import pytest
 
+from tests.laws.plans import without_effect
 from tests.laws.test_reference import blocks, differences
 from tests.parity.cases import NOW
 from tests.reference import PLUGINS, Result, decide
-from tests.reference.carded import carded_case, contested_case
+from tests.reference.carded import carded_case, contested_case, lent_case
 from tests.reference.clusters import RandomCase
 from tests.reference.model import Job, total
 from tests.reference.quotas import Cards, Demands
 from tests.reference.values import Resource
+
+RECLAIM = (
+    ("capacity-card", "preemptive"),
+    ("capacity-card", "unprotected reclaimable", "reclaimable"),
+    ("capacity-card", "surplus"),
+)
 
 
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
@@ -27,6 +34,17 @@ def test_the_fast_core_hands_out_cards_as_the_reference(block: range) -> None:
 def test_the_fast_core_frees_used_quotas_as_the_reference(block: range) -> None:
     wrong = {seed: found for seed in block if (found := differences(contested_case(seed)))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+def test_the_fast_core_reclaims_what_is_lent_as_the_reference(block: range) -> None:
+    wrong = {seed: found for seed in block if (found := differences(lent_case(seed)))}
+    assert wrong == {}
+
+
+def test_entitlements_decide_what_is_reclaimed() -> None:
+    """Each part of what the plugin has to say of reclaim changes the outcome of some cases."""
+    assert without_effect(lent_case, RECLAIM, range(150)) == {}
 
 
 def test_groups_of_low_priority_decide_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,6 +276,97 @@ class ContestMaker(CardMaker):
         return 0 if "deletionTimestamp" in meta else gpus
 
 
+class LentMaker(ContestMaker):
+    """Draws one case in which queues hold cards beyond their quotas, and cpu beyond what they deserve, on a node that
+    is full, while groups of other queues wait."""
+
+    def plugins(self) -> list[str]:
+        found = ["priority", "predicates", "capacity-card"]
+        found += [name for name in ("overcommit", "gang", "binpack", "conformance") if self.often(0.6)]
+        self.random.shuffle(found)
+        return found
+
+    def actions(self) -> str:
+        return self.pick(("enqueue, allocate, reclaim", "enqueue, allocate, reclaim", "allocate, reclaim", "reclaim"))
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        found = super().arguments(name)
+        if name == "overcommit":
+            return {**found, "overcommit-factor": 1}
+        if name == "capacity-card" and self.often(0.1):
+            return {**found, "volcanoSharesEnable": "true"}
+        return found
+
+    def make(self) -> list[Manifest]:
+        self.has["priorities"] = True
+        CardMaker.make(self)
+        for one in self.objects:
+            if one["kind"] == "Node" and self.often(0.8):
+                one["spec"] = {**one.get("spec", {}), "unschedulable": True}
+            if one["kind"] == "Pod":
+                one.get("status", {}).pop("nominatedNodeName", None)
+        model, number = self.pick(self.models), 0
+        cpu = cards = 0
+        for queue in ("lends", "lent0", "lent1"):
+            held = 0
+            for _ in range(self.random.randint(0 if queue == "lends" else 1, 3)):
+                more, taken = self.make_group_of(f"r{number}", model, queue, "shelf")
+                held, cpu, number = held + more, cpu + taken, number + 1
+            cards += held
+            self.make_lender(queue, model, held)
+        for number in range(self.random.randint(1, 3)):
+            self.make_group_of(f"w{number}", model, self.pick(("lends", "lends", "lent0")), "")
+        self.make_shelf(model)
+        shelf = self.objects[-1]["status"]
+        shelf["allocatable"].update({"cpu": str(cpu + self.pick((0, 0, 1))), GPU: str(cards + self.pick((0, 0, 1)))})
+        return self.objects
+
+    def make_lender(self, name: str, model: str, held: int) -> None:
+        """A queue whose quota may be below what it holds."""
+        spec: dict[str, Any] = {"weight": 1}
+        if self.often(0.6):
+            spec["deserved"] = {"cpu": str(self.random.randint(0, 6))}
+        if self.often(0.2):
+            spec["deserved"] = {**spec.get("deserved", {}), "memory": f"{self.random.randint(1, 8)}Gi"}
+        if self.often(0.2):
+            spec["guarantee"] = {"resource": {"cpu": str(self.random.randint(1, 3))}}
+        if self.often(0.1):
+            spec["reclaimable"] = False
+        quota = held + self.random.randint(1, 4) if name == "lends" else self.random.randint(0, held)
+        meta: dict[str, Any] = {"name": name, "creationTimestamp": self.time()}
+        meta["annotations"] = {"volcano.sh/card.quota": json.dumps({model: quota})}
+        self.add("scheduling.volcano.sh/v1beta1", "Queue", meta, spec=spec, status={"state": "Open"})
+
+    def make_group_of(self, name: str, model: str, queue: str, node: str) -> tuple[int, int]:
+        """A group whose pods use cards, or cpu alone; how many cards and cpus they have."""
+        size, has_cards = self.random.randint(1, 3), self.often(0.6)
+        spec: dict[str, Any] = {"minMember": self.random.randint(0 if node else 1, size), "queue": queue}
+        spec["priorityClassName"] = self.pick(("low", "high"))
+        if self.often(0.7):
+            least = str(spec["minMember"])
+            spec["minResources"] = {"cpu": least, **({GPU: least} if has_cards else {})}
+        marks = {"volcano.sh/preemptable": "false"} if node and self.often(0.1) else {}
+        if has_cards and self.often(0.5):
+            marks["volcano.sh/card.request"] = json.dumps({model: size})
+        self.add_group(name, spec, "Running" if node else self.pick(("Pending", "Pending", "Inqueue")), marks)
+        for index in range(size if node or self.often(0.8) else 0):
+            self.add_user(name, index, model, spec, node)
+            pod = self.objects[-1]
+            pod["metadata"].pop("deletionTimestamp", None)
+            requests = pod["spec"]["containers"][0]["resources"]["requests"]
+            requests["cpu"] = "1"
+            if self.often(0.3):
+                requests["memory"] = "1Gi"
+            if not has_cards:
+                del requests[GPU], pod["metadata"]["annotations"]["volcano.sh/card.name"]
+        held = sum(
+            int(one["spec"]["containers"][0]["resources"]["requests"].get(GPU, 0))
+            for one in self.objects
+            if one["kind"] == "Pod" and one["metadata"]["name"].startswith(f"{name}-")
+        )
+        return held, size
+
+
 def carded_case(seed: int) -> RandomCase:
     """The case of a seed."""
     maker = CardMaker(seed)
@@ -286,5 +377,12 @@ def carded_case(seed: int) -> RandomCase:
 def contested_case(seed: int) -> RandomCase:
     """The case of a seed in which quotas are used up."""
     maker = ContestMaker(seed)
+    objects = maker.make()
+    return RandomCase(seed, maker.conf(), objects)
+
+
+def lent_case(seed: int) -> RandomCase:
+    """The case of a seed in which queues hold more than they are entitled to."""
+    maker = LentMaker(seed)
     objects = maker.make()
     return RandomCase(seed, maker.conf(), objects)

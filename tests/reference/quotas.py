@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tests.reference.borrowing import borrowing, deserved
 from tests.reference.config import Arguments
 from tests.reference.lending import attainable, lose_any, lose_minimum, nowhere, reserving, takes_guaranteed
 from tests.reference.model import (
@@ -217,6 +218,16 @@ class Cards:
         everything = total(node.allocatable for _, node in sorted(self.session.cluster.nodes.items())).get(name)
         return max(everything - sum(self.kept(other).get(name) for other in self.quota), 0) + self.kept(queue).get(name)
 
+    def stated(self, queue: str) -> dict[str, float]:
+        """Cpu and memory that a queue's `deserved` states."""
+        return _resources((self.session.cluster.queues[queue].manifest.get("spec") or {}).get("deserved"))
+
+    def serves(self, queue: str, demands: Demands, before: Demands | None = None) -> bool:
+        """Whether what is left of a queue's quota serves demands, in addition to those ``before``."""
+        left, before = self.left(queue), before or []
+        served = _most(before + demands, left) - _most(before, left)
+        return served == sum(amount for _, amount in demands)
+
     def kept(self, queue: str) -> Resource:
         """[differs] What others have to leave of a queue's guarantee: of one without placements, what it held first."""
         found = self.session.cluster.queues[queue]
@@ -241,7 +252,7 @@ class Cards:
 
     def _demand_of(self, job: Job, resource: str, without: bool) -> Demands:
         """Of one resource: the smallest pods first, until the minimum is reached, in cards or in pods."""
-        users = [task for task in job.having("Pending") if self._asks_cards(task)]
+        users = [task for task in job.having("Pending") if self.asks_cards(task)]
         wants = {task.key: [a for a in self._counting(task) if a.resource == resource] for task in users}
         users.sort(key=lambda task: _rank(self._counting(task)))
         barred = [task for task in users if without and (task.too_large or task.holds_nothing)]
@@ -271,7 +282,7 @@ class Cards:
         names = ways.pop() if len(ways) == 1 else tuple(sorted({card for way in ways for card in way}))
         return [(names, lacks)]
 
-    def _asks_cards(self, task: Task) -> bool:
+    def asks_cards(self, task: Task) -> bool:
         return any(task.request.get(name) > 0 for name in self.shelf.resources)
 
     def _counting(self, task: Task) -> list[Ask]:
@@ -282,7 +293,7 @@ class Cards:
         return [ask for ask in asked.asks if ask.named or not self.shelf.nameless(ask.resource)]
 
     def has_cards(self, job: Job) -> bool:
-        if any(self._asks_cards(task) for task in job.tasks):
+        if any(self.asks_cards(task) for task in job.tasks):
             return True
         if any(self._minimum(job, resource) > 0 for resource in self.shelf.resources):
             return True
@@ -393,11 +404,7 @@ def capacity_card(session: Session, arguments: Arguments) -> None:
 
     def share(queue: Queue) -> Fraction:
         has, due = cards.allocated(queue.name), dict(cards.quota[queue.name])
-        spec = queue.manifest.get("spec") or {}
-        stated = _resources(spec.get("deserved"))
-        for name in BASIC:
-            own = queue.guarantee.get(name) if queue.guarantee else 0
-            due[name] = max(min(stated.get(name, 0), cards.real(queue.name, name)), own)
+        due.update(deserved(cards, queue.name))
         return max(
             (
                 Fraction(has.get(name, 0)) / Fraction(due[name]) if due.get(name, 0) > 0 else Fraction(1)
@@ -515,6 +522,8 @@ def capacity_card(session: Session, arguments: Arguments) -> None:
     session.register("prePredicate", "capacity-card", pre_predicate)
     session.register("predicate", "capacity-card", predicate)
     session.register("nodeOrder", "capacity-card", score)
+    if session.pains:
+        borrowing(cards, as_volcano)
 
 
 def _listed(queue: Queue) -> dict[str, float]:

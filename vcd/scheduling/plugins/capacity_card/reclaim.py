@@ -75,6 +75,7 @@ class Entitlements:
         beyond the quota, and what pods without cards have of queues that hold more than they deserve."""
         jobs = self._session.jobs
         rows = self._accounts.card_pods(ALLOCATED_STATUSES)
+        rows = rows[self._session.job_of_row[rows] >= 0]
         without_cards = np.maximum(jobs.sums("allocated") - self._sum_by_queue(rows), 0)
         found = self._sum_by_queue(rows[self._use_borrowed_cards(rows)])
         for index, account in enumerate(self._accounts.queues):
