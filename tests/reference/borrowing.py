@@ -28,9 +28,8 @@ def deserved(cards: Cards, queue: str) -> dict[str, float]:
 
 
 def _divided(cards: Cards) -> list[str]:
-    """Which of cpu and memory some queue deserves any of; both if there is none."""
-    names = [name for name in BASIC if any(deserved(cards, queue)[name] > 0 for queue in cards.quota)]
-    return names or list(BASIC)
+    """Which of cpu and memory some queue deserves any of; if none, pods without cards are left to other plugins."""
+    return [name for name in BASIC if any(deserved(cards, queue)[name] > 0 for queue in cards.quota)]
 
 
 def _lacks(cards: Cards, queue: str, asks: dict[str, float], ahead: Resource) -> bool:
@@ -60,7 +59,7 @@ class _Borrowed(Allowance):
         left, used = self._left(queue), cards.used(task)
         if used:
             return all(left[card] - cards.quota[queue].get(card, 0) >= amount for (card,), amount in used)
-        if self._as_volcano:
+        if self._as_volcano or not _divided(cards):
             return True
         holds, due = _holds(cards, task), deserved(cards, queue)
         guarantee = cards.session.cluster.queues[queue].guarantee or Resource()
@@ -105,7 +104,7 @@ def _surplus(cards: Cards, queue: str) -> Resource:
         if job.queue == queue and not cards.asks_cards(task)
     )
     over = {name: has.get(name, 0) - due[name] for name in _divided(cards)}
-    if max(over.values()) > 0:
+    if max(over.values(), default=0) > 0:
         limited = {name: min(without.get(name), max(over.get(name, without.get(name)), 0)) for name in BASIC}
         found.add(Resource(limited[CPU], limited[MEMORY], dict(without.scalars or {})))
     return found
@@ -135,7 +134,8 @@ def borrowing(cards: Cards, as_volcano: bool) -> None:
         asks = [a for a in asked.asks if a.named or not cards.shelf.nameless(a.resource)]
         if not cards.serves(queue.name, [(ask.names, ask.amount) for ask in asks]):
             return False
-        return bool(asks) or as_volcano or not _lacks(cards, queue.name, basic, Resource())
+        left_to_others = as_volcano or not _divided(cards)
+        return bool(asks) or left_to_others or not _lacks(cards, queue.name, basic, Resource())
 
     def surplus(job: Job) -> dict[str, Resource] | None:
         ahead, waits = cards.ahead(job)

@@ -130,8 +130,8 @@ class CapacityCardPlugin(KeepsShares):
             session, self._cards, self.values["cardUnlimitedCpuMemory"], self.values[VOLCANO_SHARES.key]
         )
         self._queues = self._accounts.queues
-        self._divides_basic = not self.values[VOLCANO_SHARES.key]
         self._entitlements = Entitlements(session, self._cards, self._accounts)
+        self._divides_basic = self._entitlements.divide_basic and not self.values[VOLCANO_SHARES.key]
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._freed_for: dict[tuple[int, int], QuotaAmounts] = {}
         self._rests = GangRests(self._accounts.waiting)

@@ -28,18 +28,21 @@ Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 class Entitlements:
     """What queues hold beyond what they are entitled to.
 
-    Of cpu and memory only those count of which some queue deserves any. If no queue does, all of both is borrowed, and
-    no queue reclaims for pods without cards.
+    Of cpu and memory only those count of which some queue deserves any.
     """
 
     def __init__(self, session: Session, cards: NodeCards, accounts: Accounts) -> None:
         self._session = session
         self._cards = cards
         self._accounts = accounts
-        both = range(len(BASIC))
         self._columns = [
-            column for column in both if any(account.deserved[column] for account in accounts.queues)
-        ] or list(both)
+            column for column in range(len(BASIC)) if any(account.deserved[column] for account in accounts.queues)
+        ]
+
+    @property
+    def divide_basic(self) -> bool:
+        """Whether some queue deserves cpu or memory."""
+        return bool(self._columns)
 
     def refuses(self, account: Account, asked: Sequence[int], ahead: Sequence[int] = (0, 0)) -> Reason | None:
         """Return why a queue may not reclaim for pods without cards; None if it may.
@@ -80,7 +83,7 @@ class Entitlements:
         found = self._sum_by_queue(rows[self._use_borrowed_cards(rows)])
         for index, account in enumerate(self._accounts.queues):
             over = [account.basic_allocated[column] - account.deserved[column] for column in self._columns]
-            if max(over) > 0:
+            if max(over, default=0) > 0:
                 part = without_cards[index]
                 part[self._columns] = np.clip(part[self._columns], 0, np.maximum(over, 0))
                 found[index] += part
