@@ -74,6 +74,17 @@ def test_what_another_plugin_sees_mended_meanwhile_does_not_stand() -> None:
     assert seen.counts() == {("Queue", "a"): 1}
 
 
+def test_a_deleted_object_has_no_problems() -> None:
+    """A replica that no longer led kept those of a queue until it led again."""
+    seen = Misconfigured()
+    seen.news(session_with(x=(ONE, OTHER), y=(ONE,)))
+    assert not seen.forget("Queue", "b")
+    assert seen.forget("Queue", "a")
+    assert not seen.forget("Queue", "a")
+    assert seen.counts() == {("Pod", "default/p"): 1}
+    assert seen.news(session_with(x=(ONE, OTHER))) == [ONE]
+
+
 def test_counts_are_of_objects() -> None:
     seen = Misconfigured()
     seen.news(session_with(x=(ONE, Problem("Queue", "a", "and more"))))

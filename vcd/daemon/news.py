@@ -40,6 +40,8 @@ class Misconfigured:
     def __init__(self) -> None:
         self._standing: dict[str, frozenset[Problem]] = {}
         """By plugin."""
+        self._objects: frozenset[tuple[str, str]] = frozenset()
+        """Kinds and keys that the problems are about."""
 
     def news(self, session: Session) -> list[Problem]:
         """Problems that the session before did not show, in order; one that is mended and comes back is news again.
@@ -51,7 +53,19 @@ class Misconfigured:
             name: before.get(name, frozenset()) if isinstance(told, Exception) else frozenset(told)
             for name, told in session.problems.items()
         }
+        self._objects = frozenset((problem.kind, problem.key) for problem in self._all())
         return sorted(self._all() - known)
+
+    def forget(self, kind: str, key: str) -> bool:
+        """Drop the problems of an object that was deleted; return whether there were any."""
+        if (kind, key) not in self._objects:
+            return False
+        self._objects -= {(kind, key)}
+        self._standing = {
+            name: frozenset(one for one in found if (one.kind, one.key) != (kind, key))
+            for name, found in self._standing.items()
+        }
+        return True
 
     def counts(self) -> dict[tuple[str, ...], int]:
         """How many problems each object has, by kind and key, in order."""

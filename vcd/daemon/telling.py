@@ -359,6 +359,8 @@ class Telling:
                 self.statuses.saw(event.key, event.resource_version)
             if isinstance(event, ev.ObjectGone):
                 self.statuses.forget(event.kind, event.key)
+                if self._misconfigured.forget(event.kind, event.key):
+                    self.metrics.observe_misconfigured(self._misconfigured.counts())
             self._set_aside.observe(event)
 
     def _note_group(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
