@@ -22,6 +22,7 @@ from tests.timetravel.histories import SCORED, scheduler, write_busy_history, wr
 from vcd.api import Verdict, verdict
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
+from vcd.state.backoff import RefusalBackoff
 from vcd.state.checkpoint import Dump, decoded
 from vcd.state.cluster import ClusterState
 from vcd.state.records import name_bits
@@ -192,6 +193,25 @@ async def test_losses_of_groups_are_renamed(tmp_path: Path) -> None:
     assert rewritten.inputs == (7, {owner: 5})
     assert len(set(gone) & set(known)) == 1
     assert not {"default/lost", "default/owner", "uid-1", "uid-2", "uid-3"} & {group, owner, *gone, *known}
+
+
+async def test_back_offs_are_renamed(tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "log")
+    dump = decoded(ClusterState().dump())
+    dump.backoffs = {
+        "default/bound-0": RefusalBackoff("uid-1", "bind", 2, 9, "no"),
+        "default/evicted-0": RefusalBackoff("uid-2", "evict", 1, 9, "no", "default/owner"),
+    }
+    with LogReader(tmp_path / "log") as reader:
+        rewriting = _Rewriting(reader)
+        rewriting._dump(dump)
+        rewriting._to.collecting = False
+        rewriting._words.settle(set(), set())
+        bind, evict = rewriting._dump(dump).backoffs.values()
+    assert (bind.attempts, bind.until, evict.verb) == (2, 9, "evict")
+    said = {bind.uid, bind.message, evict.uid, evict.message, evict.preemptor}
+    assert not said & {"uid-1", "uid-2", "no", "default/owner"}
+    assert bind.preemptor == ""
 
 
 async def test_a_stretch_begins_with_a_renamed_checkpoint(tmp_path: Path) -> None:

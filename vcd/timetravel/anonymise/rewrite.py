@@ -303,7 +303,12 @@ class _Rewriting:
         )
 
     def _backoff(self, backoff: RefusalBackoff) -> RefusalBackoff:
-        return msgspec.structs.replace(backoff, uid=self._words(backoff.uid, "uid"), message="")
+        return msgspec.structs.replace(
+            backoff,
+            uid=self._words(backoff.uid, "uid"),
+            message="",
+            preemptor=self._group(backoff.preemptor),
+        )
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
