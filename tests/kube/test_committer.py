@@ -305,6 +305,28 @@ async def test_a_refusal_is_logged_at_once_with_its_time(f: Fixture, operation: 
     assert f.clock.slept == []
 
 
+@pytest.mark.parametrize("refusal", [401, 403, 404, 409, 422])
+async def test_a_refusal_is_no_outage(f: Fixture, refusal: int) -> None:
+    f.server.on("POST", "binding", failure(refusal, "Refused", "a policy denied it"))
+    await f.commit(BIND)
+    assert [done.is_outage for done in f.log.of(OperationDone)] == [False]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [failure(500, "InternalError", "failed calling webhook"), failure(429, "TooManyRequests", ""), Answer(drop=True)],
+    ids=["a webhook that does not answer", "too many requests", "a lost connection"],
+)
+async def test_an_outage_is_no_refusal(trouble: Answer) -> None:
+    """No other node would have fared better."""
+    async with committing(HastyClock()) as f:
+        f.server.on("POST", "binding", trouble)
+        f.server.on("GET", "pods/g-p1", pod())
+        assert [result for result, _ in await f.commit(BIND)] == ["failed"]
+        (done,) = f.log.of(OperationDone)
+        assert done.is_outage and done.refused_at
+
+
 async def test_what_was_done_was_not_refused(f: Fixture) -> None:
     f.server.on("POST", "binding", BOUND)
     await f.commit(BIND)

@@ -199,7 +199,7 @@ async def test_back_offs_are_renamed(tmp_path: Path) -> None:
     await write_busy_history(tmp_path / "log")
     dump = decoded(ClusterState().dump())
     dump.backoffs = {
-        "default/bound-0": RefusalBackoff("uid-1", "bind", 2, 9, "no"),
+        "default/bound-0": RefusalBackoff("uid-1", "bind", 2, 9, "no", nodes=("node-1", "node-2")),
         "default/evicted-0": RefusalBackoff("uid-2", "evict", 1, 9, "no", "default/owner"),
     }
     with LogReader(tmp_path / "log") as reader:
@@ -208,9 +208,9 @@ async def test_back_offs_are_renamed(tmp_path: Path) -> None:
         rewriting._to.collecting = False
         rewriting._words.settle(set(), set())
         bind, evict = rewriting._dump(dump).backoffs.values()
-    assert (bind.attempts, bind.until, evict.verb) == (2, 9, "evict")
-    said = {bind.uid, bind.message, evict.uid, evict.message, evict.preemptor}
-    assert not said & {"uid-1", "uid-2", "no", "default/owner"}
+    assert (bind.attempts, bind.until, len(set(bind.nodes)), evict.verb) == (2, 9, 2, "evict")
+    said = {*bind.nodes, bind.uid, bind.message, evict.uid, evict.message, evict.preemptor}
+    assert not said & {"uid-1", "uid-2", "no", "node-1", "node-2", "default/owner"}
     assert bind.preemptor == ""
 
 

@@ -183,6 +183,23 @@ async def test_the_only_node_is_told_with_what_refused_the_pod_elsewhere(tmp_pat
     assert why == ["1 of 2 nodes took it (1 node Insufficient cpu)"]
 
 
+@pytest.mark.parametrize("refusals", [1, 2, 3, 5])
+async def test_a_node_for_which_a_bind_was_refused_is_told(tmp_path: Path, refusals: int) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), *[dsl.node(name) for name in "abc"], dsl.gang("job", 1, cpu=2))
+        for number in range(1, refusals + 1):
+            record = await made.cycle(seconds=60)
+            await made.tell(ev.OperationDone(number, 0, 0, "failed", "a policy denied it", record.now))
+        nodes = made.state.backoffs["default/job-0"].nodes
+        await made.cycle()
+    *_, episode = told(explain(tmp_path / "log", "pod", "job-0"), "bound")
+    others = min(refusals, 2)  # where all nodes refused, the one that did so first is tried again
+    counted = ("1 node" if others == 1 else "2 nodes") + " had a bind of the pod refused by the API server"
+    assert episode.why[0].startswith(f"{3 - others} of 3 nodes took it ({counted}")
+    assert len(nodes) == len(set(nodes)) == min(refusals, 3)
+    assert (list(episode.places.values()) == [nodes[0]]) is (refusals >= 3)
+
+
 async def test_only_the_best_nodes_are_listed(tmp_path: Path) -> None:
     episode, _ = await choice_among(tmp_path / "log", SCORED, *(dsl.node(f"n{i}", cpu=8 + i) for i in range(9)))
     (choice,) = episode.choices

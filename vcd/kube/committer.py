@@ -48,6 +48,8 @@ class Outcome:
 
     result: Result
     detail: str = ""
+    is_outage: bool = False
+    """As in ``OperationDone``."""
 
 
 DONE = Outcome("done")
@@ -120,9 +122,8 @@ class Committer:
             outcome = await self._perform(operation, fence)
             is_refused = outcome.result not in ("done", "unknown") and fence()
             refused_at = self.clock.wall() if is_refused else 0
-            outcomes.put_nowait(
-                OperationDone(record.session, statement, index, outcome.result, outcome.detail, refused_at)
-            )
+            said = (outcome.result, outcome.detail, refused_at, outcome.is_outage)
+            outcomes.put_nowait(OperationDone(record.session, statement, index, *said))
 
         async def worker() -> None:
             while work:
@@ -219,7 +220,7 @@ class Committer:
             if verdict is not None:
                 return verdict
         result = _FINAL.get(problem.status, "failed") if isinstance(problem, ApiError) else "failed"
-        return Outcome(result, str(problem))
+        return Outcome(result, str(problem), is_outage=not is_final(problem))
 
     async def _settle(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
         """Clear a doubt, however long the server cannot tell: a pod in doubt would wait for ever. None: not done."""

@@ -284,7 +284,8 @@ class OperationDone(_Event, frozen=True, tag="outcome"):
     """What became of one operation: the API server's answer to its call.
 
     ``refused_at`` is when a call was refused (ns since the epoch): its pod backs off from then. It is 0 for an
-    operation that was done, that was never tried, or whose outcome is unknown, and in logs before 0.2.
+    operation that was done, that was never tried, or whose outcome is unknown, and in logs before 0.2. ``is_outage``:
+    the call failed since the API server, or a webhook that it calls, did not work, as it would have for any node.
     """
 
     session: int
@@ -293,6 +294,12 @@ class OperationDone(_Event, frozen=True, tag="outcome"):
     result: Result
     detail: str = ""
     refused_at: int = 0
+    is_outage: bool = False
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the API server refused the operation, so that it may accept another one for the same pod."""
+        return self.result == "failed" and not self.is_outage
 
 
 Event = (

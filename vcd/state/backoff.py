@@ -4,6 +4,9 @@ A pod backs off after a refused bind, gate removal or eviction. A gang backs off
 server admitted it only in part. The records are folded from outcomes and sessions, so a replay has the same. Times come
 from these events, never from a clock. During its back-off a pod or gang holds no resources and is not tried; afterwards
 it comes behind others of equal order. A gang that the API server admitted only in part comes before them (law 3).
+
+The record names the nodes that the binds were for, since what refuses a bind may do so on some nodes only. allocate and
+backfill try other nodes with idle resources first.
 """
 
 from __future__ import annotations
@@ -25,12 +28,15 @@ _FIRST_OF_GANG, _LONGEST_OF_GANG = 60, 3600
 """Seconds, as Kueue requeues a workload whose pods were not ready in time (``requeuingStrategy``)."""
 _LONGEST_MESSAGE = 200
 """Characters of the API server's answer that are stored."""
+_MOST_NODES = 100
+"""Nodes that are stored. A pod that was refused so many times in a row has waited for more than seven hours."""
 
 
 class RefusalBackoff(msgspec.Struct, frozen=True, omit_defaults=True):
     """A refused operation on the pod or group with ``uid``: how many refusals there were in a row, and until when
     (ns since the epoch) it is not tried again. ``message`` is the last answer of the API server. ``preemptor`` is the
-    key of the PodGroup for which the pod was to be evicted."""
+    key of the PodGroup for which the pod was to be evicted. ``nodes`` are the nodes that its binds were refused for,
+    the last refused one last."""
 
     uid: str
     verb: str
@@ -38,6 +44,7 @@ class RefusalBackoff(msgspec.Struct, frozen=True, omit_defaults=True):
     until: int
     message: str = ""
     preemptor: str = ""
+    nodes: tuple[str, ...] = ()
 
     @property
     def others_from(self) -> int:
@@ -48,11 +55,15 @@ class RefusalBackoff(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def after_refusal(
-    before: RefusalBackoff | None, uid: str, verb: str, at: int, message: str, preemptor: str = ""
+    before: RefusalBackoff | None, uid: str, verb: str, at: int, message: str, preemptor: str = "", node: str = ""
 ) -> RefusalBackoff:
-    """Return the back-off of a pod whose operation was refused at ``at`` (ns since the epoch)."""
+    """Return the back-off of a pod whose operation was refused at ``at`` (ns since the epoch). ``node`` is empty if the
+    refusal is no matter of a node."""
     found = _next(before, uid, verb, at, message, _FIRST_OF_POD, _LONGEST_OF_POD)
-    return msgspec.structs.replace(found, preemptor=preemptor)
+    nodes = before.nodes if before is not None and found.attempts > 1 else ()
+    if node:
+        nodes = (*[other for other in nodes if other != node], node)[-_MOST_NODES:]
+    return msgspec.structs.replace(found, preemptor=preemptor, nodes=nodes)
 
 
 def after_release(before: RefusalBackoff | None, uid: str, at: int) -> RefusalBackoff:

@@ -726,22 +726,24 @@ class ClusterState:
         key = self._intent_of_call.get((done.session, done.statement, done.operation))
         if key is None:
             return
-        verb, row = self.intents[key].verb, self.tasks.row_of.get(key)
+        intent, row = self.intents[key], self.tasks.row_of.get(key)
         if row is None:  # another version kept the pod, which this one set aside
             self._forget_intent(key)
             return
-        preemptor = ""
-        if verb == "bind":
+        preemptor = node = ""
+        if intent.verb == "bind":
             self._strand(row)
-        elif verb == "evict":
+            node = intent.node if done.is_refusal else ""
+        elif intent.verb == "evict":
             job = self.tasks.at(row, "job")
             preemptor = self.immunity.withdraw(self.job_keys[job] if job >= 0 else "", self._uid_at(row))
-        uid = self.intents[key].uid
         self._forget_intent(key)
         self._place(key, row)
         if done.refused_at:
             before = self.backoffs.get(key)
-            self.backoffs[key] = after_refusal(before, uid, verb, done.refused_at, done.detail, preemptor)
+            self.backoffs[key] = after_refusal(
+                before, intent.uid, intent.verb, done.refused_at, done.detail, preemptor, node
+            )
 
     def _strand(self, row: int) -> None:
         """Remember of the gang of a row what ``_strand_group`` does."""

@@ -11,7 +11,7 @@ import numpy as np
 from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
-from vcd.model.words import rfc3339
+from vcd.model.words import rfc3339, some
 from vcd.scheduling.actions.enqueue import may_be_admitted, not_supported
 from vcd.scheduling.eviction.idle import unpipeline_idle
 from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
@@ -50,11 +50,24 @@ _REFUSED = ReasonCode(
     "the API server refused to {verb} the pod (refusals in a row: {attempts}); it is tried again at {until}: {message}",
     mend="whatever refuses it (an admission webhook, a quota, missing rights) has to allow it",
 )
+_BIND_REFUSED = ReasonCode(
+    "bind-refused-by-api-server",
+    Cause.OUTSIDE,
+    "the API server refused to bind the pod (refusals in a row: {attempts}); it is tried again at {until}, on other "
+    "nodes than {nodes} first: {message}",
+    mend="whatever refuses it (an admission webhook or policy, missing rights) has to allow it",
+)
 _RELEASED = ReasonCode(
     "gang-released",
     Cause.OUTSIDE,
     "the API server admitted its gang only in part (times in a row: {attempts}); it is tried again at {until}",
     mend="whatever refuses pods of the gang (an admission webhook, a quota, missing rights) has to allow them",
+)
+_REFUSED_THERE = ReasonCode(
+    "bind-refused-there",
+    Cause.OUTSIDE,
+    "had a bind of the pod refused by the API server, so that other nodes come first",
+    remark=True,
 )
 _ROOM_LEAVING = ReasonCode("room-leaving", Cause.LEAVING, "room is still being freed", nodes_help=True)
 _NO_NODE = ReasonCode(
@@ -497,6 +510,8 @@ def _backing_off(backoff: RefusalBackoff) -> Reason:
     times = [("attempts", "", backoff.attempts)]
     if backoff.verb == RELEASE:
         return _RELEASED(names, times)
+    if backoff.nodes:
+        return _BIND_REFUSED({**names, "nodes": some(backoff.nodes), "message": backoff.message}, times)
     return _REFUSED({"verb": backoff.verb, **names, "message": backoff.message}, times)
 
 
@@ -520,11 +535,9 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
         task.job.note("predicate", *refused, nodes=len(session.nodes), task=task)
         return False
     candidates = framework.candidates(task)
-    row = framework.nominated(task, candidates) if may_wait else None
-    if row is None or not session.nodes.has_room(row, task.floor):
-        best = framework.best_node(task, candidates)
-        if row is None or (best is not None and session.nodes.has_room(best, task.floor)):
-            row = best  # a nominated task does not wait for pods to terminate while another node is idle
+    row = _after_refusals(framework, task, candidates) if task.row in session.snapshot.backoffs else None
+    if row is None:
+        row = _best_place(framework, task, candidates, may_wait)
     if row is None:
         _note_reasons(session, task, candidates)
         return False
@@ -538,6 +551,38 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
         task.job.note("predicate", "", _ROOM_LEAVING(), nodes=nodes, task=task)
         return False
     return True
+
+
+def _after_refusals(framework: Framework, task: Task, candidates: Candidates) -> int | None:
+    """Return the node for a task that the API server refused to bind to some nodes. None if it refused none, or if no
+    node has idle resources for the task.
+
+    The other nodes come first, since a webhook or policy may refuse some nodes only. After them comes the node with the
+    oldest refusal: always the best one would never try again a node that refused once, for a reason that has passed.
+    """
+    session = framework.session
+    refusing, has_room = session.refusing_nodes(task), session.nodes.has_room
+
+    def best_without(rows: list[int]) -> int | None:
+        row = framework.best_node(task, candidates.without(rows, _REFUSED_THERE()))
+        return row if row is not None and has_room(row, task.floor) else None
+
+    other = best_without(refusing) if refusing else None
+    oldest = next((row for row in refusing if candidates.passes(row) and has_room(row, task.floor)), None)
+    if other is not None or oldest is None:
+        return other
+    return best_without([row for row in refusing if row != oldest])
+
+
+def _best_place(framework: Framework, task: Task, candidates: Candidates, may_wait: bool) -> int | None:
+    """Return the best node for a task, the one that was nominated for it first."""
+    has_room = framework.session.nodes.has_room
+    row = framework.nominated(task, candidates) if may_wait else None
+    if row is None or not has_room(row, task.floor):
+        best = framework.best_node(task, candidates)
+        if row is None or (best is not None and has_room(best, task.floor)):
+            row = best  # a nominated task does not wait for pods to terminate while another node is idle
+    return row
 
 
 def _note_reasons(session: Session, task: Task, candidates: Candidates) -> None:

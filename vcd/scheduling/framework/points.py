@@ -16,7 +16,7 @@ from vcd.scheduling.framework.guard import MakeCheck
 from vcd.scheduling.framework.plugin import Vote as Vote  # plugins take it from here
 from vcd.scheduling.framework.rules import Participants, Refused
 from vcd.scheduling.framework.victims import Victims
-from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.search.candidates import Candidates, OtherCandidates
 from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Job, SubJob, Task
@@ -84,7 +84,9 @@ class Points:
     predicates = Point[[], tuple[Predicate, ...]](rules.parts, checks.predicates, "enablePredicate")
     node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
     batch_node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
-    best_node = Point[[Task, Candidates], int | None](rules.first_choice, checks.row, "enableBestNode")
+    best_node = Point[[Task, Candidates | OtherCandidates], int | None](
+        rules.first_choice, checks.row, "enableBestNode"
+    )
     # victims: for whom, and the tasks in question, in the order in which they would go
     preemptable = Point[[Task, list[Task]], Victims](
         rules.intersection, checks.victims, "enablePreemptable", protected_as="preemptable"

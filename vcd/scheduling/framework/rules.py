@@ -16,7 +16,7 @@ from vcd.model.reasons import Reason
 from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.plugin import Plugin, Vote
 from vcd.scheduling.framework.victims import Victims
-from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.search.candidates import Candidates, OtherCandidates
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Task
 
@@ -178,11 +178,11 @@ def parts(who: Participants) -> Callable[[], tuple[Any, ...]]:
     return ask
 
 
-def first_choice(who: Participants) -> Callable[[Task, Candidates], int | None]:
+def first_choice(who: Participants) -> Callable[[Task, Candidates | OtherCandidates], int | None]:
     """The first plugin that answers decides, given a key for each node's row; else the scores."""
     methods = who.methods
 
-    def ask(task: Task, candidates: Candidates) -> int | None:
+    def ask(task: Task, candidates: Candidates | OtherCandidates) -> int | None:
         if methods:
             keys = candidates.keys()
             for method in methods:

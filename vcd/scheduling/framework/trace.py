@@ -12,7 +12,7 @@ from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.rules import plugin_of
 from vcd.scheduling.framework.standing import VictimStanding, Who, victim_standing
 from vcd.scheduling.framework.victims import Victims
-from vcd.scheduling.search.candidates import Candidates, NodeRating
+from vcd.scheduling.search.candidates import Candidates, NodeRating, OtherCandidates
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
@@ -166,7 +166,12 @@ class Trace:
 
         return asked
 
-    def _choose(self, ask: Callable[[Task, Candidates], int | None], task: Task, candidates: Candidates) -> int | None:
+    def _choose(
+        self,
+        ask: Callable[[Task, Candidates | OtherCandidates], int | None],
+        task: Task,
+        candidates: Candidates | OtherCandidates,
+    ) -> int | None:
         rating = candidates.rated() if self.follows(task.job) else None
         row = ask(task, candidates)
         if rating is not None:

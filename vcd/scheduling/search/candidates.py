@@ -207,7 +207,7 @@ class Candidates:
                 return row
         self._catch_up()
         if self.is_simple:
-            return self._highest(self._keys)
+            return _highest_key(self._keys)
         stamp = self._stamp()
         if self._best_at != stamp:
             self._best, self._best_at = self._best_combined(), stamp
@@ -254,13 +254,6 @@ class Candidates:
         """Changes when keys that are combined may."""
         return self._position, self.session.trial.changes
 
-    @staticmethod
-    def _highest(keys: Ints) -> int | None:
-        if not keys.size:
-            return None
-        row = int(keys.argmax())
-        return None if keys[row] == _NOWHERE else row
-
     def best_in_turn(self, count: int) -> list[int]:
         """The best nodes for ``count`` tasks, one placed after the other, as far as they have room now; none where what
         a placement changes may be more than the node's own key."""
@@ -306,6 +299,10 @@ class Candidates:
             evaluator, task = self._evaluator, self.task
             self._own = evaluator.table_of(task, *evaluator.kinds.find(task, moving=False))
         return self._own or self
+
+    def without(self, rows: Sequence[int], why: Reason) -> OtherCandidates:
+        """The same nodes but for some."""
+        return OtherCandidates(self, list(rows), why)
 
     def passes(self, row: int) -> bool:
         """Whether one node takes the task, now or when room is freed."""
@@ -570,7 +567,7 @@ class Candidates:
         self._add_comparing(points, rated)
         row = self._best_of(points)
         if row is None and rated.any():
-            return self._highest(evaluator.key_of(*self._combine(), None))
+            return _highest_key(evaluator.key_of(*self._combine(), None))
         return row
 
     def _points_of(self, groups: Mask, rating: Scores, masks: list[Mask]) -> Scores:
@@ -624,6 +621,44 @@ class Candidates:
                 counts.update(predicate.reasons(task, usage, failed))
             remaining &= ~failed
         return dict(sorted(counts.items(), key=lambda item: item[0].words))
+
+
+class OtherCandidates:
+    """The nodes of a table but for some ``rows``, which a task cannot have for the reason ``why``."""
+
+    def __init__(self, table: Candidates, rows: list[int], why: Reason) -> None:
+        self._table, self._rows, self._why = table, rows, why
+
+    def best(self) -> int | None:
+        """As that of ``Candidates``."""
+        return _highest_key(self.keys())
+
+    def keys(self) -> Ints:
+        """As that of ``Candidates``."""
+        return self._less(self._table.keys(), _NOWHERE)
+
+    def rated(self) -> NodeRating:
+        """As that of ``Candidates``."""
+        rating = self._table.rated()
+        count = int(rating.passed[self._rows].sum())
+        return rating._replace(
+            passed=self._less(rating.passed, False),
+            now=self._less(rating.now, False),
+            keys=self._less(rating.keys, _NOWHERE),
+            refused=rating.refused | ({self._why: count} if count else {}),
+        )
+
+    def _less(self, column: npt.NDArray[Any], nothing: Any) -> npt.NDArray[Any]:
+        result = column.copy()
+        result[self._rows] = nothing
+        return result
+
+
+def _highest_key(keys: Ints) -> int | None:
+    if not keys.size:
+        return None
+    row = int(keys.argmax())
+    return None if keys[row] == _NOWHERE else row
 
 
 def _highest_of(points: Scores) -> float:

@@ -246,6 +246,12 @@ class Session:
         name = self.snapshot.nominated.get(task.key)
         return None if name is None else self.nodes.facts.row_of.get(name)
 
+    def refusing_nodes(self, task: Task) -> list[int]:
+        """The nodes for which the API server refused to bind a task, by row, the last refused one last."""
+        backoff = self.snapshot.backoffs.get(task.row)
+        names, row_of = () if backoff is None else backoff.nodes, self.nodes.facts.row_of
+        return [row_of[name] for name in names if name in row_of]
+
     def is_full(self) -> bool:
         """Whether the bound on one cycle's work is reached; what is left goes on in the next (docs/laws.md, law 3).
 

@@ -308,6 +308,7 @@ class _Rewriting:
             uid=self._words(backoff.uid, "uid"),
             message="",
             preemptor=self._group(backoff.preemptor),
+            nodes=tuple([self._words(node, "node") for node in backoff.nodes]),
         )
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
