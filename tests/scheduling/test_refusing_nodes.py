@@ -14,6 +14,7 @@ from tests.scheduling.test_backoff import (
     PREEMPTING,
     SECOND,
     TAKES,
+    TAKING,
     Refusing,
     refused_preemptor,
     rest,
@@ -298,3 +299,49 @@ def test_a_preemptor_evicts_on_another_node(action: str, size: int) -> None:
     rest(world)
     assert world.placed("urgent") == {"urgent-0": f"n{size - 1}"}
     assert len(world.evicted) == size
+
+
+@pytest.mark.parametrize("others", [8, 12])
+@pytest.mark.parametrize("action", ["preempt", "reclaim"])
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_preemptor_evicts_on_another_node_though_other_jobs_fill_the_first(
+    action: str, nodes: int, others: int
+) -> None:
+    owner, lender = ("owner", "lender") if "reclaim" in action else ("owner", "owner")
+    refusing = [f"n{number}" for number in range(nodes - 1)]
+    world = Refusing(
+        *[node(f"n{number}", cpu=2) for number in range(nodes)],
+        queue("owner", deserved={"cpu": str(2 * nodes), "memory": "64Gi"}),
+        queue("lender", deserved={"cpu": "0"}),
+        priority_class("high", 1000),
+        *[gang(f"low{number}", 1, queue=lender, cpu=2, created=number) for number in range(others)],
+        refuses=lambda op: op.verb == "bind" and "urgent" in op.key and op.node in refusing,
+        conf=TAKING.replace("ACTION", action),
+    )
+    world.cycle()
+    urgent(world, "urgent", owner)
+    assert world.placed("urgent") == {"urgent-0": f"n{nodes - 1}"}
+    assert len(world.evicted) == nodes
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_comparing_the_loss_puts_refusing_nodes_last(nodes: int) -> None:
+    """The victims on the node that refuses are the least loss."""
+    conf = TAKING.replace("ACTION", "preempt")
+    conf += "configurations:\n- name: preempt\n  arguments:\n"
+    conf += "    enableTopologyAwarePreemption: true\n    minCandidateNodesAbsolute: 100\n"
+    victims = [gang(f"low{n}", 1, on=[f"n{n}"], cpu=2, phase="Running", spec={"priority": n}) for n in range(1, nodes)]
+    later = [gang(f"later{n}", 1, cpu=2, created=9 + n, spec={"priority": -1}) for n in range(5)]
+    world = Refusing(
+        *[node(f"n{number}", cpu=2) for number in range(nodes)],
+        priority_class("high", 1000),
+        *victims,
+        *later,
+        refuses=lambda op: op.verb == "bind" and "urgent" in op.key and op.node == "n0",
+        conf=conf,
+    )
+    world.cycle()
+    assert world.placed("later") == {"later0-0": "n0"}
+    urgent(world, "urgent", "default")
+    assert world.placed("urgent") == {"urgent-0": "n1"}
+    assert world.evicted == ["default/later0-0", "default/low1-0"]

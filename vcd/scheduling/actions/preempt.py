@@ -21,7 +21,7 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.worksheet import is_whole, units
-from vcd.scheduling.search.candidates import best_first
+from vcd.scheduling.search.candidates import best_first, rate_last
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -146,6 +146,7 @@ class PreemptAction(Action):
         if not resolvable.any() or _waits_for_nominated(session, task, resolvable):
             return False
         rating, stays_shut = room.candidates(task).rating(resolvable), room.stays_shut(task)
+        rate_last(rating, session.refusing_nodes(task))
         nodes = best_first(rating, room.reach(task))
         if compares:
             nodes = self._compared(session, statement, room, task, nodes, self._compared_count(int(resolvable.sum())))
@@ -166,15 +167,16 @@ class PreemptAction(Action):
     def _compared(
         session: Session, statement: Statement, room: Room, task: Task, nodes: Iterable[int], wanted: int
     ) -> Iterator[int]:
-        """The node whose victims are the least loss, of as many as are ``wanted`` for comparison; none has none."""
-        budgets = budgets_now(session)
+        """The node whose victims are the least loss, of as many as are ``wanted`` for comparison; none has none. Nodes
+        for which a bind of the task was refused come last."""
+        budgets, refusing = budgets_now(session), session.refusing_nodes(task)
         found: list[tuple[tuple[int, ...], int]] = []
         for node in nodes:
             save_point = statement.save()
             victims = room.free(statement, task, node, room.offered(task, node))
             statement.undo(save_point)
             if victims:
-                found.append(((budgets.violated(victims), *_loss(victims)), node))
+                found.append(((node in refusing, budgets.violated(victims), *_loss(victims)), node))
                 if len(found) >= wanted:
                     break
         return iter([min(found, key=lambda pair: pair[0])[1]] if found else [])

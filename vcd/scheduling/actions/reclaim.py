@@ -64,6 +64,7 @@ class ReclaimAction(Action):
             vetoes,
         )
         nodes: dict[Hashable, list[int]] = {}
+        """The nodes to try for the tasks of a kind that the same nodes refused, the first to be tried last."""
 
         def take(tasks: deque[Task]) -> None:
             several = room.several(tasks)
@@ -82,9 +83,10 @@ class ReclaimAction(Action):
             if holds_back(session, queue):
                 vetoes.add(NOT_RECLAIMABLE)
             if framework.pre_predicate(task) is None:
-                kind = room.kind(task)
+                refusing = session.refusing_nodes(task)
+                kind = room.kind(task), *refusing
                 if kind not in nodes or room.moves(task):
-                    nodes[kind] = _in_seeded_order(session, room.resolvable(task))
+                    nodes[kind] = _in_seeded_order(session, room.resolvable(task), refusing)
                 self._take(framework, statement, room, task, nodes[kind])
 
         return take
@@ -119,11 +121,13 @@ def _free(room: Room, statement: Statement, task: Task, node: int) -> bool:
     return bool(offered) and room.free(statement, task, node, offered) is not None
 
 
-def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_]) -> list[int]:
-    """The rows of a mask, the first of the seeded order last."""
+def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_], refusing: list[int]) -> list[int]:
+    """The rows of a mask, the first of the seeded order last; before all of them those that are ``refusing``."""
     rows = np.flatnonzero(mask)
     order: list[int] = rows[np.argsort(-session.nodes.facts.ties(session.seed)[rows])].tolist()
-    return order
+    if not refusing:
+        return order
+    return [row for row in reversed(refusing) if mask[row]] + [row for row in order if row not in refusing]
 
 
 def _of_other_queues(session: Session, queue: Queue) -> npt.NDArray[np.bool_]:

@@ -693,6 +693,13 @@ def best_first(keys: Ints, among: Mask) -> Iterator[int]:
         left[row] = _NOWHERE
 
 
+def rate_last(keys: Ints, rows: Sequence[int]) -> None:
+    """Let some nodes that have a key come after all others, the first of ``rows`` first."""
+    for place, row in enumerate(reversed(rows), 1):
+        if keys[row] != _NOWHERE:
+            keys[row] = _NOWHERE + place
+
+
 class Memory:
     """What tables computed, from session to session. A cache: with or without it a decision is the same."""
 
