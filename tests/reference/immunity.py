@@ -10,8 +10,9 @@ from tests.reference.model import Job, Task, annotations_of
 from tests.reference.session import Session
 
 REPLACES = "reference/replaces"
-"""JSON: ``place`` among the replacements of its group, ``lost``: how many pods the group lost by whom they went for,
-and whether nothing new happened since (``undisturbed``)."""
+"""JSON: ``place`` among the pods of its group, the oldest first; for each of these (``knew``) the owners whose first
+eviction came after it; ``lost``: how many pods the group lost, by owner; and whether nothing new happened since
+(``undisturbed``)."""
 REFUSED = "reference/refused"
 """Annotation of a pod of which the API server refused an operation last."""
 
@@ -22,8 +23,12 @@ def is_immune(session: Session, task: Task, job: Job) -> bool:
     if text is None:
         return False
     told = json.loads(text)
-    lost = [count for owner, count in told["lost"].items() if told["undisturbed"] or _is_like(session, owner, job)]
-    return bool(told["place"] < sum(lost))
+    owners = {owner for owner in told["lost"] if told["undisturbed"] or _is_like(session, owner, job)}
+    lost = sum(told["lost"][owner] for owner in owners)
+    replaces = [not owners.issubset(knew) for knew in told["knew"]]
+    if not replaces[told["place"]]:
+        return False
+    return bool(lost) if all(replaces) else sum(replaces[: told["place"]]) < lost
 
 
 def _is_like(session: Session, owner: str, job: Job) -> bool:

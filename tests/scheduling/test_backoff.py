@@ -453,3 +453,40 @@ def test_a_job_evicts_a_replacement_though_that_was_refused_once(action: str, si
     rest(world)
     assert list(world.placed("last")) == ["last-0"]
     assert len(world.evicted) == size + 1
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@TAKES
+def test_a_pod_whose_eviction_was_refused_replaces_none_that_was_evicted_with_it(action: str, size: int) -> None:
+    """``size`` pods of low come back after evictions, two find nodes again. A gang of two evicts both; the first
+    eviction is refused once."""
+    refused: list[str] = []
+    lender = "lender" if "reclaim" in action else "owner"
+    names = [f"n{number}" for number in range(size + 2)]
+    spec = {"priority": 1000}
+    world = Refusing(
+        *[node(name, cpu=2) for name in names],
+        queue("owner", deserved={"cpu": str(2 * size + 4), "memory": "64Gi"}),
+        queue("lender", deserved={"cpu": "0"}),
+        priority_class("high", 1000),
+        gang("held", 2, on=names[-2:], queue="owner", cpu=2, phase="Running", spec=spec),
+        gang("low", size, members=1, on=names[:-2], queue=lender, cpu=2, phase="Running"),
+        refuses=lambda op: op.verb == "evict" and op.key in refused,
+        conf=TAKING.replace("ACTION", action),
+    )
+    world.leave = world.again  # type: ignore[method-assign]
+    for number in range(size):
+        urgent(world, f"first{number}")
+    for number in range(2):
+        world.update_pod(f"default/held-{number}", phase="Succeeded")
+    rest(world)
+    back = sorted(world.placed("low"))
+    assert len(back) == 2
+    refused.append(f"default/{back[0]}")
+    world.put(gang("last", 2, queue="owner", cpu=2, group_spec=HIGH, spec=spec))
+    world.cycle()
+    assert [name for _, name in world.attempts] == back[:1]
+    refused.clear()
+    rest(world)
+    assert list(world.placed("last")) == ["last-0", "last-1"]
+    assert len(world.evicted) == size + 2

@@ -16,7 +16,7 @@ from vcd.state.admissions import IncompleteAdmission
 from vcd.state.backoff import RefusalBackoff
 from vcd.state.grouptable import GroupTable, GroupTableMaker
 from vcd.state.immunity import Dumped as Lost
-from vcd.state.immunity import DumpedInputs
+from vcd.state.immunity import DumpedInputs, DumpedOlder
 from vcd.state.podtable import PodTable, PodTableMaker
 
 _LEAST_BETWEEN = 10_000
@@ -61,6 +61,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     foreign: tuple[int, str, str] = NOBODY
     immunity: dict[str, Lost] = {}
     inputs: DumpedInputs = (0, {})
+    older: DumpedOlder = {}
     pods: PodTable = msgspec.field(default_factory=PodTable)
     groups: GroupTable = msgspec.field(default_factory=GroupTable)
 
@@ -84,7 +85,9 @@ def _without(names: tuple[str, ...]) -> type[msgspec.Struct]:
     return msgspec.defstruct("FirstDump", fields, omit_defaults=True)
 
 
-_FirstDump = _without(("foreign", "immunity", "inputs", "pods", "groups", "backoffs", "released", "admissions"))
+_FirstDump = _without(
+    ("foreign", "immunity", "inputs", "older", "pods", "groups", "backoffs", "released", "admissions")
+)
 """A dump of version 0.1.0."""
 AS_THEY_ARE = (
     "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "backoffs",

@@ -856,6 +856,7 @@ class ClusterState:
                 former={key: queue for key, queue in self.former.items() if queue is not None},
                 immunity=self.immunity.dump(),
                 inputs=self.immunity.dump_inputs(),
+                older=self.immunity.dump_older(),
                 intended_volumes=dict(self.intended_volumes),
                 intended_annotations=dict(self.intended_annotations),
             ),
@@ -891,7 +892,7 @@ class ClusterState:
             Settings.from_text(state.policy.settings).admission_timeout
         )
         state.former.update(dump.former)
-        state.immunity = Immunity.load(dump.immunity, dump.inputs)
+        state.immunity = Immunity.load(dump.immunity, dump.inputs, dump.older)
         if state.policy is not None:
             state.apply(dump.sequence, state.policy)  # the same as before: what it would make void holds
         state.sequence = dump.sequence

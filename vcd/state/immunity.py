@@ -30,6 +30,7 @@ _SURE = (TaskStatus.BOUND, TaskStatus.RUNNING, *ENDED)
 """Statuses of pods that need no place, or have one for certain: a bind under way may fail."""
 Dumped = tuple[dict[str, tuple[str, ...]], tuple[str, ...], bool]
 DumpedInputs = tuple[int, dict[str, int]]
+DumpedOlder = dict[str, dict[str, tuple[str, ...]]]
 Ints = npt.NDArray[np.integer[Any]]
 
 
@@ -37,15 +38,28 @@ class Evicted(msgspec.Struct, frozen=True):
     """What preemption and reclaim took from a group.
 
     ``losses`` holds the UIDs of the evicted pods by the key of the PodGroup that they were evicted for, ``known`` the
-    UIDs of all pods that the group had before the first of them was evicted. ``undisturbed`` is true as long as nothing
-    happened since the last of these evictions but what the sessions decided: a pod that is evicted once more then is
-    evicted by the scheduler's own doing, whoever the preemptor is. Without losses the group only waits for its pods to
-    come back.
+    UIDs of all pods that the group had before the first of them was evicted. ``older`` holds by owner the other pods
+    that the group had before the first eviction for that owner: they replace no pod that was evicted for it.
+    ``undisturbed`` is true as long as nothing happened since the last of these evictions but what the sessions decided:
+    a pod that is evicted once more then is evicted by the scheduler's own doing, whoever the preemptor is. Without
+    losses the group only waits for its pods to come back.
     """
 
     losses: dict[str, tuple[str, ...]]
     known: tuple[str, ...]
     undisturbed: bool = True
+    older: dict[str, tuple[str, ...]] = {}
+
+    def with_losses(self, losses: dict[str, tuple[str, ...]]) -> Evicted:
+        """Return the same with fewer owners or evicted pods."""
+        older = {owner: uids for owner, uids in self.older.items() if owner in losses}
+        return msgspec.structs.replace(self, losses=losses, older=older)
+
+    def older_for(self, owners: Iterable[str]) -> frozenset[str]:
+        """Return the UIDs of the pods, beside those in ``known``, that each of some owners found when its first
+        eviction was made."""
+        found = [frozenset(self.older.get(owner, ())) for owner in owners]
+        return frozenset.intersection(*found) if found else frozenset()
 
     @property
     def gone(self) -> list[str]:
@@ -100,10 +114,16 @@ class Immunity:
         """Note that pods of ``group``, which has ``members`` (UIDs), are evicted for ``owner``."""
         self._inherit_input(owner, group)
         before = self.evicted.get(group)
-        losses = {} if before is None else dict(before.losses)
-        known = before.known if before is not None and losses else tuple(sorted(members))
-        losses[owner] = (*losses.get(owner, ()), *uids)
-        self._set(group, Evicted(losses, known))
+        has = tuple(sorted(members))
+        if before is None or not before.losses:
+            self._set(group, Evicted({owner: tuple(uids)}, has))
+            return
+        older = before.older
+        if owner not in before.losses:
+            fresh = tuple(uid for uid in has if uid not in before.known)
+            older = {**older, owner: fresh} if fresh else older
+        losses = {**before.losses, owner: (*before.losses.get(owner, ()), *uids)}
+        self._set(group, Evicted(losses, before.known, older=older))
 
     def _inherit_input(self, owner: str, group: str) -> None:
         """A group that loses pods to ``owner`` needs resources because of the same input. If the input is newer than
@@ -130,7 +150,7 @@ class Immunity:
             return ""
         left = {owner: tuple(gone for gone in uids if gone != uid) for owner, uids in before.losses.items()}
         losses = {owner: uids for owner, uids in left.items() if uids}
-        self._set(group, msgspec.structs.replace(before, losses=losses, undisturbed=False) if losses else None)
+        self._set(group, msgspec.structs.replace(before.with_losses(losses), undisturbed=False) if losses else None)
         return next(owner for owner, uids in before.losses.items() if uid in uids)
 
     def clear(self) -> None:
@@ -205,7 +225,7 @@ class Immunity:
         before = self.evicted.get(victim)
         if before is not None:
             losses = {other: uids for other, uids in before.losses.items() if other != owner}
-            self._set(victim, msgspec.structs.replace(before, losses=losses))
+            self._set(victim, before.with_losses(losses))
 
     def _set(self, group: str, evicted: Evicted | None) -> None:
         """Replace what a group lost. Inputs count only while a group has lost something."""
@@ -236,16 +256,22 @@ class Immunity:
         """The numbers of inputs as a checkpoint holds them: the newest, and by group."""
         return self._newest, dict(self._inputs)
 
+    def dump_older(self) -> DumpedOlder:
+        """Of each group, by owner, the pods that the group had before its first eviction for that owner."""
+        return {group: one.older for group, one in self.evicted.items() if one.older}
+
     def copy(self) -> Immunity:
         """Return the same losses and inputs, independent of these."""
-        return self.load(self.dump(), self.dump_inputs())
+        return self.load(self.dump(), self.dump_inputs(), self.dump_older())
 
     @classmethod
-    def load(cls, found: Mapping[str, Dumped], inputs: DumpedInputs = (0, {})) -> Immunity:
-        """What ``dump`` and ``dump_inputs`` gave. Losses in checkpoints of versions before 0.2.0 name no owner and are
-        not read."""
+    def load(
+        cls, found: Mapping[str, Dumped], inputs: DumpedInputs = (0, {}), older: Mapping[str, Any] = {}
+    ) -> Immunity:
+        """Return what ``dump``, ``dump_inputs`` and ``dump_older`` gave. Losses in checkpoints of versions before 0.2.0
+        name no owner and are not read."""
         immunity = cls()
         for group, fields in found.items():
-            immunity._set(group, Evicted(*fields))
+            immunity._set(group, Evicted(*fields, older.get(group, {})))
         immunity._newest, immunity._inputs = inputs[0], dict(inputs[1])
         return immunity

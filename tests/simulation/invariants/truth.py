@@ -70,13 +70,16 @@ class Truth:
         if evicted is None:
             yield from pods
             return
-        fresh = [pod for pod in pods if pod["metadata"]["uid"] not in evicted.known]
-        fresh.sort(key=lambda pod: (pod["metadata"]["creationTimestamp"], key_of(pod)))
-        lost = {owner: len(uids) for owner, uids in evicted.losses.items()}
-        for pod in pods:
-            if pod in fresh and holds_room(pod):
-                place = 0 if len(fresh) == len(pods) else fresh.index(pod)
-                told = {"place": place, "lost": lost, "undisturbed": evicted.undisturbed}
+        pods = sorted(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], key_of(pod)))
+        uids = [pod["metadata"]["uid"] for pod in pods]
+        knew = [
+            [owner for owner in evicted.losses if uid in evicted.known or uid in evicted.older.get(owner, ())]
+            for uid in uids
+        ]
+        lost = {owner: len(gone) for owner, gone in evicted.losses.items()}
+        for place, pod in enumerate(pods):
+            if uids[place] not in evicted.known and holds_room(pod):
+                told = {"place": place, "knew": knew, "lost": lost, "undisturbed": evicted.undisturbed}
                 yield _marked(pod, {REPLACES: json.dumps(told)})
             else:
                 yield pod

@@ -14,19 +14,29 @@ from vcd.state.immunity import Evicted
 
 
 class _Replacements:
-    """The replacements of one group's evicted pods by row, the oldest first; ``all_are`` where no older pod is left."""
+    """The replacements of one group's evicted pods."""
 
     def __init__(self, session: Session, index: int, evicted: Evicted) -> None:
         tasks = session.job(index).tasks()
-        fresh = sorted((task for task in tasks if task.uid not in evicted.known), key=lambda t: (t.created, t.key))
         self.evicted = evicted
-        self.all_are = len(fresh) == len(tasks)
-        self.tasks = fresh
-        self.place = {task.row: place for place, task in enumerate(fresh)}
+        self.tasks = sorted((task for task in tasks if task.uid not in evicted.known), key=lambda t: (t.created, t.key))
+        """The oldest first."""
+        self._size = len(tasks)
+        self._rows: dict[tuple[str, ...], frozenset[int]] = {}
 
-    def immune(self, lost: int) -> list[Task]:
-        """The pods that replace ``lost`` evicted ones: all, where the whole group was made again after a loss."""
-        return self.tasks if lost and self.all_are else self.tasks[:lost]
+    def of(self, owners: tuple[str, ...]) -> list[Task]:
+        """The pods that replace those that were evicted for some owners: as many as were evicted, or all where the
+        whole group was made again since."""
+        lost = sum(len(self.evicted.losses[owner]) for owner in owners)
+        older = self.evicted.older_for(owners)
+        found = [task for task in self.tasks if task.uid not in older] if older else self.tasks
+        return found if lost and len(found) == self._size else found[:lost]
+
+    def rows_of(self, owners: tuple[str, ...]) -> frozenset[int]:
+        """The rows of these pods, computed once."""
+        if owners not in self._rows:
+            self._rows[owners] = frozenset([task.row for task in self.of(owners)])
+        return self._rows[owners]
 
 
 class SessionImmunity:
@@ -36,7 +46,7 @@ class SessionImmunity:
         self._session = session
         self._kinds: dict[int, Hashable] = {}
         self._startable: dict[int, bool] = {}
-        self._lost: dict[tuple[int, str], int] = {}
+        self._owners: dict[tuple[int, str], tuple[str, ...]] = {}
         self._by_job: dict[int, _Replacements] = {}
         """By the group that lost pods."""
         for key, evicted in sorted(session.snapshot.evicted.items()):
@@ -52,33 +62,31 @@ class SessionImmunity:
     def covers(self, task: Task, preemptor: Job) -> bool:
         """Whether a placed task is not evicted for a job."""
         found = self._by_job.get(task.job.index) if self._by_job else None
-        place = None if found is None else found.place.get(task.row)
-        if found is None or place is None:
-            return False
-        lost = self._lost_to(task.job, preemptor, found.evicted)
-        return lost > 0 if found.all_are else place < lost
+        return found is not None and task.row in found.rows_of(self._owners_like(task.job, preemptor, found.evicted))
 
-    def scope(self, preemptor: Job) -> tuple[int, ...]:
+    def scope(self, preemptor: Job) -> tuple[frozenset[int], ...]:
         """Return what is equal for jobs to which the same pods are immune."""
         job_of = self._session.job
-        return tuple(self._lost_to(job_of(index), preemptor, found.evicted) for index, found in self._by_job.items())
+        return tuple(
+            found.rows_of(self._owners_like(job_of(index), preemptor, found.evicted))
+            for index, found in self._by_job.items()
+        )
 
     def owners(self) -> Iterator[tuple[str, Task]]:
         """Each owner of a loss with each pod that is immune to it, in order of the keys of the pods' groups."""
         for _, found in sorted(self._by_job.items()):
-            for owner, gone in sorted(found.evicted.losses.items()):
-                for task in found.immune(len(gone)):
+            for owner in sorted(found.evicted.losses):
+                for task in found.of((owner,)):
                     yield owner, task
 
-    def _lost_to(self, victim: Job, preemptor: Job, evicted: Evicted) -> int:
-        """How many pods a group lost whose replacements a job may not have evicted."""
+    def _owners_like(self, victim: Job, preemptor: Job, evicted: Evicted) -> tuple[str, ...]:
+        """The owners of a group's losses whose replacements a job may not have evicted."""
         if evicted.undisturbed:
-            return len(evicted.gone)
+            return tuple(evicted.losses)
         known = (victim.index, preemptor.key)
-        if known not in self._lost:
-            found = (len(gone) for owner, gone in evicted.losses.items() if self._stands_for(owner, preemptor))
-            self._lost[known] = sum(found)
-        return self._lost[known]
+        if known not in self._owners:
+            self._owners[known] = tuple([owner for owner in evicted.losses if self._stands_for(owner, preemptor)])
+        return self._owners[known]
 
     def _stands_for(self, owner: str, preemptor: Job) -> bool:
         """Whether a job is the owner of a loss, or equivalent to it while the owner waits. An owner that was refused

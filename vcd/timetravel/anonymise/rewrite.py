@@ -349,6 +349,10 @@ class _Rewriting:
             "evicted": {groups(key): tuple(map(self._uids, of)) for key, of in dump.evicted.items()},
             "immunity": {groups(key): self._lost(*of) for key, of in dump.immunity.items()},
             "inputs": (dump.inputs[0], {groups(key): number for key, number in dump.inputs[1].items()}),
+            "older": {
+                groups(key): {groups(owner): self._uids(uids) for owner, uids in of.items()}
+                for key, of in dump.older.items()
+            },
             "former": {groups(key): self._words(queue, "queue") for key, queue in dump.former.items()},
             "late": {name: self._event(one) for name, one in dump.late.items()},
             "foreign": dump.foreign if not dump.foreign[0] else self._foreign(*dump.foreign),
