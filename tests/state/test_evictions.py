@@ -77,6 +77,36 @@ def test_later_sessions_are_added_and_what_it_had_stays_that_of_the_first() -> N
     assert evicted(ONE, ev.ObjectGone("Pod", "default/old-0"), back, again) == {"default/old": lost(0, 1)}
 
 
+OTHER = [put(manifest) for manifest in flat([gang("other", 1, cpu=2)])]
+BY_OTHER = decided((evict("old-1"), evict("old-9")), group="default/other", session=2)
+BACK = put(pod("old-9", group="old", on="n1", cpu=2))
+
+
+def test_each_owner_has_the_pods_that_were_there_before_its_first_eviction() -> None:
+    found = evicted(ONE, ev.ObjectGone("Pod", "default/old-0"), *OTHER, BACK, BY_OTHER)["default/old"]
+    assert (found.known, found.older) == (KNOWN, {"default/other": ("uid-default-old-9",)})
+    assert found.older_for(["default/other"]) == {"uid-default-old-9"}
+    assert found.older_for(["default/new"]) == found.older_for(["default/new", "default/other"]) == set()
+
+
+@pytest.mark.parametrize("refused", [(0,), (1,), (0, 1)])
+def test_they_are_forgotten_with_the_last_loss_to_that_owner(refused: tuple[int, ...]) -> None:
+    outcomes = [done("failed", number, session=2) for number in refused]
+    found = evicted(ONE, ev.ObjectGone("Pod", "default/old-0"), *OTHER, BACK, BY_OTHER, *outcomes)["default/old"]
+    assert bool(found.older) is (len(refused) < 2) is ("default/other" in found.losses)
+
+
+def test_a_checkpoint_holds_them() -> None:
+    state = folded(*BASE, ONE, ev.ObjectGone("Pod", "default/old-0"), *OTHER, BACK, BY_OTHER)
+    resumed = ClusterState.load(state.dump())
+    assert resumed.immunity.evicted == state.immunity.evicted == state.immunity.copy().evicted
+    assert resumed.dump() == state.dump()
+    earlier = msgspec.msgpack.decode(state.dump())
+    del earlier["older"]
+    read = ClusterState.load(msgspec.msgpack.encode(earlier)).immunity.evicted["default/old"]
+    assert (read.losses, read.older) == (state.immunity.evicted["default/old"].losses, {})
+
+
 @pytest.mark.parametrize("action", ["preempt", "reclaim", "gangpreempt", "gangreclaim"])
 def test_each_action_that_takes_room_counts(action: str) -> None:
     assert evicted(decided((evict("old-0"),), action=action)) == {"default/old": lost(0)}
