@@ -16,7 +16,7 @@ from tests import sizes
 from tests.parity.cases import NOW
 from tests.reference import decide
 from tests.reference.clusters import RandomCase, random_case
-from tests.reference.crowded import crowded_case
+from tests.reference.crowded import crowded_case, waiting_case
 from tests.reference.wider import wide_case
 
 BLOCK = 50
@@ -61,6 +61,20 @@ def test_the_fast_core_makes_room_as_the_reference(block: range) -> None:
     """On full clusters: the same pods go, for the same ones that come."""
     wrong = {seed: found for seed in block if (found := differences(crowded_case(seed)))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+def test_the_fast_core_displaces_waiting_jobs_as_the_reference(block: range) -> None:
+    """On full clusters on which jobs wait for terminating pods."""
+    wrong = {seed: found for seed in block if (found := differences(waiting_case(seed)))}
+    assert wrong == {}
+
+
+def test_waiting_jobs_are_displaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the comparison is about something: of two hundred clusters some are decided otherwise without it."""
+    monkeypatch.setattr("tests.reference.evictions.displacing", lambda *_: False)
+    monkeypatch.setattr("tests.reference.gangs.displacing", lambda *_: False)
+    assert sum(bool(differences(case)) for case in map(waiting_case, range(200))) >= 3
 
 
 def test_the_full_clusters_evict() -> None:

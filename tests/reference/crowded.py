@@ -133,3 +133,49 @@ def crowded_case(seed: int) -> RandomCase:
     maker = CrowdedMaker(seed)
     objects = maker.make()
     return RandomCase(seed, maker.conf(), objects)
+
+
+class WaitingMaker(CrowdedMaker):
+    """Draws one case: jobs of lower priority wait for pods that terminate, and others want more than that."""
+
+    contests = 0.9
+
+    def actions(self) -> str:
+        return self.pick(("allocate, preempt", "allocate, backfill, preempt", "allocate, gangpreempt"))
+
+    def make(self) -> list[Manifest]:
+        super().make()
+        for number in range(3, self.random.randint(4, 8)):
+            self.make_job(number, ["default"])
+        self.add("scheduling.k8s.io/v1", "PriorityClass", {"name": "middle"}, value=100)
+        rank = {one["metadata"]["name"]: self.dress_group(one) for one in self.objects if one["kind"] == "PodGroup"}
+        for one in self.objects:
+            if one["kind"] == "Pod":
+                self.dress_pod(one, rank[one["metadata"]["annotations"]["scheduling.k8s.io/group-name"]])
+        return self.objects
+
+    def dress_group(self, group: Manifest) -> str:
+        """Give a group its priority class, and return that."""
+        spec = group["spec"]
+        spec["queue"] = "default"
+        if not group["metadata"]["name"].startswith("r"):
+            spec.update(priorityClassName=self.pick(("high", "middle")), minMember=self.pick((1, 1, 2)))
+        elif self.often(0.7):
+            spec.update(priorityClassName="low", minMember=0)
+        return str(spec["priorityClassName"])
+
+    def dress_pod(self, pod: Manifest, rank: str) -> None:
+        """Let some that run terminate, and let those of the highest class want almost a whole node."""
+        pod["status"].pop("nominatedNodeName", None)
+        if pod["spec"].get("nodeName"):
+            if self.often(0.4):
+                pod["metadata"]["deletionTimestamp"] = "2026-11-21T07:59:00Z"
+        elif rank == "high" and self.contested:
+            pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = self.pick("5678")
+
+
+def waiting_case(seed: int) -> RandomCase:
+    """The case of a seed."""
+    maker = WaitingMaker(seed)
+    objects = maker.make()
+    return RandomCase(seed, maker.conf(), objects)

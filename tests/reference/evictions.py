@@ -10,6 +10,7 @@ from functools import cmp_to_key
 
 from tests.reference import labels as lb
 from tests.reference.config import Arguments
+from tests.reference.displacing import displacing
 from tests.reference.immunity import is_immune
 from tests.reference.jobs import duration
 from tests.reference.model import READY, Job, Node, Queue, Task, annotations_of, labels, meta
@@ -305,17 +306,22 @@ def _wanting(session: Session, job: Job) -> list[Task]:
 
 
 def _between_jobs(session: Session, queue: Queue, job: Job) -> None:
-    statement = Statement(session)
-
     def may(task: Task) -> bool:
         return session.cluster.jobs[task.job].queue == queue.name and task.job != job.key
 
-    make_wait(session, job, statement, lambda task: _take(session, queue, statement, task, may))
+    def attempt(evicts: bool) -> bool:
+        statement = Statement(session)
+        return make_wait(session, job, statement, lambda task: _take(session, queue, statement, task, may), evicts)
+
+    if not attempt(False):
+        displacing(session, job, lambda: attempt(True))
 
 
-def make_wait(session: Session, job: Job, statement: Statement, take: Callable[[Task], object]) -> None:
+def make_wait(
+    session: Session, job: Job, statement: Statement, take: Callable[[Task], object], evicts: bool = False
+) -> bool:
     """Tasks wait, one after the other, until the job starves no more; where it may not wait so, those of roles that
-    miss their minimum come first."""
+    miss their minimum come first. With ``evicts`` nothing comes of it unless somebody goes."""
     tasks = _wanting(session, job)
     for order in (tasks, sorted(tasks, key=lambda task: not misses(job, task.role))):
         for task in order:
@@ -323,9 +329,13 @@ def make_wait(session: Session, job: Job, statement: Statement, take: Callable[[
                 break
             take(task)
         if session.job_pipelined(job):
+            if evicts and not statement.evicts:
+                break
             statement.commit()
-            return
+            return True
         statement.discard()
+    statement.discard()
+    return False
 
 
 def misses(job: Job, role: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from tests.reference.displacing import displacing
 from tests.reference.evictions import GANGS, TRUE, Gang, _preemptable, _wanting, in_turn, leave
 from tests.reference.immunity import is_immune
 from tests.reference.model import ALLOCATED, READY, Job, Node, Queue, Task, annotations_of, labels, total
@@ -76,15 +77,25 @@ def _make_room(session: Session, queue: Queue, job: Job, reclaims: bool) -> None
         together = replace(tasks[0], request=need)
         if not all(function(queue, together) for function in session.functions("preemptive")):
             return
+
+    def attempt(evicts: bool) -> bool:
+        statement = Statement(session)
+        asking = Asking(session, statement, reclaims, queue, job, tasks, need, _wanted(session, need))
+        if _take(asking) and (statement.evicts or not evicts):
+            statement.commit()
+            return True
+        statement.discard()
+        return False
+
+    if not attempt(False) and not reclaims:
+        displacing(session, job, lambda: attempt(True))
+
+
+def _wanted(session: Session, need: Resource) -> list[str]:
+    """Of what the cluster has too little idle; if of nothing, all that is needed."""
     room = total(_not_negative(node.future_idle) for _, node in sorted(session.cluster.nodes.items()))
     asked = [name for name in need.names() if need.get(name) > 0]
-    wanted = [name for name in asked if need.get(name) > room.get(name)] or asked
-    statement = Statement(session)
-    asking = Asking(session, statement, reclaims, queue, job, tasks, need, wanted)
-    if _take(asking):
-        statement.commit()
-    else:
-        statement.discard()
+    return [name for name in asked if need.get(name) > room.get(name)] or asked
 
 
 def _take(asking: Asking) -> bool:

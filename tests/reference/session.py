@@ -42,6 +42,10 @@ class Session:
         self.bind_annotations: dict[str, dict[str, str]] = {}
         self.evicted: list[Task] = []
         self.waiting: list[Task] = []
+        self.placed: list[Task] = []
+        """Who was placed, the last last."""
+        self.evicting: set[str] = set()
+        """The jobs for which others go."""
         """Who waits for room, by what was committed."""
         self.may_wait = False
         """Whether the task that is tried will wait in any case: what is being freed need not be free yet."""
@@ -237,6 +241,7 @@ class Session:
     def place(self, task: Task, node: Node, status: str) -> bool:
         """Put a task on a node; False, with all as it was, where somebody who is told of it refuses it."""
         task.status, task.node = status, node.name
+        self.placed = [*(each for each in self.placed if each is not task), task]
         node.add(task)
         refused = [allocate(task) for allocate, _ in self.handlers]
         if any(refused):
@@ -302,7 +307,13 @@ class Statement:
         self.steps.append((task, task.status))
         self.session.evict(task)
 
+    @property
+    def evicts(self) -> bool:
+        return any(before != "Pending" for _, before in self.steps)
+
     def commit(self) -> None:
+        if self.evicts:
+            self.session.evicting |= {task.job for task, before in self.steps if before == "Pending"}
         for task, _ in self.steps:
             if task.status == "Allocated":
                 self.session.bind(task)

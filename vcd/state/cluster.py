@@ -635,7 +635,7 @@ class ClusterState:
     def _nominate_pipelined(self, statements: Sequence[ev.Statement], stale: Mapping[int, str]) -> None:
         """Note the pods that others are evicted for, and the node where. An older nomination to a node ends when the
         session gives that node's capacity to a pod that others are evicted for, or to one of higher priority, and has
-        nothing for the older one's group."""
+        nothing for the older one's group. A gang loses all of its nominations then."""
         made = {
             operation.key: operation.node
             for number, statement in enumerate(statements)
@@ -647,17 +647,26 @@ class ClusterState:
         if not (made or older):
             return
         served, taken = self._served(statements, stale)
-        priorities = self.tasks.column("priority")
+        priorities, jobs = self.tasks.column("priority"), self.tasks.column("job")
         turn = 1 + max([0, *(turn for _, turn in self.nomination_turns.values())])
-        jobs, nodes = self.tasks.column("job"), set(made.values())
+        nodes, rows = set(made.values()), {key: self.tasks.row_of[key] for key in older}
+        lost: dict[str, int] = {}
         for key, (node, _) in older.items():
-            row = self.tasks.row_of[key]
-            job, priority = int(jobs[row]), int(priorities[row])
+            job, priority = int(jobs[rows[key]]), int(priorities[rows[key]])
             is_taken = node in nodes or taken.get(node, priority) > priority
             if is_taken and (job < 0 or self.job_keys[job] not in served):
+                lost[key] = job
+        gangs = {job for job in lost.values() if self._is_gang(job)}
+        for key, (node, _) in older.items():
+            if key in lost or int(jobs[rows[key]]) in gangs:
                 self.nomination_turns[key] = (node, _VOID)
         self.nominated.update(made)
         self.nomination_turns.update({key: (node, turn) for key, node in made.items()})
+
+    def _is_gang(self, job: int) -> bool:
+        """Whether the pods of a group start together or not at all."""
+        record = self.groups.get(self.job_keys[job]) if job >= 0 else None
+        return record is not None and record.group.spec.min_member > 1
 
     def _served(
         self, statements: Sequence[ev.Statement], stale: Mapping[int, str]

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from vcd.model.reasons import Reason, ReasonCode
 from vcd.scheduling.actions.allocate import AllocateAction
+from vcd.scheduling.eviction.displacing import displacing
 from vcd.scheduling.eviction.room import PLACED, EvictionContext, Freeable, fits_on, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, wanting_tasks
 from vcd.scheduling.eviction.vetoes import (
@@ -138,7 +139,10 @@ class GangEvictionAction(Action):
             self._vetoes.add(MAY_NOT_RECLAIM, refused[0])
         elif tasks:
             self._preemptor, self._scope = job, immunity_of(framework.session).scope(job)
-            is_served = self._serve(framework, job, tasks)
+            is_served = self._serve(framework, job, tasks) or (
+                self.victims_below(job) is not None
+                and displacing(framework, self.name, job, lambda: self._serve(framework, job, tasks))
+            )
         self._vetoes.note(job, self.name, evicted=is_served)
 
     def _serve(self, framework: Framework, job: Job, tasks: list[Task]) -> bool:

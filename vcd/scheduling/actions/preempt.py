@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
 from vcd.scheduling.eviction.budgets import budgets_now
+from vcd.scheduling.eviction.displacing import displacing
 from vcd.scheduling.eviction.nominations import is_nominated, nominated_jobs
 from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import make_wait, starving_jobs, wanting_tasks
@@ -84,12 +85,17 @@ class PreemptAction(Action):
                 self._within(framework, job)
 
     def _between_jobs(self, framework: Framework, job: Job) -> None:
-        statement, vetoes = framework.statement(self.name, job), Vetoes()
-        evicted = make_wait(
-            framework,
-            statement,
-            lambda: partial(self._take, framework, statement, self._room(framework, job, vetoes, within=False)),
-        )
+        vetoes = Vetoes()
+
+        def evict() -> bool:
+            statement = framework.statement(self.name, job)
+            return make_wait(
+                framework,
+                statement,
+                lambda: partial(self._take, framework, statement, self._room(framework, job, vetoes, within=False)),
+            )
+
+        evicted = evict() or displacing(framework, self.name, job, evict)
         vetoes.note(job, self.name, evicted=evicted)
 
     def _within(self, framework: Framework, job: Job) -> None:

@@ -47,6 +47,10 @@ class _Done(msgspec.Struct, eq=False):
     annotations: dict[str, str] | None = None
 
 
+Withdrawn = list[tuple[int, _Done]]
+"""Placements that were taken back, and their positions in the statement."""
+
+
 class Trial:
     """What statements change, and nobody else.
 
@@ -217,6 +221,24 @@ class Statement:
         """Undo an ``unpipeline``."""
         self.place_again(task, node, _PIPELINED)
         self._done.insert(position, self._done.pop())
+
+    def withdraw(self) -> Withdrawn:
+        """Take back all placements that are not committed as binds, latest first; return what ``restore`` needs."""
+        withdrawn = [
+            (position, done)
+            for position, done in enumerate(self._done)
+            if done.verb != "evict" and done.task.status in (_ALLOCATED, _PIPELINED)
+        ]
+        for position, done in reversed(withdrawn):
+            del self._done[position]
+            self._reverse(done)
+        return withdrawn
+
+    def restore(self, withdrawn: Withdrawn) -> None:
+        """Undo a ``withdraw``, or make its first placements again, one after the other."""
+        for position, done in withdrawn:
+            self.place_again(done.task, done.node, _ALLOCATED if done.verb == "bind" else _PIPELINED)
+            self._done.insert(position, self._done.pop())
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
