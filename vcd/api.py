@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vcd.scheduling.framework.arguments import parse_duration
     from vcd.scheduling.framework.permissions import roles_for
     from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
+    from vcd.scheduling.framework.policydiff import PolicyChange, policy_changes
     from vcd.scheduling.framework.queuefields import check_queues, unread_queue_fields
     from vcd.scheduling.framework.reasons import reason_in_words
     from vcd.scheduling.framework.registry import RegistryError, describe_policy
@@ -81,6 +82,7 @@ _LATER = {
     "vcd.scheduling.framework.arguments": "parse_duration",
     "vcd.scheduling.framework.permissions": "roles_for",
     "vcd.scheduling.framework.policy": "Policy PolicyError Problem",
+    "vcd.scheduling.framework.policydiff": "PolicyChange policy_changes",
     "vcd.scheduling.framework.queuefields": "check_queues unread_queue_fields",
     "vcd.scheduling.framework.reasons": "reason_in_words",
     "vcd.scheduling.framework.registry": "RegistryError describe_policy",

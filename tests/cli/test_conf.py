@@ -19,7 +19,7 @@ from vcd.eventlog.log import EventLog
 from vcd.model.events import PolicyLoaded
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
-from vcd.scheduling.framework import registry
+from vcd.scheduling.framework import policy, registry
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
@@ -69,6 +69,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(registry, "plugins", lambda: plugins)
     monkeypatch.setattr(registry, "actions", lambda: actions)
+    monkeypatch.setattr(policy, "misfits", lambda *_: ())  # these plugins do nothing
 
 
 def _defaults() -> list[str]:

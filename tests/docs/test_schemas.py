@@ -36,6 +36,7 @@ ASKED: dict[str, list[str]] = {
     "bisect job": ["job bert --event-log starved.log"],
     "bisect waits": ["waits --event-log starved.log"],
     "conf check": ["check good.conf", "check bad.conf"],
+    "conf diff": ["diff good.conf good.conf", "diff good.conf other.conf"],
     "conf show": ["show", "show good.conf"],
     "explain cluster": ["cluster --event-log busy.log", "cluster --event-log busy.log --change"],
     "explain diff": ["diff large third --event-log busy.log"],
@@ -84,6 +85,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "gang.yaml").write_text((SCHEMAS.parents[1] / GANG).read_text())
     (path / "job.yaml").write_text(yaml.safe_dump_all(dsl.gang("asked", 1, cpu=2)))
     (path / "good.conf").write_text(CONF)
+    (path / "other.conf").write_text(CONF.replace("allocate", "allocate, backfill", 1))
     (path / "bad.conf").write_text("actions: allocat\ntiers: [{plugins: [{name: gnag}]}]\n")
     return path
 

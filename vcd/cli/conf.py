@@ -14,20 +14,23 @@ from rich.text import Text
 from vcd.api import (
     BadObject,
     Policy,
+    PolicyChange,
     PolicyError,
     Problem,
     check_queues,
     describe_policy,
     logfile,
+    policy_changes,
     read_policy,
     roles_for,
     unread_queue_fields,
 )
 from vcd.cli import Group
-from vcd.cli.documents import Configuration, ConfigurationCheck, document
+from vcd.cli.conffile import read_configuration
+from vcd.cli.documents import Configuration, ConfigurationChange, ConfigurationCheck, document
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import log_is_asked_for, optional_event_log, read_manifests, read_text
+from vcd.cli.inputs import log_is_asked_for, optional_event_log, read_manifests
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
@@ -57,6 +60,8 @@ def conf() -> None:
 def check(file: str, files: tuple[str, ...], output: str) -> None:
     """Check FILE (- for standard input), the file that vc-scheduler reads, and print what is wrong with it.
 
+    FILE may be a ConfigMap that holds it, or the values of vcd's or Volcano's Helm chart.
+
     Fields of Queues that none of its plugins reads are named, too: what a queue states there has no effect.
 
     Exits with 0 if it can be used (there may be warnings), with 1 if not, with 2 if a file cannot be read.
@@ -65,8 +70,8 @@ def check(file: str, files: tuple[str, ...], output: str) -> None:
     unread: dict[str, list[str]] = {}
     queues: list[str] = []
     try:
-        policy = read_policy(read_text(file))
-        warnings, unread = policy.warnings, unread_queue_fields(policy)
+        policy = read_policy(read_configuration(file))
+        warnings, unread = (*policy.warnings, *policy.misfits), unread_queue_fields(policy)
         queues = check_queues(policy, read_manifests(files))
     except PolicyError as error:
         problems, warnings = error.problems, error.warnings
@@ -79,6 +84,41 @@ def check(file: str, files: tuple[str, ...], output: str) -> None:
         print_lines([f"{file}: warning: {sentence}" for sentence in queues], colour="yellow")
         print_lines(f"{file}: {_unread_in_words(*each)}" for each in unread.items())
     sys.exit(1 if problems else 0)
+
+
+@conf.command()
+@click.argument("old", type=click.Path(allow_dash=True))
+@click.argument("new", type=click.Path(allow_dash=True))
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@says_errors
+def diff(old: str, new: str, output: str) -> None:
+    """Say what changes in decisions if the configuration OLD becomes NEW. Comments and order of keys are no change.
+
+    Exits with 0 if nothing changes, with 1 if something does, with 2 if a file cannot be read or used.
+    """
+    before, after = (_usable(file) for file in (old, new))
+    changes = policy_changes(before, after)
+    misfits = [one for one in after.misfits if one.message not in {each.message for each in before.misfits}]
+    if output == "json":
+        print_json(ConfigurationChange(old, new, changes, misfits))
+    else:
+        print_lines(map(_change_in_words, changes))
+        print_lines([_line(new, "warning", one) for one in misfits], colour="yellow")
+        if not changes:
+            print_lines([f"{old} and {new} decide alike"])
+    sys.exit(1 if changes else 0)
+
+
+def _usable(file: str) -> Policy:
+    try:
+        return read_policy(read_configuration(file))
+    except PolicyError as error:
+        raise Unusable(f"{file}: {error.problems[0]}; vcd conf check {file} prints all that is wrong") from None
+
+
+def _change_in_words(change: PolicyChange) -> str:
+    words = f"{change.what}: {change.before or 'none'} -> {change.after or 'none'}"
+    return f"{words} ({change.effect})" if change.effect else words
 
 
 def _unread_in_words(field: str, plugins: list[str]) -> str:
@@ -105,7 +145,7 @@ def show(file: str | None, event_log: EventLog | None, output: str) -> None:
         file = f"in force in {event_log.name}"
         policy = _policy(file, text, logged=True)
     else:
-        policy = _policy(file, None if file is None else read_text(file))
+        policy = _policy(file, None if file is None else read_configuration(file))
     described = describe_policy(policy)
     if output == "json":
         print_json(Configuration(**described))
@@ -129,7 +169,7 @@ def rbac(file: str | None, service_account: str, namespace: str) -> None:
 
     Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
     """
-    policy = _policy(file, None if file is None else read_text(file))
+    policy = _policy(file, None if file is None else read_configuration(file))
     roles = roles_for(policy, service_account, namespace)
     click.echo(yaml.dump_all(roles, Dumper=_Plain, sort_keys=False), nl=False)
 

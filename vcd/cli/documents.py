@@ -73,6 +73,15 @@ class ConfigurationCheck(msgspec.Struct):
     queues: list[str] = []
 
 
+class ConfigurationChange(msgspec.Struct):
+    """What differs in how two configurations decide, and what of each cannot work together."""
+
+    old: str
+    new: str
+    changes: list[api.PolicyChange]
+    misfits: list[api.Problem]
+
+
 class Configuration(msgspec.Struct):
     """What a configuration comes to: see ``api.describe_policy``."""
 

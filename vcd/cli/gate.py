@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 
 from vcd import api
+from vcd.cli.conffile import read_configuration
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import PERIOD, RUN_COUNT, event_log_argument, read_text
+from vcd.cli.inputs import PERIOD, RUN_COUNT, event_log_argument
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 from vcd.cli.runs import expect_folder, print_unlike, write_report
 
@@ -118,7 +119,7 @@ def gate(
 
 def _checked(name: str) -> str:
     """The text of a configuration that can be used. Raises Unusable, InvalidConf."""
-    text = read_text(name)
+    text = read_configuration(name)
     try:
         api.read_policy(text)
     except api.PolicyError as error:

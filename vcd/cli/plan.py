@@ -11,10 +11,11 @@ import click
 from rich.text import Text
 
 from vcd import api
+from vcd.cli.conffile import read_configuration
 from vcd.cli.documents import Plan, PlannedCluster
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
-from vcd.cli.inputs import read_manifests, read_text
+from vcd.cli.inputs import read_manifests
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 from vcd.daemon.options import OptionError, Options, parse_options
 
@@ -123,7 +124,7 @@ def plan(
     options = _options(default_queue, node_selector)
     if (*files, scheduler_conf).count("-") > 1:
         raise click.UsageError("- (standard input) can be read only once")
-    conf = None if scheduler_conf is None else read_text(scheduler_conf)
+    conf = None if scheduler_conf is None else read_configuration(scheduler_conf)
     listed: Listed | None = None
     try:
         if from_cluster:

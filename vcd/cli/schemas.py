@@ -10,6 +10,7 @@ from vcd import api
 from vcd.cli.documents import (
     API_VERSION,
     Configuration,
+    ConfigurationChange,
     ConfigurationCheck,
     DowngradedLog,
     JobExplanation,
@@ -31,6 +32,7 @@ def documents() -> dict[str, type[msgspec.Struct]]:
         "bisect job": api.JobBisection,
         "bisect waits": api.WaitsBisection,
         "conf check": ConfigurationCheck,
+        "conf diff": ConfigurationChange,
         "conf show": Configuration,
         "explain cluster": api.FirstCauses,
         "explain diff": api.JobDifference,

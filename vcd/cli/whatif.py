@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from vcd import api
+from vcd.cli.conffile import read_configuration
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import COUNT, NUMBER, PERIOD, RUN_COUNT, event_log_argument, read_manifests, read_text
+from vcd.cli.inputs import COUNT, NUMBER, PERIOD, RUN_COUNT, event_log_argument, read_manifests
 from vcd.cli.printing import print_lines, print_told
 from vcd.cli.runs import expect_folder, print_comparison, refused
 
@@ -85,7 +86,7 @@ def whatif(
     """
     if bool(submit) + bool(fill) > 1:
         raise click.UsageError("ask either with --submit or with --fill")
-    text = None if conf is None else read_text(conf)
+    text = None if conf is None else read_configuration(conf)
     asks_of_present = bool(submit or fill)
     if asks_of_present and (fields or without or added or report):
         raise click.UsageError(

@@ -111,7 +111,7 @@ class PolicyFile:
         _log.error("configuration refused; the one in force stays", reason=reason, digest=self.policy.digest)
 
     def _warn(self) -> None:
-        for warning in self.policy.warnings:
+        for warning in (*self.policy.warnings, *self.policy.misfits):
             _log.warning("configuration", warning=str(warning))
 
     def _event(self) -> PolicyLoaded:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -28,6 +28,7 @@ from vcd.scheduling.framework.arguments import (
     in_words,
     read_arguments,
 )
+from vcd.scheduling.framework.misfits import Entry, misfits
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, Point
 from vcd.state.interning import Computed
@@ -134,7 +135,7 @@ class Policy:
 
     ``actions`` in the order in which they run; ``tiers`` of plugins in order; ``configurations`` the raw arguments of
     actions, by name; ``metrics`` where usage comes from; ``text`` the file as it was read, ``digest`` the hex of its
-    BLAKE2b hash; ``warnings`` what the file holds that has no effect.
+    BLAKE2b hash; ``warnings`` what the file holds that has no effect; ``misfits`` what of it cannot work together.
     """
 
     actions: tuple[str, ...]
@@ -144,6 +145,7 @@ class Policy:
     text: str
     digest: str
     warnings: tuple[Problem, ...]
+    misfits: tuple[Problem, ...] = ()
     cached: Computed = field(init=False, default_factory=Computed, compare=False, repr=False)
     """What follows from this alone."""
 
@@ -256,15 +258,30 @@ class _Reading:
             raise yaml.YAMLError(f"it is larger than {LARGEST_FILE >> 20} MiB, which no ConfigMap holds")
         self._loader = _Loader(self.text)
         fields = self._fields(self._first_document(), "", _ROOT_KEYS)
+        actions, tiers = self._action_names(fields.get("actions")), self._tiers(fields.get("tiers"))
         return Policy(
-            actions=self._action_names(fields.get("actions")),
-            tiers=self._tiers(fields.get("tiers")),
+            actions=actions,
+            tiers=tiers,
             configurations=MappingProxyType(self._configurations(fields.get("configurations"))),
             metrics=MappingProxyType(self._metrics(fields.get("metrics"))),
             text=self.text,
             digest=digest_of(self.text),
             warnings=_by_line(self.warnings),
+            misfits=_by_line(self._misfits(fields.get("actions"), actions, tiers)),
         )
+
+    def _misfits(
+        self, node: yaml.Node | None, actions: tuple[str, ...], tiers: tuple[tuple[PluginOption, ...], ...]
+    ) -> Iterator[Problem]:
+        entries = {
+            option.name: Entry(self.plugins[option.name], option.enabled, option.arguments)
+            for tier in tiers
+            for option in tier
+            if option.name in self.plugins
+        }
+        for name, message in misfits(actions, entries):
+            where, path = self._entries[name] if name else (node, "actions")
+            yield Problem(_line(where), path, name, message)
 
     def _first_document(self) -> yaml.Node | None:
         """The root of the first document, all that vc-scheduler reads; None where there is none."""

@@ -1,0 +1,156 @@
+"""``vcd conf check`` and ``vcd conf diff``: what a configuration means, and where people keep it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from vcd.api import read_policy
+from vcd.cli.conf import conf
+from vcd.scheduling.framework.policy import DEFAULT_POLICY
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(conf, [str(argument) for argument in arguments])
+
+
+def written(*plugins: str | dict[str, Any], actions: str = "enqueue, allocate, backfill") -> str:
+    """A configuration with a tier for each few plugins, as people write it."""
+    entries = [{"name": one} if isinstance(one, str) else one for one in plugins]
+    return yaml.safe_dump({"actions": actions, "tiers": [{"plugins": entries}]}, sort_keys=False)
+
+
+def findings(text: str) -> list[str]:
+    """What does not fit, each as its first words."""
+    return [problem.message for problem in read_policy(text).misfits]
+
+
+GOOD = ("priority", "gang", "predicates", "proportion", "overcommit", "nodeorder")
+
+
+@pytest.mark.parametrize("actions", ["enqueue, allocate", "enqueue, allocate, preempt, reclaim, backfill"])
+def test_a_configuration_that_works_has_no_misfits(actions: str) -> None:
+    assert findings(DEFAULT_POLICY) == []
+    assert findings(written(*GOOD, actions=actions)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        (written(*GOOD, actions="enqueue, backfill"), "backfill binds pods without requests only"),
+        (written(*GOOD, actions="enqueue"), "no action binds pods"),
+        (written(*GOOD, "capacity"), "divides the cluster among queues as proportion does"),
+        (written(*GOOD, "capacity-card"), "divides the cluster among queues as proportion does"),
+        (written(*GOOD, actions="allocate"), "has no effect: it decides on admission only"),
+        (written("gang", "nodeorder"), "pods are bound whatever their selectors"),
+        (written("predicates", "nodeorder"), "pods are bound though their group has fewer than minMember"),
+        (
+            written("gang", "predicates", {"name": "nodeorder", "arguments": {"leastrequested.weight": -5}}),
+            "leastrequested.weight is -5",
+        ),
+        (written(*GOOD, actions="enqueue, allocate, shuffle"), "shuffle never evicts"),
+        (
+            written(
+                {"name": "gang", "enablePreemptable": False, "enableReclaimable": False},
+                "predicates",
+                actions="enqueue, allocate, preempt",
+            ),
+            "preempt never evicts",
+        ),
+    ],
+)
+def test_what_cannot_work_together_is_named(text: str, start: str) -> None:
+    (found,) = findings(text)
+    assert found.startswith(start)
+
+
+def test_check_names_the_line_and_exits_with_0(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.conf"
+    file.write_text(written(*GOOD, "capacity"))
+    result = run("check", file)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f'{file}:10: warning: tiers[0].plugins[6]: "capacity": divides the cluster')
+
+
+MAP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: volcano-scheduler-configmap
+data:
+  volcano-scheduler.conf: |
+    actions: "enqueue, allocate"
+    tiers:
+    - plugins:
+      - name: gang
+      - name: nosuch
+"""
+CHART = MAP.replace("apiVersion: v1\nkind: ConfigMap\n", "basic: {}\n").replace("data:", "custom:")
+CHART = CHART.replace("volcano-scheduler.conf", "scheduler_config_override")
+OWN_CHART = CHART.replace("custom:", "scheduler:").replace("scheduler_config_override", "configuration")
+AMONG_OTHERS = "kind: Namespace\nmetadata: {name: n}\n---\n" + MAP
+LISTED = json.dumps({"kind": "List", "items": [yaml.safe_load(MAP)]})
+
+
+@pytest.mark.parametrize(("text", "line"), [(MAP, 11), (CHART, 10), (OWN_CHART, 10), (AMONG_OTHERS, 14), (LISTED, 5)])
+def test_it_reads_what_holds_a_configuration(tmp_path: Path, text: str, line: int) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    result = run("check", file)
+    assert result.exit_code == 1
+    assert f'{file}:{line}: error: tiers[0].plugins[1].name: "nosuch": there is no plugin nosuch' in result.stdout
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_configmap_has_one_configuration(tmp_path: Path, count: int) -> None:
+    file = tmp_path / "file.yaml"
+    data = {f"{number}.conf": DEFAULT_POLICY for number in range(count)}
+    file.write_text(yaml.safe_dump({"kind": "ConfigMap", "metadata": {"name": "m"}, "data": data}))
+    result = run("check", file)
+    assert result.exit_code == 2
+    assert f"{file}: ConfigMap m, data: {count} keys end in .conf" in result.stderr
+
+
+def changes(old: str, new: str, folder: Path) -> Result:
+    files = folder / "old.conf", folder / "new.conf"
+    for file, text in zip(files, (old, new), strict=True):
+        file.write_text(text)
+    return run("diff", *files)
+
+
+def test_what_is_written_otherwise_is_no_change(tmp_path: Path) -> None:
+    result = changes(DEFAULT_POLICY, "# the default\n" + DEFAULT_POLICY.replace('"', ""), tmp_path)
+    assert result.exit_code == 0
+    assert "decide alike" in result.stdout
+
+
+def test_diff_names_actions_plugins_arguments_flags_and_fields(tmp_path: Path) -> None:
+    old = written("gang", "predicates", "proportion", "nodeorder")
+    gang = {"name": "gang", "enablePreemptable": False}
+    order = {"name": "nodeorder", "arguments": {"leastrequested.weight": 3}}
+    result = changes(old, written(gang, "predicates", "capacity", order, actions="allocate, reclaim"), tmp_path)
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[0] == "actions: enqueue, allocate, backfill -> allocate, reclaim"
+    assert "plugin gang: enablePreemptable: default -> false" in lines
+    assert any(line.startswith("plugin proportion: tier 1 -> none (no longer: ") for line in lines)
+    assert any(line.startswith("plugin capacity: none -> tier 1 (") for line in lines)
+    assert "plugin nodeorder: leastrequested.weight: 1 -> 3" in lines
+    assert "queues: spec.deserved: not read -> read" in lines
+    assert "queues: spec.weight: read -> not read" in lines
+
+
+def test_diff_names_what_no_longer_fits(tmp_path: Path) -> None:
+    result = changes(written(*GOOD), written(*GOOD, "capacity"), tmp_path)
+    assert "divides the cluster among queues as proportion does" in result.stdout
+
+
+def test_diff_of_a_file_that_cannot_be_used_exits_with_2(tmp_path: Path) -> None:
+    result = changes(DEFAULT_POLICY, DEFAULT_POLICY.replace("gang", "gnag"), tmp_path)
+    assert result.exit_code == 2
+    assert "did you mean gang?" in result.stderr
