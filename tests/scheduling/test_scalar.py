@@ -18,6 +18,7 @@ from tests.reasons import because, by_words
 from tests.sizes import examples
 from vcd.api import read_policy
 from vcd.model.reasons import Reason
+from vcd.model.requests import UNOFFERED
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
@@ -102,7 +103,8 @@ def test_a_node_shows_itself_by_names() -> None:
     found = {each.name: each for each in all_nodes(session())}
     assert list(found) == ["a", "b", "c"]
     assert found["a"].labels == {"zone": "x", "kubernetes.io/hostname": "a"}
-    assert found["a"].allocatable == {"cpu": 4000, "memory": 32 << 30, "nvidia.com/gpu": 0, "pods": 110}
+    amounts = {"cpu": 4000, "memory": 32 << 30, "nvidia.com/gpu": 0, "pods": 110, UNOFFERED: 0}
+    assert found["a"].allocatable == amounts
     assert (found["a"].used["cpu"], found["a"].idle["cpu"], found["a"].pods) == (2000, 2000, 2)
     assert found["b"].allocatable["nvidia.com/gpu"] == 2000
     assert (found["c"].releasing["cpu"], found["c"].used["cpu"]) == (1000, 1000)

@@ -13,6 +13,7 @@ from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, Foreign, as_plain, encode_payload, from_manifest
 from vcd.model.objects import Object, ObjectMeta
+from vcd.model.requests import UNOFFERED
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import instances
 from vcd.scheduling.search.candidates import Memory
@@ -429,32 +430,21 @@ def test_pods_that_come_before_their_group_leave_no_trace_in_a_checkpoint() -> N
     assert b"former" not in late.dump()
 
 
-def test_names_of_resources_that_nothing_has_any_more_are_forgotten() -> None:
-    """Each is a column of all sums: who may create pods could make sessions slow until the next restart."""
+def test_resources_have_columns_if_nodes_offer_or_queues_limit_them() -> None:
+    """Whoever may create pods made all sums wider by the names of resources that a pod asked for."""
     state = folded(*BASE)
-    for number in range(3000):
-        odd = pod("odd", group="g", requests={f"example.com/odd-{number}": "1"})
-        folded(put(odd), ev.ObjectGone("Pod", "default/odd"), state=state)
-    assert len(state.resources) < 1500
-    for number in range(1500):
-        folded(put(pod("plain", group="g", cpu=number)), state=state)
+    odd = {f"example.com/odd-{number}": "2" for number in range(100)}
+    folded(put(pod("odd", group="odd", requests={**odd, "example.com/last": "3"})), state=state)
+    folded(put(queue("default")), put(group("odd", minimum=odd)), state=state)
     snapshot = SnapshotMaker(state).snapshot()
-    assert snapshot.resources == SnapshotMaker(ClusterState.load(state.dump())).snapshot().resources
-    assert snapshot.resources == ("cpu", "memory", "pods")
-
-
-def test_names_of_resources_that_any_kind_of_object_has_are_kept() -> None:
-    """Without its column a limit or a request of a resource would not count."""
-    state = folded(
-        put(node("n1", status={"allocatable": {"example.com/offer": "1"}})),
-        put(group("g", minResources={"example.com/minimum": "1"})),
-        put(queue("q", capability={"example.com/capability": "1"}, deserved={"example.com/deserved": "1"})),
-        put(queue("r", guarantee={"resource": {"example.com/guarantee": "1"}})),
-        put(pod("a", group="g", requests={"example.com/request": "1"})),
-    )
-    for number in range(3000):
-        odd = pod("odd", requests={f"example.com/odd-{number}": "1"})
-        folded(put(odd), ev.ObjectGone("Pod", "default/odd"), state=state)
-    names = ("offer", "minimum", "capability", "deserved", "guarantee", "request")
-    assert {f"example.com/{name}" for name in names} <= state.resources
-    assert len(state.resources) < 1500
+    assert snapshot.resources == ("cpu", "memory", "pods", UNOFFERED)
+    row, index = state.tasks.row_of["default/odd"], snapshot.group_columns.keys.index("default/odd")
+    assert snapshot.shape_columns.requests[snapshot.tasks.shape[row]].tolist() == [0, 0, 1, 3000]
+    assert snapshot.group_columns.min_resources[index].tolist() == [0, 0, 0, 2000]
+    limits = queue("limits", capability={"example.com/odd-2": 8})
+    folded(put(node("n3", **{"example.com/odd-1": 8})), put(limits), state=state)
+    names = (*snapshot.resources[:2], "example.com/odd-1", "example.com/odd-2", "pods", UNOFFERED)
+    for each in (state, ClusterState.load(state.dump())):
+        assert SnapshotMaker(each).snapshot().resources == names
+    folded(ev.ObjectGone("Node", "n3"), ev.ObjectGone("Queue", "limits"), state=state)
+    assert SnapshotMaker(state).snapshot().resources == snapshot.resources

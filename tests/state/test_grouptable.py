@@ -24,7 +24,6 @@ def test_a_loaded_state_knows_of_each_group_what_the_folded_one_does(seed: int) 
     }
     assert loaded.former == state.former
     assert loaded.digests.get("PodGroup", {}) == state.digests.get("PodGroup", {})
-    assert loaded.resources <= state.resources  # which also knows those of what is gone
 
 
 @pytest.mark.parametrize("seed", seeds(5, 10))
@@ -37,11 +36,6 @@ def test_a_checkpoint_without_a_table_is_the_same_state(seed: int) -> None:
     objects = sorted([*groups, *[one for one in dump.objects if one[0] != "PodGroup"]], key=lambda one: one[:2])
     older = msgspec.structs.replace(dump, objects=objects, groups=GroupTable())
     assert ClusterState.of(older).dump() == state.dump()
-
-
-def test_resources_of_minimums_are_known() -> None:
-    state = folded(put(group("g", minimum={"example.com/card": "2"})))
-    assert "example.com/card" in ClusterState.load(state.dump()).resources
 
 
 def test_a_group_that_comes_after_its_pods_is_no_former_one() -> None:

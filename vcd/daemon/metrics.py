@@ -29,7 +29,7 @@ from vcd.kube.clock import SYSTEM_CLOCK
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import OperationDone, Plan, Result, SessionDecided, Statement
 from vcd.model.quantity import per_unit
-from vcd.model.requests import names_in_order
+from vcd.model.requests import UNOFFERED, names_in_order
 from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
 from vcd.scheduling.framework.framework import framework_of
@@ -718,7 +718,8 @@ def _guarantees(session: Session) -> Iterator[Gauge]:
 def _in_units(session: Session, amounts: npt.NDArray[np.int64]) -> dict[LabelValues, float]:
     """Amounts in the order of the session's resources as people write them: cores, bytes, pods, pieces."""
     names = session.snapshot.resources
-    return {(name,): amount / per_unit(name) for name, amount in zip(names, amounts.tolist(), strict=True)}
+    pairs = zip(names, amounts.tolist(), strict=True)
+    return {(name,): amount / per_unit(name) for name, amount in pairs if name != UNOFFERED}
 
 
 def _ages(created: list[int], now: int) -> npt.NDArray[np.float64]:

@@ -12,12 +12,14 @@ from vcd.diagnosis.funnel import Funnel, FunnelLine
 from vcd.diagnosis.waiting import GroupWait, waiting_task
 from vcd.model import events as ev
 from vcd.model.reasons import Cause, Reason
+from vcd.model.requests import UNOFFERED
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import cause_of, declared, keeps_back, told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.shapes import unoffered
 from vcd.state.sums import sum_of
 
 Amounts = dict[str, dict[str, int]]
@@ -106,8 +108,15 @@ class Case:
 
     def told(self, columns: list[int], **amounts: Ints) -> Amounts:
         """Amounts of some resources, by the role that they play."""
-        names = self.session.nodes.resources
-        return {names[column]: {role: int(of[column]) for role, of in amounts.items()} for column in columns}
+        return {self._named(column): {role: int(of[column]) for role, of in amounts.items()} for column in columns}
+
+    def _named(self, column: int) -> str:
+        """The name of a column's resource, or of those without a column that the pod asks for."""
+        nodes = self.session.nodes
+        name = nodes.resources[column]
+        if name != UNOFFERED or self.funnel is None:
+            return name
+        return unoffered(nodes.column_of, self.funnel.task.shape.requests) or name
 
     def leaving(self) -> Diagnosis:
         """That pods are leaving, on the nodes where room is held for the job, else anywhere; and whose they are."""

@@ -61,6 +61,11 @@ def within_bounds(amounts: dict[str, int]) -> dict[str, int]:
     return amounts
 
 
+UNOFFERED = "resources that no node offers"
+"""Stands for all resources that no node offers and no queue limits: a pod or group asks for as much of it as of the one
+of which it asks most. Whoever may create pods could make all sums wider otherwise."""
+
+
 def format_sum(name: str, amount: float) -> str:
     """A sum as a quantity, LARGEST_SUM where it is more."""
     return format_resource(name, min(int(amount), LARGEST_SUM))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
+from itertools import chain
 from typing import cast
 
 import msgspec
@@ -41,7 +43,6 @@ from vcd.state.records import (
 _amounts_key = msgspec.msgpack.Encoder(order="deterministic").encode
 _NOWHERE = -1
 _ALWAYS = ("cpu", "memory", "pods")
-_LOOKED_THROUGH_EVERY = 1000
 _VOID = -1
 """The turn of a nomination that no longer holds."""
 
@@ -71,10 +72,6 @@ class ClusterState:
         """Groups that pods name and that are not there: the queue that each was in, None where it was never seen."""
         self.queues: dict[str, QueueRecord] = {}
         self.others: dict[str, dict[str, Object]] = {}
-        self.resources: set[str] = set(_ALWAYS)
-        """Names of what is asked for and offered, and of some that are no more."""
-        self._changed_since = 0
-        """How many objects came, changed or went since these names were looked through."""
         self.facts_version = 0
         self.others_version: dict[str, int] = {}
         self.changed_rows: Changes[int] = Changes(lambda: len(self.pods))
@@ -217,7 +214,6 @@ class ClusterState:
         self._put_object(kind, key, payload)
 
     def _put_object(self, kind: str, key: str, payload: bytes) -> None:
-        self._forget_resources()
         try:
             obj = decode_payload(kind, payload)
             match obj:
@@ -228,7 +224,6 @@ class ClusterState:
                     if key not in self.nodes or node.offers_other_than(self.nodes[key]):
                         self.immunity.clear()
                     self.nodes[key] = node
-                    self.resources.update(node.allocatable)
                     self.facts_version += 1
                 case PodGroup():
                     group = self._with_intended_status(key, GroupRecord.of(obj))
@@ -240,7 +235,6 @@ class ClusterState:
                         self.released.pop(key, None)
                     self._set_group(key, group)
                     self.former.pop(key, None)
-                    self.resources.update(group.min_resources or ())
                 case Queue():
                     queue = QueueRecord.of(obj)
                     self.as_intended = key in self.queues and self.queues[key].queue == queue.queue
@@ -248,7 +242,6 @@ class ClusterState:
                         self.immunity.clear()
                     self.queues[key] = queue
                     self.changed_queues.note(key)
-                    self.resources.update(queue.capability, queue.deserved, queue.guarantee)
                 case _:
                     self.others.setdefault(kind, {})[key] = obj
                     self.others_version[kind] = self.others_version.get(kind, 0) + 1
@@ -264,24 +257,11 @@ class ClusterState:
         self.bad.pop((kind, key), None)
         self._drop(kind, key)
 
-    def _forget_resources(self) -> None:
-        """Forget names that nothing has any more, now and then: each is a column of all that sessions sum up."""
-        self._changed_since += 1
-        count = len(self.nodes) + len(self.groups) + len(self.queues) + len(self.shapes)
-        if self._changed_since <= count + _LOOKED_THROUGH_EVERY:
-            return
-        self._changed_since = 0
-        found = set(_ALWAYS)
-        for node in self.nodes.values():
-            found.update(node.allocatable)
-        for group in self.groups.values():
-            found.update(group.min_resources or ())
-        for queue in self.queues.values():
-            found.update(queue.capability, queue.deserved, queue.guarantee)
-        for shape in self.shapes.values:
-            found.update(() if shape is None else shape.requests)
-        if len(found) < len(self.resources):
-            self.resources = found
+    def offered(self) -> frozenset[str]:
+        """Return the names of the resources that nodes offer or queues limit, with those that always count."""
+        nodes = (node.allocatable for node in self.nodes.values())
+        stated = ((queue.capability, queue.deserved, queue.guarantee) for queue in self.queues.values())
+        return frozenset(_ALWAYS).union(*nodes, *chain.from_iterable(stated))
 
     def _drop(self, kind: str, key: str) -> None:
         if kind == "Pod":
@@ -423,12 +403,7 @@ class ClusterState:
 
     def _shape(self, spec: PodSpec, counted: PodSpec | None) -> int:
         """``counted`` is the spec that quantities are taken from, where that is another one."""
-
-        def make() -> Shape:
-            shape = Shape.of(spec, counted)
-            self.resources.update(shape.requests)
-            return shape
-
+        make = partial(Shape.of, spec, counted)
         key = spec_key(spec)
         if counted is None:
             return self.shapes.acquire(key, make)
@@ -445,8 +420,6 @@ class ClusterState:
             for key, payload in zip(keys, table.payloads(), strict=True):
                 self._put_object("Pod", key, payload)
             return
-        for shape in taken.shapes:
-            self.resources.update(shape.requests)
         self.pods, self.shown_nodes = Pages(taken.pods), taken.nodes
         self.tasks.begin(keys, taken.columns)
         self.former.update((key, None) for key in self.job_keys.values if key and key not in self.groups)
@@ -466,9 +439,8 @@ class ClusterState:
             return
         self.groups.update(records)
         self.changed_groups.note_many(len(records))
-        for key, record in records.items():
+        for key in records:
             self.former.pop(key, None)
-            self.resources.update(record.min_resources or ())
 
     def _place(self, key: str, row: int) -> None:
         """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""

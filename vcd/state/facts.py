@@ -27,6 +27,9 @@ Mask = npt.NDArray[np.bool_]
 
 _BOUNDLESS = int(np.iinfo(np.int64).max) // 2
 
+_CELLS, _LEAST_CACHED = 1 << 26, 1000
+"""Results are cached of about so many nodes together, and of so many selectors and lists of tolerations at least."""
+
 NO_VALUE = -1
 """The code of a label that a node does not have."""
 
@@ -55,7 +58,7 @@ class NodeFacts:
         for column, resource in enumerate(resources):
             self.allocatable[:, column] = [each.get(resource, 0) for each in amounts]
         self._labels: dict[str, tuple[npt.NDArray[np.int32], list[str]]] = {}
-        self.cached = Computed()
+        self.cached = Computed(max(_CELLS // max(1, len(self)), _LEAST_CACHED))
         """What follows from these facts alone."""
 
     def __len__(self) -> int:
@@ -98,6 +101,8 @@ class NodeFacts:
 
     def label(self, key: str) -> tuple[npt.NDArray[np.int32], list[str]]:
         """A label over the nodes: codes (NO_VALUE where absent) and the sorted values that they stand for."""
+        if key not in self._label_keys:  # selectors may name any number of keys
+            return self._no_value, []
         found = self._labels.get(key)
         if found is None:
             texts = [node.metadata.labels.get(key) for node in self.nodes]
@@ -127,6 +132,15 @@ class NodeFacts:
         return ranks
 
     # --- selectors --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _label_keys(self) -> frozenset[str]:
+        """The label keys that some node has."""
+        return frozenset[str]().union(*(node.metadata.labels for node in self.nodes))
+
+    @cached_property
+    def _no_value(self) -> npt.NDArray[np.int32]:
+        return np.full(len(self), NO_VALUE, np.int32)
 
     def matches_labels(self, wanted: Mapping[str, str]) -> Mask:
         """Nodes that have all the given labels."""

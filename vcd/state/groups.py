@@ -33,6 +33,7 @@ from vcd.state.records import (
     opts_into_queue_gate,
     task_role,
 )
+from vcd.state.shapes import write_amounts
 from vcd.state.sums import Ints, changed, sums_by
 
 Rows = npt.NDArray[np.intp]
@@ -368,8 +369,7 @@ class GroupColumns:
         self.unsupported[indices] = [bool(record.unsupported) for record in records]
         self.min_resources[indices] = 0
         for index, minimum in zip(compress(indices.tolist(), minima), filter(None, minima), strict=True):
-            for name, value in minimum.items():
-                self.min_resources[index, column_of[name]] = value
+            write_amounts(self.min_resources[index], column_of, minimum)
 
     def _sum_up(self, snapshot: Content, indices: Rows) -> None:
         tasks, shapes, count = snapshot.tasks, snapshot.shape_columns, len(indices)

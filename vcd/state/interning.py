@@ -16,10 +16,6 @@ K = TypeVar("K", bound=Hashable)
 _REMEMBERED = 256
 """So many changes are known one by one, and of every sixteen things one: who missed more looks at all."""
 
-
-_COMPUTED = 20_000
-"""So much is kept of what was computed before it is dropped and computed anew."""
-
 _BITS = 7
 _PAGE = 1 << _BITS
 """Items of a page: what is copied for the first one of them that changes."""
@@ -126,16 +122,18 @@ class Pages(Generic[T]):
 
 
 class Computed:
-    """What was computed from something that does not change, by key, as long as that is there."""
+    """What was computed from something that does not change, by key, as long as that is there. Of more than ``most``
+    results all are dropped."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 20_000) -> None:
+        self._most = most
         self._found: dict[Hashable, Any] = {}
 
     def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` computes, computed once."""
         if key not in self._found:
             value = make()
-            if len(self._found) >= _COMPUTED:
+            if len(self._found) >= self._most:
                 self._found.clear()
             self._found[key] = value
         found: T = self._found[key]

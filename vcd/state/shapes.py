@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -50,10 +50,8 @@ class ShapeColumns:
         column_of = {name: column for column, name in enumerate(self.resources)}
         for number in numbers:
             shape = self._shapes[number]
-            self.requests[number] = 0
             self.scored[number] = (0, 0) if shape is None else shape.scored
-            for name, value in {} if shape is None else shape.requests.items():
-                self.requests[number, column_of[name]] = value
+            write_amounts(self.requests[number], column_of, {} if shape is None else shape.requests)
             for of, flags in self._flags.items():
                 flags[number] = shape is not None and of(shape)
 
@@ -70,6 +68,23 @@ class ShapeColumns:
         if found is None:
             found = self._flags[of] = flags_of(self._shapes, of)
         return found
+
+
+def write_amounts(row: Ints, column_of: Mapping[str, int], amounts: Mapping[str, int]) -> None:
+    """Write amounts by name into a row by resource; those without a column count as UNOFFERED."""
+    row[:] = 0
+    for name, value in amounts.items():
+        column = column_of.get(name)
+        if column is None:
+            row[-1] = max(row[-1], value)
+        else:
+            row[column] = value
+
+
+def unoffered(column_of: Mapping[str, int], amounts: Mapping[str, int]) -> str:
+    """Name the resources that are asked for and have no column; empty if there are none."""
+    names = sorted(name for name, value in amounts.items() if value and name not in column_of)
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
 
 
 def flags_of(shapes: Pages[Shape | None], of: Callable[[Any], bool]) -> Flags:

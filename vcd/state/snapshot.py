@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import Object
-from vcd.model.requests import names_in_order
+from vcd.model.requests import UNOFFERED, names_in_order
 from vcd.state.cluster import ClusterState
 from vcd.state.completion import Completion
 from vcd.state.content import GONE, Content, Earlier, Objects, TaskColumns
@@ -66,7 +66,7 @@ class SnapshotMaker:
 
     def snapshot(self) -> Snapshot:
         """The state as it is now. Costs copies of the columns, and of the node facts when a node changed."""
-        state, resources = self._state, tuple(names_in_order(self._state.resources))
+        state, resources = self._state, self._resources()
         made_from = (state.facts_version, resources)
         facts = self._copy(
             "facts", made_from, lambda: NodeFacts(_selected(state.nodes, state.settings.node_selector), resources)
@@ -108,6 +108,12 @@ class SnapshotMaker:
         )
         self._follows(snapshot)
         return snapshot
+
+    def _resources(self) -> tuple[str, ...]:
+        """The names of the columns of quantities: what pods ask for does not add to them."""
+        state = self._state
+        made_from = (state.facts_version, state.changed_queues.count)
+        return self._copy("resources", made_from, lambda: (*names_in_order(state.offered()), UNOFFERED))
 
     def _copy(self, name: str, made_from: Hashable, make: Callable[[], T]) -> T:
         """What is made, and holds as long as what it is made from is the same."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.model.requests import PODS
+from vcd.model.requests import PODS, UNOFFERED
 from vcd.scheduling.search.kinds import MOVING, Applying, Part, TaskKind, TaskKinds
 from vcd.scheduling.search.nodesalike import NodesAlike
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores
@@ -28,6 +28,7 @@ from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
+from vcd.state.shapes import unoffered
 
 _TOO_MANY_PODS = ReasonCode("node-pods", Cause.NODE_ROOM, "Too many pods", nodes_help=True)()
 _INSUFFICIENT = ReasonCode("node-room", Cause.NODE_ROOM, "Insufficient {resource}", nodes_help=True)
@@ -612,6 +613,8 @@ class Candidates:
         for column, name in enumerate(nodes.resources):
             lacking = int(short[column].sum())
             if lacking:
+                if name == UNOFFERED:
+                    name = unoffered(nodes.column_of, task.shape.requests)
                 counts[_TOO_MANY_PODS if name == PODS else _INSUFFICIENT({"resource": name})] += lacking
         for predicate in self._evaluator.predicates:
             if not predicate.applies(task):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vcd.model.codec import BadObject, Foreign
 from vcd.model.objects import Object
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
-from vcd.model.requests import format_sum
+from vcd.model.requests import UNOFFERED, format_sum
 from vcd.model.status import (
     TaskStatus,
 )
@@ -305,7 +305,7 @@ class Session:
     def amounts(self, values: Iterable[int]) -> dict[str, str]:
         """Integers in the order of the session's resources as quantities by name, zeros left out."""
         pairs = zip(self.nodes.resources, values, strict=True)
-        return {name: format_sum(name, value) for name, value in pairs if value}
+        return {name: format_sum(name, value) for name, value in pairs if value and name != UNOFFERED}
 
     def told(self, columns: Iterable[int], **amounts: Sequence[int] | Ints) -> list[Amount]:
         """Several such of some resources, each name with a word before it, as in ``asks cpu``."""
