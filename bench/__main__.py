@@ -18,6 +18,7 @@ BENCHES = (
     "asked",
     "steady",
     "contention",
+    "hostile",
     "waiting",
     "endtoend",
     "replicas",

@@ -54,7 +54,20 @@ class Scheduler:
     def create_job(self) -> None:
         """Create a pod in a group of its own."""
         self._newcomers += 1
-        for manifest in _job(f"new-{self._newcomers}", "q0", "1", "Inqueue"):
+        self.put(_job(f"new-{self._newcomers}", "q0", "1", "Inqueue"))
+
+    @property
+    def newest(self) -> str:
+        """The key of the newest pod that ``create_job`` made."""
+        return f"bench/new-{self._newcomers}"
+
+    def is_bound(self, key: str) -> bool:
+        """Whether a session bound a pod."""
+        return key in self.state.intents
+
+    def put(self, objects: Iterable[Manifest]) -> None:
+        """Create objects."""
+        for manifest in objects:
             kind, obj, version = from_manifest(manifest)
             self.state.apply(self.state.sequence + 1, ObjectPut(kind, obj.key, version, encode_payload(obj)))
 
