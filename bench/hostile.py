@@ -1,7 +1,7 @@
 """What one tenant can do to another: memory, and how long another namespace's pod waits, with and without each attack.
 
-Each attack is what any user may create. A pod of another namespace comes with it; the figure is the time of all sessions
-until that pod is bound, and of the same without the attack. Each attack runs in a process of its own, for its memory.
+Each attack is what any user may create. A pod of another namespace comes with it; the figure is the time of all
+sessions until that pod is bound, and of the same without the attack. Each attack runs in a process of its own.
 """
 
 from __future__ import annotations

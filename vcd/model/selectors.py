@@ -187,7 +187,7 @@ class Requirement(msgspec.Struct, frozen=True, order=True, gc=False):
             return value is not None
         if operator == DOES_NOT_EXIST:
             return value is None
-        number, bound = _int64(value or ""), _int64(self.values[0])
+        number, bound = int64_of(value or ""), int64_of(self.values[0])
         if number is None or bound is None:
             return False
         return number > bound if operator == GREATER else number < bound
@@ -308,7 +308,7 @@ def _requirement(path: str, key: str, operator: str, values: Sequence[str]) -> R
     elif operator in (EXISTS, DOES_NOT_EXIST):
         if values:
             raise SelectorError(f"{path}.values", tuple(values), f"must be empty for operator {operator}")
-    elif len(values) != 1 or _int64(values[0]) is None:
+    elif len(values) != 1 or int64_of(values[0]) is None:
         raise SelectorError(f"{path}.values", tuple(values), f"must be a single integer for operator {operator}")
     for index, value in enumerate(values):
         if not is_label_value(value):
@@ -458,7 +458,7 @@ def _among(value: str, ordered: tuple[str, ...]) -> bool:
     return at < len(ordered) and ordered[at] == value
 
 
-def _int64(text: str) -> int | None:
+def int64_of(text: str) -> int | None:
     """The number that Go's ParseInt reads in base ten (sign and leading zeros allowed), None for anything else."""
     if len(text) > 64 or not _INT64_TEXT.fullmatch(text):
         return None
@@ -467,4 +467,4 @@ def _int64(text: str) -> int | None:
 
 
 def _canonical_int64(text: str) -> int | None:
-    return _int64(text) if _CANONICAL_INT.fullmatch(text) else None
+    return int64_of(text) if _CANONICAL_INT.fullmatch(text) else None

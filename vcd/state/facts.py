@@ -3,6 +3,7 @@ changes, with whatever was computed from it."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -12,12 +13,17 @@ import numpy.typing as npt
 from vcd.model.objects import Node
 from vcd.model.requests import PODS
 from vcd.model.selectors import (
+    DOES_NOT_EXIST,
+    EXISTS,
+    GREATER,
+    IN,
+    NOT_IN,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Taint,
     Toleration,
     check_node_terms,
-    node_terms_match,
+    int64_of,
     tolerates,
 )
 from vcd.state.interning import Computed
@@ -30,8 +36,15 @@ _BOUNDLESS = int(np.iinfo(np.int64).max) // 2
 _CELLS, _LEAST_CACHED = 1 << 26, 1000
 """Results are cached of about so many nodes together, and of so many selectors and lists of tolerations at least."""
 
+_NOWHERE = -2
 NO_VALUE = -1
 """The code of a label that a node does not have."""
+
+
+def _code_of(values: list[str], text: str) -> int:
+    """The place of a text in sorted values; one that no node has where it is not there."""
+    place = bisect_left(values, text)
+    return place if place < len(values) and values[place] == text else _NOWHERE
 
 
 def rows_as_bytes(matrix: npt.NDArray[np.generic]) -> list[bytes]:
@@ -147,38 +160,46 @@ class NodeFacts:
         result = np.ones(len(self), np.bool_)
         for key, text in wanted.items():
             codes, values = self.label(key)
-            result &= (codes == values.index(text)) if text in values else False
+            result &= codes == _code_of(values, text)
         return result
 
     def matches_term(self, term: NodeSelectorTerm) -> Mask:
         """Nodes that match a term; an empty term matches none. Raises SelectorError."""
-
-        def evaluate() -> Mask:
-            check_node_terms((term,))
-            result = np.full(len(self), bool(term.match_expressions or term.match_fields), np.bool_)
-            for need in term.match_expressions:
-                result &= self._matches_requirement(need)
-            if term.match_fields:
-                on_name = NodeSelectorTerm(match_fields=term.match_fields)
-                result &= np.fromiter(
-                    (node_terms_match((on_name,), {}, name) for name in self.names), np.bool_, len(self)
-                )
-            return result
-
-        mask: Mask = self.cached(("term", term), evaluate)
-        return mask
+        check_node_terms((term,))
+        result = np.full(len(self), bool(term.match_expressions or term.match_fields), np.bool_)
+        for need in term.match_expressions:
+            result &= self._matches_requirement(need)
+        for need in term.match_fields:  # the name is the only one, and it is compared with one value
+            is_named = np.arange(len(self)) == self.row_of.get(need.values[0], NO_VALUE)
+            result &= is_named if need.operator == IN else ~is_named
+        return result
 
     def _matches_requirement(self, need: NodeSelectorRequirement) -> Mask:
-        """Evaluated once per distinct value of the label, not once per node."""
         codes, values = self.label(need.key)
-        if need.operator in ("In", "NotIn"):
-            wanted = [values.index(text) for text in need.values if text in values]
-            present: Mask = np.isin(codes, wanted) if len(wanted) != 1 else codes == wanted[0]
-            return present if need.operator == "In" else ~present
-        term = (NodeSelectorTerm(match_expressions=(need,)),)
-        table = [node_terms_match(term, {need.key: text}, "") for text in values]
-        table.append(node_terms_match(term, {}, ""))  # NO_VALUE is the last index
-        result: Mask = np.array(table, np.bool_)[codes]
+        if need.operator in (EXISTS, DOES_NOT_EXIST):
+            result: Mask = (codes >= 0) == (need.operator == EXISTS)
+        elif need.operator in (IN, NOT_IN):
+            wanted = [_code_of(values, text) for text in need.values]
+            result = np.isin(codes, wanted) if len(wanted) != 1 else codes == wanted[0]
+            result = result if need.operator == IN else ~result
+        else:
+            result = self._compares(need)
+        return result
+
+    def _compares(self, need: NodeSelectorRequirement) -> Mask:
+        """Which nodes' label is above (Gt) or below (Lt) a number; labels that are no int64 are neither."""
+        codes, values = self.label(need.key)
+
+        def read() -> tuple[npt.NDArray[np.int64], Mask]:
+            numbers = [int64_of(text) for text in values]
+            is_number = np.array([number is not None for number in numbers] + [False], np.bool_)
+            return np.array([number or 0 for number in numbers] + [0], np.int64)[codes], is_number[codes]
+
+        numbers, is_number = self.cached(("numbers", need.key), read)
+        bound = int64_of(need.values[0])
+        if bound is None:
+            return np.zeros(len(self), np.bool_)
+        result: Mask = is_number & (numbers > bound if need.operator == GREATER else numbers < bound)
         return result
 
     # --- taints -----------------------------------------------------------------------------------------------------

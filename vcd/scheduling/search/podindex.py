@@ -114,11 +114,12 @@ class Domains:
 def domains_of(facts: NodeFacts, key: str) -> Domains:
     """The domains that a label divides the nodes into."""
 
+    codes, values = facts.label(key)
+
     def make() -> Domains:
-        codes, values = facts.label(key)
         return Domains(codes, len(values))
 
-    found: Domains = facts.cached(("domains", key), make)
+    found: Domains = facts.cached(("domains", key if values else ""), make)  # all keys that no node has are one
     return found
 
 

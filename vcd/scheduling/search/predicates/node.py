@@ -147,15 +147,16 @@ class NodeAffinity(Predicate):
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         spec = task.shape.spec
-        required = required_nodes(spec)
-        if required is None:
+        if required_nodes(spec) is None:
             return at_rows(self._facts.matches_labels(spec.node_selector), usage)
-        result = np.zeros(len(self._facts), np.bool_)
-        for term in required.node_selector_terms:
-            result |= matching(self._facts, term)
-        if spec.node_selector:
-            result &= self._facts.matches_labels(spec.node_selector)
+        result: Mask = self._facts.cached(("node affinity", task.shape), lambda: self._selected(spec))
         return at_rows(result, usage)
+
+    def _selected(self, spec: PodSpec) -> Mask:
+        required, result = required_nodes(spec), np.zeros(len(self._facts), np.bool_)
+        for term in () if required is None else required.node_selector_terms:
+            result |= matching(self._facts, term)
+        return result & self._facts.matches_labels(spec.node_selector)
 
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
         """Each label of the nodeSelector, and each requirement of the node affinity where that has one term."""

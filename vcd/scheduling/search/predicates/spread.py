@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import msgspec
@@ -65,16 +65,16 @@ class Constraint(msgspec.Struct, frozen=True):
 
 def constraints_of(index: PodIndex, task: Task, kind: str) -> tuple[Constraint, ...]:
     """A task's constraints of a kind (HARD or SOFT). Raises SelectorError."""
-    spec, facts = task.shape.spec, index.session.nodes.facts
+    spec = task.shape.spec
     raws = [raw for raw in spec.topology_spread_constraints if (raw.when_unsatisfiable or HARD) == kind]
-    keys = tuple(sorted({raw.topology_key for raw in raws}))
-    return tuple(_constraint(index, task, raw, _selector(task, raw), _counted(facts, spec, raw, keys)) for raw in raws)
+    counted = _CountedNodes(index.session.nodes.facts, spec, sorted({raw.topology_key for raw in raws}))
+    return tuple(_constraint(index, task, raw, _selector(task, raw), counted) for raw in raws)
 
 
 def defaults_of(index: PodIndex, task: Task, selector: Selector) -> tuple[Constraint, ...]:
     """The constraints that kube-scheduler gives a task without any, whose like ``selector`` selects."""
-    spec, facts = task.shape.spec, index.session.nodes.facts
-    return tuple(_constraint(index, task, raw, selector, _counted(facts, spec, raw, ())) for raw in DEFAULTS)
+    counted = _CountedNodes(index.session.nodes.facts, task.shape.spec, ())
+    return tuple(_constraint(index, task, raw, selector, counted) for raw in DEFAULTS)
 
 
 def _selector(task: Task, raw: TopologySpreadConstraint) -> Selector:
@@ -83,7 +83,7 @@ def _selector(task: Task, raw: TopologySpreadConstraint) -> Selector:
 
 
 def _constraint(
-    index: PodIndex, task: Task, raw: TopologySpreadConstraint, selector: Selector, counted: Domains
+    index: PodIndex, task: Task, raw: TopologySpreadConstraint, selector: Selector, counted: _CountedNodes
 ) -> Constraint:
     # kube-scheduler counts nothing for a selector without requirements, though the pod itself matches it
     question = Question(NOTHING if selector == EVERYTHING else selector, (Scope((task.namespace,)),), terminating=False)
@@ -94,29 +94,43 @@ def _constraint(
         own=int(selector.matches(task.pod.metadata.labels)),
         tally=index.tally(question),
         everywhere=domains_of(index.session.nodes.facts, raw.topology_key),
-        counted=counted,
+        counted=counted.domains(raw),
     )
 
 
-def _counted(facts: NodeFacts, spec: PodSpec, raw: TopologySpreadConstraint, keys: tuple[str, ...]) -> Domains:
-    """The domains of the nodes whose pods count for a constraint."""
-    required = required_nodes(spec)
-    by_labels = raw.node_affinity_policy == _HONOR and (tuple(sorted(spec.node_selector.items())), required)
-    by_taints = raw.node_taints_policy == _HONOR and spec.tolerations
+class _CountedNodes:
+    """The nodes whose pods count for a task's constraints of a kind: those that have all topology ``keys``, and meet a
+    constraint's node policies. A task may have thousands of constraints, so the nodes are looked at once."""
 
-    def make() -> Domains:
-        everywhere = domains_of(facts, raw.topology_key)
-        counts = np.ones(len(facts), np.bool_)
+    def __init__(self, facts: NodeFacts, spec: PodSpec, keys: Iterable[str]) -> None:
+        self._facts, self._spec = facts, spec
+        self._having = np.ones(len(facts), np.bool_)
         for key in keys:
-            counts &= domains_of(facts, key).codes >= 0
-        if by_labels is not False:
-            counts &= facts.matches_labels(spec.node_selector) & _selected(facts, required)
-        if by_taints is not False:
-            counts &= facts.untolerated(spec.tolerations, HARD_EFFECTS) == 0
-        return Domains(np.where(counts, everywhere.codes, -1), everywhere.size)
+            self._having &= domains_of(facts, key).codes >= 0
+        self._known: dict[tuple[bool, bool], tuple[Mask, bytes]] = {}
 
-    found: Domains = facts.cached(("spread", raw.topology_key, keys, by_labels, by_taints), make)
-    return found
+    def domains(self, raw: TopologySpreadConstraint) -> Domains:
+        """The domains of the nodes that count for a constraint."""
+        policies = raw.node_affinity_policy == _HONOR, raw.node_taints_policy == _HONOR
+        if policies not in self._known:
+            mask = self._meeting(*policies)
+            self._known[policies] = mask, mask.tobytes()
+        counts, written = self._known[policies]
+        everywhere = domains_of(self._facts, raw.topology_key)
+
+        def make() -> Domains:
+            return Domains(np.where(counts, everywhere.codes, -1), everywhere.size)
+
+        found: Domains = self._facts.cached(("spread", everywhere, written), make)
+        return found
+
+    def _meeting(self, by_affinity: bool, by_taints: bool) -> Mask:
+        facts, spec, result = self._facts, self._spec, self._having
+        if by_affinity:
+            result = result & facts.matches_labels(spec.node_selector) & _selected(facts, required_nodes(spec))
+        if by_taints:
+            result = result & (facts.untolerated(spec.tolerations, HARD_EFFECTS) == 0)
+        return result
 
 
 def _selected(facts: NodeFacts, required: NodeSelector | None) -> Mask:
