@@ -259,8 +259,8 @@ class ClusterState:
 
     def offered(self) -> frozenset[str]:
         """Return the names of the resources that nodes offer or queues limit, with those that always count."""
-        nodes = (node.allocatable for node in self.nodes.values())
-        stated = ((queue.capability, queue.deserved, queue.guarantee) for queue in self.queues.values())
+        nodes = [node.allocatable for node in self.nodes.values()]
+        stated = [(queue.capability, queue.deserved, queue.guarantee) for queue in self.queues.values()]
         return frozenset(_ALWAYS).union(*nodes, *chain.from_iterable(stated))
 
     def _drop(self, kind: str, key: str) -> None:
