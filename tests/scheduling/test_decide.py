@@ -238,7 +238,9 @@ def test_a_plugin_that_works_takes_part(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("plugin", [FailsToOpen, FailsToClose, FailsToOrder, FailsInTrial, FailsToMake])
-def test_a_plugin_that_raises_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch, plugin: type[Plugin]) -> None:
+def test_a_plugin_that_raises_and_forbids_nothing_is_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch, plugin: type[Plugin]
+) -> None:
     offered(monkeypatch, plugin)
     snapshot = snapshot_of(cluster())
     plan = decide(snapshot, read_policy(WITH), NOW_NS, 0)

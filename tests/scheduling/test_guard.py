@@ -318,7 +318,7 @@ def test_a_mask_is_a_bool_for_each_node(
     plan = decide(cluster(), read_policy(WITH), NOW_NS, 0)
     assert plan.faults[0].startswith("odd: expected an array of bool of shape (3,) at predicate fit.mask, got")
     assert told in plan.faults[0]
-    assert plan.statements == decide(cluster(), read_policy(CONF), NOW_NS, 0).statements
+    assert plan.statements == ()  # a node that it cannot judge takes nothing
 
 
 class _Odd:
@@ -474,7 +474,7 @@ def test_what_parts_are_shown_cannot_be_written(offer: Callable[..., type[Plugin
     offer(predicates=lambda self: [predicate(mask=mask)])
     plan = decide(cluster(), read_policy(WITH), NOW_NS, 0)
     assert plan.faults == ("odd: ValueError('assignment destination is read-only')",)
-    assert plan.statements == decide(cluster(), read_policy(CONF), NOW_NS, 0).statements
+    assert plan.statements == ()
 
 
 def test_keys_of_candidates_cannot_be_written(offer: Callable[..., type[Plugin]]) -> None:
@@ -765,7 +765,7 @@ def test_a_watch_is_told_of_the_way_out_of_a_plugin_that_raises(offer: Callable[
     offer(job_order=raises)
     watch = _Watch()
     run(cluster(), read_policy(WITH), NOW_NS, 0, watch=watch)
-    assert watch.told[-1] == "odd job_order"
+    assert watch.told.count("odd job_order") == 1
     assert watch.inside == []
 
 

@@ -35,7 +35,8 @@ def decide(
 
     ``now`` is in nanoseconds since the epoch; ``seed`` orders nodes that are equally good. ``memory`` spares work
     that an earlier call did and changes no plan. ``outside`` answers what plugins ask the world (by default that
-    nobody is there). A plugin that raises is left out, and named in ``plan.faults``; so are those ``interrupted``
+    nobody is there). A plugin that raises is named in ``plan.faults``: what it orders or scores is left out,
+    and what it forbids stays forbidden where it fails. An action that raises is left out, as are those ``interrupted``
     (``SessionDecided.interrupted``), from the beginning. ``trace`` is told how it is decided, and changes no plan.
     """
     return closing.plan_of(
@@ -68,9 +69,10 @@ def run(
     late = {guard.name_in(fault) for fault in interrupted}
     excluded = {name for name in late if not _stays(name)}
     errors: dict[str, Exception] = {}
+    failed: dict[str, guard.Failure] = {}
     while True:
         try:
-            way = guard.Guard(watch, everyone=unexplained is not None)
+            way = guard.Guard(watch, everyone=unexplained is not None, failed=failed)
             plugins = instances(policy, excluded, way)
             used = memory if memory is not None and not errors else Memory()
             session = Session(
@@ -98,12 +100,17 @@ def run(
             if faulty is None and unexplained is None:
                 unexplained = error  # the same happens again, and then the plugin's gate tells whose doing it is
                 continue
-            if faulty is None or faulty in excluded:
+            before = None if faulty is None else failed.get(faulty)
+            if faulty is None or faulty in excluded or (before is not None and before.is_broken):
                 raise
             unexplained = None
-            excluded.add(faulty)
-            faults.append(guard.fault(faulty, error))
-            errors[faulty] = error
+            if before is None:
+                faults.append(guard.fault(faulty, error))
+                errors[faulty] = error
+            if faulty in registry.plugins():
+                failed[faulty] = guard.Failure.of(error, before)
+            else:
+                excluded.add(faulty)
             continue
         if unexplained is not None:
             raise unexplained

@@ -21,7 +21,7 @@ async def compared_in_the_past(self: Watcher, version: str) -> None:
 
 # --- parts of a key or of a comparison that are left out ------------------------------------------------------------
 
-_observe, _find, _forget_resources = LeaderElector._observe, TaskKinds.find, ClusterState._forget_resources
+_observe, _find, _offered = LeaderElector._observe, TaskKinds.find, ClusterState.offered
 
 
 @replaces(
@@ -59,11 +59,12 @@ def table_of_other_labels(self: TaskKinds, task: Task, moving: bool = True) -> t
 
 
 @replaces(
-    ClusterState._forget_resources,
-    found_by="tests/state/test_cluster.py::test_names_of_resources_that_any_kind_of_object_has_are_kept",
+    ClusterState.offered,
+    found_by="tests/state/test_cluster.py::test_resources_have_columns_if_nodes_offer_or_queues_limit_them",
 )
-def names_of_queues_forgotten(self: ClusterState) -> None:
-    """A resource that only queues name is forgotten after some thousand events, and their limits on it with it."""
+def names_of_queues_forgotten(self: ClusterState) -> frozenset[str]:
+    """A resource that only queues limit has no column, and their limits on it do not count."""
     queues, self.queues = self.queues, {}
-    _forget_resources(self)
+    names = _offered(self)
     self.queues = queues
+    return names

@@ -14,7 +14,7 @@ import numpy as np
 
 from vcd.model.events import VolumeChoice
 from vcd.model.reasons import Cause, InvalidReason, Reason, ReasonCode, well_formed
-from vcd.scheduling.framework.guard import Check, Gate, GuardedMethod, MakeCheck, expected
+from vcd.scheduling.framework.guard import Check, Closed, Gate, GuardedMethod, MakeCheck, expected
 from vcd.scheduling.framework.plugin import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
@@ -23,6 +23,8 @@ from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.views import Task
 
 _REJECTED = ReasonCode("rejected", Cause.PLUGIN, "the plugin rejects it")
+
+_FAILED = ReasonCode("plugin-failed", Cause.PLUGIN, "the plugin failed, and forbids what it cannot judge: {error}")
 
 LARGEST_POINTS = 1e9
 """A score's weighted points lie within this: in millionths, sums of float64 are whole numbers up to 2**53."""
@@ -45,7 +47,8 @@ def _stand_for(
     for question, check in asked.items():
         if question != "kind_of" or tells_kinds(part):
             check = None if gate.trusted else check
-            setattr(guarded, question, GuardedMethod(part, question, gate, check, f"{called}.{question}"))
+            closed = _CLOSED_PARTS.get(question)
+            setattr(guarded, question, GuardedMethod(part, question, gate, check, f"{called}.{question}", closed))
 
 
 class GuardedPredicate(Predicate):
@@ -84,6 +87,60 @@ class GuardedAllowance(Allowance):
     def __init__(self, gate: Gate, part: Allowance) -> None:
         _stand_for(self, gate, part, "Allowance", {}, permits=_truth, spend=None)
         self.tells = part.tells is True
+
+
+# --- what a plugin that failed forbids --------------------------------------------------------------------------------
+
+
+def refuses(failure: str, *asked: Any) -> Reason:
+    """The answer at points whose answer is why not."""
+    return _FAILED({"error": failure})
+
+
+def denies(failure: str, *asked: Any) -> bool:
+    """The answer at points that ask whether something may be."""
+    return False
+
+
+def rejects(failure: str, *asked: Any) -> Vote:
+    """The answer at points that are voted at."""
+    return Vote.REJECT
+
+
+def keeps_all(failure: str, *asked: Any) -> list[Task]:
+    """The answer at points that ask who may be evicted."""
+    return []
+
+
+def no_node(failure: str, *asked: Any) -> list[Predicate]:
+    """The answer of a plugin that cannot name its predicates."""
+    return [_NoNode(failure)]
+
+
+class _NoNode(Predicate):
+    """Fails every node."""
+
+    name = "failed"
+    depends = Depends.FACTS | Depends.JOB
+    reason = _FAILED({"error": "its predicates are not known"})
+
+    def __init__(self, failure: str) -> None:
+        self.reason = _FAILED({"error": failure})  # type: ignore[misc]
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        return np.zeros(len(usage), np.bool_)
+
+
+_CLOSED_PARTS: Mapping[str, Closed] = {
+    "applies": lambda failure, *asked: True,
+    "mask": lambda failure, task, usage: np.zeros(len(usage), np.bool_),
+    "unresolvable_nodes": lambda failure, task, usage, failed: failed,
+    "keeps_away": lambda failure, *asked: True,
+    "kind_of": lambda failure, task: task.key,
+    "reasons": lambda failure, task, usage, failed: {_FAILED({"error": failure}): int(failed.sum())},
+    "permits": denies,
+}
+"""Of what predicates and allowances are asked. Scores of a plugin that failed are left out."""
 
 
 # --- what answers are -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, ParamSpec, TypeVar
 
 from vcd.scheduling.framework import checks, rules
-from vcd.scheduling.framework.guard import Guard, MakeCheck, Method, is_ours
+from vcd.scheduling.framework.guard import Closed, Guard, MakeCheck, Method, is_ours, keeps_up
 from vcd.scheduling.framework.order import JobQueue, VictimOrder, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points
@@ -55,7 +55,9 @@ class Framework(Points):
         self._mark = mark
         self.participants = _TakingPart(policy, plugins, self.guard, trace)
         """Who takes part at each point."""
-        self.plugins = [plugin for tier in self.participants.by_name for _, plugin in tier]
+        named = [plugin for tier in self.participants.by_name for _, plugin in tier]
+        failed = self.guard.failed
+        self.plugins = [each for each in named if each.name not in failed or not failed[each.name].is_broken]
         if trace is not None:
             trace.open(session, self.participants)
         session.trial.hooks = Hooks(
@@ -77,6 +79,8 @@ class Framework(Points):
     def tell(self, part: str) -> None:
         """Open or close the plugins, one after the other."""
         for plugin in self.plugins:
+            if part == "close" and plugin.name in self.guard.failed:
+                continue  # its gauges would be of what it failed to learn
             self._mark(part)
             self.guard.method(plugin, part)(self.session)
             self._mark(f"{part}/{plugin.name}")
@@ -218,10 +222,12 @@ class _TakingPart(Mapping[str, Participants]):
         the rule that is given them."""
         tiers: list[list[Method]] = [[] for _ in self.by_name]
         for tier, plugin in self._on(point):
-            tiers[tier].append(self._method(tier, plugin, point.name, point.check))
+            tiers[tier].append(self._method(tier, plugin, point.name, point.check, point.closed))
         others = self._on(POINTS[point.protected_as]) if point.protected_as else []
-        protecting = [plugin for _, plugin in others if plugin.protects]
-        unprotected = [self._method(PROTECTS, plugin, "unprotected", checks.victims) for plugin in protecting]
+        protecting = [plugin for _, plugin in others if plugin.protects or plugin.name in self._guard.failed]
+        unprotected = [
+            self._method(PROTECTS, plugin, "unprotected", checks.victims, checks.keeps_all) for plugin in protecting
+        ]
         return Participants(point.name, tiers, unprotected)
 
     def _on(self, point: Point[..., Any]) -> list[tuple[int, Plugin]]:
@@ -234,10 +240,20 @@ class _TakingPart(Mapping[str, Participants]):
                 for place, (one, plugin) in enumerate(tier)
                 if hasattr(plugin, name) and one.is_on(point)
             ]
-        return [(tier, tiers[tier][place][1]) for tier, place in self._places[name]]
+        found = [(tier, tiers[tier][place][1]) for tier, place in self._places[name]]
+        if self._guard.failed:
+            found = [(tier, plugin) for tier, plugin in found if self._is_asked(plugin, point)]
+        return found
 
-    def _method(self, tier: int, plugin: Plugin, name: str, check: MakeCheck | None) -> Method:
-        method = self._guard.method(plugin, name, check)
+    def _is_asked(self, plugin: Plugin, point: Point[..., Any]) -> bool:
+        """Whether a plugin is asked, of those that failed: where it forbids, and where it keeps up with the session."""
+        failure = self._guard.failed.get(plugin.name)
+        if failure is None or point.closed is not None:
+            return True
+        return keeps_up(point.name) and not failure.is_broken
+
+    def _method(self, tier: int, plugin: Plugin, name: str, check: MakeCheck | None, closed: Closed | None) -> Method:
+        method = self._guard.method(plugin, name, check, closed)
         return method if self._trace is None else self._trace.answering(tier, method)
 
 

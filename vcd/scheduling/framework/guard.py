@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ Method = Callable[..., Any]
 """A plugin's method as the framework calls it."""
 Check = Callable[..., Any]
 """Called with an answer and what was asked; gives the answer as the framework takes it, or calls `expected`."""
+Closed = Callable[..., Any]
+"""Called with what is known of a plugin's failure, and what was asked; gives an answer that forbids."""
 MakeCheck = Callable[["Gate"], Check | None]
 """Makes the check of what comes through a gate; None where nothing is to be checked."""
 
@@ -33,6 +35,7 @@ _OURS = "vcd."
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ACTION = "action "
 _AT_FAULT = "_at_fault"
+_AT_POINT = "_at_point"
 
 
 class Watch(Protocol):
@@ -84,7 +87,11 @@ def action_name(name: str) -> str:
 
 def fault(name: str, error: BaseException) -> str:
     """A fault as a plan has it: ``name: error``. Of an error's text it holds nothing that differs from run to run."""
-    return f"{name}: {error.in_words if isinstance(error, InvalidAnswer) else _shown(error)}"
+    return f"{name}: {_words(error)}"
+
+
+def _words(error: BaseException) -> str:
+    return error.in_words if isinstance(error, InvalidAnswer) else _shown(error)
 
 
 def name_in(text: str) -> str:
@@ -115,18 +122,52 @@ def at_fault(error: BaseException) -> str | None:
     return None if gate is None else gate.name
 
 
+def at_point(error: BaseException) -> str:
+    """The point at which the plugin failed that is to blame for an exception."""
+    point: str = vars(error).get(_AT_POINT, "")
+    return point
+
+
+class Failure(NamedTuple):
+    """How a plugin failed in a session. ``is_broken``: it failed where it keeps up with the session, so that what it
+    knows is not known to be right."""
+
+    words: str
+    is_broken: bool
+
+    @classmethod
+    def of(cls, error: Exception, before: Failure | None) -> Failure:
+        """The failure of an exception, after one before it in the same session."""
+        words = _words(error) if before is None else before.words
+        return cls(words, at_point(error) in _KEEPS_UP or before is not None)
+
+
+_KEEPS_UP = frozenset(
+    ("__init__", "open", "on_allocate", "on_deallocate", "on_allocate_together", "job_enqueued", "pre_bind",
+     "bind_annotations")
+)  # fmt: skip
+"""Points at which a plugin learns of the session, or adds to what is bound."""
+
+
+def keeps_up(point: str) -> bool:
+    """Whether a plugin learns of the session at a point, or adds to what is bound."""
+    return point in _KEEPS_UP
+
+
 # --- gates ------------------------------------------------------------------------------------------------------------
 
 
 class Gate:
-    """The way into one plugin or action. Of one that is ``trusted`` answers are not checked."""
+    """The way into one plugin or action. Of one that is ``trusted`` answers are not checked. ``failed`` says how it
+    failed before: where it fails again, or at once if it is broken, it forbids."""
 
-    __slots__ = ("name", "trusted", "watch")
+    __slots__ = ("failed", "name", "trusted", "watch")
 
-    def __init__(self, name: str, watch: Watch | None, *, trusted: bool = False) -> None:
+    def __init__(self, name: str, watch: Watch | None, *, trusted: bool = False, failed: Failure | None = None) -> None:
         self.name = name
         self.watch = watch
         self.trusted = trusted
+        self.failed = failed
 
     def ask(self, point: str, check: Check | None, asked: tuple[Any, ...], method: Method, *given: Any) -> Any:
         """What ``method`` answers, given ``given``, as ``check`` takes it. ``asked`` is the question for the check.
@@ -139,57 +180,78 @@ class Gate:
             answer = method(*given)
             return answer if check is None else check(answer, *asked)
         except Unexpected as wrong:
-            raise self._blamed(InvalidAnswer(self.name, point, *wrong.args)) from None
+            raise self._blamed(InvalidAnswer(self.name, point, *wrong.args), point) from None
         except (StopIteration, StopAsyncIteration) as error:  # a generator of ours would turn it into another error
-            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error))) from error
+            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error)), point) from error
         except (Interrupted, KeyboardInterrupt):
             raise
         except Exception as error:
-            self._blamed(error)
+            self._blamed(error, point)
             raise
         except BaseException as error:
-            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error))) from error
+            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error)), point) from error
         finally:
             if watch is not None:
                 watch.leave(depth)
 
-    def _blamed(self, error: Exception) -> Exception:
+    def _blamed(self, error: Exception, point: str) -> Exception:
         """Note on an exception that it came from here, unless somebody within is to blame; see `at_fault`."""
         within: Gate | None = vars(error).get(_AT_FAULT)
         if within is None or (within.trusted and not self.trusted):
-            vars(error)[_AT_FAULT] = self
+            vars(error).update({_AT_FAULT: self, _AT_POINT: point})
         return error
 
 
 class GuardedMethod:
     """A method of a plugin's behind its gate; it passes for the bound method that it stands for."""
 
-    __slots__ = ("__self__", "_check", "_gate", "_method", "_name")
+    __slots__ = ("__self__", "_check", "_closed", "_gate", "_method", "_name")
 
-    def __init__(self, of: object, name: str, gate: Gate, check: Check | None, called: str = "") -> None:
+    def __init__(
+        self,
+        of: object,
+        name: str,
+        gate: Gate,
+        check: Check | None,
+        called: str = "",
+        closed: Closed | None = None,
+    ) -> None:
         self.__self__ = of
+        self._closed = None if gate.failed is None else closed
         self._gate = gate
         self._name = called or name
         self._method = getattr(of, name)
         self._check = check
 
     def __call__(self, *asked: Any) -> Any:
-        return self._gate.ask(self._name, self._check, asked, self._method, *[_sealed(each) for each in asked])
+        failed, given = self._gate.failed, [_sealed(each) for each in asked]
+        if failed is None or self._closed is None:
+            return self._gate.ask(self._name, self._check, asked, self._method, *given)
+        if failed.is_broken:
+            return self._closed(failed.words, *asked)
+        try:
+            return self._gate.ask(self._name, self._check, asked, self._method, *given)
+        except Exception:  # noqa: BLE001 - it is told in the plan's faults; what it forbids stays forbidden
+            return self._closed(failed.words, *asked)
 
 
 class Guard:
     """How a session asks its plugins: ours directly, others through gates, of which ``watch`` is told. ``everyone``:
-    ours go through gates, too, so that it is known who raised."""
+    ours go through gates, too, so that it is known who raised. ``failed`` are plugins that raised before, by name."""
 
-    def __init__(self, watch: Watch | None = None, *, everyone: bool = False) -> None:
+    def __init__(
+        self, watch: Watch | None = None, *, everyone: bool = False, failed: Mapping[str, Failure] | None = None
+    ) -> None:
         self.watch = watch
+        self.failed = failed or {}
         self._everyone = everyone
 
-    def method(self, plugin: Plugin, name: str, check: MakeCheck | None = None) -> Method:
-        """A plugin's method as the framework calls it."""
+    def method(self, plugin: Plugin, name: str, check: MakeCheck | None = None, closed: Closed | None = None) -> Method:
+        """A plugin's method as the framework calls it. ``closed`` gives the answer where one that ``failed`` fails
+        again."""
         gate = self._gate(type(plugin))
         method: Method = getattr(plugin, name)
-        return method if gate is None else GuardedMethod(plugin, name, gate, check and check(gate))
+        return method if gate is None else GuardedMethod(plugin, name, gate, check and check(gate), closed=closed)
 
     def make(self, kind: type[Plugin], arguments: ArgumentValues, flags: Mapping[str, bool]) -> Plugin:
         """A new instance of a plugin, with its enable flags."""
@@ -199,14 +261,20 @@ class Guard:
             plugin.flags = flags
             return plugin
 
+        if kind.name in self.failed and self.failed[kind.name].is_broken:
+            bare = kind.__new__(kind)  # it is not asked, but for what its class declares
+            Plugin.__init__(bare, arguments)
+            bare.flags = flags
+            return bare
         gate = self._gate(kind)
         plugin: Plugin = made() if gate is None else gate.ask("__init__", None, (), made)
         return plugin
 
     def _gate(self, kind: type[Plugin]) -> Gate | None:
+        failed = self.failed.get(kind.name)
         if not is_asked_directly(kind):
-            return Gate(kind.name, self.watch)
-        return Gate(kind.name, None, trusted=True) if self._everyone else None
+            return Gate(kind.name, self.watch, failed=failed)
+        return Gate(kind.name, None, trusted=True, failed=failed) if self._everyone or failed is not None else None
 
 
 def _sealed(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from vcd.model.events import VolumeChoice
 from vcd.scheduling.framework import checks, rules
-from vcd.scheduling.framework.guard import MakeCheck
+from vcd.scheduling.framework.guard import Closed, MakeCheck
 from vcd.scheduling.framework.plugin import Vote as Vote  # plugins take it from here
 from vcd.scheduling.framework.rules import Participants, Refused
 from vcd.scheduling.framework.victims import Victims
@@ -33,13 +33,15 @@ class Point(Generic[P, R]):
 
     ``flag`` is the key of a plugin's entry in the configuration file that takes the plugin out of the point (empty: it
     cannot be). Those plugins that protect and take part at the point ``protected_as`` are asked whom they leave
-    unprotected, too.
+    unprotected, too. ``closed`` gives the answer of a plugin that failed: it forbids (docs/laws.md, law 7). At points
+    without it such a plugin is not asked, but at those by which it keeps up with the session.
     """
 
     rule: Callable[[Participants], Callable[P, R]]
     check: MakeCheck | None
     flag: str = ""
     protected_as: str = ""
+    closed: Closed | None = None
     name: str = field(init=False)
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -67,21 +69,37 @@ class Points:
     task_order = Point[[Task], Key](rules.first_difference, checks.keys, "enableTaskOrder")
     victim_queue_order = Point[[Queue, Queue], Key](rules.first_difference_for, checks.keys)
     # gates
-    job_valid = Point[[Job], Refused | None](rules.first_refusal, checks.refusal)
-    job_enqueueable = Point[[Job], Refused | None](rules.first_reject, checks.admission, "enableJobEnqueued")
+    job_valid = Point[[Job], Refused | None](rules.first_refusal, checks.refusal, closed=checks.refuses)
+    job_enqueueable = Point[[Job], Refused | None](
+        rules.first_reject, checks.admission, "enableJobEnqueued", closed=checks.refuses
+    )
     job_enqueued = Point[[Job], None](rules.tell, None, "enableJobEnqueued")
-    overused = Point[[Queue], Refused | None](rules.first_refusal, checks.refusal, "enabledOverused")
-    allocatable = Point[[Queue, Task], Refused | None](rules.first_refusal_for, checks.refusal, "enabledAllocatable")
-    preemptive = Point[[Queue, list[Task]], Refused | None](rules.first_refusal_for, checks.refusal, "enablePreemptive")
-    lend = Point[[bool], bool](rules.any_of, checks.truth, "enabledAllocatable")
-    job_ready = Point[[Job], bool](rules.unanimous, checks.truth, "enableJobReady")
-    sub_job_ready = Point[[SubJob], bool](rules.unanimous, checks.truth, "enabledSubJobReady")
-    job_pipelined = Point[[Job], bool](rules.no_reject, checks.vote, "enableJobPipelined")
-    sub_job_pipelined = Point[[SubJob], bool](rules.no_reject, checks.vote, "enabledSubJobPipelined")
-    job_starving = Point[[Job], bool](rules.unanimous_first_tier, checks.truth, "enableJobStarving")
+    overused = Point[[Queue], Refused | None](
+        rules.first_refusal, checks.refusal, "enabledOverused", closed=checks.refuses
+    )
+    allocatable = Point[[Queue, Task], Refused | None](
+        rules.first_refusal_for, checks.refusal, "enabledAllocatable", closed=checks.refuses
+    )
+    preemptive = Point[[Queue, list[Task]], Refused | None](
+        rules.first_refusal_for, checks.refusal, "enablePreemptive", closed=checks.refuses
+    )
+    lend = Point[[bool], bool](rules.any_of, checks.truth, "enabledAllocatable", closed=checks.denies)
+    job_ready = Point[[Job], bool](rules.unanimous, checks.truth, "enableJobReady", closed=checks.denies)
+    sub_job_ready = Point[[SubJob], bool](rules.unanimous, checks.truth, "enabledSubJobReady", closed=checks.denies)
+    job_pipelined = Point[[Job], bool](rules.no_reject, checks.vote, "enableJobPipelined", closed=checks.rejects)
+    sub_job_pipelined = Point[[SubJob], bool](
+        rules.no_reject, checks.vote, "enabledSubJobPipelined", closed=checks.rejects
+    )
+    job_starving = Point[[Job], bool](
+        rules.unanimous_first_tier, checks.truth, "enableJobStarving", closed=checks.denies
+    )
     # nodes
-    pre_predicate = Point[[Task], Refused | None](rules.first_refusal, checks.refusal, "enablePredicate")
-    predicates = Point[[], tuple[Predicate, ...]](rules.parts, checks.predicates, "enablePredicate")
+    pre_predicate = Point[[Task], Refused | None](
+        rules.first_refusal, checks.refusal, "enablePredicate", closed=checks.refuses
+    )
+    predicates = Point[[], tuple[Predicate, ...]](
+        rules.parts, checks.predicates, "enablePredicate", closed=checks.no_node
+    )
     node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
     batch_node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
     best_node = Point[[Task, Candidates | OtherCandidates], int | None](
@@ -89,16 +107,20 @@ class Points:
     )
     # victims: for whom, and the tasks in question, in the order in which they would go
     preemptable = Point[[Task, list[Task]], Victims](
-        rules.intersection, checks.victims, "enablePreemptable", protected_as="preemptable"
+        rules.intersection, checks.victims, "enablePreemptable", protected_as="preemptable", closed=checks.keeps_all
     )
     reclaimable = Point[[Task, list[Task]], Victims](
-        rules.intersection, checks.victims, "enableReclaimable", protected_as="reclaimable"
+        rules.intersection, checks.victims, "enableReclaimable", protected_as="reclaimable", closed=checks.keeps_all
     )
     unified_evictable = Point[[Any, list[Task]], Victims](
-        rules.intersection, checks.victims, protected_as="unified_evictable"
+        rules.intersection, checks.victims, protected_as="unified_evictable", closed=checks.keeps_all
     )
     victim_tasks = Point[[list[Task]], list[Task]](
-        rules.union_of_tier, checks.listed_victims, "enabledVictim", protected_as="unified_evictable"
+        rules.union_of_tier,
+        checks.listed_victims,
+        "enabledVictim",
+        protected_as="unified_evictable",
+        closed=checks.keeps_all,
     )
     # what happens to a task on a row, in trial or for good: an eviction is a deallocate, taken back it is an allocate
     pre_bind = Point[[Task, int], tuple[VolumeChoice, ...]](rules.all_volumes, checks.volumes, "enablePredicate")
@@ -106,7 +128,9 @@ class Points:
     on_allocate = Point[[Task, int], list[Refused]](rules.consent, checks.consent)
     on_deallocate = Point[[Task, int], None](rules.tell, None)
     # the same of several alike tasks of one job, pending, one placed after the other (``Framework.many_at_once``)
-    allocatable_together = Point[[Queue, Task, int], bool](rules.unanimous_for, checks.truth, "enabledAllocatable")
+    allocatable_together = Point[[Queue, Task, int], bool](
+        rules.unanimous_for, checks.truth, "enabledAllocatable", closed=checks.denies
+    )
     missing_tasks = Point[[Job], int](rules.most, checks.count, "enableJobReady")
     on_allocate_together = Point[[list[Task], list[int]], None](rules.tell, None)
 
