@@ -1,4 +1,4 @@
-"""Two schedulers of one name: vcd tells of the other one, and gives way to it unless it is told to go on."""
+"""Two schedulers of one name: vcd reports the other one, and holds back the namespaces in which that one binds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import aiohttp
 import pytest
 
 from tests.e2e.beside import ShadowedCluster, first_fit
-from tests.e2e.cluster import GROUPS, LEASES, NAMESPACE, QUEUES, Cluster, Daemon, Made, Obj, failed, group, pod, until
-from tests.e2e.test_replicas import Replicas
+from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Made, Obj, failed, group, pod, until
+from tests.e2e.first_fit import LEFT_ALONE
 from tests.e2e.test_shadow import add
 from vcd.embedded.server import ADMIN
 from vcd.model import events as ev
 
 QUIET = 3.0
 PERIOD = f"--others-quiet-period={QUIET:g}s"
+OTHER = "other"
 TIGHT = "tight"
 """A queue from which vcd lets nobody in."""
 
@@ -42,12 +43,6 @@ def holder(cluster: Cluster) -> str:
     return str((cluster.lease() or {}).get("holderIdentity", ""))
 
 
-def annotations(cluster: Cluster) -> dict[str, str]:
-    (lease,) = cluster.store.list(LEASES, NAMESPACE)
-    found: dict[str, str] = lease["metadata"].get("annotations", {})
-    return found
-
-
 async def foreign_binds(daemon: Daemon) -> float:
     return (await daemon.metrics())["vcd_foreign_binds_total"]
 
@@ -68,89 +63,58 @@ async def bind(cluster: Cluster, key: str, node: str) -> int:
         return answer.status
 
 
-async def test_a_leader_gives_way_and_leads_again_when_the_other_has_stopped(tmp_path: Path) -> None:
+def add_elsewhere(cluster: Cluster, name: str) -> str:
+    """A job of one pod in another namespace, which the other scheduler leaves alone; its key."""
+    cluster.store.create(GROUPS, in_namespace(OTHER, group(name, 1)))
+    made = pod(f"{name}-0", name)
+    made["metadata"]["annotations"] |= {LEFT_ALONE: "true"}
+    cluster.store.create("pods", in_namespace(OTHER, made))
+    return f"{OTHER}/{name}-0"
+
+
+def in_namespace(namespace: str, obj: Obj) -> Obj:
+    return {**obj, "metadata": {**obj["metadata"], "namespace": namespace}}
+
+
+async def test_a_namespace_is_held_back_until_the_other_has_stopped_and_no_other_is(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(8, 16)
         add_tight_queue(cluster)
+        cluster.store.create("namespaces", {"metadata": {"name": OTHER}})
         daemon = await cluster.started("a", PERIOD)
         await cluster.until_bound([add(cluster, "before")])
+        held = holder(cluster)
         keys = add_for_the_other(cluster, "theirs", 6)
         async with first_fit(cluster):
             await cluster.until_bound(keys)
-            await until(lambda: holder(cluster) == "", what="the Lease is given back")
-            gave_back = time.monotonic()
+            await daemon.until_metric("vcd_namespaces_held_back", 1)
+            began = time.monotonic()
             await cluster.until_bound([add(cluster, f"after-{number}") for number in range(10)])
-            assert binds_of(cluster, daemon, since=gave_back) == []
-            assert "vcd.volcano.sh/gave-way" in annotations(cluster)
+            assert binds_of(cluster, daemon, since=began) == []
+            await cluster.until_bound([add_elsewhere(cluster, "elsewhere")])
+            assert len(binds_of(cluster, daemon, since=began)) == 1
             told = events_of(cluster, "ForeignBind")
-            assert {each["involvedObject"]["name"] for each in told} <= {key.partition("/")[2] for key in keys}
             assert len(told) >= 3
-            (why,) = events_of(cluster, "ForeignScheduler")
-            assert why["involvedObject"]["kind"] == "ConfigMap"
-            assert "somebody else binds pods of ours" in why["message"]
-            shown = await daemon.metrics()
-            assert (shown["vcd_foreign_binds_total"] >= 3, shown["vcd_gives_way"], shown["vcd_leader"]) == (True, 1, 0)
-            await cluster.until_bound([last := add(cluster, "last")])
-        stopped = next(bound.at for bound in cluster.binds if bound.key == last)
-        key = add(cluster, "ours-again")
-        await cluster.until_bound([key])
-        assert binds_of(cluster, daemon, since=gave_back)
-        assert cluster.binds[-1].at - stopped >= QUIET
-        await daemon.until_metric("vcd_gives_way", 0)
+            assert any("vcd decides nothing in this namespace until" in each["message"] for each in told)
+        kept = add(cluster, "kept", alone=True)
+        stopped = max(bound.at for bound in cluster.binds if not bound.key.startswith(f"{OTHER}/"))
+        await cluster.until_bound([kept])
+        assert cluster.binds[-1].at - stopped >= QUIET - 0.5
+        await daemon.until_metric("vcd_namespaces_held_back", 0)
+        assert holder(cluster) == held
 
 
-async def test_no_replica_takes_the_place_of_one_that_gave_way(tmp_path: Path) -> None:
+async def test_a_replica_that_begins_anew_still_holds_the_namespace_back(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(8, 16)
         add_tight_queue(cluster)
-        daemons = [await cluster.started("a", PERIOD), await cluster.start("b", PERIOD)]
-        await until(lambda: daemons[1].lines("started"))
+        daemon = await cluster.started("a", "--others-quiet-period=1h")
         async with first_fit(cluster):
-            await cluster.until_bound(add_for_the_other(cluster, "theirs", 4))
-            await until(lambda: holder(cluster) == "", what="the Lease is given back")
-            gave_back = time.monotonic()
-            for number in range(3):
-                keys = [add(cluster, f"more-{number}-{each}") for each in range(4)]
-                await cluster.until_bound(keys)
-                for daemon in daemons:
-                    await daemon.until_metric("vcd_gives_way", 1)
-            assert [binds_of(cluster, daemon, since=gave_back) for daemon in daemons] == [[], []]
-            assert holder(cluster) == ""
-        await cluster.until_bound([add(cluster, "ours-again")])
-        assert cluster.leader() in daemons
-
-
-async def test_replicas_of_one_log_give_way_together(tmp_path: Path) -> None:
-    async with Replicas(tmp_path) as cluster:
-        cluster.add_nodes(8, 16)
-        add_tight_queue(cluster)
-        daemons = [await cluster.started("a", PERIOD), await cluster.start("b", PERIOD)]
-        await cluster.until_following(daemons[1])
-        async with first_fit(cluster):
-            await cluster.until_bound(theirs := add_for_the_other(cluster, "theirs", 4))
-            await until(lambda: holder(cluster) == "", what="the Lease is given back")
-            gave_back = time.monotonic()
-            await cluster.until_bound([add(cluster, f"more-{number}") for number in range(4)])
-            assert [binds_of(cluster, daemon, since=gave_back) for daemon in daemons] == [[], []]
-        await cluster.until_bound([add(cluster, "ours-again")])
-        seen = max(bound.at for bound in cluster.binds if bound.key in theirs)  # by who led then
-        assert cluster.binds[-1].at - seen >= QUIET
-        assert sum(len(daemon.lines("giving way to another scheduler")) for daemon in daemons) == 1
-
-
-async def test_who_leads_again_gives_way_at_the_first_foreign_bind(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(8, 16)
-        add_tight_queue(cluster)
-        daemon = await cluster.started("a", PERIOD)
-        async with first_fit(cluster):
-            await cluster.until_bound(add_for_the_other(cluster, "theirs", 4))
-            await until(lambda: holder(cluster) == "", what="the Lease is given back")
-            await until(lambda: holder(cluster) != "", what="it leads again while the other one has nothing to do")
-            await cluster.until_leading(daemon)
-            await cluster.until_bound(add_for_the_other(cluster, "one", 1))
-            await until(lambda: holder(cluster) == "", what="the Lease is given back")
-        assert await foreign_binds(daemon) == 5
+            await cluster.until_bound(add_for_the_other(cluster, "theirs", 3))
+            await daemon.until_metric("vcd_namespaces_held_back", 1)
+        await daemon.kill()
+        again = await cluster.started("a", "--others-quiet-period=1h", log=daemon.log)
+        assert (await again.metrics())["vcd_namespaces_held_back"] == 1
 
 
 async def test_with_the_flag_it_goes_on(tmp_path: Path) -> None:
@@ -162,31 +126,13 @@ async def test_with_the_flag_it_goes_on(tmp_path: Path) -> None:
         async with first_fit(cluster):
             await cluster.until_bound(add_for_the_other(cluster, "theirs", 5))
             await daemon.until_metric("vcd_foreign_binds_total", 5)
-        await until(lambda: events_of(cluster, "ForeignScheduler"), what="it is told")
-        (why,) = events_of(cluster, "ForeignScheduler")
-        assert "vcd goes on beside it" in why["message"]
         await cluster.until_bound([add(cluster, "ours")])
         assert holder(cluster) == held
-        assert (await daemon.metrics())["vcd_gives_way"] == 0
-
-
-async def test_without_election_it_pauses(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(8, 16)
-        add_tight_queue(cluster)
-        daemon = await cluster.start("a", PERIOD, "--leader-elect=false")
-        await cluster.until_bound([add(cluster, "before")])
-        async with first_fit(cluster):
-            await cluster.until_bound(theirs := add_for_the_other(cluster, "theirs", 4))
-            await daemon.until_metric("vcd_gives_way", 1)
-        seen = max(bound.at for bound in cluster.binds if bound.key in theirs)
-        await cluster.until_bound([add(cluster, "ours-again")])
-        assert cluster.binds[-1].at - seen >= QUIET
-        await daemon.until_metric("vcd_gives_way", 0)
+        assert (await daemon.metrics())["vcd_namespaces_held_back"] == 0
 
 
 @pytest.mark.parametrize("count", [1, 2])
-async def test_what_a_person_binds_is_told_and_makes_nobody_give_way(tmp_path: Path, count: int) -> None:
+async def test_what_a_person_binds_is_told_and_holds_nothing_back(tmp_path: Path, count: int) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2, 16)
         add_tight_queue(cluster)
@@ -198,7 +144,6 @@ async def test_what_a_person_binds_is_told_and_makes_nobody_give_way(tmp_path: P
         await until(lambda: len(events_of(cluster, "ForeignBind")) == count, what="it is told")
         await cluster.until_bound([add(cluster, "ours")])
         assert holder(cluster) == held
-        assert events_of(cluster, "ForeignScheduler") == []
         assert [type(one) for one in daemon.events("foreign")] == [ev.ForeignBound] * count
 
 
@@ -228,7 +173,7 @@ async def test_replicas_are_no_strangers_to_each_other(tmp_path: Path) -> None:
         keys += cluster.submit("late", 20)
         await cluster.until_bound(keys)
         assert cluster.leader() is second
-        await second.until_metric("vcd_gives_way", 0)
+        await second.until_metric("vcd_namespaces_held_back", 0)
         assert await foreign_binds(second) == 0
 
 
@@ -271,5 +216,5 @@ async def test_a_shadow_does_not_complain(tmp_path: Path) -> None:
             await cluster.until_bound([add(cluster, f"job-{number}") for number in range(6)])
         await until(lambda: len(shadow.sessions()) > 0)
         shown = await shadow.metrics()
-        assert not {"vcd_foreign_binds_total", "vcd_gives_way"} & {name for name in shown if shown[name]}
+        assert not {"vcd_foreign_binds_total", "vcd_namespaces_held_back"} & {name for name in shown if shown[name]}
         assert shadow.lines("somebody else bound a pod of ours") == []

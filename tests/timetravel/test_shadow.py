@@ -14,7 +14,6 @@ from tests.timetravel.test_evictions import CONF as EVICTING
 from tests.timetravel.test_evictions import reclaimed
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
-from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import opened
 from vcd.timetravel.logfile import import_logs, verify
 from vcd.timetravel.remarks import remarks
@@ -337,11 +336,8 @@ async def test_others_who_bind_are_remarked_on_until_the_next_term(tmp_path: Pat
         await made.show(job("a"))
         for number in range(2):
             await made.tell(ev.ForeignBound(f"default/x-{number}", "u", "n0"))
-        assert made.state.foreign == (2, "default/x-1", "n0")
-        assert ClusterState.load(made.state.dump()).foreign == made.state.foreign
         with opened(tmp_path / "log") as history:
             assert "2 pods" in remarks(history.reader)[0]
         await made.tell(ev.LeadershipChanged(2, "another", leading=True))
-        assert made.state.foreign == (0, "", "")
         with opened(tmp_path / "log") as history:
             assert remarks(history.reader) == []

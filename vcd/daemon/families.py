@@ -100,7 +100,9 @@ DAEMON = (
     _counter("vcd_usage_polls_total", "Samples of the nodes' usage: taken or failed.", ("result",)),
     _counter("vcd_lease_given_back_total", "How often the Lease was given back because a kind could not be listed."),
     _counter("vcd_foreign_binds_total", "Pods of ours that somebody else bound, as seen by who leads."),
-    _gauge("vcd_gives_way", "1 while this replica decides nothing because somebody else binds pods of ours."),
+    _gauge(
+        "vcd_namespaces_held_back", "Namespaces in which nothing is decided because somebody else binds pods of ours."
+    ),
     _gauge(
         "vcd_watches_trusted",
         "1 while PodGroups or Queues cannot be read again and what their watches have shown is trusted instead.",

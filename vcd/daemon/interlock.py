@@ -1,74 +1,68 @@
-"""An interlock against another scheduler: who binds pods of our scheduler name beside a leader is told, and given way.
+"""The interlock against another scheduler: report foreign binds, and hold back the namespaces in which they happen.
 
-A bind is foreign where a pod of ours that was seen without a node has one which no session of this log decided. While
-another replica holds the Lease that says nothing: its sessions may not be in this log. Nor does a pod say anything that
-is seen with its node from the beginning, as those of DaemonSets and static ones are.
+A bind is foreign if a pod of ours that was observed without a node has one which no session of this log chose. While
+another replica holds the Lease nothing counts: its sessions may not be in this log. Pods that were first observed with
+their node, such as those of DaemonSets and static pods, do not count either.
+
+Whoever may create pods/binding in a namespace can produce foreign binds there, and nowhere else. Therefore a foreign
+bind has consequences in its own namespace only. Which namespaces are held back is part of the state
+(``ClusterState.held_namespaces``), so that replays and the next leader have it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import NoReturn, cast
 
 import structlog
 
 from vcd.daemon.metrics import Metrics
-from vcd.daemon.options import Options
+from vcd.daemon.options import SECOND, Options
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.lease import LeaderElector
 from vcd.model import events as ev
 from vcd.model.objects import Pod
-from vcd.model.words import rfc3339, span_in_words
+from vcd.model.words import rfc3339
 from vcd.state.cluster import ClusterState
 
 _log = structlog.get_logger(__name__)
 
 ENOUGH = 3
-"""So many foreign binds within the quiet period are another scheduler; fewer may be a person's, with `kubectl`."""
-_EVENTS, _MINUTE = 10, 60.0
-"""So many Events at pods in a minute; the count goes on."""
-_LOOK = 0.2
-"""Seconds between looks at whether to give way."""
+"""So many foreign binds in a namespace within the quiet period are another scheduler's; fewer may be a person's, made
+with `kubectl`."""
+_EVENTS, _MINUTE = 10, 60 * SECOND
+"""So many Events at pods in a minute, over all namespaces; the count goes on."""
 
 Report = Callable[[str, str, str], None]
-"""Tells of a pod by key and UID, or of nothing but the cluster (both empty), in words."""
+"""Reports a pod by key and UID, in words."""
 
 
 @dataclass(frozen=True)
 class ForeignBindSeen:
-    """A pod that somebody else bound, where, and when that was seen (monotonic seconds)."""
+    """A pod that somebody else bound, where, and when that was observed (ns since the epoch)."""
 
     key: str
     uid: str
     node: str
-    at: float
+    at: int
 
 
 @dataclass(eq=False)
 class Interlock:
-    """Watches who binds; ``leads`` is whether this replica does, ``sink`` logs events, ``report`` makes Events,
-    ``settled`` waits until nothing is under way that this replica decided, and ``again`` is called when it may decide
-    again."""
+    """Observes who binds; ``leads`` is whether this replica does, ``sink`` logs events, ``report`` makes Events."""
 
     options: Options
     state: ClusterState
-    elector: LeaderElector
     leads: Callable[[], bool]
     sink: Callable[[Sequence[ev.Event]], Awaitable[object]]
     report: Report
-    settled: Callable[[], Awaitable[None]]
-    again: Callable[[], None]
     metrics: Metrics
     clock: Clock = SYSTEM_CLOCK
-    """Not that of a simulation, which would have to stop at each look."""
 
     def __post_init__(self) -> None:
-        self._period = self.options.others_quiet_period
+        self._period = round(self.options.others_quiet_period * SECOND)
         self._ours: dict[str, set[tuple[str, str]]] = {}
         """What sessions decided, by pod: UIDs and nodes. It is kept until the pod has a node: a call may come late."""
         for key, intent in self.state.intents.items():
@@ -79,18 +73,18 @@ class Interlock:
         """Pods of ours that were seen with a node, which they keep, and their UIDs."""
         for key in self.state.tasks.row_of:
             self._look(key)
-        self._seen: deque[ForeignBindSeen] = deque()
-        """Foreign binds of the last quiet period."""
-        self._new: deque[ForeignBindSeen] = deque()
-        self._doubtful: deque[ForeignBindSeen] = deque()
-        """Seen while nobody held the Lease; they may be of one who took it since."""
-        self._gave_way_at, self._heard = -math.inf, ""
-        self._stepped_down = False
-        """Whether this replica was the last to lead, as far as it knows, and gave way."""
-        self._told = False
-        """Whether it is told that this replica goes on beside another scheduler."""
+        self._last: dict[str, deque[int]] = {}
+        """When the last foreign binds of a namespace were observed."""
+        self._reported: deque[int] = deque(maxlen=_EVENTS)
+        """When the last Events were made."""
+        self._new: asyncio.Queue[ForeignBindSeen] = asyncio.Queue()
         self.metrics.series.add("vcd_foreign_binds_total", by=0)
-        self.elector.gives_way = self.gives_way
+        self.metrics.held_back = self.held_back
+
+    def held_back(self) -> int:
+        """Return how many namespaces are held back now."""
+        now = self.clock.wall()
+        return sum(until > now for until in self.state.held_namespaces.values())
 
     # --- who bound it -------------------------------------------------------------------------------------------------
 
@@ -124,117 +118,40 @@ class Interlock:
         return None
 
     def _judge(self, key: str, uid: str, node: str) -> None:
-        if (uid, node) in self._ours.pop(key, ()):
-            return
-        now = self.clock.monotonic()
-        found = ForeignBindSeen(key, uid, node, now)
-        if self.leads():
-            self._new.append(found)
-        elif self._is_free_since(now):
-            self._doubtful.append(found)
+        if (uid, node) not in self._ours.pop(key, ()) and self.leads():
+            self._new.put_nowait(ForeignBindSeen(key, uid, node, self.clock.wall()))
 
-    def _is_free_since(self, moment: float) -> bool:
-        """Whether no replica led then, and none of what one decided before was still to be seen."""
-        elector = self.elector
-        if self._stepped_down:  # what this one decided, it knows
-            return elector.holder in ("", elector.identity)
-        return self.options.leader_elect and moment - elector.free_since >= self.options.lease_duration
-
-    # --- giving way ---------------------------------------------------------------------------------------------------
-
-    def gives_way(self) -> bool:
-        """Whether another scheduler is at work, and this replica decides nothing beside it."""
-        if self.options.lead_beside_others:
-            return False
-        self._hear()
-        return self.clock.monotonic() - self._gave_way_at < self._period
-
-    def _hear(self) -> None:
-        """Take over what the Lease says of a replica that gave way, where it is new."""
-        said = self.elector.gave_way
-        if said == self._heard:
-            return
-        self._heard = said
-        try:
-            age = self.clock.wall() / 1e9 - datetime.fromisoformat(said).timestamp()
-        except ValueError:
-            if said:
-                _log.warning("the Lease says what is no time of giving way", annotation=said[:100])
-            return
-        self._gave_way_at = max(self._gave_way_at, self.clock.monotonic() - max(0.0, age))
-
-    @property
-    def _enough(self) -> int:
-        """How many foreign binds are too many: one, where another scheduler was at work not long ago."""
-        return 1 if self.clock.monotonic() - self._gave_way_at < 2 * self._period else ENOUGH
+    # --- what follows -------------------------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
-        """Tell of foreign binds, and give way where they are too many, until cancelled."""
-        gave_way = False
+        """Report foreign binds, and hold back namespaces in which there are too many, until cancelled."""
         while True:
-            self.metrics.series.show("vcd_gives_way", self.gives_way())
-            if gave_way and not self.gives_way():
-                _log.info("nobody else binds pods of ours any more", for_seconds=self._period)
-                self.again()
-            gave_way = self.gives_way()
-            await self.clock.sleep(_LOOK)
-            self._stepped_down = self._stepped_down and not self.leads()
-            self._settle_doubts()
-            while self._new:
-                await self._tell(self._new.popleft())
-            now = self.clock.monotonic()
-            while self._seen and now - self._seen[0].at >= self._period:
-                self._seen.popleft()
-            if self._seen and len(self._seen) >= self._enough:
-                await (self._go_on() if self.options.lead_beside_others else self._give_way())
-            elif not self._seen:
-                self._told = False
-
-    def _settle_doubts(self) -> None:
-        """Nobody holds the Lease still: then it was nobody of us."""
-        while self._doubtful and self._doubtful[0].at < self.elector.looked_at:
-            found = self._doubtful.popleft()
-            if self._is_free_since(found.at):
-                self._new.append(found)
+            await self._tell(await self._new.get())
 
     async def _tell(self, found: ForeignBindSeen) -> None:
-        self._seen.append(found)
         self.metrics.series.add("vcd_foreign_binds_total")
         _log.warning("somebody else bound a pod of ours", pod=found.key, node=found.node)
-        if self.leads():
-            if sum(found.at - one.at < _MINUTE for one in self._seen) <= _EVENTS:
-                words = f"bound to {found.node} by somebody else, while vcd schedules pods of its schedulerName"
-                self.report(found.key, found.uid, words)
-            await self.sink([ev.ForeignBound(found.key, found.uid, found.node)])
-
-    async def _give_way(self) -> None:
-        """Decide nothing more until nobody else bound anything for the quiet period; let go of the Lease."""
-        last, began = self._seen[-1], not self.gives_way()
-        self._gave_way_at = max(self._gave_way_at, last.at)
-        if not began:
-            return
-        why, period = self._why(), span_in_words(self._period)
-        _log.error("giving way to another scheduler", reason=why)
         if not self.leads():
             return
-        self.report("", "", f"{why}; vcd decides nothing until that has stopped for {period}")
-        try:
-            async with asyncio.timeout(2 * self.options.request_timeout):
-                await self.settled()
-        except TimeoutError:
-            _log.warning("giving way though something is still under way")
-        self._stepped_down = True
-        seen = self.clock.wall() - round((self.clock.monotonic() - last.at) * 1e9)
-        self.elector.step_down(why, 0.0, rfc3339(seen, 6))
+        until = self._held_until(found)
+        if len(self._reported) < _EVENTS or found.at - self._reported[0] >= _MINUTE:
+            self._reported.append(found.at)
+            words = f"bound to {found.node} by somebody else, while vcd schedules pods of its schedulerName"
+            what_follows = f"; vcd decides nothing in this namespace until {rfc3339(until)}" if until else ""
+            self.report(found.key, found.uid, words + what_follows)
+        await self.sink([ev.ForeignBound(found.key, found.uid, found.node, until)])
 
-    async def _go_on(self) -> None:
-        """Lead beside another scheduler, as it is told."""
-        if not self._told and self.leads():
-            self._told = True
-            why = self._why()
-            _log.error("going on beside another scheduler", reason=why)
-            self.report("", "", f"{why}; vcd goes on beside it (--lead-beside-others)")
-
-    def _why(self) -> str:
-        last, period = self._seen[-1], span_in_words(self._period)
-        return f"somebody else binds pods of ours: {len(self._seen)} in {period}, {last.key} to {last.node} the last"
+    def _held_until(self, found: ForeignBindSeen) -> int:
+        """Until when a foreign bind holds its namespace back (ns since the epoch); 0 if it does not."""
+        if self.options.lead_beside_others:
+            return 0
+        namespace, after = found.key.partition("/")[0], found.at - self._period
+        self._last = {name: times for name, times in self._last.items() if times[-1] > after}
+        last = self._last.setdefault(namespace, deque(maxlen=ENOUGH))
+        last.append(found.at)
+        is_held = self.state.held_namespaces.get(namespace, 0) > found.at
+        if not is_held and (len(last) < ENOUGH or last[0] <= after):
+            return 0
+        if not is_held:
+            _log.error("a namespace is held back: another scheduler binds pods there", namespace=namespace)
+        return found.at + self._period

@@ -190,7 +190,8 @@ class Metrics:
 
     ``job_series`` is how many jobs have series of their own; where there are more, none has. ``controls_queues`` says
     that no controller of Volcano's shows the series that its queue controller has. ``watches`` gives each kind's
-    counters, ``set_aside`` the kind and key of each object that cannot be read.
+    counters, ``set_aside`` the kind and key of each object that cannot be read, ``held_back`` how many namespaces are
+    held back.
     """
 
     def __init__(
@@ -220,6 +221,7 @@ class Metrics:
         falls, and rises again, for a process that was restarted, and miss what it was between two scrapes."""
         self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
         self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
+        self.held_back: Callable[[], int] = int
         self.series = self.series.counted()
         self.series.show("vcd_build_info", {(__version__,): 1})
         for name in ("vcd_loop_pause_seconds", "vcd_clock_ahead_seconds"):
@@ -446,6 +448,8 @@ class Metrics:
         """Take what the page shows as it is now; the result writes it in Prometheus' text format, in any thread."""
         kinds = Counter(kind for kind, _ in self.set_aside())
         self.series.show("vcd_objects_set_aside", {(kind,): kinds[kind] for kind in sorted(kinds)})
+        if not self._shadow:
+            self.series.show("vcd_namespaces_held_back", self.held_back())
         self._show_watches(self.watches(), self._clock())
         self._count_lost()
         stores = (self.series.copy(), self._leader.copy())

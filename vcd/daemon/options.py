@@ -253,13 +253,15 @@ class Options:
         "lead-beside-others",
         "bool",
         "false",
-        "Go on where somebody else binds pods of ours. Else vcd gives way once that are three within the quiet period.",
+        "Go on in namespaces in which somebody else binds pods of ours. Otherwise vcd holds a namespace back at the "
+        "third such bind within the quiet period.",
     )
     others_quiet_period: float = _flag(
         "others-quiet-period",
         "duration",
         "5m",
-        "How long nobody else may have bound a pod of ours before a replica that gave way leads again.",
+        "How long nobody else may have bound a pod of ours in a namespace that is held back before vcd decides there "
+        "again.",
         above=0,
     )
     lease_name: str = _flag("leader-elect-resource-name", "text", "volcano", "The Lease's name.")

@@ -235,23 +235,14 @@ class SchedulerService:
         made = Interlock(
             self.options,
             self.keeper.state,
-            self.terms.elector,
             self.terms.leads,
             self.keeper.put,
             self.telling.foreign,
-            self._settled,
-            self.keeper.changed.set,
             self.metrics,
+            self.clock,
         )
-        self.terms.gives_way = made.gives_way
         self.keeper.observers.append(made.observe)
         return made
-
-    async def _settled(self) -> None:
-        """Return once what was decided is done, and told."""
-        if self.commits:
-            await asyncio.wait(set(self.commits))
-        await self.telling.recorder.idle()
 
     def _leads_under(self) -> int | None:
         """The epoch under which this replica leads; None where it does not."""

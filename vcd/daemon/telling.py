@@ -233,11 +233,8 @@ class Telling:
         self.recorder.record("ConfigMap", subject, "", "Warning", reason, message)
 
     def foreign(self, key: str, uid: str, message: str) -> None:
-        """An Event about somebody else who schedules: at the pod that they bound, or where the configuration is."""
-        if key:
-            self.recorder.record("Pod", key, uid, "Warning", "ForeignBind", message)
-        else:
-            self.at_configuration("ForeignScheduler", message)
+        """Report by an Event at a pod that another scheduler bound it."""
+        self.recorder.record("Pod", key, uid, "Warning", "ForeignBind", message)
 
     def _tell_faults(self, plan: ev.Plan, session: Session) -> None:
         """A log line with the traceback and an Event where the configuration is: it names the plugin."""

@@ -44,8 +44,6 @@ class Terms:
     rand: Random = SYSTEM_RANDOM
     to_log_first: Callable[[], Sequence[ev.Event]] = tuple
     """What a replica logs first that writes the log from now on."""
-    gives_way: Callable[[], bool] = lambda: False
-    """Whether it decides nothing for now, since another scheduler is at work."""
 
     def __post_init__(self, options: Options, client: KubeClient) -> None:
         self._elected = options.leader_elect
@@ -79,7 +77,7 @@ class Terms:
 
     def epoch_to_decide_under(self) -> int | None:
         """The epoch, while this replica leads, has seen all lists, and its log can be written."""
-        if not self.leads() or self.keeper.log.failure is not None or self.gives_way():
+        if not self.leads() or self.keeper.log.failure is not None:
             return None
         return self._epoch if self.watches.synced() else None
 

@@ -9,7 +9,6 @@ whatever the machines' wall clocks say.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -33,9 +32,6 @@ ADDRESS = "vcd.volcano.sh/log"
 and does not know it leaves it there."""
 POD_NAMESPACE = "vcd.volcano.sh/pod-namespace"
 """The annotation of a Lease that says in which namespace the pod is whose log is followed: it may be another one."""
-GAVE_WAY = "vcd.volcano.sh/gave-way"
-"""The annotation of a Lease that says when its holder last gave way to another scheduler (RFC 3339): replicas have no
-other way to tell each other."""
 RELEASED_SECONDS = 1
 """leaseDurationSeconds of a lease that its holder gave back (client-go writes the same)."""
 MOST_EPOCHS = 2**30
@@ -86,8 +82,6 @@ class LeaderElector:
     """The namespace of this replica's pod; empty where it is not known."""
     may_stand: Callable[[], bool] = lambda: True
     """Whether this replica is fit to lead; one that is not lets others go first, for as long as the Lease lasts."""
-    gives_way: Callable[[], bool] = lambda: False
-    """Whether this replica leaves the Lease alone for now, free or not; it is looked at all the same."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -98,12 +92,8 @@ class LeaderElector:
         """Where the log of the holder that was last seen is followed; empty where it is not."""
         self.has_log = False
         """Whether who holds the Lease, or gave it back last, has a log that others have followed."""
-        self.gave_way = ""
-        """When a holder last gave way, as the Lease says; empty for never."""
         self.looked_at = 0.0
         """When the Lease was last seen."""
-        self.free_since = math.inf
-        """Since when it was seen to be held by nobody, at each look."""
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self._leading = False
         self._until = 0.0
@@ -111,8 +101,6 @@ class LeaderElector:
         self._seen: _Spec | None = None
         self._seen_at = 0.0
         self._rests_until = 0.0
-        self._gave_way = ""
-        """What is to be written of this replica's giving way."""
         self._held = False
         """Whether the lease is still to be given back after stepping down."""
         self._to_look = asyncio.Event()
@@ -152,15 +140,13 @@ class LeaderElector:
         """Look at the lease now: who holds it has perhaps changed. A leader knows, and does not."""
         self._to_look.set()
 
-    def step_down(self, why: str, pause: float, gave_way: str = "") -> None:
+    def step_down(self, why: str, pause: float) -> None:
         """Stop leading now, and do not stand for election for ``pause`` seconds.
 
-        The lease is given back once no call that was made under it can be under way any more; ``gave_way`` is when this
-        replica gave way to another scheduler (RFC 3339), which is told by it.
+        The lease is given back once no call that was made under it can be under way any more.
         """
         if self._leading:
             self._lose(why)
-            self._gave_way = gave_way
             self._held = True
             self._rests_until = self.clock.monotonic() + self.client.request_timeout + pause
 
@@ -202,7 +188,6 @@ class LeaderElector:
                     return
                 try:
                     self._observe(await self._put(self._given_back(lease)))
-                    self._gave_way = ""
                     return
                 except ApiError as error:
                     if error.status != 409 or not left:
@@ -217,10 +202,7 @@ class LeaderElector:
 
     def _given_back(self, lease: _Lease) -> _Lease:
         spec = _Spec("", RELEASED_SECONDS, self._now(), self._now(), lease.spec.lease_transitions)
-        if not self._gave_way:
-            return _Lease(lease.metadata, spec)
-        annotations = {**_annotations(lease.metadata), GAVE_WAY: self._gave_way}
-        return _Lease({**lease.metadata, "annotations": annotations}, spec)
+        return _Lease(lease.metadata, spec)
 
     async def _acquire_round(self) -> None:
         self._to_look.clear()
@@ -242,7 +224,7 @@ class LeaderElector:
         if lease is not None:
             self._observe(lease)
         own = self._seen is not None and self._seen.holder_identity == self.identity
-        if self.clock.monotonic() < (self._stands_at() if own else self._takes_at()):
+        if self.clock.monotonic() < (self._rests_until if own else self._takes_at()):
             return False  # also where somebody deleted it: who held it may not have noticed
         if lease is None:
             fresh = self._seen is None
@@ -336,8 +318,6 @@ class LeaderElector:
         self.last_epoch = max(self.last_epoch, _epoch(lease))
         self.holder = lease.spec.holder_identity or ""
         self.looked_at = self.clock.monotonic()
-        self.free_since = math.inf if self.holder else min(self.free_since, self.looked_at)
-        self.gave_way = str(_annotations(lease.metadata).get(GAVE_WAY) or "")
         whose, _, address = str(_annotations(lease.metadata).get(ADDRESS) or "").rpartition(" ")
         self.holder_address = address if whose == self.holder else ""
         self.has_log = bool(address) and self.holder in ("", whose)
@@ -350,14 +330,10 @@ class LeaderElector:
             return self._seen_at
         return self._seen_at + (self._seen.lease_duration_seconds or self.lease_duration)
 
-    def _stands_at(self) -> float:
-        """When this replica stands for election again; infinity for not while it gives way."""
-        return math.inf if self.gives_way() else self._rests_until
-
     def _takes_at(self) -> float:
         """When this replica takes the lease last seen, where nobody renews it."""
         lets_go_first = 0.0 if self.may_stand() else self.lease_duration
-        return max(self._free_at() + lets_go_first, self._stands_at())
+        return max(self._free_at() + lets_go_first, self._rests_until)
 
     def _now(self) -> str:
         return rfc3339(self.clock.wall(), 6)

@@ -105,11 +105,16 @@ class PluginLate(_Event, frozen=True, tag="late"):
 
 
 class ForeignBound(_Event, frozen=True, tag="foreign"):
-    """A pod of ours came to ``node`` by somebody else's doing while this replica led; ``uid`` is the pod's."""
+    """A pod of ours came to ``node`` by somebody else's doing while this replica led; ``uid`` is the pod's.
+
+    If ``until`` (ns since the epoch) is set, the pod's namespace is held back: sessions before then decide nothing
+    about its pending pods.
+    """
 
     key: str
     uid: str
     node: str
+    until: int = 0
 
 
 class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -20,6 +20,9 @@ from vcd.state.holds import Hold, HoldKind
 RELEASE = "release"
 """The action that evicts what is bound of a gang that the API server admitted only in part."""
 
+NAMESPACE = "namespace"
+"""In place of a refused operation: the pod's namespace is held back."""
+
 _SECOND = 1_000_000_000
 _FIRST_OF_POD, _LONGEST_OF_POD = 1, 300
 """Seconds. kube-scheduler begins with the same; its longest back-off of 10 s would let a preemptor that is always
@@ -69,6 +72,11 @@ def after_refusal(
 def after_release(before: RefusalBackoff | None, uid: str, at: int) -> RefusalBackoff:
     """Return the back-off of a gang that the session of ``at`` (ns since the epoch) released."""
     return _next(before, uid, RELEASE, at, "", _FIRST_OF_GANG, _LONGEST_OF_GANG)
+
+
+def namespace_backoff(until: int) -> RefusalBackoff:
+    """Return the back-off of a pod whose namespace is held back because another scheduler binds pods there."""
+    return RefusalBackoff("", NAMESPACE, 1, until)
 
 
 def _next(

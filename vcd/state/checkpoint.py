@@ -25,10 +25,6 @@ _LEAST_BETWEEN = 10_000
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-NOBODY = (0, "", "")
-"""``foreign`` of a term in which nobody else bound a pod: this very object, so that a dump leaves it out."""
-
-
 class Dump(msgspec.Struct, omit_defaults=True):
     """All that a state holds; ``objects`` are kind, key, payload and digest, in order. Most pods and
     PodGroups are in tables instead; older checkpoints have none there."""
@@ -58,7 +54,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     former: dict[str, str] = {}
     rounds: dict[str, int] = {}
     late: dict[str, ev.PluginLate] = {}
-    foreign: tuple[int, str, str] = NOBODY
+    held_namespaces: dict[str, int] = {}
     immunity: dict[str, Lost] = {}
     inputs: DumpedInputs = (0, {})
     older: DumpedOlder = {}
@@ -86,13 +82,13 @@ def _without(names: tuple[str, ...]) -> type[msgspec.Struct]:
 
 
 _FirstDump = _without(
-    ("foreign", "immunity", "inputs", "older", "pods", "groups", "backoffs", "released", "admissions")
+    ("held_namespaces", "immunity", "inputs", "older", "pods", "groups", "backoffs", "released", "admissions")
 )
 """A dump of version 0.1.0."""
 AS_THEY_ARE = (
     "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "backoffs",
     "released", "admissions", "nominated",
-    "nomination_turns", "rounds", "late", "foreign",
+    "nomination_turns", "rounds", "late", "held_namespaces",
 )  # fmt: skip
 """What a dump holds as the state does, by the name of both."""
 

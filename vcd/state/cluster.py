@@ -19,7 +19,7 @@ from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.admissions import IncompleteAdmission, is_incomplete
 from vcd.state.backoff import RELEASE, RefusalBackoff, after_refusal, after_release
-from vcd.state.checkpoint import AS_THEY_ARE, NOBODY, Dump, Frozen, decoded, on_node
+from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
 from vcd.state.completion import Completion
 from vcd.state.grouptable import GroupTable
 from vcd.state.immunity import ENDED, GroupProgress, Immunity
@@ -130,8 +130,9 @@ class ClusterState:
         """When plugins that act in rounds held their last one (``Plan.rounds``), ns since the epoch."""
         self.late: dict[str, ev.PluginLate] = {}
         """Plugins and actions that took too long under this configuration, by name, as last told."""
-        self.foreign: tuple[int, str, str] = NOBODY
-        """How many pods of ours somebody else bound in this term of the leader; the last one, and its node."""
+        self.held_namespaces: dict[str, int] = {}
+        """Namespaces in which another scheduler binds pods of ours, and until when no session decides on their pending
+        pods (ns since the epoch). An entry is removed by the first session after that."""
         self.as_intended = False
         """Whether the last event only showed what a session intended, a bind or a status: it calls for no session."""
         self._decided_at = 0
@@ -184,8 +185,6 @@ class ClusterState:
                 self.facts_version += 1  # which nodes are ours is a setting
             case ev.LeadershipChanged():
                 self.epoch, self.leading = event.epoch, event.leading
-                if event.leading:
-                    self.foreign = NOBODY
             case ev.ClockJumped():
                 pass  # told for who reads the log; times come with what was decided
             case ev.Answered():
@@ -193,7 +192,8 @@ class ClusterState:
             case ev.PluginLate():
                 self.late[event.name] = event
             case ev.ForeignBound():
-                self.foreign = (self.foreign[0] + 1, event.key, event.node)
+                if event.until:
+                    self.held_namespaces[event.key.partition("/")[0]] = event.until
             case ev.SessionDecided():
                 for _ in self._intend(event):
                     pass
@@ -557,6 +557,8 @@ class ClusterState:
     def _intend(self, decided: ev.SessionDecided) -> Iterator[None]:
         self.session = decided.session
         self._decided_at = decided.now
+        for namespace in [name for name, until in self.held_namespaces.items() if until <= decided.now]:
+            del self.held_namespaces[namespace]
         plan = ev.decode_plan(decided.plan)
         self.rounds.update(dict.fromkeys(plan.rounds, decided.now))
         self._end_admissions(plan.lapsed)

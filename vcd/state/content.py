@@ -143,6 +143,8 @@ class Content:
     """Pods of which the API server refused an operation, by row, whether or not their time has come."""
     released: Mapping[str, RefusalBackoff]
     """The same of gangs that were released, by key of the group."""
+    held_namespaces: Mapping[str, int]
+    """Namespaces in which another scheduler binds pods of ours, and until when (ns since the epoch)."""
     admissions: Mapping[str, IncompleteAdmission]
     """Admitted groups that no pod names, by key."""
     volumes: Mapping[str, tuple[VolumeChoice, ...]]
@@ -154,6 +156,16 @@ class Content:
     rounds: Mapping[str, int]
     former: Mapping[str, str | None]
     settings: Settings
+
+    @cached_property
+    def held_rows(self) -> dict[int, int]:
+        """The pending pods of namespaces in ``held_namespaces``, by row, and until when."""
+        found: dict[int, int] = {}
+        for number, name in enumerate(self.namespaces) if self.held_namespaces else ():
+            if until := self.held_namespaces.get(name or ""):
+                is_pending = (self.tasks.namespace == number) & (self.tasks.status == TaskStatus.PENDING)
+                found.update(dict.fromkeys(np.flatnonzero(is_pending).tolist(), until))
+        return found
 
     @cached_property
     def orphans(self) -> Mapping[int, str]:

@@ -12,13 +12,15 @@ _SECOND = 1_000_000_000
 def next_deadline(state: ClusterState, now: int, wakes: Iterable[int] = ()) -> int | None:
     """Return the first time after ``now`` at which a session has to run without an event; None if there is none.
 
-    That is when a back-off ends, other victims are looked for, an incomplete gang is released, or a reservation ends.
-    ``wakes`` are the times that plugins named in the last session. Times are in ns since the epoch.
+    That is when a back-off or the hold on a namespace ends, other victims are looked for, an incomplete gang is
+    released, or a reservation ends. ``wakes`` are the times that plugins named in the last session. Times are in ns
+    since the epoch.
     """
     release_after = state.settings.release_after * _SECOND
     ends = [
         *[backoff.until for table in (state.backoffs, state.released) for backoff in table.values()],
         *[backoff.others_from for backoff in state.backoffs.values() if backoff.verb == "evict"],
+        *state.held_namespaces.values(),
         *[admission.due(state.settings.admission_timeout) for admission in state.admissions.values()],
         *[since + release_after for since in state.stranded.values()],
         *wakes,

@@ -452,6 +452,7 @@ def _basis(snapshot: Content) -> Hashable:
         snapshot.settings,
         snapshot.resources,
         tuple(sorted(snapshot.queues)),
+        frozenset(snapshot.held_namespaces),
         snapshot.others_version.get("PriorityClass", 0),
         len(snapshot.facts) > 0,
         snapshot.facts.largest.tobytes(),
@@ -479,10 +480,11 @@ def priorities_of(snapshot: Content, records: Sequence[GroupRecord]) -> Ints:
 
 def scheduling_gated(snapshot: Content, rows: Rows) -> npt.NDArray[np.bool_]:
     """Of tasks, by row, those that `has_gate` is true of, that wait at their queue's gate and do not ask for it to be
-    lifted, or of which the API server refused an operation: what nobody lets through holds no quota."""
+    lifted, of which the API server refused an operation, or whose namespace is held back: what nobody lets through
+    holds no quota."""
     tasks, columns = snapshot.tasks, snapshot.shape_columns
     shapes = tasks.shape[rows]
-    held = columns.flags(has_gate)[shapes] | np.isin(rows, list(snapshot.backoffs))
+    held = columns.flags(has_gate)[shapes] | np.isin(rows, [*snapshot.backoffs, *snapshot.held_rows])
     at_queue = columns.flags(_has_queue_gate)[shapes]
     for index in np.flatnonzero(at_queue & ~held).tolist():
         pod = tasks.pods[rows[index]]

@@ -95,6 +95,7 @@ class SnapshotMaker:
                 state.tasks.row_of[key]: backoff for key, backoff in state.backoffs.items() if key in state.tasks.row_of
             },
             released=dict(state.released),
+            held_namespaces=dict(state.held_namespaces),
             admissions=dict(state.admissions),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),

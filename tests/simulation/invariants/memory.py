@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.invariants.truth import group_of
 from vcd.daemon.cycle import Cycle
 from vcd.daemon.firstqueues import ROOT
-from vcd.daemon.interlock import ForeignBindSeen, Interlock
+from vcd.daemon.interlock import Interlock
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.verdicts import Verdicts
 from vcd.kube.recent import Recent
@@ -40,7 +40,6 @@ _KEEP = (
     Evicted, Immunity,  # UIDs of evicted pods, until whom they were evicted for, nodes or queues are others
     ev.Waiting,  # the words of a group that is there, by the pods that waited when they were said
     Computed,  # all of it goes when it is so much
-    ForeignBindSeen,  # of the last minutes (--others-quiet-period), of those that others bound
     Session, Snapshot,  # what the last session was decided from, and shows, until the next one
     Tables,  # no more tables than so many, and what a session does not use goes by and by
     NodeFacts, Candidates,  # the nodes of the last session, and for which of its tasks they were rated
@@ -49,7 +48,8 @@ _KEEP = (
 _KEEP_AS = {
     (SnapshotMaker, "_copies"),  # what the last snapshot shares with the next one
     (Cycle, "_said"),  # what the last session that was logged said of queues
-    (ClusterState, "foreign"),  # the last pod that others bound in this term
+    (ClusterState, "held_namespaces"),  # namespaces in which others bound pods, until the next session after the hold
+    (Interlock, "_last"),  # the same, of the last minutes (--others-quiet-period)
     (Verdicts, "_session"),  # the last session, which is asked
 }
 """The same by class and attribute."""

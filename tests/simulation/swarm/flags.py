@@ -79,7 +79,7 @@ def times(draw: Draw, acts: list[Act], *, short: bool = False) -> dict[str, list
 
 
 def beside_others(draw: Draw, acts: list[Act]) -> dict[str, list[str]]:
-    """Where another scheduler is at work: without them nobody would lead for five minutes."""
+    """Where another scheduler is at work: without them namespaces would be held back for five minutes."""
     if not any(act.what in _FOREIGN for act in acts):
         return {}
     return {"lead-beside-others": ["true"]} if draw.often(0.5) else {"others-quiet-period": ["20s"]}

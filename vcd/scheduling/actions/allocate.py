@@ -12,7 +12,7 @@ from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
 from vcd.model.words import rfc3339, some
-from vcd.scheduling.actions.enqueue import may_be_admitted, not_supported
+from vcd.scheduling.actions.enqueue import held_back, may_be_admitted, not_supported
 from vcd.scheduling.eviction.idle import unpipeline_idle
 from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
 from vcd.scheduling.framework.action import Action
@@ -26,7 +26,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
-from vcd.state.backoff import RELEASE, RefusalBackoff
+from vcd.state.backoff import NAMESPACE, RELEASE, RefusalBackoff
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate
 
 _AT_GATE = ReasonCode(
@@ -505,9 +505,11 @@ def _is_gated_first(session: Session, task: Task) -> bool:
 
 
 def _backing_off(backoff: RefusalBackoff) -> Reason:
-    """Why a task that the API server refused is not tried."""
+    """Why a task is not tried that the API server refused, or whose namespace is held back."""
     names = {"until": rfc3339(backoff.until)}
     times = [("attempts", "", backoff.attempts)]
+    if backoff.verb == NAMESPACE:
+        return held_back(backoff.until)
     if backoff.verb == RELEASE:
         return _RELEASED(names, times)
     if backoff.nodes:

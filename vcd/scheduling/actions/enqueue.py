@@ -6,6 +6,7 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase
+from vcd.model.words import rfc3339
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
@@ -16,6 +17,12 @@ from vcd.scheduling.session.views import Job
 _MEND = "take the field away, or give the pods to a scheduler that knows it"
 _FIELD_UNSUPPORTED = ReasonCode("field-unsupported", Cause.UNSUPPORTED, "{fields} is not supported", mend=_MEND)
 _FIELDS_UNSUPPORTED = ReasonCode("fields-unsupported", Cause.UNSUPPORTED, "{fields} are not supported", mend=_MEND)
+_HELD_BACK = ReasonCode(
+    "namespace-held-back",
+    Cause.OUTSIDE,
+    "pods of this namespace are bound by another scheduler, so vcd holds the namespace back until {until}",
+    mend="stop what binds them, or give its pods another spec.schedulerName",
+)
 
 
 class EnqueueAction(Action):
@@ -63,14 +70,22 @@ class EnqueueAction(Action):
 
 
 def may_be_admitted(session: Session, job: Job) -> bool:
-    """Whether a pending group asks for what is supported, and its queue takes new work at all, be it asked by a plugin
-    or not; noted if not."""
+    """Whether a pending group asks for what is supported, its namespace is not held back, and its queue takes new work
+    at all, be it asked by a plugin or not; noted if not."""
     if job.record.unsupported:
         job.note("unsupported", "", not_supported(job.record.unsupported))
+        return False
+    if until := session.namespace_held_until(job.namespace):
+        job.note("gated", "", held_back(until))
         return False
     if not job.queue.is_open:
         job.note("enqueue", "", job.queue.why_closed())
     return job.queue.is_open
+
+
+def held_back(until: int) -> Reason:
+    """Why pods wait in whose namespace another scheduler binds pods."""
+    return _HELD_BACK({"until": rfc3339(until)})
 
 
 def not_supported(fields: tuple[str, ...]) -> Reason:

@@ -31,7 +31,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.statement import Statement, Trial
 from vcd.scheduling.session.views import Job, Task, Views
-from vcd.state.backoff import RefusalBackoff
+from vcd.state.backoff import RefusalBackoff, namespace_backoff
 from vcd.state.content import NO_OBJECTS, Objects
 from vcd.state.groups import Counts
 from vcd.state.records import GroupRecord, Shape
@@ -146,7 +146,15 @@ class Session:
             index = self.jobs.index(key)
             if index is not None and backoff.until > self.now:
                 found.update(dict.fromkeys(self.jobs.rows_of(index), backoff))
+        held = self.snapshot.held_rows
+        found.update({row: namespace_backoff(until) for row, until in held.items() if until > self.now})
         return found
+
+    def namespace_held_until(self, namespace: str) -> int:
+        """Until when nothing is decided on the pending pods of a namespace (ns since the epoch); 0 if it is not held
+        back."""
+        until = self.snapshot.held_namespaces.get(namespace, 0)
+        return until if until > self.now else 0
 
     def queue_name_of(self, record: GroupRecord) -> str:
         """The queue that a group is in: the default queue where it names none."""

@@ -210,7 +210,7 @@ class _Rewriting:
                 return msgspec.structs.replace(event, fault=_fault(event.fault))
             case ev.ForeignBound():
                 key, node = self._to.key("Pod", event.key), self._to.key("Node", event.node)
-                return ev.ForeignBound(key, self._words(event.uid, "uid"), node)
+                return ev.ForeignBound(key, self._words(event.uid, "uid"), node, event.until)
             case ev.OperationDone():
                 return msgspec.structs.replace(event, detail="")
         return event
@@ -355,12 +355,9 @@ class _Rewriting:
             },
             "former": {groups(key): self._words(queue, "queue") for key, queue in dump.former.items()},
             "late": {name: self._event(one) for name, one in dump.late.items()},
-            "foreign": dump.foreign if not dump.foreign[0] else self._foreign(*dump.foreign),
+            "held_namespaces": {self._words(name, "namespace"): until for name, until in dump.held_namespaces.items()},
         }
         return msgspec.structs.replace(dump, **own)
-
-    def _foreign(self, count: int, key: str, node: str) -> tuple[int, str, str]:
-        return count, self._pod(key), self._words(node, "node")
 
     def _lost(self, losses: dict[str, tuple[str, ...]], known: Sequence[str], undisturbed: bool) -> Lost:
         renamed = {self._group(owner): self._uids(uids) for owner, uids in losses.items()}
