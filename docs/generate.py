@@ -89,13 +89,17 @@ def _takes(flag: Flag) -> str:
 
 def without_effect() -> str:
     """Every flag, enable flag and argument that is taken for vc-scheduler's sake and changes nothing."""
-    rows = [("command line", code(flag.written), flag.idle) for flag in WITHOUT_EFFECT]
+    rows = [("command line", code(flag.written), _why_idle(flag)) for flag in WITHOUT_EFFECT]
     rows += [("a plugin's entry", code(flag), why) for flag, why in IDLE_FLAGS.items()]
     for what, found in (("plugin", plugins()), ("action", actions())):
         for name in ours(found):
             declared = nested(found[name].arguments)
             rows += [(f"{what} {name}", code(key), one.without_effect) for key, one in declared if one.without_effect]
     return table(("where", "switch", "why it has no effect"), ((*row, f"{why}.") for *row, why in rows))
+
+
+def _why_idle(flag: Flag) -> str:
+    return f"{flag.idle}. Other values than {code(flag.default)} are refused" if flag.refusal else flag.idle
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------

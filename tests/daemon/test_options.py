@@ -40,6 +40,58 @@ def parsed(*arguments: str, **environ: str) -> Options:
     return parse_options(given, environ)
 
 
+RESTRICTING = {
+    "priority-class": ("true", ["false"]),
+    "scheduler-sharding-mode": ("none", ["hard", "soft"]),
+    "leader-elect-resource-lock": ("leases", ["endpoints", "configmaps"]),
+}
+"""Idle flags by which vc-scheduler does less: the value by which it does all, and values that are refused."""
+NOT_RESTRICTING = {
+    "more nodes are looked at": [
+        "minimum-feasible-nodes=1", "minimum-percentage-nodes-to-find=1", "percentage-nodes-to-find=1",
+    ],
+    "obeyed in another way": [
+        "csi-storage=true", "disable-default-scheduler-config=true", "plugins-dir=/p", "resource-sync-timeout=1s",
+        "resync-period=1h",
+    ],
+    "lifts a restriction": ["ignored-provisioners=p"],
+    "means nothing without another flag": ["scheduler-sharding-name=s"],
+    "is about the process, not about pods": [
+        "ca-cert-file=f", "enable-pprof=true", "cache-dumper=false", "cache-dump-dir=/d", "node-worker-threads=1",
+        "gate-removal-worker-num=1", "feature-gates=A=true",
+    ],
+    "is about log lines": [
+        "logtostderr=false", "alsologtostderr=true", "stderrthreshold=0", "legacy-stderr-threshold-behavior=false",
+        "vmodule=a=1", "log-backtrace-at=a:1", "log-dir=/d", "log-file=f", "log-file-max-size=1",
+        "log-flush-frequency=1s", "add-dir-header=true", "skip-headers=true", "skip-log-headers=true",
+        "one-output=true",
+    ],
+}  # fmt: skip
+"""All other idle flags, by why no value of theirs has to be refused."""
+
+
+class TestIdleFlags:
+    def test_each_is_judged_by_whether_it_restricts(self) -> None:
+        harmless = [given.partition("=")[0] for some in NOT_RESTRICTING.values() for given in some]
+        assert sorted([*RESTRICTING, *harmless]) == sorted(flag.name for flag in WITHOUT_EFFECT)
+        assert {flag.name for flag in WITHOUT_EFFECT if flag.refusal} == set(RESTRICTING)
+
+    @pytest.mark.parametrize("given", [each for some in NOT_RESTRICTING.values() for each in some])
+    def test_one_that_does_not_is_taken_without_effect(self, given: str) -> None:
+        assert list(parsed(f"--{given}").without_effect) == [given.partition("=")[0]]
+
+    @pytest.mark.parametrize("name", RESTRICTING)
+    def test_one_that_restricts_is_refused_with_what_to_do(self, name: str) -> None:
+        allowed, refused = RESTRICTING[name]
+        assert list(parsed(f"--{name}={allowed}").without_effect) == [name]
+        for text in refused:
+            with pytest.raises(OptionError, match=f"^--{name}: '{text}' is not supported: .*; (leave|write) "):
+                parsed(f"--{name}={text}")
+            variable = f"VCD_{name.upper().replace('-', '_')}"
+            with pytest.raises(OptionError, match=f"^{variable}: '{text}' is not supported"):
+                parsed(**{variable: text})
+
+
 class TestDefaults:
     def test_are_vc_schedulers(self) -> None:
         options = Options()

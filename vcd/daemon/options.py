@@ -2,6 +2,8 @@
 
 vc-scheduler's flags keep their names and defaults (Volcano ``cmd/scheduler/app/options``, Kubernetes component-base's
 leader election, klog). Those that mean nothing here are accepted all the same, so that its Deployment can run vcd.
+A flag by which it would do less (fewer nodes, no preemption by priority) is obeyed or refused, never accepted without
+effect.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class Flag:
     ``bool``; ``int``; ``float``; ``duration`` (seconds, float); ``age`` (nanoseconds, None for 0); ``size`` (bytes,
     None for 0); ``path`` (None for an empty text). ``low`` is the least value of a number, ``above`` what it must
     exceed; ``choices`` are all values that a text may have. ``idle`` says why it has no effect here, empty if it has.
+    ``refusal`` is for an idle flag by which vc-scheduler does less than by its default: why other values than the
+    default are refused, and what to do instead.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Flag:
     above: float | None = None
     choices: tuple[str, ...] = ()
     idle: str = ""
+    refusal: str = ""
 
     @property
     def variable(self) -> str:
@@ -80,6 +85,8 @@ class Flag:
             if each not in self.choices:
                 hint = did_you_mean(each, self.choices)
                 raise OptionError(f"{source}: {each!r} is not one of {', '.join(self.choices)}{hint}")
+        if self.refusal and value != _READERS[self.kind]([self.default]):
+            raise OptionError(f"{source}: {str(value).lower()!r} is not supported: {self.refusal}")
         if value is None:
             return
         if self.low is not None and value < self.low:
@@ -454,7 +461,14 @@ WITHOUT_EFFECT: tuple[Flag, ...] = (
     Flag(
         "resync-period", "duration", "0", idle="each half hour what is known is compared with a list, whatever is given"
     ),
-    Flag("priority-class", "bool", "true", idle="PriorityClasses are always read; the priority plugin uses them"),
+    Flag(
+        "priority-class",
+        "bool",
+        "true",
+        idle="PriorityClasses are always read; the priority plugin uses them",
+        refusal="vcd always reads PriorityClasses and would evict by them; leave the flag out, and take preempt out of "
+        "the configuration's actions",
+    ),
     Flag("minimum-feasible-nodes", "int", "100", idle=_ALL_NODES),
     Flag("minimum-percentage-nodes-to-find", "int", "5", idle=_ALL_NODES),
     Flag("percentage-nodes-to-find", "int", "0", idle=_ALL_NODES),
@@ -470,10 +484,23 @@ WITHOUT_EFFECT: tuple[Flag, ...] = (
     Flag(
         "disable-default-scheduler-config", "bool", "false", idle="a bad configuration is never replaced by a default"
     ),
-    Flag("scheduler-sharding-mode", "text", "none", idle="nodes are not sharded; all are used"),
-    Flag("scheduler-sharding-name", "text", "volcano", idle="nodes are not sharded; all are used"),
+    Flag(
+        "scheduler-sharding-mode",
+        "text",
+        "none",
+        idle="nodes are not sharded; all are used",
+        refusal="vcd does not read NodeShards and would place pods on nodes of other shards; leave the flag out, and "
+        "name the nodes by --node-selector",
+    ),
+    Flag("scheduler-sharding-name", "text", "volcano", idle="a name alone shards nothing; other modes are refused"),
     Flag("feature-gates", "list", "", idle="vcd has no feature gates"),
-    Flag("leader-elect-resource-lock", "text", "leases", idle="the lock is always a Lease"),
+    Flag(
+        "leader-elect-resource-lock",
+        "text",
+        "leases",
+        idle="the lock is always a Lease",
+        refusal="the lock is always a Lease, which a scheduler with another lock does not respect; write leases",
+    ),
     Flag("logtostderr", "bool", "true", idle=_KLOG),
     Flag("alsologtostderr", "bool", "false", idle=_KLOG),
     Flag("stderrthreshold", "text", "2", idle=_KLOG),
