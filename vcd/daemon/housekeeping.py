@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
 from vcd.eventlog.log import EventLog
+from vcd.eventlog.retention import size_of
 from vcd.kube.clock import Clock, SteadyClock
 from vcd.model.events import ClockJumped
 
@@ -23,6 +25,9 @@ _log = structlog.get_logger(__name__)
 
 _CLOCK_LOOK = 1.0
 """Seconds between looks at whether the wall clock jumped."""
+_STEPS = 8
+"""The state is kept whenever the file has grown by this part of ``--log-retention-size``: few large events fill a log,
+too, and history is removed in steps from one checkpoint to the next."""
 _BLOCK = 512
 """Bytes of what ``st_blocks`` counts."""
 
@@ -38,19 +43,23 @@ async def keep_house(
 ) -> None:
     """Checkpoints, retention and gauges of the log, and what is ``also`` to be done then, until cancelled.
 
-    Where this replica does not write the log it has the checkpoints of the one that it follows. Raises LogError where
-    the log's file is no longer in its place.
+    A checkpoint is due after a number of events, or of bytes if the file's size is limited. Retention follows each
+    checkpoint. Where this replica does not write the log it has the checkpoints of the one that it follows. Raises
+    LogError where the log's file is no longer in its place.
     """
     log, retained_at = keeper.log, keeper.checkpointed_at
+    limit = options.retention_size or math.inf
+    size = min(await size_of(log.transact), limit)
     while True:
         await asyncio.sleep(options.housekeeping_period)
         metrics.series.show("vcd_event_log_sequence", log.head)
-        for name, size in (await asyncio.to_thread(_sizes, log, options.volume_size)).items():
-            metrics.series.show(name, size)
+        for name, bytes_ in (await asyncio.to_thread(_sizes, log, options.volume_size)).items():
+            metrics.series.show(name, bytes_)
         also()
         if archiver is not None:
             archiver.show()
-        if writes() and keeper.is_checkpoint_due(options.checkpoint_interval):
+        has_grown = log.failure is None and await size_of(log.transact) - size >= limit / _STEPS
+        if writes() and (has_grown or keeper.is_checkpoint_due(options.checkpoint_interval)):
             await keeper.checkpoint()
         if keeper.checkpointed_at != retained_at:
             retained_at = keeper.checkpointed_at
@@ -58,6 +67,7 @@ async def keep_house(
             unsteady = isinstance(clock, SteadyClock) and not clock.is_steady()
             elsewhere = None if archiver is None else archiver.elsewhere()
             done = await log.retain(None if unsteady else options.retention_age, options.retention_size, elsewhere)
+            size = min(done.size, limit)
             if archiver is not None and elsewhere is not None:
                 archiver.missed(elsewhere, done.begins)
 

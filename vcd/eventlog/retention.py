@@ -114,6 +114,11 @@ async def _give_back(transact: Transact) -> int:
     """Return free pages to the file system, some at a time; returns the size of the file in bytes."""
     while await transact(_vacuum_some):
         pass
+    return await size_of(transact)
+
+
+async def size_of(transact: Transact) -> int:
+    """Return the bytes of the file once all that was written has reached it."""
     ((pages,),) = await transact(lambda db: db.execute_fetchall(_SQL["pages"]))
     ((page_size,),) = await transact(lambda db: db.execute_fetchall(_SQL["page_size"]))
     return int(pages * page_size)
