@@ -57,6 +57,7 @@ from vcd.model import events as ev
 from vcd.scheduling.framework.policy import Policy, PolicyError
 from vcd.scheduling.framework.registry import RegistryError, bind_timeout, kinds_read
 from vcd.scheduling.session.session import Session
+from vcd.serving.connections import raise_file_limit
 
 _log = structlog.get_logger(__name__)
 
@@ -496,6 +497,7 @@ async def run(
 
     ``beside`` gives what is to be open as long as the replica runs.
     """
+    raise_file_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -12,14 +12,14 @@ import aiohttp
 from aiohttp import web
 
 from vcd.daemon.addresses import AddressError
+from vcd.daemon.options import join_address
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.identity import Address, certificate
 from vcd.eventlog.errors import LogError
+from vcd.serving.connections import listen
 
 SILENCE = 10.0
 """Seconds without a word of the other side, or a ping answered, after which a connection counts as lost."""
-CONNECTIONS = 64
-"""Connections at once; who comes then is sent away, so that whoever says nothing does not use up memory and files."""
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
 _CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)
 """Seconds that the other side has to say that a connection ends."""
@@ -51,36 +51,18 @@ async def listening(
     name: str, host: str, port: int, advertised: str, answer: Answer, admitted: Collection[object]
 ) -> AsyncIterator[Address]:
     """Answer who comes to an address (port 0: any free one), meanwhile; ``advertised`` is the host by which others
-    reach it. A connection that is not ``admitted`` in time is closed. Raises AddressError."""
+    reach it. Of connections that are not ``admitted`` a bounded number stays open, each for ``SILENCE`` without a
+    request. Raises AddressError."""
     context, fingerprint = certificate(name, advertised, datetime.now(UTC))
     application = web.Application()
     application.router.add_get(wire.PATH, answer)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=SILENCE)
     await runner.setup()
-    serve = runner.server
-    assert serve is not None
-    loop = asyncio.get_running_loop()
-
-    def close_idle(made: web.RequestHandler) -> None:
-        if made not in admitted:
-            made.force_close()
-
-    def connected() -> asyncio.Protocol:
-        """What serves a new connection, which is closed where it is not one that follows in time."""
-        made = serve()
-        loop.call_later(SILENCE, close_idle, made)
-        if len(serve.connections) >= CONNECTIONS:
-            loop.call_soon(made.force_close)
-        return made
-
     try:
-        listener = await loop.create_server(
-            connected, host or None, port, ssl=context, ssl_handshake_timeout=5.0, backlog=CONNECTIONS
-        )
+        listener = await listen(runner, host, port, context, admitted)
     except OSError as error:
         await runner.cleanup()
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise AddressError.of("--replicas-address", address, error) from error
+        raise AddressError.of("--replicas-address", join_address(host, port), error) from error
     try:
         yield Address.of(advertised, int(listener.sockets[0].getsockname()[1]), fingerprint)
     finally:
