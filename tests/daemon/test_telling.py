@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.daemon.test_cycle import puts
-from tests.dsl import BARE, gang, group, node
+from tests.dsl import BARE, gang, group, node, pod
 from tests.kube.scripted import Answer, FakeClock, client_of, running, scripted
 from vcd.api import read_policy
 from vcd.daemon.metrics import Metrics
@@ -238,8 +238,8 @@ async def test_a_pod_that_others_were_evicted_for_is_told_what_it_waits_for_now(
     """It may have its room, and lack its gang. The node is named whatever it is told: who leads next knows of it so."""
     busy, leaves = gang("busy", 1, on=["n"], cpu=2), gang("leaves", 1, on=["m"], cpu=2, deleting=True)
     g, *pods = gang("g", 3, cpu=1)
-    for pod, there in zip(pods, ("n", "m"), strict=False):
-        pod["status"] = {**pod.get("status", {}), "nominatedNodeName": there}
+    for waiting, there in zip(pods, ("n", "m"), strict=False):
+        waiting["status"] = {**waiting.get("status", {}), "nominatedNodeName": there}
     told = Told(node("n", cpu=3), node("m", cpu=2), busy, leaves, g, *pods)
     said: list[tuple[str, str, str]] = []
 
@@ -274,3 +274,29 @@ async def test_a_remark_on_holds_follows_the_reason_of_a_pod_that_it_explains(mo
         == "1 node Insufficient cpu; capacity that it could use is nominated for other jobs, such as default/first"
     )
     assert "nominated" not in written["default/large-0"]
+
+
+async def test_jobs_of_other_namespaces_are_unnamed_in_all_that_a_namespace_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The job that capacity is nominated for is another tenant's, whose names are nobody's business here."""
+    told = Told(node("n", cpu=4), gang("x", 1, on=["n"], cpu=3, deleting=True))
+    for namespace, cpu, created in (("secretproject", 3, 0), ("tenant", 2, 1)):
+        one = group("g", namespace=namespace, created=created), pod("g-0", group="g", namespace=namespace, cpu=cpu)
+        told.happen(*puts(one))
+    written: dict[str, str] = {}
+    monkeypatch.setattr(
+        told.telling.statuses,
+        "submit_pod_condition",
+        lambda key, uid, condition, nominated: written.update({key: condition.message}),
+    )
+    monkeypatch.setattr(
+        told.telling.recorder,
+        "record",
+        lambda kind, key, uid, type, reason, message: written.update({f"{kind} {key}": message}),
+    )
+    await told.session()
+    mine = {key: words for key, words in written.items() if "tenant/" in key}
+    assert mine.keys() == {"tenant/g-0", "Pod tenant/g-0", "PodGroup tenant/g"}
+    assert all("such as a job of another namespace" in mine[key] for key in ("tenant/g-0", "Pod tenant/g-0"))
+    assert not any("secretproject" in words for words in mine.values())

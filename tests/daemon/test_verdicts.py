@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.daemon.test_cycle import puts
-from tests.dsl import gang, node, queue
+from tests.dsl import gang, group, node, pod, queue
 from tests.kube.scripted import FakeClock, running, until
 from tests.waiting import WAIT_LIMIT
 from vcd.api import read_policy, verdict
@@ -121,6 +121,15 @@ async def test_the_message_is_what_explain_says_and_the_cause_is_counted(replica
     assert message == f"{FULL}1 of 4 cpu are free, and it needs 2; default/x holds most"
     assert verdict(replica.path, "g").text.endswith(message.partition("unschedulable: ")[2])
     assert replica.causes == {"default/g": "cluster-full"}
+
+
+async def test_a_job_of_another_namespace_is_named_in_explain_and_not_in_the_condition(replica: Replica) -> None:
+    secret = group("g", namespace="tenant"), pod("g-0", group="g", namespace="tenant", cpu=2)
+    await replica.session(secret)
+    ((owner, message),) = replica.shown
+    assert owner == "tenant/g"
+    assert message.endswith("and it needs 2; a job of another namespace holds most")
+    assert verdict(replica.path, "tenant/g").text.endswith("; default/x holds most")
 
 
 async def test_the_same_is_not_shown_again_and_other_figures_after_a_while(replica: Replica) -> None:

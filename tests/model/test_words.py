@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vcd.model.words import rfc3339, span_in_words
+from vcd.model.words import rfc3339, span_in_words, without_others
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,17 @@ def test_times_are_written_as_kubernetes_does() -> None:
     assert rfc3339(moment) == "2026-01-01T00:00:01Z"
     assert rfc3339(moment, 3) == "2026-01-01T00:00:01.034Z"
     assert rfc3339(moment, 6) == "2026-01-01T00:00:01.034567Z"
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ("mine/a", "mine/a"),
+        ("theirs/a", "a job of another namespace"),
+        ("theirs/a, mine/b and 8 more", "a job of another namespace, mine/b and 8 more"),
+        ("theirs/a, others/b", "a job of another namespace"),
+        ("queue-a, queue-b", "queue-a, queue-b"),
+    ],
+)
+def test_jobs_of_other_namespaces_are_unnamed(keys: str, shown: str) -> None:
+    assert without_others(keys, "mine") == shown

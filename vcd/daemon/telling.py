@@ -29,7 +29,7 @@ from vcd.model.objects import Condition, Pod, PodGroupStatus
 from vcd.model.status import UNSCHEDULABLE as NOT_READY
 from vcd.model.status import TaskStatus, condition_of
 from vcd.scheduling.framework.guard import name_in
-from vcd.scheduling.framework.reasons import cause_of, reason_in_words
+from vcd.scheduling.framework.reasons import cause_of, reason_for_its_namespace
 from vcd.scheduling.framework.registry import kinds
 from vcd.scheduling.holdnotes import remarks_on
 from vcd.scheduling.session.session import Session
@@ -57,12 +57,12 @@ def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Ope
 def _words_by_pod(reasons: Sequence[ev.Waiting]) -> tuple[dict[str, str], str]:
     """What pods of a group that waits are told: those that have a reason of their own, and all others."""
     own = {pod: _with_remarks(waiting, reasons) for waiting in reversed(reasons) for pod in waiting.pods}
-    return own, "; ".join(map(reason_in_words, reasons))
+    return own, "; ".join(map(reason_for_its_namespace, reasons))
 
 
 def _with_remarks(reason: ev.Waiting, reasons: Sequence[ev.Waiting]) -> str:
     """A reason, and the remarks on holds that explain it."""
-    return "; ".join(map(reason_in_words, [reason, *remarks_on(cause_of(reason), reasons)]))
+    return "; ".join(map(reason_for_its_namespace, [reason, *remarks_on(cause_of(reason), reasons)]))
 
 
 def _room_on(node: str) -> str:
@@ -184,7 +184,9 @@ class Telling:
             reasons, index = self.state.waiting.get(status.key), session.jobs.index(status.key)
             if reasons and index is not None and status.condition is not None and status.condition[0] == NOT_READY:
                 job = session.job(index)
-                words = "; ".join(map(reason_in_words, [one for one in reasons if one.gate != "gang"] or reasons))
+                words = "; ".join(
+                    map(reason_for_its_namespace, [one for one in reasons if one.gate != "gang"] or reasons)
+                )
                 message = unschedulable(job.min_available - job.ready_count, job.task_count, words)
                 self._messages[status.key] = message
                 yield

@@ -21,13 +21,13 @@ from vcd.daemon.watchdog import Watchdog
 from vcd.diagnosis.case import Diagnosis, Served
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
 from vcd.diagnosis.spans import Kind, dominant, kind_of
-from vcd.diagnosis.verdictwords import said, shortened
+from vcd.diagnosis.verdictwords import for_namespace, said, shortened
 from vcd.diagnosis.waiting import GroupWait
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.waits import first_of
 from vcd.model import events as ev
 from vcd.scheduling.framework.guard import Interrupted, at_fault
-from vcd.scheduling.framework.reasons import reason_in_words
+from vcd.scheduling.framework.reasons import reason_for_its_namespace
 from vcd.scheduling.holdnotes import remarks_on
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
@@ -254,10 +254,11 @@ class Verdicts:
         """Show a message where it is about something else; one that has other figures some time after the last one.
         The last one is shown again: a session may have told its reasons since, or nobody took it."""
         self._held.pop(group, None)
+        namespace = group.partition("/")[0]
         if longest is None:  # that was told to a process before, which may have shown it
-            self.show(group, answer.message(answer.diagnosis), True)
+            self.show(group, answer.message(answer.diagnosis, namespace), True)
             return
-        new, before = _Said(longest.cause, longest.subject, answer.message(longest)), known.said
+        new, before = _Said(longest.cause, longest.subject, answer.message(longest, namespace)), known.said
         if before is None or new[:2] != before[:2]:
             self._show(group, known, new)
             return
@@ -288,10 +289,11 @@ class _Answer(NamedTuple):
     error: Exception | None
     reasons: tuple[ev.Waiting, ...]
 
-    def message(self, diagnosis: Diagnosis) -> str:
-        """That of the group's condition, where it waits for that reason; with the remarks on holds that explain it."""
-        remarks = map(reason_in_words, remarks_on(diagnosis.cause, self.reasons))
-        words = "; ".join([shortened(said(diagnosis)), *remarks])
+    def message(self, diagnosis: Diagnosis, namespace: str) -> str:
+        """Return that of the condition of a group of this namespace, where it waits for that reason; with the remarks
+        on holds that explain it."""
+        remarks = map(reason_for_its_namespace, remarks_on(diagnosis.cause, self.reasons))
+        words = "; ".join([shortened(said(for_namespace(diagnosis, namespace))), *remarks])
         return unschedulable(self.missing, self.tasks, words) if self.tasks else words
 
 

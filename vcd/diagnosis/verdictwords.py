@@ -8,7 +8,8 @@ import msgspec
 
 from vcd.diagnosis.case import Diagnosis
 from vcd.model.reasons import Cause, shown
-from vcd.model.words import counted
+from vcd.model.words import counted, without_others
+from vcd.scheduling.framework.reasons import JOB_ROLES
 
 LONGEST = 200
 """Characters that a verdict has at most."""
@@ -24,6 +25,16 @@ def said(diagnosis: Diagnosis) -> str:
     """What a job waits for."""
     subject = {role: cut(name) if role in JOBS else name for role, name in diagnosis.subject.items()}
     return _said(msgspec.structs.replace(diagnosis, subject=subject))
+
+
+def for_namespace(diagnosis: Diagnosis, namespace: str) -> Diagnosis:
+    """Return a diagnosis for objects of a namespace, which its users can read: jobs of other namespaces are unnamed."""
+    subject, words = dict(diagnosis.subject), diagnosis.words
+    for role, name in diagnosis.subject.items():
+        if role in JOB_ROLES:
+            subject[role] = without_others(name, namespace)
+            words = words.replace(name, subject[role])
+    return msgspec.structs.replace(diagnosis, subject=subject, words=words)
 
 
 def cut(name: str) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+
+_KEY = re.compile(r"([^\s,/]+)/[^\s,]+")
+"""A key: namespace and name."""
 
 
 def quantities_in_words(amounts: Mapping[str, str]) -> str:
@@ -21,6 +25,15 @@ def some(names: Sequence[str], shown: int = 4, count: int = 0) -> str:
     """The first of many: ``a, b, c, d and 8 more``; ``count`` where there are more than are given."""
     more = max(count, len(names)) - len(names[:shown])
     return ", ".join(names[:shown]) + (f" and {more:,} more" if more else "")
+
+
+def without_others(keys: str, namespace: str) -> str:
+    """Return a list of jobs' keys, as `some` writes it, in which jobs of other namespaces are unnamed."""
+    shown = [
+        _KEY.sub(lambda key: key[0] if key[1] == namespace else "a job of another namespace", part)
+        for part in keys.split(", ")
+    ]
+    return ", ".join(dict.fromkeys(shown))
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:

@@ -15,7 +15,7 @@ from vcd.model import events as ev
 from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.model.words import rfc3339
-from vcd.scheduling.framework.reasons import cause_of, keeps_back, reason_in_words
+from vcd.scheduling.framework.reasons import cause_of, keeps_back, reason_for_its_namespace, reason_in_words
 from vcd.scheduling.session.session import Session
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _SECOND = 10**9
 def with_remarks(words: str, cause: str, reasons: Iterable[ev.Waiting]) -> str:
     """A reason or verdict of a cause in words, with the remarks that follow it."""
     remarks = [one for one in held_in(reasons) if cause in _EXPLAINED[_said(one).code]]
-    return "; ".join([words, *map(reason_in_words, remarks)])
+    return "; ".join([words, *map(reason_for_its_namespace, remarks)])
 
 
 def held_in(reasons: Iterable[ev.Waiting]) -> list[ev.Waiting]:

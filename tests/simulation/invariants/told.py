@@ -11,12 +11,12 @@ from tests.simulation.invariants.holds import with_remarks
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
-from vcd.diagnosis.verdictwords import said, shortened
+from vcd.diagnosis.verdictwords import for_namespace, said, shortened
 from vcd.embedded.controllers.pods import condition_of
 from vcd.kube.recorder import COMBINED, MESSAGE_LIMIT
 from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
-from vcd.scheduling.framework.reasons import cause_of, reason_in_words
+from vcd.scheduling.framework.reasons import cause_of, reason_for_its_namespace
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -122,7 +122,11 @@ class Told:
             return
         held = known.said.message if key in service.verdicts._held else ""  # other figures are told after a while
         whole = _joined([each for each in reasons if each.gate != "gang"] or reasons)
-        verdicts = [with_remarks(shortened(said(each)), each.cause, reasons) for each in known.diagnoses.values()]
+        namespace = key.partition("/")[0]
+        verdicts = [
+            with_remarks(shortened(said(for_namespace(each, namespace))), each.cause, reasons)
+            for each in known.diagnoses.values()
+        ]
         why = [whole, _cause(held), *verdicts]
         words = _cause(last.get("message", ""))
         if words not in why:
@@ -131,11 +135,11 @@ class Told:
 
 def _in_words(reason: ev.Waiting, reasons: Iterable[ev.Waiting]) -> str:
     """A reason of a pod, as one among those of its group, with the remarks on holds that follow it."""
-    return with_remarks(reason_in_words(reason), cause_of(reason), reasons)
+    return with_remarks(reason_for_its_namespace(reason), cause_of(reason), reasons)
 
 
 def _joined(reasons: Iterable[ev.Waiting]) -> str:
-    return "; ".join(map(reason_in_words, reasons))
+    return "; ".join(map(reason_for_its_namespace, reasons))
 
 
 def _cause(message: str) -> str:

@@ -8,13 +8,17 @@ import msgspec
 
 from vcd.model.events import Waiting
 from vcd.model.reasons import CODES, Reason, ReasonCode
-from vcd.model.words import counted, quantities_in_words
+from vcd.model.words import counted, quantities_in_words, without_others
 from vcd.scheduling.framework import registry
 
 SAID_IN_WORDS = "said-in-words"
 """The cause of what a log of vcd 0.1 holds, which has words and no codes."""
 NOT_INSTALLED = "not-installed"
 """The cause of a reason that a plugin gave which is not here."""
+
+
+JOB_ROLES = frozenset({"owner", "owners", "holder", "ahead"})
+"""Roles of what reasons and diagnoses name that are jobs, perhaps of other namespaces."""
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,6 +101,17 @@ def mending(waiting: Waiting) -> str:
     """What to do about a reason that no waiting ends; empty for one that passes when others end or room comes."""
     code = declared(waiting.reason, waiting.plugin)
     return "" if code is None else code.mend
+
+
+def reason_for_its_namespace(waiting: Waiting) -> str:
+    """Return the same as `reason_in_words` for objects of the waiting group's namespace, which its users can read: jobs
+    of other namespaces are unnamed."""
+    reason = waiting.reason
+    if not isinstance(reason, Reason):
+        return reason_in_words(waiting)
+    namespace = waiting.group.partition("/")[0]
+    names = tuple((role, without_others(name, namespace) if role in JOB_ROLES else name) for role, name in reason.names)
+    return reason_in_words(msgspec.structs.replace(waiting, reason=msgspec.structs.replace(reason, names=names)))
 
 
 def reason_in_words(waiting: Waiting) -> str:
