@@ -33,16 +33,16 @@ class Asked:
         """Let so much time pass."""
         self._ahead += seconds
 
-    async def head(self, path: Path | None = None) -> int:
+    async def head(self, path: Path | None = None, requester: str = "") -> int:
         """The last session of a log."""
-        found = await self.worker.ask(str(path or self.path), "head", (), None)
+        found = await self.worker.ask(str(path or self.path), "head", (), None, requester=requester)
         assert not isinstance(found, Unasked)
         return int(json.loads(found[1])["last"])
 
-    async def waiting(self, path: Path | None = None) -> asyncio.Task[int]:
+    async def waiting(self, path: Path | None = None, requester: str = "") -> asyncio.Task[int]:
         """The same, for which another question has to end first."""
         assert self.worker._turn.locked()
-        task = asyncio.create_task(self.head(path))
+        task = asyncio.create_task(self.head(path, requester))
         await asyncio.sleep(0)
         return task
 
@@ -122,3 +122,25 @@ async def test_what_nobody_waits_for_any_more_is_given_up_at_its_limit(asked: As
     asked.passes(LIMIT - 5)
     assert await second == 8
     assert asked.process() != process
+
+
+async def test_many_questions_of_one_requester_delay_another_by_one(asked: Asked) -> None:
+    first = await asked.held()
+    many = [await asked.waiting(requester="ann") for _ in range(20)]
+    one = await asked.waiting(requester="bob")
+    asked.goes_on()
+    assert (await first, await one) == (8, 8)
+    assert sum(task.done() for task in many) <= 1
+    assert await asyncio.gather(*many) == [8] * 20
+    assert len(asked.worker._turn_of) == 0
+
+
+async def test_a_question_that_is_given_up_leaves_its_requester_free(asked: Asked) -> None:
+    first = await asked.held()
+    second, third = [await asked.waiting(requester="ann") for _ in range(2)]
+    third.cancel()
+    other = await asked.waiting(requester="bob")
+    asked.goes_on()
+    assert (await first, await second, await other) == (8, 8, 8)
+    assert third.cancelled()
+    assert await asked.head(requester="ann") == 8

@@ -155,18 +155,21 @@ class View:
                 known = f"it takes {', '.join(parameters)}" if parameters else "it takes none"
                 raise web.HTTPBadRequest(text=f"{request.path} has no parameter {unknown[0][:40]!r}; {known}")
             given = tuple(request.query.get(name, "") for name in parameters)
-            status, body = await self._answer(person, question, given)
+            requester = (request.remote or "") if person is None else person.name
+            status, body = await self._answer(person, question, given, requester)
             return web.Response(status=status, body=body, content_type="application/json")
 
         return asked
 
-    async def _answer(self, person: Person | None, question: str, given: tuple[str, ...]) -> questions.Answer:
+    async def _answer(
+        self, person: Person | None, question: str, given: tuple[str, ...], requester: str
+    ) -> questions.Answer:
         """The answer for somebody; None: one who sits at this machine, and sees everything.
 
         What they may see turns up as the question is answered, which knows the namespaces.
         """
         worker = self._patient if question in questions.LONG else self._worker
-        ask = partial(worker.ask, str(self._path), question, given, called=self._called)
+        ask = partial(worker.ask, str(self._path), question, given, called=self._called, requester=requester)
         if person is None or await person.may(PAGE):
             found = await ask(None)
             assert not isinstance(found, Unasked)

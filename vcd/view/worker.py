@@ -10,8 +10,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from functools import partial
 from multiprocessing import connection
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -26,24 +28,41 @@ _PATIENCE = 10
 
 
 class Worker:
-    """A process that answers questions, one after the other as they came; a new one after one that died."""
+    """A process that answers one question at a time; a new one after one that died.
+
+    Requesters take turns: of each, one question at most waits for the process, and the others wait for that one. So a
+    requester that sends many questions delays each other requester by one of them.
+    """
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
         self._turn = asyncio.Lock()
+        self._turn_of = WeakValueDictionary[str, asyncio.Lock]()
+        """Held while a question of a requester waits for the process, or is answered."""
 
     async def ask(
-        self, path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str = ""
+        self,
+        path: str,
+        question: str,
+        given: tuple[str, ...],
+        sight: PartialSight | None,
+        called: str = "",
+        requester: str = "",
     ) -> questions.Answer | Unasked:
         """The answer, as ``questions.answer`` gives it. Raises HTTPServiceUnavailable, and what the question raised."""
+        own = self._turn_of.setdefault(requester, asyncio.Lock())
         try:
-            async with asyncio.timeout(LIMIT):
-                await self._turn.acquire()
+            with ExitStack() as turns:
+                async with asyncio.timeout(LIMIT):
+                    for lock in (own, self._turn):
+                        await lock.acquire()
+                        turns.callback(lock.release)
+                held = turns.pop_all()
         except TimeoutError:
             words = f"busy: the questions before this one took more than {LIMIT:.0f} s; ask again"
             raise web.HTTPServiceUnavailable(text=words) from None
         answering = asyncio.create_task(self._answer(partial(questions.answer, path, question, given, sight, called)))
-        answering.add_done_callback(self._end_turn)
+        answering.add_done_callback(partial(self._end_turn, held))
         # who asked may go away: the process works on all the same, and the next question's limit must not begin
         return await asyncio.shield(answering)
 
@@ -63,8 +82,9 @@ class Worker:
             self._pool = None
             raise web.HTTPServiceUnavailable(text="the process that answers ended; ask again") from None
 
-    def _end_turn(self, answering: asyncio.Task[questions.Answer | Unasked]) -> None:
-        self._turn.release()
+    @staticmethod
+    def _end_turn(held: ExitStack, answering: asyncio.Task[questions.Answer | Unasked]) -> None:
+        held.close()
         if not answering.cancelled():
             answering.exception()  # looked at, since who asked may be gone
 
