@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.eventlog.samples import Clock, gone, outcome, put, session, write_history
+from tests.eventlog.samples import Clock, execute, gone, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogError, LogReader
 from vcd.eventlog.log import ENOUGH
 from vcd.eventlog.statements import statements
@@ -175,15 +175,14 @@ async def test_a_session_enters_with_its_statements_and_operations_or_not_at_all
     path = tmp_path / "log.sqlite"
     async with EventLog.open(path) as log:
         await log.append([put(1)])
-    with sqlite3.connect(path) as connection:
-        connection.execute(
+        execute(
+            path,
             "CREATE TRIGGER full BEFORE INSERT ON operation WHEN NEW.operation = 1"
-            " BEGIN SELECT RAISE(ABORT, 'no room'); END"
+            " BEGIN SELECT RAISE(ABORT, 'no room'); END",
         )
-    connection.close()
-    async with EventLog.open(path) as log:
         with pytest.raises(LogError, match="no room"):
             await log.append([session(1, 1)])
+    execute(path, "DROP TRIGGER full")
     with LogReader(path) as reader:
         assert reader.head() == 1
         assert list(reader.sessions()) == []

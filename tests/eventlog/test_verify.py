@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from tests.eventlog.samples import execute, fold, gone, outcome, spoil_plan, write_history
 from vcd.eventlog import EventLog, LogError, Logged, LogReader, verify
+from vcd.eventlog.packing import PART, Packer, PackError, typical_payloads, unpacked_state
+from vcd.eventlog.store import connect, connect_read_only
 
 DAMAGE = {
     "DELETE FROM event WHERE sequence = 5": "events 5 to 5 are missing",
@@ -32,7 +37,7 @@ DAMAGE = {
     "INSERT INTO outcome VALUES (3, 1, 0, 0, 'done')": "5 outcomes are indexed, 4 are in the events",
     "UPDATE checkpoint SET digest = x'00'": "checkpoint 6 is damaged",
     "UPDATE checkpoint_part SET data = x'00'": "checkpoint 6 cannot be read",
-    "DELETE FROM checkpoint_part": "checkpoint 6 is damaged",
+    "DELETE FROM checkpoint_part": "checkpoint 6 cannot be read: its parts have not the",
 }
 
 
@@ -62,14 +67,89 @@ async def test_a_column_whose_type_a_disk_changed_is_found(tmp_path: Path, damag
     """Types stand in a row as amounts do, and SQLite does not look at them as it reads: one flipped bit is enough."""
     path = tmp_path / "log.sqlite"
     await write_history(path, 2, checkpoints=(1,))
-    execute(path, "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')')")
+    writable = "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = "
+    execute(path, f"{writable} replace(sql, ') STRICT', ') /*STRICT*/')")
     execute(path, damage)
+    execute(path, f"{writable} replace(sql, '/*STRICT*/', 'STRICT')")
     with pytest.raises(LogError, match=OTHER_TYPES[damage]), LogReader(path) as reader:
         list(reader.read())
         reader.latest_checkpoint()
     if "dictionary" not in damage:
-        problems = verify(path).problems
-        assert any(OTHER_TYPES[damage] in problem for problem in problems), problems
+        (problem,) = verify(path).problems
+        assert problem.startswith("SQLite: non-")
+
+
+HOSTILE = {
+    "CREATE TRIGGER odd AFTER INSERT ON event BEGIN DELETE FROM outcome; END": "its trigger odd is not that of",
+    "CREATE VIEW odd AS SELECT * FROM event": "its view odd is not that of",
+    "DROP TABLE seal; CREATE VIEW seal AS SELECT 1 AS after, 2 AS checkpoint, 3 AS time, 4 AS digest": "seal is not",
+    "CREATE TABLE odd (a)": "its table odd is not that of",
+    "DROP INDEX operation_key; CREATE INDEX operation_key ON operation (lower(key))": "its index operation_key is not",
+    "ALTER TABLE seal ADD COLUMN more BLOB": "its table seal is not that of",
+    "ALTER TABLE seal DROP COLUMN digest": "its table seal is not that of",
+    "DROP TABLE group_event": "its table group_event is not that of",
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE)
+async def test_a_file_whose_schema_is_not_that_of_the_migrations_is_refused(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 2, checkpoints=(1,))
+    execute(path, change)
+    with pytest.raises(LogError, match=HOSTILE[change]), LogReader(path):
+        pass
+    with pytest.raises(LogError, match=HOSTILE[change]):
+        verify(path)
+    with pytest.raises(LogError, match=HOSTILE[change]):
+        async with EventLog.open(path):
+            pass
+
+
+async def test_no_schema_of_a_file_is_trusted(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 1)
+    for connection in (connect(path), connect_read_only(path)):
+        with closing(connection):
+            assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
+
+
+def bomb(size: int) -> bytes:
+    """A frame of a few bytes that says, and is, so many bytes of zeros."""
+    maker = zstandard.ZstdCompressor(level=1)
+    stream = maker.compressobj(size=size)
+    block = bytes(PART)
+    return b"".join([*(stream.compress(block) for _ in range(size // PART)), stream.flush()])
+
+
+@pytest.mark.parametrize("says", [4 * PART, 6])
+async def test_a_checkpoint_is_not_unpacked_before_its_size_is_known(
+    tmp_path: Path, says: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 2, checkpoints=(1,))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE checkpoint_part SET data = ?", (bomb(4 * PART),))
+        connection.execute("UPDATE checkpoint SET size = ?", (says,))
+    monkeypatch.setattr("zstandard.decompress", lambda *_: pytest.fail("it is unpacked"))
+    with LogReader(path) as reader, pytest.raises(LogError, match="checkpoint 6 cannot be read: its parts have not"):
+        reader.latest_checkpoint()
+
+
+async def test_a_state_larger_than_any_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [bomb(PART)] * 4
+    monkeypatch.setattr("vcd.eventlog.packing.LARGEST_STATE", 4 * PART)
+    assert len(unpacked_state(parts, 4 * PART)) == 4 * PART
+    monkeypatch.setattr("vcd.eventlog.packing.LARGEST_STATE", 4 * PART - 1)
+    with pytest.raises(PackError, match="more than a state has"):
+        unpacked_state(parts, 4 * PART)
+
+
+def test_a_payload_is_not_unpacked_before_its_size_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.eventlog.packing._LARGEST", PART)
+    packer = Packer({1: typical_payloads()})
+    for body in (bomb(2 * PART), zstandard.ZstdCompressor(write_content_size=False).compress(b"a" * 1000)):
+        with pytest.raises(PackError, match="says no size, or more than"):
+            packer.unpack(b"\x01" + body)
 
 
 async def test_a_session_whose_plan_cannot_be_read_is_found(tmp_path: Path) -> None:

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import Self
 
 import msgspec
-import zstandard
 from aiosqlite import Connection
 
 from vcd.eventlog import chain
 from vcd.eventlog.chain import Content
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog, begin_checkpoint
+from vcd.eventlog.packing import PackError, unpacked_state
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, digest_of
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import PART
 
 _EVENTS = 500
 """Events of one piece at most."""
@@ -73,10 +72,8 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="checkpoint"):
         if self.after is None and not self.parts:
             raise LogError(f"checkpoint {self.sequence} of another log, with which it begins, is without its state")
         try:
-            if any(zstandard.frame_content_size(part) not in range(PART + 1) for part in self.parts):
-                raise LogError(f"checkpoint {self.sequence} of another log has a part that is too large")
-            state = b"".join(map(zstandard.decompress, self.parts))
-        except zstandard.ZstdError as error:
+            state = unpacked_state(self.parts, self.size) if self.parts else b""
+        except PackError as error:
             raise LogError(f"checkpoint {self.sequence} of another log cannot be read: {error}") from error
         if self.parts and (len(state), digest_of(state)) != (self.size, self.digest):
             raise LogError(f"checkpoint {self.sequence} of another log is damaged")

@@ -10,10 +10,11 @@ import msgspec
 import zstandard
 
 from vcd.eventlog.errors import LogError
+from vcd.eventlog.packing import PART
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Row, digest_of
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import PART, migrations, opened_to_write, split_script, transaction
+from vcd.eventlog.store import migrations, opened_to_write, split_script, transaction
 from vcd.model.events import decode_plan
 
 

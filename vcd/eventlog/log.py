@@ -20,10 +20,11 @@ from vcd.eventlog import chain, retention
 from vcd.eventlog.chain import Chain, Content, Mark
 from vcd.eventlog.connection import BEGIN, COMMIT, LogConnection, connected
 from vcd.eventlog.errors import LogError, explained, is_damage
+from vcd.eventlog.packing import PART
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, digest_of, inserts, logged_of
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import PART, in_place, note_damage, prepare, writer_lock
+from vcd.eventlog.store import in_place, note_damage, prepare, writer_lock
 from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096

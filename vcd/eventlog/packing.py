@@ -7,7 +7,7 @@ what objects have in common (field names, conditions, resource names) then costs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 
 import msgspec
@@ -18,7 +18,12 @@ from vcd.model.codec import encode_payload, from_manifest
 LEVEL = 1
 SHORTEST = 64
 """Payloads of fewer bytes are kept as they are."""
-_LARGEST = 1 << 31
+_LARGEST = 1 << 30
+"""Bytes of a payload at most, far more than a session or an object has."""
+PART = 1 << 20
+"""Bytes of state in one part of a checkpoint, before compression."""
+LARGEST_STATE = 2 << 30
+"""Bytes of a state at most: as many as etcd holds by default, of which a state leaves much out."""
 
 
 class PackError(ValueError):
@@ -57,6 +62,21 @@ class Packer:
             number = packed[0]
             if number == 0:
                 return packed[1:]
-            return self._decompress[number](memoryview(packed)[1:], max_output_size=_LARGEST)
+            body = memoryview(packed)[1:]
+            if zstandard.frame_content_size(body) not in range(_LARGEST + 1):  # before it is unpacked, whatever it says
+                raise PackError(f"packed payload says no size, or more than {_LARGEST:,} bytes")
+            return self._decompress[number](body)
         except (IndexError, KeyError, zstandard.ZstdError) as error:
             raise PackError(f"packed payload cannot be unpacked: {error!r}") from error
+
+
+def unpacked_state(parts: Sequence[bytes], size: int) -> bytes:
+    """Return the state of a checkpoint of so many bytes. No part is unpacked before all their sizes are known to be
+    right. Raises PackError."""
+    try:
+        sizes = [zstandard.frame_content_size(part) for part in parts]
+        if not 0 <= size <= LARGEST_STATE or any(each not in range(PART + 1) for each in sizes) or sum(sizes) != size:
+            raise PackError(f"its parts have not the {size:,} bytes that it says, or these are more than a state has")
+        return b"".join(map(zstandard.decompress, parts))
+    except (TypeError, zstandard.ZstdError) as error:  # what was changed may be no bytes any more
+        raise PackError(str(error)) from error

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-import zstandard
 
 from vcd.eventlog import chain
 from vcd.eventlog.chain import Chain, Content
 from vcd.eventlog.errors import LogError, NoSession
-from vcd.eventlog.packing import Packer, PackError
+from vcd.eventlog.packing import Packer, PackError, unpacked_state
 from vcd.eventlog.rows import Logged, Row, digest_of, logged_of, unpacked
 from vcd.eventlog.statements import statements
 from vcd.eventlog.store import connect_read_only, failures_explained, packer_of
@@ -352,8 +351,8 @@ class LogReader:
         sequence, _, size, parts, digest = row
         stored = self.rows("checkpoint_parts", sequence=sequence)
         try:
-            state = b"".join(zstandard.decompress(data) for _, data in stored)
-        except (zstandard.ZstdError, TypeError) as error:  # what was changed may be no bytes any more
+            state = unpacked_state([data for _, data in stored], size)
+        except PackError as error:
             raise LogError(f"event log {self.path}: checkpoint {sequence} cannot be read: {error}") from error
         numbers = [number for number, _ in stored]
         if numbers != list(range(parts)) or len(state) != size or digest_of(state) != digest:

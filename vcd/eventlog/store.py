@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -26,14 +27,14 @@ APPLICATION_ID = 0x7663646C
 GROUP_EVENTS = 3
 """The migration from which on there is ``group_event``."""
 BUSY_SECONDS = 5.0
-PART = 1 << 20
-"""Bytes of state in one part of a checkpoint, before compression."""
+_COMMENT, _BLANKS = re.compile(r"--[^\n]*"), re.compile(r"\s+")
 SETTINGS = """
     PRAGMA synchronous = FULL;
     PRAGMA foreign_keys = OFF;
     PRAGMA cache_size = -16384;
     PRAGMA journal_size_limit = 67108864;
     PRAGMA temp_store = MEMORY;
+    PRAGMA trusted_schema = OFF;
 """
 
 
@@ -61,10 +62,12 @@ def uri_of(path: Path, options: str) -> str:
 
 
 def _opened(path: Path, options: str) -> sqlite3.Connection:
-    """A connection with transactions by hand."""
-    return sqlite3.connect(
+    """A connection with transactions by hand, in which the file's schema cannot call what has effects."""
+    connection = sqlite3.connect(
         uri_of(path, options), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -133,7 +136,10 @@ def _expect_written(path: Path, version: int) -> None:
 def _checked_read_only(path: Path, options: str) -> tuple[sqlite3.Connection, int]:
     connection = _opened(path, options)
     try:
-        return connection, _schema_version(path, connection)
+        connection.execute("BEGIN")  # a writer may be bringing the log up to date
+        version = _schema_version(path, connection)
+        connection.execute("COMMIT")
+        return connection, version
     except BaseException:
         connection.close()
         raise
@@ -152,7 +158,32 @@ def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
             f"event log {path}: a newer vcd wrote it (schema {version}; vcd {__version__} knows {newest}); use that"
             f" version, or take the file back with it: vcd log downgrade {path} --for {__version__}"
         )
+    scripts = tuple(script for number, script in migrations() if number <= version)
+    if odd := sorted(_schema(connection) ^ _schema_made_by(scripts)):
+        type_, name, _ = odd[0]
+        raise DamagedLog(
+            f"event log {path}: its {type_} {name} is not that of a vcd log of schema {version}; restore a copy"
+        )
     return int(version)
+
+
+_SchemaObject = tuple[str, str, str]
+"""Type and name of a table, index, view or trigger, and the SQL that made it."""
+
+
+@cache
+def _schema_made_by(scripts: tuple[str, ...]) -> frozenset[_SchemaObject]:
+    """Return what a log consists of that these migrations made."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for script in scripts:
+            connection.executescript(script)
+        return _schema(connection)
+
+
+def _schema(connection: sqlite3.Connection) -> frozenset[_SchemaObject]:
+    """What a database consists of, without what SQLite makes by itself; the SQL without comments and blanks."""
+    found = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'")
+    return frozenset((type_, name, _BLANKS.sub("", _COMMENT.sub("", sql or ""))) for type_, name, sql in found)
 
 
 def make_file(path: Path) -> None:

@@ -16,11 +16,11 @@ from vcd.eventlog import chain
 from vcd.eventlog.chain import Chain
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.linked import Links, as_logged, not_as_logged
+from vcd.eventlog.packing import PART
 from vcd.eventlog.reader import LogReader, Segment, SessionInfo, is_decision
 from vcd.eventlog.rows import Link, Logged, Row, digest_of, inserts
 from vcd.eventlog.statements import statements
 from vcd.eventlog.store import (
-    PART,
     connect,
     failures_explained,
     make_file,
