@@ -73,7 +73,7 @@ CHART_CONF = {
 WRITES = {
     Grant("create", "", "pods/binding", "", ""),
     Grant("delete", "", "pods", "", ""),
-    Grant("patch", "", "pods", "", ""),
+    Grant("patch", "", "pods", NAMESPACE, ""),
     Grant("patch", "", "pods/status", "", ""),
     Grant("patch", "", "persistentvolumeclaims", "", ""),
     Grant("patch", "", "persistentvolumes", "", ""),
@@ -315,7 +315,11 @@ def test_in_vc_schedulers_place_its_configmap_is_read_and_none_is_shipped() -> N
 
 def test_in_vc_schedulers_place_nothing_of_volcanos_is_overwritten() -> None:
     followed = {name for _, _, name in FOLLOWED}
-    assert {name for _, _, name in render(REPLACE)} == {"vcd-scheduler", "vcd-scheduler-vgpu"} | followed
+    assert {name for _, _, name in render(REPLACE)} == {
+        "vcd-scheduler",
+        "vcd-scheduler-label",
+        "vcd-scheduler-vgpu",
+    } | followed
 
 
 def test_the_values_for_volcanos_chart_leave_vc_scheduler_without_pods() -> None:
@@ -474,6 +478,7 @@ def of_kind(manifests: dict[Key, Manifest], kind: str) -> list[Manifest]:
 def test_without_volcano_vcd_may_do_what_its_controllers_do_and_no_more() -> None:
     assert granted(STANDALONE) - granted(BASE) == {
         *(Grant(verb, "scheduling.volcano.sh", "podgroups", "", "") for verb in ("create", "delete")),
+        Grant("patch", "", "pods", "", ""),
         *(Grant("get", "apps", resource, "", "") for resource in ("daemonsets", "replicasets", "statefulsets")),
         Grant("get", "batch", "jobs", "", ""),
         Grant("patch", "scheduling.volcano.sh", "queues", "", ""),
@@ -481,6 +486,11 @@ def test_without_volcano_vcd_may_do_what_its_controllers_do_and_no_more() -> Non
     }
     (container,) = pod_of(render(STANDALONE))["spec"]["containers"]
     assert {"name": "VCD_CONTROLLERS", "value": ",".join(CONTROLLERS)} in container["env"]
+
+
+def test_every_pod_may_be_patched_only_where_gates_are_lifted(tmp_path: Path) -> None:
+    patch = Grant("patch", "", "pods", "", "")
+    assert granted(overlay_of(tmp_path, "queue-gates")) - granted(BASE) == {patch}
 
 
 def test_the_first_queues_need_no_step_of_their_own() -> None:

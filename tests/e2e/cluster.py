@@ -26,7 +26,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from tests.deploy.kustomize import render
+from tests.deploy.kustomize import apply, render
 from tests.deploy.rbac import Grant, allows, grants
 from tests.e2e.processes import Process, start
 from tests.embedded.disturbed import Call, DisturbedServer
@@ -89,8 +89,10 @@ def set_text(path: Path, text: str) -> None:
 
 @functools.cache
 def granted() -> set[Grant]:
-    """What the deployed daemon's ServiceAccount may do."""
-    return grants(render(ROOT / "deploy" / "base").values(), "vcd-scheduler", NAMESPACE)
+    """What the deployed daemon's ServiceAccount may do, queues' gates included."""
+    found = render(ROOT / "deploy" / "base")
+    apply(ROOT / "deploy" / "components" / "queue-gates", found)
+    return grants(found.values(), "vcd-scheduler", NAMESPACE)
 
 
 def request_of(call: Call, name: str) -> Grant:

@@ -31,6 +31,7 @@ from tests.e2e.cluster import (
 from tests.embedded.disturbed import Call
 
 UNUSED = {
+    Grant("patch", "", "pods", NAMESPACE, ""): "the label of its own pod, which no variable names here",
     Grant("delete", "", "pods", "", ""): "evictions, for which the configuration names no action",
     Grant("create", "scheduling.volcano.sh", "queues", "", ""): "the first queues, which the controllers made here",
     Grant("list", "metrics.k8s.io", "nodes", "", ""): "samples of usage, for which the configuration names no source",

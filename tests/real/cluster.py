@@ -71,7 +71,7 @@ class RealCluster(Cluster):
 
     plane: ControlPlane
     """Set on the class by the fixture ``plane``, since tests of tests/e2e know of none."""
-    components: tuple[str, ...] = ()
+    components: tuple[str, ...] = ("queue-gates",)
     """Those of deploy/ beside its base."""
     kept: frozenset[str] = frozenset({"system-cluster-critical", "system-node-critical"})
     """Queues and priority classes that are no test's."""

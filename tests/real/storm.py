@@ -60,7 +60,7 @@ class Storm(RealCluster):
         self.seed = seed
         self.chance = random.Random(seed)
         self.one_log = self.chance.random() < 0.5
-        self.components = ("one-log",) if self.one_log else ()
+        self.components = ("queue-gates", "one-log") if self.one_log else ("queue-gates",)
         super().__init__(folder)
         self.names = ["a", "b", "c"][: self.chance.choice([2, 3, 3])]
         self.proxies: dict[str, FaultProxy] = {}

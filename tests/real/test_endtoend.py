@@ -37,7 +37,7 @@ Test = Callable[..., Awaitable[None]]
 class Replicas(test_replicas.Replicas, RealCluster):
     """Replicas of one log, by deploy/components/one-log."""
 
-    components = ("one-log",)
+    components = ("queue-gates", "one-log")
 
     def _token_file(self, name: str) -> Path:
         path = self.folder / f"token-of-{name}"

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.real
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart" / "vcd"
 QUIET = {
+    Grant("patch", "", "pods", NAMESPACE, ""): "the label of its own pod",
     Grant("get", "", "pods", "", ""): "what became of a bind whose answer was lost",
     Grant("create", "scheduling.volcano.sh", "queues", "", ""): "the first queues, which the test made",
 }

@@ -141,7 +141,7 @@ class CapacityPlugin(KeepsShares):
 
     A pod that says `scheduling.volcano.sh/queue-allocation-gate: "true"` and waits at the scheduling gate of that name,
     and no other, is let through by allocate once its queue has room for it; from then on it holds its quota until it
-    has a node.
+    has a node. This takes the right to patch pods, which `deploy/components/queue-gates` grants.
 
     Source: Volcano ``plugins/capacity``.
     """
