@@ -25,6 +25,7 @@ from vcd.timetravel.why.explain import Explanation, Kind, NotFound
 from vcd.timetravel.words import moment
 
 if TYPE_CHECKING:
+    from vcd.model.yamltext import YamlError, read_documents
     from vcd.scheduling.configuration import read_policy
     from vcd.scheduling.framework.arguments import parse_duration
     from vcd.scheduling.framework.permissions import roles_for
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from vcd.timetravel.why.verdict import Verdict, with_fix
 
 _LATER = {
+    "vcd.model.yamltext": "YamlError read_documents",
     "vcd.scheduling.configuration": "read_policy",
     "vcd.scheduling.framework.arguments": "parse_duration",
     "vcd.scheduling.framework.permissions": "roles_for",

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.model.oddities import MANIFESTS, ODD_JSON, WORKLOADS, Manifest, mutated
+from tests.model.test_yamltext import bomb
 from tests.sizes import examples
 from vcd.cli.errors import Unusable
 from vcd.cli.inputs import read_manifests
@@ -130,6 +131,12 @@ def test_yaml_nested_without_end_is_refused_with_its_line(tmp_path: Path, value:
     path.write_text(f"kind: Pod\nmetadata: {{name: a}}\nspec:\n  {value}\n")
     with pytest.raises(Unusable, match=r"deep.yaml: line \d+: nested more than 300 deep"):
         read_manifests([str(path)])
+
+
+def test_aliases_that_stand_for_gigabytes_are_refused_with_file_and_line(tmp_path: Path) -> None:
+    file = write(tmp_path, f"{QUEUE}---\nkind: Pod\nmetadata: {{name: a}}\n{bomb(9)}\n")
+    with pytest.raises(Unusable, match=r"file.yaml: line \d+: aliases add more than"):
+        read_manifests([file])
 
 
 def test_long_lines_and_many_braces_are_no_nesting(tmp_path: Path) -> None:

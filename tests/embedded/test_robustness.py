@@ -20,6 +20,7 @@ from tests.embedded.serving import (
     serving,
 )
 from tests.model.oddities import MANIFESTS, ODD_JSON, mutated
+from tests.model.test_yamltext import bomb
 from vcd.embedded import protobuf
 from vcd.embedded.resources import ResourceType
 
@@ -159,6 +160,17 @@ async def test_token_requests_that_are_none_are_refused(spec: Any) -> None:
     async with serving() as api:
         assert (await api.post(accounts, {"metadata": {"name": "a"}})).status == 201
         assert (await api.post(f"{accounts}/a/token", {"spec": spec})).status in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [("a: " + "[" * 200_000, "nested more than 300 deep"), (bomb(9), "aliases add more than")],
+    ids=["brackets", "aliases"],
+)
+async def test_the_cost_of_a_body_in_yaml_is_bounded_by_its_length(body: str, words: str) -> None:
+    async with serving() as api:
+        answer = await api.call("POST", PODS, body.encode(), {"Content-Type": "application/yaml"})
+        assert (answer.status, words in answer.body["message"]) == (400, True)
 
 
 async def test_numbers_are_text_where_they_are_keys_in_yaml() -> None:

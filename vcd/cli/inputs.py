@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 from click.core import ParameterSource
 
-from vcd.api import TOO_MANY_DIGITS, BadObject, plain, shallow
+from vcd import api
+from vcd.api import BadObject, plain, shallow
 from vcd.cli.errors import Unusable
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster, ClusterLog, EventLog, FileLog, implied
 
@@ -236,77 +236,22 @@ def _json_documents(name: str, text: str) -> list[tuple[int, int, Any]] | None:
             return _json_documents(name, shallow(text.encode()).decode())
         except ValueError as error:  # an int of more digits than Python reads
             at = line + text.count("\n", counted, match.start()) + 1
-            raise Unusable(f"{name}: document {len(found) + 1} (line {at}): {_in_words(error)}") from None
+            words = api.TOO_MANY_DIGITS if "digits" in str(error) else str(error)
+            raise Unusable(f"{name}: document {len(found) + 1} (line {at}): {words}") from None
         line, counted = line + text.count("\n", counted, match.start()), match.start()
         found.append((len(found) + 1, line + 1, value))
     return found
 
 
 def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
-    _check_nesting(name, text)
-    loader = _Loader(text)
-    found: list[tuple[int, int, Any]] = []
-    line = 1
     try:
-        while loader.check_node():
-            node = loader.get_node()
-            line = node.start_mark.line + 1
-            found.append((len(found) + 1, line, loader.construct_document(node)))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # PyYAML raises all of them
-        words = _in_words(error)
-        if isinstance(error, yaml.MarkedYAMLError):
-            mark = error.problem_mark or error.context_mark
-            line = line if mark is None else mark.line + 1
-            words = " ".join(word for word in (error.context, error.problem) if word)
-        where = f"{name}: document {len(found) + 1} (line {line})"
-        raise Unusable(f"{where}: neither YAML nor JSON: {words}") from None
-    finally:
-        loader.dispose()
-    return found
+        return [(number, line, document) for number, (line, document) in enumerate(api.read_documents(text), 1)]
+    except api.YamlError as error:
+        where = f"document {error.document} (line {error.line})" if error.document else f"line {error.line}"
+        raise Unusable(f"{name}: {where}: {error}") from None
 
-
-def _in_words(error: Exception) -> str:
-    """Why a document cannot be read."""
-    return TOO_MANY_DIGITS if "digits" in str(error) else str(error)
-
-
-def _check_nesting(name: str, text: str) -> None:
-    """Raises Unusable for YAML that is nested without end: libyaml would build it until the process has no stack."""
-    if text.count("{") + text.count("[") <= _DEEPEST and max(map(len, text.splitlines()), default=0) <= _DEEPEST:
-        return
-    depth = 0
-    try:
-        for event in yaml.parse(text, Loader=_Loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _DEEPEST:
-                line = 0 if event.start_mark is None else event.start_mark.line
-                raise Unusable(f"{name}: line {line + 1}: nested more than {_DEEPEST} deep")
-    except (yaml.YAMLError, ValueError):
-        return  # what is wrong with it is said where it is read
-
-
-_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-
-_DEEPEST = 300
-"""Levels of YAML that are read."""
 
 _INK = re.compile(r"\S")
-
-_Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_Base):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: times stay texts, and there are no numbers to base 60."""
-
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {  # noqa: RUF012
-        first: [
-            (tag, re.compile(rf"(?!.*:)(?:{pattern.pattern})", pattern.flags) if tag in _NUMBERS else pattern)
-            for tag, pattern in resolvers
-            if tag != "tag:yaml.org,2002:timestamp"
-        ]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
 
 # --- objects ----------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
 from aiohttp import web
 
 from vcd.embedded import protobuf, views
@@ -14,6 +13,7 @@ from vcd.embedded.codec import decode_object, encode
 from vcd.embedded.errors import bad_request, method_not_allowed, not_found, unsupported_media
 from vcd.embedded.fields import FieldManager
 from vcd.embedded.resources import Registry, ResourceType, Subresource
+from vcd.model.yamltext import read_documents
 
 Object = dict[str, Any]
 
@@ -166,25 +166,11 @@ def read_yaml(raw: bytes) -> Any:
     except ValueError:
         pass  # not JSON, so YAML: the more general form, read by the slower parser
     try:
-        value = yaml.load(raw, Loader=_PlainLoader)
+        value = next(iter(read_documents(raw.decode())), (1, None))[1]
         encode(value)  # YAML can hold what JSON cannot
         return value
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise bad_request(f"error decoding YAML: {error}") from None
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """YAML as JSON sees it: times stay text, and numbers are text where they are keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        made = super().construct_mapping(node, deep)
-        return {str(key) if type(key) in (int, float) else key: value for key, value in made.items()}
-
-
-_PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def expect_matching(target: Target, obj: Object) -> None:
