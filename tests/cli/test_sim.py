@@ -40,7 +40,7 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: lost, namespace: nowhere}
+metadata: {name: lost, namespace: nowhere, annotations: {scheduling.k8s.io/group-name: none}}
 spec:
   schedulerName: volcano
   containers: [{name: main, image: registry.example/work:1}]
@@ -84,11 +84,13 @@ def test_the_summary_for_people_names_log_and_binds(tmp_path: Path) -> None:
 
 def test_what_found_no_place_is_named_with_its_reason_and_so_is_what_was_refused(tmp_path: Path) -> None:
     (tmp_path / "work.yaml").write_text(MANIFESTS)
-    found = summary("--nodes", "3", "--workload", tmp_path / "work.yaml")
+    result = call("--nodes", "3", "--workload", tmp_path / "work.yaml", "--exit-when-idle", "-o", "json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
     [pod], [refused] = found["never_bound"], found["refused"]
     assert pod["name"] == "default/huge"
     assert "larger than any node" in pod["reason"]
-    assert refused["name"] == "pods/nowhere/lost"
+    assert refused["name"] == "there is no PodGroup nowhere/none"
 
 
 def test_it_ends_after_the_duration_though_pods_still_run() -> None:

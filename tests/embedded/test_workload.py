@@ -219,7 +219,6 @@ def test_manifests_arrive_at_their_annotated_time() -> None:
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        ({"apiVersion": "x/v1", "kind": "Thing"}, "x/v1 Thing is not served"),
         (
             {"apiVersion": "v1", "kind": "Node", "metadata": {"annotations": {"vcd.sim/at-seconds": "soon"}}},
             "'soon' is no number of seconds",
@@ -234,14 +233,29 @@ def test_manifests_arrive_at_their_annotated_time() -> None:
                 ("999999999999", "999999999999 is more than the"),
             )
         ),
-        # which nobody can make in the cluster, and nobody makes pods of
-        (
-            {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "a"}},
-            "apps/v1 StatefulSet is not served",
-        ),
-        ({"apiVersion": ["v1"], "kind": "Pod"}, "Pod is not served"),
     ],
 )
-def test_a_manifest_of_no_served_kind_or_time_is_an_error(manifest: dict[str, Any], message: str) -> None:
+def test_a_time_that_is_none_is_an_error(manifest: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         scheduled_manifests(Simulated().store, [manifest])
+
+
+def test_what_nobody_can_create_there_is_left_out_and_another_version_is_served() -> None:
+    manifests = [
+        {"apiVersion": "x/v1", "kind": "Thing", "metadata": {"name": "a"}},
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "a"}},
+        {"apiVersion": "scheduling.volcano.sh/v1alpha2", "kind": "Queue", "metadata": {"name": "a"}},
+    ]
+    ((_, ((resource, made),)),) = (
+        (each.at, each.objects) for each in scheduled_manifests(Simulated().store, manifests)
+    )
+    assert (resource, made["apiVersion"]) == (QUEUES, "scheduling.volcano.sh/v1beta1")
+
+
+def test_what_is_there_from_the_beginning_is_replaced() -> None:
+    sim = Simulated()
+    capped = {"metadata": {"name": "default"}, "spec": {"weight": 1, "capability": {"cpu": "1"}}}
+    feeder = Feeder(sim.store, sim.clock, [Arrival(0, ((QUEUES, capped),))])
+    feeder.start()
+    sim.advance(0)
+    assert (feeder.refused, sim.store.get(QUEUES, None, "default")["spec"]["capability"]) == ([], {"cpu": "1"})

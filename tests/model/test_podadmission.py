@@ -191,7 +191,7 @@ def test_a_workloads_pods_are_filled_in_as_well() -> None:
 def test_a_class_that_is_not_given_is_noted() -> None:
     pods = [pod("a", cpu=1, spec={"priorityClassName": "gone"}), pod("b", cpu=1, spec={"priorityClassName": "gone"})]
     result = planned(node("n"), *pods, conf=ALLOCATE)
-    assert result.notes == ["PriorityClass gone is not given: pods that name it have no priority; add it"]
+    assert result.unknown == ["there is no PriorityClass gone: its pods have no priority; add it"]
     assert len(result.binds) == 2
 
 
@@ -289,12 +289,12 @@ def test_a_plan_applies_runtime_classes(kind: str) -> None:
 
 
 def test_a_runtime_class_that_is_not_given_or_not_readable_is_told() -> None:
-    note = "RuntimeClass kata is not given: pods that name it get no overhead and no node selector; add it"
+    note = "there is no RuntimeClass kata: its pods get no overhead and no node selector; add it"
     work = _of("Pod", {"runtimeClassName": "kata"})
     result = planned(node("n"), *work, conf=ALLOCATE)
-    assert (len(result.binds), result.notes) == (1, [note])
+    assert (len(result.binds), result.unknown) == (1, [note])
     result = planned(node("n"), *work, runtime_class(overhead=[1]), conf=ALLOCATE)
-    assert (len(result.binds), result.notes, list(result.set_aside)) == (1, [note], ["RuntimeClass kata"])
+    assert (len(result.binds), result.unknown, list(result.set_aside)) == (1, [note], ["RuntimeClass kata"])
 
 
 def storage_class(name: str, *, default: str | None = "true", created: int = 0, beta: bool = False) -> Manifest:

@@ -181,9 +181,12 @@ async def test_nodes_are_told_by_what_they_offer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        ({"kind": "Service", "metadata": {"name": "s"}}, "Service default/s: what is submitted is not read; it takes"),
-        (dsl.pod("p", cpu="much"), "Pod default/p: resources: resource cpu: cpu: quantity 'much' is malformed"),
-        (dsl.pod("p", group="gone", cpu=1), "Pod default/p: its group default/gone is neither in"),
+        ({"kind": "Service", "metadata": {"name": "s"}}, "there is no pod in what is submitted"),
+        (
+            dsl.pod("p", cpu="much"),
+            "Pod default/p: resources or creationTimestamp: resource cpu: cpu: quantity 'much' is",
+        ),
+        (dsl.pod("p", group="gone", cpu=1), "there is no PodGroup default/gone: Pod default/p, metadata"),
         (dsl.group("g"), "there is no pod in what is submitted"),
         ([3], "a manifest is a mapping, not int"),
     ],

@@ -74,7 +74,7 @@ def test_pods_out_of_bounds_are_not_placed(kind: str, of_type: str, item: Manife
     result = planned(node("n", cpu=64), limit_range(kind=of_type, **item), *made, conf=ALLOCATE)
     names = {"Pod": "default/w-0, default/w-1", "Deployment": "default/w-0, default/w-1"}
     refused = names.get(kind, "default/w-t-0, default/w-t-1")
-    assert (result.binds, result.notes) == (
+    assert (result.binds, result.refused) == (
         {},
         [f"the API server refuses 2 pods ({refused}): LimitRange l: {message}"],
     )
@@ -110,7 +110,7 @@ def test_a_limit_range_that_cannot_be_read_is_set_aside(item: Manifest) -> None:
 def test_bounds_of_claims_are_noted() -> None:
     claims = limit_range(kind="PersistentVolumeClaim", max={"storage": "1Gi"})
     expected = ["bounds of LimitRanges of namespace default on each PersistentVolumeClaim are not applied"]
-    assert planned(node("n"), claims, conf=ALLOCATE).notes == expected
+    assert planned(node("n"), claims, conf=ALLOCATE).unknown == expected
 
 
 # --- requests above limits --------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_pods_that_request_more_than_their_limit_are_not_placed(kind: str) -> No
     result = planned(node("n", cpu=64), *work(kind, **ABOVE), conf=ALLOCATE)
     name = "default/w-t-0" if kind == "Job" else "default/w-0"
     reason = "container c requests 4 of cpu, above its limit of 2"
-    assert (result.binds, result.notes) == ({}, [f"the API server refuses 1 pod ({name}): {reason}"])
+    assert (result.binds, result.refused) == ({}, [f"the API server refuses 1 pod ({name}): {reason}"])
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ def test_pods_that_request_more_than_their_limit_are_not_placed(kind: str) -> No
     ],
 )
 def test_all_requests_of_a_pod_are_compared(spec: Manifest, refused: bool) -> None:
-    assert bool(planned(node("n", cpu=64), pod("p", cpu=1, spec=spec), conf=ALLOCATE).notes) is refused
+    assert bool(planned(node("n", cpu=64), pod("p", cpu=1, spec=spec), conf=ALLOCATE).refused) is refused
 
 
 def test_a_default_limit_below_a_request_refuses_the_pod() -> None:
     result = planned(node("n"), limit_range(default={"cpu": "1"}), *work("Pod", requests={"cpu": "2"}), conf=ALLOCATE)
-    assert (result.binds, len(result.notes)) == ({}, 1)
+    assert (result.binds, len(result.refused)) == ({}, 1)
 
 
 # --- the queue of a namespace -----------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_a_gang_has_the_pods_that_its_quota_allows(used: Manifest | None, size: 
     job = work("Job", size, least, **CPU)
     result = planned(node("n", cpu=64), quota(used=used, requests_cpu="4"), *job, conf=FULL)
     assert len(result.binds) == binds
-    refused = [note for note in result.notes if "ResourceQuota default/q is exceeded: requests.cpu 4" in note]
+    refused = [note for note in result.refused if "ResourceQuota default/q is exceeded: requests.cpu 4" in note]
     assert len(refused) == (size > 4)
 
 
@@ -238,7 +238,7 @@ def test_pods_outside_a_quotas_scopes_are_created() -> None:
 def test_a_pod_that_does_not_state_what_its_quota_limits_is_refused() -> None:
     result = planned(node("n"), quota(requests_cpu="4"), *work("Pod"), conf=ALLOCATE)
     reason = "ResourceQuota default/q: it must specify requests.cpu"
-    assert (result.binds, result.notes) == ({}, [f"the API server refuses 1 pod (default/w-0): {reason}"])
+    assert (result.binds, result.refused) == ({}, [f"the API server refuses 1 pod (default/w-0): {reason}"])
 
 
 def test_a_quota_too_small_for_all_workloads_is_noted() -> None:
@@ -275,7 +275,7 @@ def test_what_is_submitted_has_the_defaults_of_limit_ranges(kind: str) -> None:
 def test_what_the_api_server_refuses_is_not_submitted(
     kind: str, limits: list[Manifest], resources: Manifest, message: str
 ) -> None:
-    with pytest.raises(BadObject, match=f"the API server refuses it: {message}"):
+    with pytest.raises(BadObject, match=rf"the API server refuses 1 pod \(default/w-.*0\): {message}"):
         submitted([*limits, *work(kind, **resources)], state_of([node("n")]), CREATED)
 
 

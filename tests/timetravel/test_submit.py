@@ -15,9 +15,11 @@ from vcd.eventlog import EventLog, LogError, LogReader
 from vcd.model import events as ev
 from vcd.model.codec import BadObject
 from vcd.model.objects import PodGroup
+from vcd.model.podgroups import QUEUE_ANNOTATION
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.planning import state_of
+from vcd.timetravel.whatif.fill import fill
 from vcd.timetravel.whatif.forecasts import Forecast, Span, Submission
 from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.present import GoingOn, present
@@ -469,7 +471,7 @@ def test_completions_that_come_later_are_said_to_be_left_out() -> None:
     found = made(workload("Job", "batch", parallelism=2, completions=9))
     assert (len(found.pods), found.notes) == (
         2,
-        ["job web runs 2 of its 9 completions at a time; only the first 2 are looked at"],
+        ["Job default/web runs 2 of its 9 completions at a time; only the first 2 are looked at"],
     )
 
 
@@ -488,11 +490,11 @@ def test_what_an_api_server_fills_in_is_filled_in() -> None:
     [
         (
             {"kind": "DaemonSet", "metadata": {"name": "x"}},
-            "DaemonSet default/x: what is submitted is not read; it takes a",
+            "DaemonSet default/x: spec.template has no spec.containers",
         ),
         ({"kind": "Pod", "metadata": {}}, "Pod [(]no name[)]: it has no metadata.name"),
         ({"kind": "Pod", "metadata": {"name": "x", "labels": []}, "spec": 3}, "Pod default/x: Expected `object`"),
-        ({**workload("Job", "example.com")}, "Job default/web: what is submitted of apiVersion example.com/v1 is not"),
+        ({**workload("Job", "example.com")}, "Job of API group example.com is not understood"),
         (volcano_job({"replicas": "many"}), r"Job default/train: spec.tasks\[0\].replicas: Expected `int`"),
         (volcano_job({"replicas": 1}, minAvailable=2), "spec.minAvailable is 2, more than the 1 replicas of its tasks"),
         (volcano_job({"replicas": 1, "minAvailable": 3}), r"spec.tasks\[0\]: minAvailable 3 of 1 replicas"),
@@ -502,7 +504,7 @@ def test_what_an_api_server_fills_in_is_filled_in() -> None:
         ),
         (volcano_job({"replicas": 1, "template": {"spec": {}}}), r"spec.tasks\[0\].template has no spec.containers"),
         (volcano_job(), "there is no pod in what is submitted"),
-        (volcano_job({"replicas": 1}, priorityClassName="top"), "its priorityClassName top is no PriorityClass"),
+        (volcano_job({"replicas": 1}, priorityClassName="top"), "there is no PriorityClass top; add it"),
         (dsl.pod("there"), "Pod default/there: the cluster has one of that name already"),
     ],
 )
@@ -523,8 +525,44 @@ def test_a_job_of_a_name_that_is_taken_is_refused_though_its_pods_are_not_made_y
 
 
 def test_nothing_is_submitted_twice() -> None:
-    with pytest.raises(BadObject, match="Pod default/p: it is submitted twice"):
-        made(dsl.pod("p"), dsl.pod("p"))
+    found = made(dsl.pod("p"), dsl.pod("p"))
+    assert (len(found.pods), found.refused) == (1, ["Pod default/p: it is given twice; leave one out"])
+
+
+def test_what_can_be_submitted_is_beside_what_cannot() -> None:
+    found = made(
+        dsl.pod("p"),
+        dsl.pod("lost", group="gone"),
+        {"apiVersion": "x.com/v1", "kind": "Foo", "metadata": {"name": "f"}},
+    )
+    assert [pod.key for pod in found.pods] == ["default/p"]
+    assert [line.partition(":")[0] for line in [*found.refused, *found.unknown]] == [
+        "there is no PodGroup default/gone",
+        "Foo of API group x.com is not understood",
+    ]
+
+
+def test_a_submission_brings_its_queue_class_and_namespace() -> None:
+    space = {"kind": "Namespace", "metadata": {"name": "team", "annotations": {QUEUE_ANNOTATION: "own"}}}
+    pod = dsl.pod("p", namespace="team", spec={"priorityClassName": "high"})
+    found = made(dsl.queue("own"), dsl.priority_class("high", 7), space, pod)
+    assert [(event.kind, event.key) for event in found.others] == [
+        ("Namespace", "team"),
+        ("PriorityClass", "high"),
+        ("Queue", "own"),
+    ]
+    assert (found.pods[0].spec.priority, group_of(found).spec.queue) == (7, "own")
+
+
+async def test_the_queue_of_a_submission_replaces_the_clusters(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await one_node(made)
+        await begin(made)
+    own = dsl.queue("default", capability={"cpu": "1"})
+    work = [dsl.pod(name, cpu=1) for name in "ab"]
+    assert [len(job.placed) for job in submit(tmp_path / "log", work).jobs] == [1, 1]
+    assert sum(len(job.placed) for job in submit(tmp_path / "log", [own, *work]).jobs) == 1
+    assert fill(tmp_path / "log", [own, work[0]]).copies == 1
 
 
 def test_what_is_passed_over_is_said() -> None:

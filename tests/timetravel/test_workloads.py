@@ -291,10 +291,22 @@ def test_a_workload_that_makes_no_pods_says_so(manifest: Manifest, note: str) ->
     assert note.format("makes no pods: ") in planned(node("n"), manifest, conf=CONF).notes
 
 
-@pytest.mark.parametrize("spec", [{"replicas": -4}, {"template": None}, {}])
-def test_a_daemon_sets_pods_are_told_to_be_passed_over_whatever_it_says(spec: dict[str, Any]) -> None:
-    (note,) = planned(node("n"), workload("DaemonSet", "apps/v1", **spec), conf=CONF).notes
-    assert note.startswith("DaemonSet default/w is not read, so its pods are not planned")
+def test_a_daemon_set_has_a_pod_on_each_node_that_it_may_run_on() -> None:
+    nodes = [
+        node("a"),
+        node("b", labels={"pool": "gpu"}),
+        node("c", taints=[{"key": "k", "effect": "NoSchedule"}]),
+        node("d", taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]),
+    ]
+    made = workload("DaemonSet", "apps/v1", template=TEMPLATE)
+    assert planned(*nodes[:3], made, conf=CONF).binds == {"default/w-a-0": "a", "default/w-b-0": "b"}
+    assert len(state_of([*nodes, made]).tasks.row_of) == 3
+    picky = workload(
+        "DaemonSet", "apps/v1", template={**TEMPLATE, "spec": {**TEMPLATE["spec"], "nodeSelector": {"pool": "gpu"}}}
+    )
+    assert planned(*nodes, picky, conf=CONF).binds == {"default/w-b-0": "b"}
+    result = planned(nodes[0], picky, conf=CONF)
+    assert result.notes == ["DaemonSet default/w makes no pods: no node is given that they may run on"]
 
 
 def test_what_is_null_counts_as_not_given() -> None:
@@ -309,7 +321,8 @@ def test_what_is_null_counts_as_not_given() -> None:
 def test_another_groups_kind_of_the_same_name_is_not_taken_for_what_is_read(version: str, kind: str) -> None:
     result = planned(node("n"), workload(kind, version, minMember=3), conf=CONF)
     assert result.phases == {}
-    assert result.notes == [f"passed over, as no scheduler reads them: 1 {kind}"]
+    known = version.startswith(("scheduling", "kueue"))
+    assert len(result.unknown) == (0 if known else 1)
 
 
 def test_what_is_read_by_other_configurations_is_not_told_of() -> None:
@@ -367,7 +380,7 @@ def test_fields_that_there_are_none_of_are_named(manifest: Manifest, words: list
 
 def test_a_submission_names_them_too() -> None:
     found = submitted([volcano(minAvailble=2)], ClusterState(), "2026-01-01T00:00:00Z")
-    assert found.notes == ["Job default/w: spec.minAvailble is no field; did you mean minAvailable?"]
+    assert found.unknown == ["Job default/w: spec.minAvailble is no field; did you mean minAvailable?"]
 
 
 def test_left_out_parts_are_noted() -> None:

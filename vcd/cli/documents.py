@@ -46,6 +46,7 @@ class Plan(msgspec.Struct):
     problems: dict[str, list[str]]
     notes: list[str]
     unknown: list[str]
+    refused: list[str]
     cluster: PlannedCluster | msgspec.UnsetType = _UNSET
 
 

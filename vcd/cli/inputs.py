@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from vcd import api
 from vcd.api import BadObject, plain, shallow
 from vcd.cli.errors import Unusable
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster, ClusterLog, EventLog, FileLog, implied
+from vcd.cli.printing import print_lines
 
 Manifest = dict[str, Any]
 
@@ -253,6 +254,27 @@ def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
 
 _INK = re.compile(r"\S")
 
+# --- what became of them ---------------------------------------------------------------------------------------------
+
+strict_option = click.option(
+    "--strict", is_flag=True, help="Exit with 1 also if something of the manifests is not understood."
+)
+REFUSED = 1
+"""The exit code if something was refused, or, with --strict, not understood."""
+
+
+def print_reading(refused: Iterable[str], unknown: Iterable[str], *, strict: bool) -> None:
+    """Print on standard error what of manifests was refused, and what is not understood."""
+    print_lines((f"refused: {each}" for each in refused), err=True)
+    print_lines((f"{'error' if strict else 'warning'}: {each}" for each in unknown), err=True)
+
+
+def end_by(refused: Sequence[Any], unknown: Sequence[str], *, strict: bool) -> None:
+    """End the command with exit code 1 if something was refused, or, if ``strict``, not understood."""
+    if refused or (strict and unknown):
+        raise click.exceptions.Exit(REFUSED)
+
+
 # --- objects ----------------------------------------------------------------------------------------------------------
 
 
@@ -275,7 +297,7 @@ def _objects(where: str, document: Any) -> Iterator[Manifest]:
             yield from _objects(place, {"kind": kind_of_items, **item} if kind_of_items else item)
         return
     metadata = document.get("metadata")
-    if not isinstance(metadata, Mapping) or not metadata.get("name"):
+    if not isinstance(metadata, Mapping) or not (metadata.get("name") or metadata.get("generateName")):
         raise Unusable(f"{where}: the {kind} has no metadata.name")
     try:
         yield plain(dict(document))

@@ -15,7 +15,7 @@ from vcd.cli.conffile import read_configuration
 from vcd.cli.documents import Plan, PlannedCluster
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
-from vcd.cli.inputs import read_manifests
+from vcd.cli.inputs import end_by, print_reading, read_manifests
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 from vcd.daemon.options import OptionError, Options, parse_options
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what talks to an API server takes longer to import than mos
     from vcd.daemon.listed import Listed
 
 _kubeconfig, _context, *_ = CLUSTER_OPTIONS
+_LACKING = " of what is read; see the notes"
 OURS = ("volcano",)
 """The schedulers whose pods of a cluster are planned unless others are named."""
 
@@ -80,7 +81,11 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
 )
 @click.option("--now", callback=_moment, help="The time to decide for, in RFC 3339; the present unless given.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Orders nodes that are equally good.")
-@click.option("--strict", is_flag=True, help="Take a field that there is none of, or a kind not listed, as an error.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 1 also if something of the manifests is not understood; with 2 if a kind may not be listed.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @says_errors
 def plan(
@@ -100,20 +105,20 @@ def plan(
 ) -> None:
     """Decide one cycle over manifests or a running cluster; print what it would do, and who waits for what.
 
-    Of manifests, every pending pod is taken as this scheduler's. An object that cannot be used is named on standard
-    error, and the others are planned; so is what plugins find wrong with one, such as a queue whose quota cannot be
-    read.
+    Of manifests, every pending pod is taken as this scheduler's. What an API server would refuse is named on standard
+    error, and the rest is planned; so is what plugins find wrong with an object, such as a queue whose quota cannot be
+    read. Queues, PriorityClasses and Namespaces of the manifests replace the built-in ones, and namespaces that are
+    missing are made.
 
-    Workloads (Deployments, sets of pods, Jobs, CronJobs) are planned by the pods that they make, unless
-    these are given. What is passed over is named, and so are fields of PodGroups, Queues and Volcano Jobs that there
-    are none of.
+    Workloads (Deployments, Jobs, RayClusters, PyTorchJobs and others) are planned by the pods that they make, unless
+    these are given. Kinds, fields and classes that are not understood are named once.
 
     With --from-cluster the kinds that the configuration reads are listed with your own kubeconfig and rights. What you
     may not list in all namespaces is listed in one, -n or the context's, where you may. What is missing is named, with
     the role that it takes, and what the decision lacks without it.
 
-    Exits with 0, or with 2 where a file or a cluster cannot be used, or, with --strict, has such a field or does not
-    let you list a kind.
+    Exits with 0; with 1 if something of the manifests was refused, or, with --strict, is not understood; with 2 if a
+    file or a cluster cannot be used, or, with --strict, does not let you list a kind.
     """
     own = implied()
     from_cluster = from_cluster or (own.implied and not files)
@@ -143,27 +148,26 @@ def plan(
         raise InvalidConf(scheduler_conf or "the compiled-in configuration", error) from None
     except api.BadObject as error:
         raise Unusable(str(error)) from None
-    _tell(result, strict=strict)
+    _tell(result, strict=strict, is_cluster=listed is not None)
     if output == "json":
         print_json(_document(result, listed))
     else:
         lacking = " of what may be listed; see the warnings" if listed is not None and listed.missing else ""
         _print(result, lacking)
+    end_by(result.refused, result.unknown, strict=strict)
 
 
-def _tell(result: api.PlanResult, *, strict: bool) -> None:
-    """Say what was found wrong, or passed over. Raises Unusable where that is an error."""
-    for name, message in result.set_aside.items():
-        print_lines([f"{name} is set aside: {message}"], err=True)
+def _tell(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
+    """Print what was found wrong, or is not understood."""
+    if is_cluster:
+        print_lines((f"{name} is set aside: {message}" for name, message in result.set_aside.items()), err=True)
     for name, messages in result.problems.items():
         for message in messages:
             print_lines([f"{name}: {message}"], err=True)
     for fault in result.faults:
         print_lines([f"failed and left out: {fault}"], err=True)
     print_lines((f"note: {note}" for note in result.notes), err=True)
-    print_lines((f"{'error' if strict else 'warning'}: {unknown}" for unknown in result.unknown), err=True)
-    if strict and result.unknown:
-        raise Unusable("the manifests have fields that there are none of; leave out --strict to plan without them")
+    print_reading(result.refused, result.unknown, strict=strict)
 
 
 def _options(default_queue: str, node_selector: tuple[str, ...]) -> Options:
@@ -218,7 +222,9 @@ def _print(result: api.PlanResult, lacking: str = "") -> None:
             add_row(groups, group, "", _gate(reason), _told(reason))
     print_tables(*(one for one in (pods, groups) if one.row_count))
     if not pods.row_count:
-        click.echo("nothing to bind or evict" + (" of what is read; see the notes" if result.notes else lacking))
+        click.echo(
+            "nothing to bind or evict" + (_LACKING if result.notes or result.unknown or result.refused else lacking)
+        )
 
 
 def _gate(reason: dict[str, Any]) -> str:

@@ -15,11 +15,12 @@ from typing import Any
 import click
 from rich.live import Live
 
+from vcd import api
 from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
-from vcd.cli.inputs import COUNT, FiniteRange, read_manifests, read_text
-from vcd.cli.printing import console, print_told, terminal_width
+from vcd.cli.inputs import COUNT, FiniteRange, end_by, print_reading, read_manifests, read_text, strict_option
+from vcd.cli.printing import console, print_lines, print_told, terminal_width
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
@@ -28,6 +29,8 @@ from vcd.embedded.errors import StatusError
 from vcd.embedded.workload import Arrival, Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
 from vcd.view.server import View, ViewError
 
+CONTROLLED = (("Deployment", "apps"), ("Job", "batch.volcano.sh"), ("ReplicaSet", "apps"))
+"""The workloads whose controllers run in the embedded cluster."""
 _SHAPE = "cpu=32,memory=256Gi"
 _REMOVE_AFTER = 60.0
 _REFRESH = 0.5
@@ -67,6 +70,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--scheduler-conf", type=_file, help="The file that vc-scheduler reads; its default unless given.")
 @click.option("--exit-when-idle", is_flag=True, help="End when all came and nothing is left to happen.")
 @click.option("--duration", type=FiniteRange(min=0, min_open=True), help="End after so many cluster seconds.")
+@strict_option
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @says_errors
 def sim(
@@ -89,6 +93,7 @@ def sim(
     scheduler_conf: Path | None,
     exit_when_idle: bool,
     duration: float | None,
+    strict: bool,
     output: str,
 ) -> None:
     """Run a cluster in this process, its API served over HTTP, and schedule it.
@@ -98,8 +103,9 @@ def sim(
 
     Time jumps with --exit-when-idle, else it is real, unless --jump or --speed says otherwise. Ctrl-C ends it.
 
-    Exits with 0 when it ended as told (Ctrl-C included), with 1 if it could not go on, with 2 for a bad option, a
-    file that cannot be used, or an address that is taken.
+    Exits with 0 when it ended as told (Ctrl-C included), with 1 if it could not go on, something of the manifests was
+    refused, or, with --strict, is not understood, with 2 for a bad option, a file that cannot be used, or an address
+    that is taken.
     """
     if jump and speed is not None:
         raise click.UsageError("--jump and --speed exclude each other")
@@ -107,8 +113,11 @@ def sim(
         raise click.UsageError("--trace-jobs says what becomes of --trace-pods; name that file too")
     logs.configure(verbosity=-1)
     try:
-        manifests = read_manifests(workloads)
-        found = _nodes(nodes, trace_nodes, manifests), parse_queues(queues)
+        reading = api.read(read_manifests(workloads), anew=True)
+        found = _nodes(nodes, trace_nodes, reading.objects), parse_queues(queues)
+        manifests = api.to_create(reading, CONTROLLED, found[0])
+        print_lines((f"note: {note}" for note in reading.notes), err=True)
+        print_reading(reading.refused(), reading.unknown, strict=strict)
         names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]
         host, port = serve or ("127.0.0.1", 0)  # any free port of this machine alone
         given = bool(workloads or port)
@@ -119,6 +128,8 @@ def sim(
             queues=[*(queue for queue in more_queues if queue["metadata"]["name"] not in names), *found[1]],
             arrivals=arrivals,
             manifests=manifests,
+            refused=reading.refused(),
+            unknown=reading.unknown,
             conf=scheduler_conf,
             seed=seed,
             speed=None if jump or (exit_when_idle and speed is None) else speed or 1.0,
@@ -132,6 +143,7 @@ def sim(
     except (WorkloadError, trace.TraceError, ViewError) as error:
         raise Unusable(str(error)) from None
     print_told(result, result.lines(), output)
+    end_by(result.refused, result.unknown, strict=strict)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------

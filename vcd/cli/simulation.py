@@ -60,7 +60,7 @@ class Scenario:
     """What to simulate. ``speed`` None lets the clock jump to what is due next.
 
     ``manifests`` are created at the times that they are annotated with, ``arrivals`` at theirs, both counted from
-    the start in cluster seconds.
+    the start in cluster seconds. ``refused`` and ``unknown`` say what of the user's manifests is left out.
     ``remove_after``: cluster seconds from the end of a pod that nothing owns to its deletion, None for never.
     """
 
@@ -69,6 +69,8 @@ class Scenario:
     queues: list[Obj] = field(default_factory=list)
     arrivals: Iterable[Arrival] = ()
     manifests: list[Obj] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
     conf: Path | None = None
     seed: int = 0
     speed: float | None = None

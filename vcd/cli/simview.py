@@ -38,8 +38,9 @@ class SimulationSummary(msgspec.Struct, frozen=True):
     """What a simulation came to. Seconds are real ones, but for ``cluster_seconds``; ``log_bytes`` is the file's size.
 
     ``cpu_seconds`` are the process's: API server, controllers, kubelets and daemon together. ``refused`` are objects
-    that the API server did not take, ``waiting`` PodGroups that wait at the end, ``never_bound`` pods that have no node
-    then. ``pods`` and ``pod_groups`` are counted by phase, those included that ended and were removed.
+    that the API server did not take, ``unknown`` says what of the manifests is not understood. ``waiting`` are
+    PodGroups that wait at the end, ``never_bound`` pods that have no node then. ``pods`` and ``pod_groups`` are counted
+    by phase, those included that ended and were removed.
     """
 
     wall_seconds: float
@@ -56,6 +57,7 @@ class SimulationSummary(msgspec.Struct, frozen=True):
     refused: list[Unplaced]
     waiting: list[Unplaced]
     never_bound: list[Unplaced]
+    unknown: list[str] = []
 
     def closed(self, timing: Timing) -> SimulationSummary:
         """The same once all parts have ended: with the log's final size and all the time that it took."""
@@ -118,9 +120,13 @@ def summary(simulation: Simulation, timing: Timing) -> SimulationSummary:
         pod_groups=dict(sorted(phases.items())),
         event_log=str(simulation.plan.event_log),
         log_bytes=size_of(simulation.plan.event_log),
-        refused=[Unplaced(name, message) for name, message in feeder.refused],
+        refused=[
+            *(Unplaced(*each.split(": ", 1)) for each in simulation.plan.refused),
+            *(Unplaced(name, message) for name, message in feeder.refused),
+        ],
         waiting=_waiting(simulation),
         never_bound=_never_bound(simulation),
+        unknown=simulation.plan.unknown,
     )
 
 

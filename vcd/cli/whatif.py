@@ -15,7 +15,17 @@ from vcd import api
 from vcd.cli.conffile import read_configuration
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import COUNT, NUMBER, PERIOD, RUN_COUNT, event_log_argument, read_manifests
+from vcd.cli.inputs import (
+    COUNT,
+    NUMBER,
+    PERIOD,
+    RUN_COUNT,
+    end_by,
+    event_log_argument,
+    print_reading,
+    read_manifests,
+    strict_option,
+)
 from vcd.cli.printing import print_lines, print_told
 from vcd.cli.runs import expect_folder, print_comparison, refused
 
@@ -54,6 +64,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @click.option("--html", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report here, too.")
+@strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def whatif(
@@ -71,6 +82,7 @@ def whatif(
     period: float,
     gpu: str,
     report: Path | None,
+    strict: bool,
     output: str,
 ) -> None:
     """Let a log's workload come again, on a simulated cluster: as it was, and otherwise.
@@ -82,7 +94,10 @@ def whatif(
     placed at once, that is the answer; else, or with --samples or --run, when it starts and ends, and who fares worse
     for it, as far as run times and what will come can be told. With --fill: how many more of a job fit.
 
-    Exits with 0, or with 2 where a file, a configuration or a change cannot be used.
+    Queues, PriorityClasses, Namespaces and other objects among the submitted manifests replace the cluster's.
+
+    Exits with 0; with 1 if something of what is submitted was refused, or, with --strict, is not understood; with 2 if
+    a file, a configuration or a change cannot be used, or no pod is submitted.
     """
     if bool(submit) + bool(fill) > 1:
         raise click.UsageError("ask either with --submit or with --fill")
@@ -99,10 +114,16 @@ def whatif(
     expect_folder(report)
     with refused(conf), event_log.reading() as log:
         if submit:
-            _submit(log, read_manifests(submit), text, session, samples, seed, round(period * SECOND), runs_for, output)
+            submission = _submit(
+                log, read_manifests(submit), text, session, samples, seed, round(period * SECOND), runs_for, output
+            )
+            print_reading(submission.refused, submission.unknown, strict=strict)
+            end_by(submission.refused, submission.unknown, strict=strict)
         elif fill is not None:
             filling = api.fill(log, read_manifests([fill]), conf=text, session=session)
             print_told(filling, filling.lines(), output)
+            print_reading(filling.refused, filling.unknown, strict=strict)
+            end_by(filling.refused, filling.unknown, strict=strict)
         else:
             edits = api.read_edits(fields, without, read_manifests(added))
             if text is None and not edits and not seed:
@@ -128,8 +149,8 @@ def _submit(
     period: int,
     runs_for: int | None,
     output: str,
-) -> None:
-    """Print the forecast; before it, as text, what the first session does, where that is not all that is asked."""
+) -> api.Submission:
+    """Print the forecast and return it; before it, as text, what the first session does, if more is asked."""
     runs = samples or api.RUNS
     with progress_bars() as told:
         submission = api.submit(
@@ -146,6 +167,7 @@ def _submit(
             progress=lambda done: told(f"{runs} runs", done / runs),
         )
     print_told(submission, submission.lines(), output)
+    return submission
 
 
 @contextmanager

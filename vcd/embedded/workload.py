@@ -22,6 +22,7 @@ from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, P
 from vcd.embedded.controllers.pods import quota_usage
 from vcd.embedded.errors import StatusError
 from vcd.embedded.kubelet import RUN_SECONDS
+from vcd.embedded.resources import PRIORITY_CLASSES, ResourceType
 from vcd.embedded.store import Store
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.quantity import QuantityError, resource_value
@@ -34,6 +35,7 @@ _RESOURCES: Final = ("cpu", "memory", "pods", "ephemeral-storage")
 _TOPOLOGY: Final = {"zone": "topology.kubernetes.io/zone", "region": "topology.kubernetes.io/region"}
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _COUNTED: Final = re.compile(r"\s*(\d+)\s*[*x]\s*(.*)", re.DOTALL)
+_REPLACED: Final = (QUEUES, PRIORITY_CLASSES, "namespaces")
 _INDEX: Final = re.compile(r"\{i(?:(%|//)([1-9]\d*))?\}")
 
 log = structlog.get_logger("vcd.embedded")
@@ -79,7 +81,7 @@ class Feeder:
 
     def _create(self, resource: str, obj: Obj) -> None:
         try:
-            self._store.create(resource, obj)
+            self._put(resource, obj)
         except StatusError as error:
             meta = obj.get("metadata") or {}
             name = meta.get("name") or meta.get("generateName") or "?"
@@ -87,6 +89,15 @@ class Feeder:
             log.warning("object refused", resource=resource, name=name, error=error.message)
         else:
             self.created += 1
+
+    def _put(self, resource: str, obj: Obj) -> None:
+        """Create an object; one of these kinds replaces what the cluster has begun with."""
+        try:
+            self._store.create(resource, obj)
+        except StatusError as error:
+            if error.reason != "AlreadyExists" or resource not in _REPLACED:
+                raise
+            self._store.update(resource, obj)
 
 
 # --- nodes and queues -----------------------------------------------------------------------------------------------
@@ -396,22 +407,25 @@ _MAKERS: Final[dict[str, Callable[[_Draw], tuple[tuple[str, Obj], ...]]]] = {
 def scheduled_manifests(store: Store, manifests: Iterable[Obj]) -> list[Arrival]:
     """Arrivals of single objects, each at its annotation ``vcd.sim/at-seconds`` (0 without one).
 
-    Raises WorkloadError for one of a kind that nobody can make there, or with a bad time.
+    Kinds that nobody can create there are left out. Raises WorkloadError for a bad time.
     """
-    kept = (rtype for rtype in store.registry if {"create", "get"} <= set(rtype.verbs))
-    served = {(rtype.api_version, rtype.kind): rtype.resource for rtype in kept}
+    served: dict[tuple[str, str], ResourceType] = {}
+    for each in store.registry:
+        if {"create", "get"} <= set(each.verbs):
+            served.setdefault((each.group, each.kind), each)
     found: list[Arrival] = []
-    for index, manifest in enumerate(manifests):
-        kind = (str(manifest.get("apiVersion")), str(manifest.get("kind")))
-        if kind not in served:
-            raise WorkloadError(f"document {index + 1}: {kind[0]} {kind[1]} is not served by the embedded cluster")
+    for manifest in manifests:
+        rtype = served.get((str(manifest.get("apiVersion")).rpartition("/")[0], str(manifest.get("kind"))))
+        if rtype is None:
+            continue
         marks = at(manifest, "metadata.annotations")
         text = marks.get(AT_SECONDS, "0") if isinstance(marks, dict) else "0"
+        where = f"{rtype.kind} {at(manifest, 'metadata.name')}: {AT_SECONDS}"
         try:
             seconds = parse_seconds(text)
         except (TypeError, ValueError):
-            raise WorkloadError(f"document {index + 1}: {AT_SECONDS}: {text!r} is no number of seconds") from None
+            raise WorkloadError(f"{where}: {text!r} is no number of seconds") from None
         if seconds > FARTHEST:
-            raise WorkloadError(f"document {index + 1}: {AT_SECONDS}: {text} is more than the {FARTHEST} there are")
-        found.append(Arrival(seconds, ((served[kind], manifest),)))
+            raise WorkloadError(f"{where}: {text} is more than the {FARTHEST} there are")
+        found.append(Arrival(seconds, ((rtype.resource, {**manifest, "apiVersion": rtype.api_version}),)))
     return sorted(found, key=lambda arrival: arrival.at)

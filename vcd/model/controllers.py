@@ -65,9 +65,9 @@ def pod_of_template(owner: Manifest, template: Manifest) -> Manifest:
 # --- groups of pods that bring none -----------------------------------------------------------------------------------
 
 
-def min_member(annotations: Mapping[str, Any]) -> int:
-    """The workload's minimal number of members by annotation; one where it says none or nonsense."""
-    return _small(str(annotations.get(_MIN_MEMBER, "")), 1)
+def min_member(annotations: Mapping[str, Any], otherwise: int = 1) -> int:
+    """Return the workload's minimal number of members by annotation, ``otherwise`` where that is none or nonsense."""
+    return _small(str(annotations.get(_MIN_MEMBER, "")), otherwise)
 
 
 def topology_of(annotations: Mapping[str, str]) -> Manifest:

@@ -8,8 +8,8 @@ objects that they apply to.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from vcd.model.podadmission import (
 )
 from vcd.model.words import counted, some
 from vcd.timetravel.limits import bounds_left_out, is_limit_range, read_limit_ranges
+from vcd.timetravel.podtemplates import templates_in
 from vcd.timetravel.quotas import PlannedQuotas, with_quota_status
 from vcd.timetravel.workloads import is_workload, kind_of
 
@@ -58,11 +59,19 @@ class _PodSpec(msgspec.Struct, rename="camel"):
 class PlanAdmission:
     """Fills in objects as the API server does, and refuses pods as it does.
 
-    With ``schedulers`` named, the manifests come from an API server, and have been admitted.
+    With ``schedulers`` named, the manifests come from an API server, and have been admitted. With ``is_whole`` they
+    have all priority classes that there are: pods that name another one are refused. ``quotas`` apply if all pods come
+    at once.
     """
 
     def __init__(
-        self, manifests: Sequence[Manifest], schedulers: Collection[str] | None, set_aside: Callable[[BadObject], None]
+        self,
+        manifests: Sequence[Manifest],
+        schedulers: Collection[str] | None,
+        set_aside: Callable[[BadObject], None],
+        *,
+        is_whole: bool = False,
+        quotas: bool = True,
     ) -> None:
         self._schedulers = schedulers
         self._priorities = _priority_classes(manifests)
@@ -71,7 +80,10 @@ class PlanAdmission:
         self._storages = [each for each in storages if _is_readable(each)]
         self._limits = read_limit_ranges(manifests, set_aside)
         self._namespaces = {each.key: each.metadata.annotations for each, _ in _objects(manifests, Namespace)}
-        self._quotas = PlannedQuotas(_quotas(manifests) if schedulers is None else ())
+        self._quotas = PlannedQuotas(_quotas(manifests) if quotas and schedulers is None else ())
+        self._is_whole = is_whole
+        self.classes: set[str] = set()
+        """Names of priority classes that are not given."""
         self._missing = set(bounds_left_out(self._limits))
         self._refused: dict[str, list[str]] = {}
 
@@ -127,12 +139,12 @@ class PlanAdmission:
                 fill_in_runtime_class(spec, self._runtimes[name])
             elif name:
                 self._missing.add(
-                    f"RuntimeClass {name} is not given: pods that name it get no overhead and no node selector; add it"
+                    f"there is no RuntimeClass {name}: its pods get no overhead and no node selector; add it"
                 )
         return filled
 
     def admitted(self, pod: Pod, *, is_stored: bool = False) -> Pod:
-        """Return a pod with defaults and priority; a class that is not given is noted.
+        """Return a pod with defaults and priority; a class that is not given is noted, or refused with BadObject.
 
         LimitRanges apply to pods that are created, and not to one that ``is_stored`` already.
         """
@@ -142,8 +154,10 @@ class PlanAdmission:
         try:
             return with_priority(pod, self._priorities)
         except UnknownPriorityClass as error:
+            if self._is_whole:
+                raise BadObject("Pod", pod.key, f"there is no PriorityClass {error}; add it") from None
             if pod.spec.priority is None:
-                self._missing.add(f"PriorityClass {error} is not given: pods that name it have no priority; add it")
+                self.classes.add(str(error))
             return pod
 
     def created(self, pods: Sequence[Pod]) -> list[Pod]:
@@ -166,12 +180,20 @@ class PlanAdmission:
         return with_group_queue(group, self._namespaces.get(group.metadata.namespace, {}))
 
     def notes(self) -> list[str]:
-        """Return a sentence for each class that is not given, and for what is refused or not applied, by its reason."""
-        refused = [
+        """Return a sentence for each quota that is too small for all."""
+        return self._quotas.notes()
+
+    def unknown(self) -> list[str]:
+        """Return a sentence for each class that is not given, and for what is not applied."""
+        classes = (f"there is no PriorityClass {name}: its pods have no priority; add it" for name in self.classes)
+        return sorted([*classes, *self._missing])
+
+    def refused(self) -> list[str]:
+        """Return a sentence for the pods that are refused, by the reason."""
+        return [
             f"the API server refuses {counted(len(pods), 'pod')} ({some(sorted(pods))}): {reason}"
             for reason, pods in sorted(self._refused.items())
         ]
-        return [*sorted(self._missing), *refused, *self._quotas.notes()]
 
 
 def is_stored(pod: Pod, version: str) -> bool:
@@ -233,17 +255,9 @@ def _key(manifest: Manifest) -> str:
     return f"{manifest['metadata']['namespace']}/{_name(manifest)}"
 
 
-def _pod_specs(manifest: Manifest) -> Iterator[Manifest]:
+def _pod_specs(manifest: Manifest) -> list[Manifest]:
     """The specifications of pods in a Pod or a workload."""
-    waiting: list[Any] = [manifest.get("spec")]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping) and isinstance(value.get("containers"), list):
-            yield cast(Manifest, value)
-        elif isinstance(value, Mapping):
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
+    return [template["spec"] for _, template in templates_in(manifest)]
 
 
 def _runtime_classes(manifests: Iterable[Manifest], set_aside: Callable[[BadObject], None]) -> dict[str, Manifest]:

@@ -31,20 +31,9 @@ from vcd.scheduling.framework.registry import kinds, kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker
-from vcd.timetravel.admission import PlanAdmission, is_applied, is_stored
-from vcd.timetravel.unknownfields import unknown_fields
-from vcd.timetravel.workloads import (
-    Work,
-    called,
-    expand,
-    identity,
-    in_group,
-    is_workload,
-    kind_of,
-    named,
-    owners_in,
-    passed_over,
-)
+from vcd.timetravel.admission import PlanAdmission, is_stored
+from vcd.timetravel.reading import Reading, nodes_in, read, short_uid, work_of
+from vcd.timetravel.workloads import Work, identity, in_group, kind_of
 
 EVERY_SCHEDULER = Settings(scheduler_names=())
 
@@ -57,7 +46,8 @@ class PlanResult(msgspec.Struct):
 
     ``ungated`` are pods whose queue's scheduling gate would be lifted.
     ``why`` tells for each group that waits what for: entries of gate, plugin, reason, nodes, pods and quantities.
-    ``notes`` say what of the manifests was passed over, ``unknown`` names fields that there are none of.
+    ``notes`` say what pods were not looked at, ``unknown`` what of the manifests is not understood, ``refused`` which
+    objects and pods an API server would refuse.
     ``set_aside`` holds objects that could not be used, with the reason; ``problems`` what plugins find wrong with
     objects that were used, by ``Kind key``; ``faults`` plugins and actions that failed and were left out, as
     ``name: error``.
@@ -74,6 +64,7 @@ class PlanResult(msgspec.Struct):
     faults: list[str] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
     unknown: list[str] = msgspec.field(default_factory=list)
+    refused: list[str] = msgspec.field(default_factory=list)
 
 
 def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.values())) -> ClusterState:
@@ -82,33 +73,37 @@ def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.val
     Workloads whose pods are not given are taken as these make pods of them. Objects of other kinds than ``kinds`` are
     passed over. Order does not matter.
     """
-    unfit: list[BadObject] = []
-    return _described(list(flatten(manifests, unfit.append)), unfit, kinds, EVERY_SCHEDULER)[0]
+    reading = Reading()
+    reading.objects = [*flatten(manifests, reading.bad.append)]
+    return _described(reading, kinds, EVERY_SCHEDULER)[0]
 
 
 def _described(
-    manifests: list[Manifest], unfit: list[BadObject], kinds: Collection[Kind], settings: Settings
-) -> tuple[ClusterState, list[str]]:
-    """The state, and what was passed over; ``unfit`` are manifests set aside already, ``settings`` as `plan` has
-    them."""
+    reading: Reading, kinds: Collection[Kind], settings: Settings
+) -> tuple[ClusterState, PlanAdmission, list[str]]:
+    """The state, what admitted its objects, and notes; ``settings`` as `plan` has them."""
     schedulers = settings.scheduler_names or None
-    reading = _by_name(kinds)
-    known = [defaulted(manifest, reading.get(kind_of(manifest)[0], ())) for manifest in manifests]
+    kinds_by_name = _by_name(kinds)
+    known = [defaulted(manifest, kinds_by_name.get(kind_of(manifest)[0], ())) for manifest in reading.objects]
     known = [*known, *default_queues(known, settings.default_queue), *system_classes(known)]
-    admission = PlanAdmission(known, schedulers, unfit.append)
+    admission = PlanAdmission(known, schedulers, reading.bad.append)
     known = [admission.stored(manifest) for manifest in known]
     state = ClusterState()
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
     entries: list[Entry] = []
-    # the pods of a cluster's workloads are listed themselves, and more would be of no use to it
-    workloads = [manifest for manifest in known if is_workload(manifest)] if schedulers is None else []
-    made, bad, notes = _worked_out(workloads, owners_in(known), admission)
-    entries.extend(made)
-    bad.extend((error.kind, error.key, "", error.message) for error in unfit)
-    for manifest in known:
-        for read in _readers(manifest, reading):
+    notes: list[str] = []
+    if schedulers is None:  # else the pods of a cluster's workloads are listed themselves
+        for workload, work in work_of(known, admission, nodes_in(known), reading.bad, short_uid):
+            notes.extend(work.notes)
             try:
-                entries.extend(_entries(manifest, read, admission))
+                entries.extend(_entries_of(workload, work))
+            except BadObject as error:
+                reading.bad.append(error)
+    bad: list[Entry] = [(error.kind, error.key, "", error.message) for error in reading.bad]
+    for manifest in known:
+        for read_as in _readers(manifest, kinds_by_name):
+            try:
+                entries.extend(_entries(manifest, read_as, admission))
             except BadObject as error:
                 entries.append((error.kind, error.key, "", error.message))
     unusable = {(kind, key) for kind, key, _, content in bad}
@@ -120,9 +115,7 @@ def _described(
             ev.ObjectBad(kind, key, "", content) if isinstance(content, str) else ev.ObjectPut(kind, key, "", content)
         )
         state.apply(state.sequence + 1, event)
-    either = _by_name((*KINDS.values(), *kinds))
-    rest = [each for each in known if not is_workload(each) and not _readers(each, either) and not is_applied(each)]
-    return state, [*notes, *admission.notes(), *passed_over(rest)]
+    return state, admission, notes
 
 
 def _by_name(kinds: Iterable[Kind]) -> Mapping[str, list[Kind]]:
@@ -139,39 +132,12 @@ def _readers(manifest: Manifest, kinds: Mapping[str, list[Kind]]) -> list[Kind]:
     return [kind for kind in read if not manifest.get("apiVersion") or kind.group == group]
 
 
-def _worked_out(
-    workloads: list[Manifest], owners: Collection[tuple[str, str, str]], admission: PlanAdmission
-) -> tuple[list[Entry], list[Entry], list[str]]:
-    """Entries for what is made of workloads of which nothing is given yet, those for workloads that cannot be read,
-    and what was passed over."""
-    made: list[Entry] = []
-    bad: list[Entry] = []
-    notes: list[str] = []
-    for manifest in workloads:
-        kind, meta = str(manifest["kind"]), manifest.get("metadata") or {}
-        work = Work()
-        try:
-            new = named({**manifest, "metadata": {**meta, "uid": f"{kind.lower()}-{meta.get('name', '')}"}})
-            if identity(new) not in owners:
-                expand(new, work, admission.admitted)
-            made.extend(_entries_of(new, work, admission))
-        except BadObject as error:
-            bad.append((error.kind, error.key, "", error.message))
-        notes.extend(work.notes)
-    return made, bad, notes
-
-
-def _entries_of(workload: Manifest, work: Work, admission: PlanAdmission) -> list[Entry]:
-    """Entries for what a workload makes. Raises BadObject, naming the workload, for a number beyond 64 bits.
-
-    A group that controllers make of pods is not made if the API server creates none of them.
-    """
-    pods = admission.created(work.pods)
-    groups = [admission.in_queue(group) for group in work.groups if pods or group.metadata.owner_references]
+def _entries_of(workload: Manifest, work: Work) -> list[Entry]:
+    """Entries for what a workload makes. Raises BadObject, naming the workload, for a number beyond 64 bits."""
     try:
         return [
-            *(("PodGroup", group.key, "", encode_payload(group)) for group in groups),
-            *(("Pod", pod.key, "", encode_payload(pod)) for pod in pods),
+            *(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups),
+            *(("Pod", pod.key, "", encode_payload(pod)) for pod in work.pods),
         ]
     except BadObject as error:
         kind, space, name = identity(workload)
@@ -220,16 +186,20 @@ def plan(
     workloads have the pods that are listed, and fields were checked by the API server. Else they are people's, whose
     every pending pod is ours.
     """
-    unfit: list[BadObject] = []
-    given = list(flatten(manifests, unfit.append))
-    state, notes = _described(given, unfit, kinds_read(policy), settings)
+    if settings.scheduler_names:
+        reading = Reading()
+        reading.objects = [*flatten(manifests, reading.bad.append)]
+    else:
+        reading = read(manifests, anew=False)
+    state, admission, notes = _described(reading, kinds_read(policy), settings)
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     execution.take_problems(framework_of(session), kinds(), None)
     result = _result_of(state, plan_of(session))
-    result.notes.extend(notes)
+    result.notes.extend([*notes, *admission.notes()])
     if not settings.scheduler_names:
-        unknown = (f"{called(manifest)}: {words}" for manifest in given for words in unknown_fields(manifest))
-        result.unknown.extend(unknown)
+        result.unknown.extend([*reading.unknown, *admission.unknown()])
+        set_aside = (f"{name}: {words.removeprefix(f'{name}: ')}" for name, words in result.set_aside.items())
+        result.refused.extend([*set_aside, *reading.refusals, *admission.refused()])
     for name, found in session.problems.items():
         if isinstance(found, Exception):
             result.faults.append(f"{name}: problems: {type(found).__name__}: {found}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from vcd.model import events as ev
 from vcd.model.codec import BadObject, from_manifest
 from vcd.model.controllers import (
     GROUP_NAME,
@@ -25,33 +26,43 @@ from vcd.model.controllers import (
 )
 from vcd.model.kinds import KINDS
 from vcd.model.manifests import group_for, with_scheduling_defaults
-from vcd.model.objects import NetworkTopology, Pod, PodGroup, altered
+from vcd.model.objects import NetworkTopology, Node, Pod, PodGroup, altered
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import format_sum, pod_requests
+from vcd.model.selectors import SelectorError, node_terms_match, tolerates
+from vcd.timetravel.podtemplates import SHAPES, PodsAt, Shape, first_given, holders, value_at, with_spark_templates
 
-READ = (
-    "a Pod, a PodGroup, a Volcano Job, a batch/v1 Job, a Deployment, a ReplicaSet, a ReplicationController, a"
-    " StatefulSet, a CronJob (of either Job)"
-)
-"""What is understood, in words."""
 _OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated", "Completing", "Aborting", "Terminating"})
 """States in which a Volcano Job makes no more pods."""
+_ENDED = ("Complete", "Completed", "Failed", "Succeeded")
+"""Conditions of a workload that makes no more pods."""
 _MOST_PODS = 100_000
 """Of one workload; more is taken for a mistake."""
+_QUEUE_LABEL = "volcano.sh/queue-name"
 _READ_LEVELS = 5
 """How deep the fields lie that are read of a spec: ``tasks``, one of them, its ``partitionPolicy``, what is in that."""
 
 
 class Work(msgspec.Struct):
-    """Groups and pods, each in the order given; ``notes`` say what of the manifests was passed over."""
+    """Groups and pods, each in the order given; ``notes`` say which pods are not looked at.
+
+    ``others`` are the other objects of what is submitted. ``unknown`` says what is not understood of it, ``refused``
+    what an API server would refuse.
+    """
 
     groups: list[PodGroup] = msgspec.field(default_factory=list)
     pods: list[Pod] = msgspec.field(default_factory=list)
     notes: list[str] = msgspec.field(default_factory=list)
+    others: list[ev.ObjectPut] = msgspec.field(default_factory=list)
+    unknown: list[str] = msgspec.field(default_factory=list)
+    refused: list[str] = msgspec.field(default_factory=list)
 
 
-Admit = Callable[[Pod], Pod]
-"""Returns a pod with what the API server fills in as a controller creates it."""
+class Cluster(NamedTuple):
+    """What the pods of a workload depend on: ``admit`` fills them in as the API server does, DaemonSets need nodes."""
+
+    admit: Callable[[Pod], Pod] = with_scheduling_defaults
+    nodes: Sequence[Node] = ()
 
 
 class _Marks(msgspec.Struct, frozen=True):
@@ -103,17 +114,6 @@ class JobSpec(msgspec.Struct, rename="camel"):
     min_success: Any = None
 
 
-class _WorkloadSpec(msgspec.Struct, rename="camel"):
-    """What counts pods in a set of pods or a batch Job."""
-
-    template: _Template = _Template()
-    replicas: int | None = None
-    parallelism: int | None = None
-    completions: int | None = None
-    suspend: bool = False
-    volume_claim_templates: Any = None
-
-
 class _CronSpec(msgspec.Struct, rename="camel"):
     job_template: _Template = _Template()
     suspend: bool = False
@@ -121,7 +121,7 @@ class _CronSpec(msgspec.Struct, rename="camel"):
 
 def is_workload(manifest: Manifest) -> bool:
     """Whether pods are made of a manifest: one of a kind that this module knows."""
-    return kind_of(manifest) in _EXPANSIONS
+    return kind_of(manifest) in SHAPES or kind_of(manifest) in _EXPANSIONS
 
 
 def named(manifest: Manifest, uid: str = "") -> Manifest:
@@ -149,7 +149,7 @@ def kind_of(manifest: Manifest) -> tuple[str, str]:
     return str(manifest.get("kind", "")), str(manifest.get("apiVersion", "")).rpartition("/")[0]
 
 
-def expand(manifest: Manifest, found: Work, admit: Admit = with_scheduling_defaults) -> None:
+def expand(manifest: Manifest, found: Work, cluster: Cluster = Cluster()) -> None:  # noqa: B008 - a tuple
     """Add the groups and pods of a workload; it has a name, a namespace and a uid. One that is over adds none.
 
     Raises BadObject for what cannot be read.
@@ -157,7 +157,7 @@ def expand(manifest: Manifest, found: Work, admit: Admit = with_scheduling_defau
     if _is_over(manifest):
         found.notes.append(f"{called(manifest)} is over, and makes no pods")
         return
-    _EXPANSIONS[kind_of(manifest)](manifest, found, admit)
+    _EXPANSIONS.get(kind_of(manifest), _shaped)(manifest, found, cluster)
 
 
 def owners_in(manifests: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
@@ -168,36 +168,6 @@ def owners_in(manifests: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
         for meta in [manifest.get("metadata") or {}]
         for owner in _list_of_mappings(meta.get("ownerReferences"))
     )
-
-
-def makes_pods(manifest: Manifest) -> bool:
-    """Whether a manifest of a kind that is not read is a DaemonSet or holds a pod's template, anywhere."""
-    if kind_of(manifest) == ("DaemonSet", "apps"):
-        return True
-    waiting: list[Any] = [manifest.get("spec")]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            if isinstance(value.get("containers"), list):
-                return True
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-    return False
-
-
-def passed_over(manifests: Iterable[Manifest]) -> Iterator[str]:
-    """Sentences about manifests that nobody reads: each that makes pods, the others by kind."""
-    rest: Counter[str] = Counter()
-    for manifest in manifests:
-        kind = str(manifest.get("kind", "")) or "(no kind)"
-        if makes_pods(manifest):
-            yield f"{called(manifest)} is not read, so its pods are not planned; what is: {READ}"
-        else:
-            rest[kind] += 1
-    if rest:
-        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(rest.items()))
-        yield f"passed over, as no scheduler reads them: {counts}"
 
 
 def _list_of_mappings(value: Any) -> list[Mapping[str, Any]]:
@@ -213,13 +183,13 @@ def called(manifest: Manifest) -> str:
 
 def _is_over(manifest: Manifest) -> bool:
     status = manifest.get("status")
-    if not isinstance(status, Mapping) or manifest.get("kind") != "Job":
+    if not isinstance(status, Mapping):
         return False
     state = status.get("state")
     if isinstance(state, Mapping) and state.get("phase") in _OVER:
         return True
     return any(
-        each.get("type") in ("Complete", "Failed") and each.get("status") == "True"
+        each.get("type") in _ENDED and each.get("status") == "True"
         for each in _list_of_mappings(status.get("conditions"))
     )
 
@@ -227,7 +197,7 @@ def _is_over(manifest: Manifest) -> bool:
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def _volcano_job(manifest: Manifest, found: Work, admit: Admit) -> None:
+def _volcano_job(manifest: Manifest, found: Work, cluster: Cluster) -> None:
     """A group with the job's minimum, and each task's pods."""
     spec = _spec(manifest, JobSpec)
     job = with_defaults({**manifest, "spec": msgspec.to_builtins(spec)})
@@ -241,7 +211,7 @@ def _volcano_job(manifest: Manifest, found: Work, admit: Admit) -> None:
         why = "none of spec.tasks has replicas" if spec.tasks else "spec.tasks is empty"
         found.notes.append(f"{called(manifest)} makes no pods: {why}")
     pods = [
-        admit(_typed(manifest, pod_of_task(job, task, index)))
+        cluster.admit(_typed(manifest, pod_of_task(job, task, index)))
         for task in tasks_of(job)
         for index in range(task["replicas"])
     ]
@@ -282,64 +252,184 @@ def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
         raise _bad(manifest, f"resources of {pod.key}: {error}") from error
 
 
-def _replicated(manifest: Manifest, found: Work, admit: Admit) -> None:
-    """The pods of a Deployment, or of any set of pods."""
-    spec = _spec(manifest, _WorkloadSpec)
-    if spec.volume_claim_templates:
-        found.notes.append(f"volumeClaimTemplates of {called(manifest)} are passed over")
-    _has_containers(manifest, spec.template.spec, "spec.template")
-    count = _not_negative(manifest, "spec.replicas", spec.replicas)
-    if count == 0:
-        found.notes.append(f"{called(manifest)} makes no pods: spec.replicas is 0")
-    _alike(manifest, spec.template, count, found, admit)
+_PLAIN = Shape()
 
 
-def _batch_job(manifest: Manifest, found: Work, admit: Admit) -> None:
-    spec = _spec(manifest, _WorkloadSpec)
-    if spec.suspend:
+class _Part(NamedTuple):
+    """Equal pods of a workload: what their names have in common, their template, and their number."""
+
+    name: str
+    template: _Template
+    number: int
+
+
+def _shaped(manifest: Manifest, found: Work, cluster: Cluster) -> None:
+    """The pods of a kind of which the table has all that counts."""
+    shape = SHAPES[kind_of(manifest)]
+    _check_spec(manifest)
+    if kind_of(manifest)[0] == "SparkApplication":
+        manifest = with_spark_templates(manifest)
+    if shape.suspend and value_at(manifest, shape.suspend) is True:
         found.notes.append(f"{called(manifest)} is suspended, and makes no pods")
         return
-    _has_containers(manifest, spec.template.spec, "spec.template")
-    parallel = _not_negative(manifest, "spec.parallelism", spec.parallelism)
-    _not_negative(manifest, "spec.completions", spec.completions)
-    if 0 in (parallel, spec.completions):
-        which = "completions" if parallel else "parallelism"
-        found.notes.append(f"{called(manifest)} makes no pods: spec.{which} is 0")
-    if spec.completions is not None and spec.completions > parallel:
-        found.notes.append(
-            f"job {manifest['metadata']['name']} runs {parallel} of its {spec.completions} completions at a time; only"
-            f" the first {parallel} are looked at"
-        )
-    count = parallel if spec.completions is None else min(parallel, spec.completions)
-    _alike(manifest, spec.template, count, found, admit)
-
-
-def _alike(manifest: Manifest, template: _Template, count: int, found: Work, admit: Admit) -> None:
-    """Pods of one template; one group holds them, with the minimum that an annotation states."""
-    meta = manifest["metadata"]
-    least = min_member(meta.get("annotations") or {})
-    plain, pods = msgspec.to_builtins(template), []
-    for index in range(_count(manifest, count)):
-        pod = pod_of_template(manifest, plain)
-        pod["metadata"]["name"] = f"{meta['name']}-{index}"
-        pods.append(admit(_typed(manifest, pod)))
-    if not pods:
+    if value_at(manifest, "spec.volumeClaimTemplates"):
+        found.notes.append(f"volumeClaimTemplates of {called(manifest)} are passed over")
+    numbers: dict[str, int] = {}
+    copies = _number(manifest, manifest, "", shape.copies, numbers) if shape.copies else 1
+    parts = [part for each in shape.pods for part in _parts(manifest, each, numbers, found)]
+    if not copies * sum(part.number for part in parts):
+        zero = next((path for path, number in numbers.items() if not number), "")
+        why = f"{zero} is 0" if zero else f"nothing is given at {shape.pods[0].at.rstrip('[]{}')}"
+        found.notes.append(f"{called(manifest)} makes no pods: {why}")
         return
-    requests = _requests(manifest, pods[0])
-    if GROUP_NAME not in pods[0].metadata.annotations:
-        implied = group_for(pods[0])
-        own = (meta.get("annotations") or {}).items()
-        implied["metadata"]["annotations"].update((key, text) for key, text in own if key.startswith("volcano.sh/"))
-        implied["spec"]["minMember"] = least
-        implied["spec"]["minResources"] = {
-            resource: format_sum(resource, amount * least) for resource, amount in requests.items()
-        }
-        _add_group(manifest, implied, found)
-        pods = [in_group(pod, implied["metadata"]["name"]) for pod in pods]
-    found.pods.extend(pods)
+    _count(manifest, copies * sum(part.number for part in parts))
+    for copy in range(copies):
+        _add_pods(manifest, parts, found, cluster, shape, str(copy) if shape.copies else "")
 
 
-def _cron_job(manifest: Manifest, found: Work, admit: Admit) -> None:
+def _parts(manifest: Manifest, pods: PodsAt, numbers: dict[str, int], found: Work) -> Iterator[_Part]:
+    given = {"spec": {}, **manifest} if pods.at == "spec" else manifest
+    for name, path, holder in holders(given, pods.at):
+        if holder.get("suspend") is True and path != "spec":
+            continue
+        count = math.prod(_number(manifest, holder, path, each, numbers) for each in pods.counts)
+        if pods.most and value_at(holder, pods.most) is not None:
+            most = _number(manifest, holder, path, pods.most, numbers)
+            if most > count:
+                found.notes.append(
+                    f"{called(manifest)} runs {count} of its {most} {pods.most} at a time; only the first {count} are"
+                    " looked at"
+                )
+            count = min(count, most)
+        where, template = first_given(holder, pods.template)
+        yield _Part(pods.name or name, _template(manifest, template, f"{path}.{where}"), max(0, count - pods.less))
+
+
+def _number(manifest: Manifest, holder: Manifest, path: str, field: str, numbers: dict[str, int]) -> int:
+    """The number of a field as the table has it; ``numbers`` gets it by its path."""
+    paths, _, default = field.partition("=")
+    where, value = first_given(holder, paths)
+    whole = f"{path}.{where}".removeprefix(".")
+    number = _converted(manifest, value, int | None, whole)
+    numbers[whole] = int(default or 1) if number is None else _not_negative(manifest, whole, number)
+    return numbers[whole]
+
+
+def _template(manifest: Manifest, value: Any, where: str) -> _Template:
+    template: _Template = _converted(manifest, _without_nulls(value or {}), _Template, where)
+    _has_containers(manifest, template.spec, where)
+    return template
+
+
+def _daemon_set(manifest: Manifest, found: Work, cluster: Cluster) -> None:
+    """A pod for each node that its template lets it run on, bound to that by affinity."""
+    _check_spec(manifest)
+    template = _template(manifest, value_at(manifest, "spec.template"), "spec.template")
+    tolerant = _with_spec(template, tolerations=[*((template.spec or {}).get("tolerations") or ()), *_OUTAGES])
+    pod = _typed(manifest, _plain_pod(manifest, tolerant, manifest["metadata"]["name"]))
+    nodes = [node.metadata.name for node in cluster.nodes if _may_run(pod, node)]
+    parts = [_Part(name, _with_spec(tolerant, affinity=_on_node(tolerant, name)), 1) for name in sorted(nodes)]
+    if not parts:
+        found.notes.append(f"{called(manifest)} makes no pods: no node is given that they may run on")
+    _add_pods(manifest, parts, found, cluster)
+
+
+_OUTAGES = [
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+    for key, effect in (
+        ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule"),
+    )
+]  # fmt: skip
+"""What a DaemonSet's pods tolerate. Source: Kubernetes ``pkg/controller/daemon/util``."""
+
+
+def _with_spec(template: _Template, **fields: Any) -> _Template:
+    return msgspec.structs.replace(template, spec={**(template.spec or {}), **fields})
+
+
+def _on_node(template: _Template, name: str) -> Manifest:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {**((template.spec or {}).get("affinity") or {}), "nodeAffinity": terms}
+
+
+def _may_run(pod: Pod, node: Node) -> bool:
+    """Whether a DaemonSet makes a pod for a node. One that cannot be read makes none."""
+    labels, affinity = node.metadata.labels, pod.spec.affinity
+    required = affinity.node_affinity.required if affinity is not None and affinity.node_affinity is not None else None
+    try:
+        return (
+            pod.spec.node_selector.items() <= labels.items()
+            and (required is None or node_terms_match(required.node_selector_terms, labels, node.metadata.name))
+            and all(
+                taint.effect == "PreferNoSchedule" or tolerates(pod.spec.tolerations, taint)
+                for taint in node.spec.taints
+            )
+        )
+    except SelectorError:
+        return False
+
+
+def _add_pods(
+    manifest: Manifest, parts: Sequence[_Part], found: Work, cluster: Cluster, shape: Shape = _PLAIN, copy: str = ""
+) -> None:
+    """Pods of some templates; one group holds those that name none."""
+    made: list[tuple[Pod, int]] = []
+    for part in parts:
+        name = "-".join(filter(None, (manifest["metadata"]["name"], copy, part.name)))
+        pods = [
+            cluster.admit(_typed(manifest, _plain_pod(manifest, part.template, f"{name}-{index}")))
+            for index in range(part.number)
+        ]
+        if pods and GROUP_NAME not in pods[0].metadata.annotations:
+            made.append((pods[0], part.number))
+            group = f"podgroup-{manifest['metadata']['uid']}{copy and '-'}{copy}"
+            pods = [in_group(pod, group) for pod in pods]
+        found.pods.extend(pods)
+    if made:
+        _add_group(manifest, _group_of(manifest, made, shape, copy), found)
+
+
+def _plain_pod(manifest: Manifest, template: _Template, name: str) -> Manifest:
+    pod = pod_of_template(manifest, msgspec.to_builtins(template))
+    pod["metadata"]["name"] = name
+    return pod
+
+
+def _group_of(manifest: Manifest, made: list[tuple[Pod, int]], shape: Shape, copy: str) -> Manifest:
+    """The group of a workload's pods: a gang needs all of them, unless it states another minimum."""
+    meta = manifest["metadata"]
+    annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
+    total = sum(count for _, count in made)
+    stated = value_at(manifest, shape.minimum) if shape.minimum else None
+    least = stated if type(stated) is int and 0 < stated < total else total if shape.gang else 1
+    least = min_member(annotations, least)
+    minimum: dict[str, int] = {}
+    left = least
+    for pod, count in made:
+        for resource, amount in _requests(manifest, pod).items():
+            minimum[resource] = minimum.get(resource, 0) + amount * min(count, left)
+        left = max(0, left - count)
+    for resource, amount in _requests(manifest, made[0][0]).items() if left else ():
+        minimum[resource] += amount * left
+    group = group_for(made[0][0])
+    group["metadata"]["annotations"].update((key, text) for key, text in annotations.items() if _is_volcanos(key))
+    group["metadata"]["name"] = group["metadata"]["uid"] = f"podgroup-{meta['uid']}{copy and '-'}{copy}"
+    spec = group["spec"]
+    spec["minMember"] = least
+    spec["minResources"] = {name: format_sum(name, amount) for name, amount in minimum.items()}
+    queue, priority = (value_at(manifest, path) if path else None for path in (shape.queue, shape.priority))
+    spec["queue"] = spec["queue"] or queue or labels.get(_QUEUE_LABEL) or ""
+    spec["priorityClassName"] = priority or spec["priorityClassName"]
+    return group
+
+
+def _is_volcanos(key: str) -> bool:
+    return key.startswith("volcano.sh/")
+
+
+def _cron_job(manifest: Manifest, found: Work, cluster: Cluster) -> None:
     """One run of a CronJob's template."""
     spec, meta = _spec(manifest, _CronSpec), manifest["metadata"]
     if spec.suspend:
@@ -358,23 +448,18 @@ def _cron_job(manifest: Manifest, found: Work, admit: Admit) -> None:
     }
     found.notes.append(f"of {called(manifest)} one run is looked at")
     try:
-        expand(job, found, admit)
+        expand(job, found, cluster)
     except BadObject as error:
         raise _bad(manifest, f"in spec.jobTemplate: {error.message}") from error
 
 
-_EXPANSIONS = {
+_EXPANSIONS: Mapping[tuple[str, str], Callable[[Manifest, Work, Cluster], None]] = {
     ("Job", "batch.volcano.sh"): _volcano_job,
-    ("Job", "batch"): _batch_job,
-    **{
-        (kind, group): _replicated
-        for kind in ("Deployment", "ReplicaSet", "StatefulSet")
-        for group in ("apps", "")  # what states no version is taken for what is read
-    },
-    ("ReplicationController", ""): _replicated,
+    ("DaemonSet", "apps"): _daemon_set,
     ("CronJob", "batch"): _cron_job,
     ("CronJob", "batch.volcano.sh"): _cron_job,
 }
+"""The kinds whose pods are counted by more than paths say."""
 
 
 def _count(manifest: Manifest, count: int) -> int:
@@ -412,14 +497,22 @@ def in_group(pod: Pod, name: str) -> Pod:
 
 def _spec(manifest: Manifest, kind: type[Any]) -> Any:
     """The spec as a type; what is null is taken as not given, as the API server takes it."""
+    _check_spec(manifest)
+    return _converted(manifest, _without_nulls(manifest.get("spec") or {}), kind, "spec")
+
+
+def _check_spec(manifest: Manifest) -> None:
     spec = manifest.get("spec")
     if spec is not None and not isinstance(spec, Mapping):
         raise _bad(manifest, f"spec is a mapping, not {type(spec).__name__}")
+
+
+def _converted(manifest: Manifest, value: Any, kind: Any, where: str) -> Any:
     try:
-        return msgspec.convert(_without_nulls(spec or {}), kind, strict=False)
+        return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         words, _, path = str(error).partition(" - at `$")
-        raise _bad(manifest, f"spec{path.rstrip('`')}: {words}") from error
+        raise _bad(manifest, f"{where}{path.rstrip('`')}: {words}") from error
 
 
 def _without_nulls(value: Any, levels: int = _READ_LEVELS) -> Any:

@@ -16,6 +16,7 @@ from vcd.model.manifests import defaulted, flatten
 from vcd.model.words import did_you_mean, some
 from vcd.scheduling.framework.registry import kinds
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.reading import unreadable
 from vcd.timetravel.whatif.workload import GroupLife, Unit, Workload, name_in_log
 
 _SET = re.compile(
@@ -193,17 +194,10 @@ def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
     changed = from_manifest({**manifest, "kind": kinds()[kind].manifest_kind}, (kinds()[kind],))[1]
     if changed.key != obj.key:
         raise EditError(f"{assignment.text!r}: it would be another object; leave this one out, and add that one")
-    why = _unreadable(kind, changed)
-    if why and not _unreadable(kind, obj):
+    why = unreadable(kind, changed, ClusterState())
+    if why and not unreadable(kind, obj, ClusterState()):
         raise EditError(f"{assignment.text!r}: {why}")
     return changed
-
-
-def _unreadable(kind: str, obj: Any) -> str:
-    """Why a scheduler sets an object aside; empty where it takes it. What it sets aside is to it as if left out."""
-    state = ClusterState()
-    state.apply(1, ev.ObjectPut(kind, obj.key, "", encode_payload(obj)))
-    return state.bad.get((kind, obj.key), "")
 
 
 def _added(manifest: Any) -> ev.Event:
@@ -213,6 +207,6 @@ def _added(manifest: Any) -> ev.Event:
         raise EditError(f"an added object cannot be used: {error}") from error
     if kind in _LOST_KINDS:
         raise EditError(f"{kind} {obj.key} cannot be added to the cluster: ask with --submit what becomes of it")
-    if why := _unreadable(kind, obj):
+    if why := unreadable(kind, obj, ClusterState()):
         raise EditError(f"an added object cannot be used: {why}")
     return ev.ObjectPut(kind, obj.key, "", encode_payload(obj))

@@ -77,6 +77,8 @@ class Filling(msgspec.Struct):
     why: list[Told]
     used: dict[str, float]
     notes: list[str]
+    unknown: list[str] = []
+    refused: list[str] = []
 
     def lines(self) -> Iterator[str]:
         """The answer in sentences, with times in UTC."""
@@ -138,6 +140,8 @@ def fill(
         why=why,
         used=_use(placed, set(trial.places())),
         notes=notes,
+        unknown=job.unknown,
+        refused=job.refused,
     )
 
 
@@ -180,6 +184,8 @@ class _Trial:
         # one session places all of them, however many
         settings = msgspec.structs.replace(state.settings.as_done(), placements=_UNBOUNDED)
         self._happen(ev.PolicyLoaded(policy.digest, policy.text, settings.as_text()))
+        for event in job.others:
+            self._happen(event)
         self._maker = SnapshotMaker(state)
 
     @property

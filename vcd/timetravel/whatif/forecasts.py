@@ -75,7 +75,8 @@ class Submission(msgspec.Struct):
     places all of them, and nothing more was asked.
 
     ``caveats`` say what the forecast rests on, ``notes`` what was assumed or passed over beside. How others fare
-    (``evicted``, ``delayed``) is looked at in ``compared`` of the runs.
+    (``evicted``, ``delayed``) is looked at in ``compared`` of the runs. ``unknown`` says what of the manifests is not
+    understood, ``refused`` which objects and pods an API server would refuse.
     """
 
     now: int
@@ -87,6 +88,8 @@ class Submission(msgspec.Struct):
     delayed: list[Delay]
     caveats: list[str]
     notes: list[str]
+    unknown: list[str] = []
+    refused: list[str] = []
 
     def lines(self) -> Iterator[str]:
         """The answer in sentences, with times in UTC: when, what that rests on, then the details. Before any run, only

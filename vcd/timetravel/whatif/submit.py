@@ -160,6 +160,7 @@ def _first_plan(here: Present, policy: Policy, new: Work, seed: int) -> ev.Plan:
     """What one session would do with what is submitted, on the very state that the log shows."""
     state = ClusterState.load(here.state.dump())
     events: list[ev.Event] = [ev.PolicyLoaded(policy.digest, policy.text, state.settings.as_done().as_text())]
+    events += new.others
     events += [ev.ObjectPut("PodGroup", group.key, "", encode_payload(group)) for group in new.groups]
     events += [ev.ObjectPut("Pod", pod.key, "", encode_payload(pod)) for pod in new.pods]
     for event in events:
@@ -179,6 +180,7 @@ def _at_once(here: Present, new: Work, plan: ev.Plan) -> Submission:
         jobs.append(_one(here, groups[key], pods, places, waits))
     reasons = {operation.key: operation.reason for operation in plan.operations("evict")}
     found = _asked_of(here, jobs, new.notes)
+    found.unknown, found.refused = new.unknown, new.refused
     found.evicted = [
         ForecastVictim(key, "" if pod is None else job_name(pod.group_key, pod), 0, reason)
         for key, reason in sorted(reasons.items())
@@ -375,6 +377,7 @@ class _Asked(msgspec.Struct):
 def _joined(work: Workload, new: Work) -> Workload:
     """The present's work and what is submitted."""
     joined = copy(work)
+    joined.base = [*work.base, *new.others]
     joined.units = list(work.units)
     joined.groups = dict(work.groups)
     joined.spared = work.spared.copy()

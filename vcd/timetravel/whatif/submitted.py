@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from vcd.model.codec import BadObject, from_manifest
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, encode_payload, from_manifest
 from vcd.model.controllers import GROUP_NAME, Manifest
-from vcd.model.limitranges import LimitRanges
-from vcd.model.manifests import (
-    defaulted,
-    flatten,
-    group_for,
-    refusal_of,
-    with_group_queue,
-    with_priority,
-    with_scheduling_defaults,
-)
-from vcd.model.objects import Pod, PodGroup, PriorityClass, altered
-from vcd.model.podadmission import UnknownPriorityClass
+from vcd.model.manifests import defaulted, group_for, system_classes
+from vcd.model.objects import Node, Pod, PodGroup, altered
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
-from vcd.timetravel.limits import bounds_left_out, is_limit_range, read_limit_ranges
-from vcd.timetravel.unknownfields import unknown_fields
+from vcd.timetravel.admission import PlanAdmission
+from vcd.timetravel.reading import Reading, nodes_in, read, usable, work_of
 from vcd.timetravel.words import UID
-from vcd.timetravel.workloads import (
-    READ,
-    Work,
-    called,
-    expand,
-    identity,
-    in_group,
-    is_workload,
-    kind_of,
-    named,
-    owners_in,
-)
+from vcd.timetravel.workloads import Work, identity, in_group, is_workload, kind_of
 
 _HASH = "pod-template-hash"
 TAKEN = (
@@ -49,36 +29,58 @@ TAKEN = (
 )
 
 
+class NothingSubmitted(BadObject):
+    """There is no pod in what is submitted; the text says why."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__("Pod", "", "")
+        self.message = "; ".join([*reasons, "there is no pod in what is submitted"])
+        self.args = (self.message,)
+
+
 def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Work:
     """What manifests become when they are submitted to a cluster in ``state`` at ``created`` (RFC 3339).
 
-    Every pod is taken as this scheduler's. LimitRanges among the manifests apply to it: a log has none. Raises
-    BadObject for what cannot be read, is no work, is there already, is refused by the API server, or names what is not
-    there.
+    Every pod is taken as this scheduler's. Queues, PriorityClasses, Namespaces and other objects that a scheduler reads
+    replace the cluster's. LimitRanges and RuntimeClasses apply where they are submitted: a log has none. Raises
+    NothingSubmitted if no pod is left.
     """
-    everything, there = list(flatten(manifests)), _workloads_in(state)
-    given = [manifest for manifest in everything if not is_limit_range(manifest)]
-    limits = read_limit_ranges(everything, _refuse)
-    admission = _Admission(state, limits)
-    found = Work(notes=list(bounds_left_out(limits)))
-    owners = owners_in(given)
+    keys = {"PodGroup": state.groups, "Namespace": state.others.get("Namespace", ())}
+    reading = read(manifests, keys, anew=True)
+    given = [defaulted(_with_uid(manifest)) for manifest in reading.objects]
+    cluster = [
+        _plain(kind, obj) for kind in ("PriorityClass", "Namespace") for obj in state.others.get(kind, {}).values()
+    ]
+    known = [*cluster, *given]
+    known = [*system_classes(known), *known]
+    admission = PlanAdmission(known, None, reading.bad.append, is_whole=True, quotas=False)
+    given = [admission.stored(manifest) for manifest in given]
+    found, there = Work(), _workloads_in(state)
+    for new, work in work_of(given, admission, [*_nodes_of(state), *nodes_in(given)], reading.bad, _uid):
+        if (*kind_of(new), *identity(new)[1:]) in there:
+            reading.bad.append(BadObject(new["kind"], "/".join(identity(new)[1:]), TAKEN))
+        else:
+            found.groups.extend(work.groups)
+            found.pods.extend(work.pods)
+            found.notes.extend(work.notes)
+    scratch = ClusterState()
     for manifest in given:
-        found.notes.extend(f"{called(manifest)}: {words}" for words in unknown_fields(manifest))
-        new = _named(manifest)
-        if not is_workload(new):
-            _object(new, found)
-        elif (*kind_of(new), *identity(new)[1:]) in there:
-            raise BadObject(new["kind"], "/".join(identity(new)[1:]), TAKEN)
-        elif identity(new) not in owners:
-            expand(new, found, admission.fill_in)
+        if not is_workload(manifest):
+            _add_object(manifest, found, reading, scratch)
+    _admit(found, state, created, admission, reading)
+    found.unknown = [*reading.unknown, *admission.unknown()]
+    found.refused = [*reading.refused(), *admission.refused()]
     if not found.pods:
-        raise BadObject("(no kind)", "", f"there is no pod in what is submitted; it takes {READ}")
-    _admit(found, state, created, admission)
+        raise NothingSubmitted([*found.refused, *found.unknown])
     return found
 
 
-def _refuse(error: BadObject) -> None:
-    raise error
+def _plain(kind: str, obj: Any) -> Manifest:
+    return {"kind": kind, **msgspec.to_builtins(obj)}
+
+
+def _nodes_of(state: ClusterState) -> list[Node]:
+    return [record.node for record in state.nodes.values()]
 
 
 def job_name(group: str, pod: Pod | None) -> str:
@@ -90,14 +92,15 @@ def job_name(group: str, pod: Pod | None) -> str:
     return f"{pod.metadata.namespace}/{owner or pod.metadata.name}"
 
 
-def _named(manifest: Manifest) -> Manifest:
-    """With a namespace, and a uid in the form of an API server's, the same for the same name."""
-    # a status is that of another time: what is submitted begins anew
-    new = named({key: value for key, value in manifest.items() if key != "status"})
-    meta = new["metadata"]
-    same = f"{manifest.get('kind')}/{meta['namespace']}/{meta['name']}"
-    meta["uid"] = meta["uid"] or str(uuid.uuid5(uuid.NAMESPACE_URL, same))
-    return defaulted(new)
+def _uid(manifest: Manifest) -> str:
+    """The uid that a manifest states, or one in the form of an API server's, the same for the same name."""
+    meta = manifest["metadata"]
+    same = f"{manifest['kind']}/{meta.get('namespace') or 'default'}/{meta['name']}"
+    return str(meta.get("uid") or uuid.uuid5(uuid.NAMESPACE_URL, same))
+
+
+def _with_uid(manifest: Manifest) -> Manifest:
+    return {**manifest, "metadata": {**manifest["metadata"], "uid": _uid(manifest)}}
 
 
 def _workloads_in(state: ClusterState) -> frozenset[tuple[str, str, str, str]]:
@@ -115,74 +118,48 @@ def _workloads_in(state: ClusterState) -> frozenset[tuple[str, str, str, str]]:
     return frozenset(found)
 
 
-def _object(manifest: Manifest, found: Work) -> None:
-    """A pod or a group as it is. Raises BadObject for anything else."""
-    meta, kind = manifest["metadata"], str(manifest.get("kind", "")) or "(no kind)"
-    if kind in ("Pod", "PodGroup"):
-        _, obj, _ = from_manifest(manifest)
-        if isinstance(obj, Pod):
-            found.pods.append(obj)
-        elif isinstance(obj, PodGroup):
-            found.groups.append(obj)
+def _add_object(manifest: Manifest, found: Work, reading: Reading, scratch: ClusterState) -> None:
+    """Add a pod, a group, or another object as an event. One that cannot be read is refused."""
+    try:
+        kind, obj = usable(manifest, scratch)
+    except BadObject as error:
+        reading.bad.append(error)
         return
-    of = f" of apiVersion {manifest.get('apiVersion')}" if kind in ("Job", "CronJob") else ""
-    raise BadObject(kind, f"{meta['namespace']}/{meta['name']}", f"what is submitted{of} is not read; it takes {READ}")
+    if isinstance(obj, Pod):
+        found.pods.append(obj)
+    elif isinstance(obj, PodGroup):
+        found.groups.append(obj)
+    elif kind:
+        found.others.append(ev.ObjectPut(kind, obj.key, "", encode_payload(obj)))
 
 
 # --- admission --------------------------------------------------------------------------------------------------------
 
 
-class _Admission:
-    """What the API server and Volcano's webhooks fill in and refuse, by a log's state and given LimitRanges."""
-
-    def __init__(self, state: ClusterState, limits: Mapping[str, LimitRanges]) -> None:
-        classes = state.others.get("PriorityClass", {})
-        self._classes = {
-            key: msgspec.to_builtins(obj) for key, obj in classes.items() if isinstance(obj, PriorityClass)
-        }
-        self._namespaces = state.others.get("Namespace", {})
-        self._limits = limits
-
-    def fill_in(self, pod: Pod) -> Pod:
-        """Return a pod with defaults and priority. Raises BadObject for an unknown class."""
+def _admit(found: Work, state: ClusterState, created: str, admission: PlanAdmission, reading: Reading) -> None:
+    """Fill in and refuse what the API server and Volcano's controllers do; every pod is in a group then."""
+    groups: dict[str, PodGroup] = {}
+    for group in found.groups:
         try:
-            return with_priority(with_scheduling_defaults(pod, self._limits.get(pod.metadata.namespace)), self._classes)
-        except UnknownPriorityClass as error:
-            message = f"its priorityClassName {error} is no PriorityClass that the log knows"
-            raise BadObject("Pod", pod.key, message) from None
-
-    def check(self, pod: Pod) -> None:
-        """Raise BadObject for a filled-in pod that the API server refuses."""
-        try:
-            pod_requests(pod.spec)
-        except QuantityError as error:
-            raise BadObject("Pod", pod.key, f"resources: {error}") from error
-        if refusal := refusal_of(pod, self._limits.get(pod.metadata.namespace)):
-            raise BadObject("Pod", pod.key, f"the API server refuses it: {refusal}")
-
-    def in_queue(self, group: PodGroup) -> PodGroup:
-        """Return a group in its namespace's queue where it names none."""
-        namespace = self._namespaces.get(group.metadata.namespace)
-        return group if namespace is None else with_group_queue(group, namespace.metadata.annotations)
-
-
-def _admit(found: Work, state: ClusterState, created: str, admission: _Admission) -> None:
-    """Add what the API server and Volcano's controllers do, and refuse what they do; every pod is in a group then."""
-    groups = {group.key: _new(group, group.key in state.groups, created) for group in found.groups}
+            groups[group.key] = new = _new(group, group.key in state.groups, created)
+            GroupRecord.of(new)  # raises for quantities that cannot be read
+        except BadObject as error:
+            reading.bad.append(error)
+            groups.pop(group.key, None)
     pods: dict[str, Pod] = {}
     for pod in found.pods:
-        if pod.key in pods:
-            raise BadObject("Pod", pod.key, "it is submitted twice")
-        new = admission.fill_in(_new(pod, pod.key in state.tasks.row_of, created))
-        admission.check(new)
-        pods[pod.key] = made = _in_its_group(new, groups, state)
-        group = made.group_key
-        if group not in groups and group not in state.groups:
-            raise BadObject(
-                "Pod", pod.key, f"its group {group} is neither in the log nor submitted; submit the PodGroup, too"
-            )
-    for group_object in groups.values():
-        GroupRecord.of(group_object)  # raises for quantities that cannot be read
+        try:
+            new_pod = admission.admitted(_new(pod, pod.key in state.tasks.row_of, created))
+            pod_requests(new_pod.spec)
+        except QuantityError as error:
+            reading.bad.append(BadObject("Pod", pod.key, f"resources: {error}"))
+        except BadObject as error:
+            reading.bad.append(error)
+        else:
+            if admission.created([new_pod]):
+                made = _in_its_group(new_pod, groups, state)
+                if made.group_key in groups or made.group_key in state.groups:
+                    pods[pod.key] = made
     found.groups = [admission.in_queue(group) for group in groups.values()]
     found.pods = list(pods.values())
 

@@ -1,0 +1,226 @@
+"""Where workloads of each kind have their pods' templates, and how many pods they make: a table, and its reader.
+
+A kind is added by a row of ``SHAPES``. Volcano Jobs, CronJobs and DaemonSets count their pods by more than paths say:
+``vcd.timetravel.workloads`` reads them. ``is_podless`` knows the kinds that make no pods at all.
+
+Sources: the kinds' CustomResourceDefinitions, and the controllers that make the pods.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+Manifest = dict[str, Any]
+
+
+class PodsAt(NamedTuple):
+    """Equal pods: ``at`` leads to what holds their template and the numbers that multiply to their count.
+
+    In ``at``, ``[]`` stands for each item of a list and ``{}`` for each value of a mapping. ``template`` and the
+    ``counts`` are paths from there; of paths that ``|`` divides the first one counts that is given. A count is 1 where
+    it is not given, or the number after ``=``; ``less`` is taken off. ``most`` of them come in all, a part at a time.
+    """
+
+    at: str = "spec"
+    template: str = "template"
+    counts: tuple[str, ...] = ("replicas",)
+    name: str = ""
+    less: int = 0
+    most: str = ""
+
+
+class Shape(NamedTuple):
+    """How a kind makes pods. A gang needs all of them, or as many as ``minimum`` states; ``copies`` makes several."""
+
+    pods: tuple[PodsAt, ...] = (PodsAt(),)
+    gang: bool = False
+    suspend: str = ""
+    minimum: str = ""
+    copies: str = ""
+    queue: str = ""
+    priority: str = ""
+
+
+def _training(member: str) -> Shape:
+    policy = "spec.runPolicy.schedulingPolicy"
+    return Shape(
+        (PodsAt(f"spec.{member}{{}}"),), True, "spec.runPolicy.suspend", f"{policy}.minAvailable", "",
+        f"{policy}.queue", f"{policy}.priorityClass",
+    )  # fmt: skip
+
+
+def _ray(cluster: str) -> Shape:
+    workers = PodsAt(f"{cluster}.workerGroupSpecs[]", "template", ("replicas|minReplicas=0", "numOfHosts"))
+    return Shape((PodsAt(f"{cluster}.headGroupSpec", "template", (), "head"), workers), True, "spec.suspend")
+
+
+_LEADER = PodsAt("spec.leaderWorkerTemplate", "leaderTemplate|workerTemplate", (), "leader")
+_WORKERS = PodsAt("spec.leaderWorkerTemplate", "workerTemplate", ("size",), "worker", 1)
+_SPARK = "spec.batchSchedulerOptions"
+
+SHAPES: Mapping[tuple[str, str], Shape] = {
+    ("Deployment", "apps"): Shape(),
+    ("ReplicaSet", "apps"): Shape(),
+    ("ReplicationController", ""): Shape(),
+    ("StatefulSet", "apps"): Shape(),
+    ("CloneSet", "apps.kruise.io"): Shape(),
+    ("StatefulSet", "apps.kruise.io"): Shape(),
+    ("Job", "batch"): Shape((PodsAt(counts=("parallelism",), most="completions"),), suspend="spec.suspend"),
+    ("JobSet", "jobset.x-k8s.io"): Shape(
+        (PodsAt("spec.replicatedJobs[]", "template.spec.template", ("replicas", "template.spec.parallelism")),),
+        suspend="spec.suspend",
+    ),
+    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): Shape((_LEADER, _WORKERS), True, copies="spec.replicas"),
+    ("RayCluster", "ray.io"): _ray("spec"),
+    ("RayJob", "ray.io"): _ray("spec.rayClusterSpec"),
+    ("RayService", "ray.io"): _ray("spec.rayClusterConfig"),
+    ("SparkApplication", "sparkoperator.k8s.io"): Shape(
+        (PodsAt("spec.driver", counts=(), name="driver"), PodsAt("spec.executor", counts=("instances",), name="exec")),
+        queue=f"{_SPARK}.queue",
+        priority=f"{_SPARK}.priorityClassName",
+    ),
+    ("Notebook", "kubeflow.org"): Shape((PodsAt(counts=()),)),
+    ("PyTorchJob", "kubeflow.org"): _training("pytorchReplicaSpecs"),
+    ("TFJob", "kubeflow.org"): _training("tfReplicaSpecs"),
+    ("MPIJob", "kubeflow.org"): _training("mpiReplicaSpecs"),
+    ("XGBoostJob", "kubeflow.org"): _training("xgbReplicaSpecs"),
+    ("MXJob", "kubeflow.org"): _training("mxReplicaSpecs"),
+    ("PaddleJob", "kubeflow.org"): _training("paddleReplicaSpecs"),
+    ("JAXJob", "kubeflow.org"): _training("jaxReplicaSpecs"),
+}
+
+_PODLESS_GROUPS = frozenset({
+    "", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io",
+    "authorization.k8s.io", "autoscaling", "bus.volcano.sh", "cert-manager.io", "certificates.k8s.io",
+    "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "extensions", "external-secrets.io",
+    "flowcontrol.apiserver.k8s.io", "gateway.networking.k8s.io", "kueue.x-k8s.io", "kustomize.config.k8s.io",
+    "metrics.k8s.io", "networking.istio.io", "networking.k8s.io", "node.k8s.io", "nodeinfo.volcano.sh", "policy",
+    "rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io",
+    "security.istio.io", "shard.volcano.sh", "snapshot.storage.k8s.io", "storage.k8s.io", "topology.volcano.sh",
+})  # fmt: skip
+_PODLESS = frozenset({
+    ("ControllerRevision", "apps"), ("ScaledObject", "keda.sh"), ("TriggerAuthentication", "keda.sh"),
+    ("PodMonitor", "monitoring.coreos.com"), ("Probe", "monitoring.coreos.com"),
+    ("PrometheusRule", "monitoring.coreos.com"), ("ServiceMonitor", "monitoring.coreos.com"),
+})  # fmt: skip
+_OLD_WORKLOADS = ("DaemonSet", "Deployment", "ReplicaSet")
+"""Of the API group ``extensions``, which no server has since Kubernetes 1.22."""
+
+
+def is_podless(kind: str, group: str) -> bool:
+    """Return whether objects of a kind make no pods."""
+    return (kind, group) in _PODLESS or (
+        group in _PODLESS_GROUPS and not (group == "extensions" and kind in _OLD_WORKLOADS)
+    )
+
+
+def value_at(manifest: Mapping[str, Any], path: str) -> Any:
+    """Return what is at a path of keys that dots divide; None where there is nothing."""
+    value: Any = manifest
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def holders(manifest: Manifest, at: str) -> Iterator[tuple[str, str, Manifest]]:
+    """Yield name, path and value of each mapping that an ``at`` leads to; none where nothing is given there."""
+    path, each = at.rstrip("[]{}"), at[-2:]
+    value = value_at(manifest, path)
+    if each == "[]":
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if isinstance(item, Mapping):
+                yield str(item.get("groupName") or item.get("name") or index), f"{path}[{index}]", dict(item)
+    elif each == "{}":
+        for key, item in sorted(value.items()) if isinstance(value, Mapping) else ():
+            if isinstance(item, Mapping):
+                yield str(key).lower(), f"{path}.{key}", dict(item)
+    elif isinstance(value, Mapping):
+        yield "", path, dict(value)
+
+
+def first_given(holder: Manifest, paths: str) -> tuple[str, Any]:
+    """Return the first of the paths at which something is given, and that; else the first path and None."""
+    found = ((path, value_at(holder, path)) for path in paths.split("|"))
+    return next((each for each in found if each[1] is not None), (paths.partition("|")[0], None))
+
+
+def templates_in(manifest: Manifest) -> Iterator[tuple[str, Manifest]]:
+    """Yield path and value of all that looks like a pod or its template: with a list of containers, or a spec of it."""
+    waiting: list[tuple[str, Any, Any]] = [("spec", manifest.get("spec"), manifest)]
+    while waiting:
+        path, value, parent = waiting.pop()
+        if isinstance(value, Mapping):
+            if isinstance(value.get("containers"), list):
+                is_spec = path == "spec" or path.endswith(".spec")
+                yield path.removesuffix("spec").removesuffix("."), parent if is_spec else {"spec": value}
+                continue
+            waiting.extend((f"{path}.{key}", value[key], value) for key in reversed([*value]))
+        elif isinstance(value, list):
+            waiting.extend((f"{path}[{index}]", item, value) for index, item in reversed([*enumerate(value)]))
+
+
+# --- Spark ------------------------------------------------------------------------------------------------------------
+
+_JAVA_MEMORY = re.compile(r"([0-9]{1,18})([bkmgt]?)b?", re.IGNORECASE)
+_SPARK_POD = ("nodeSelector", "tolerations", "affinity", "schedulerName", "hostNetwork", "initContainers")
+"""Fields of a driver or an executor that its pods have."""
+_LEAST_OVERHEAD = 384
+"""MiB that a process has in addition to its heap, at least; else a tenth of that (``spark.kubernetes``)."""
+_KIBI = {"": 1 << 20, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def with_spark_templates(manifest: Manifest) -> Manifest:
+    """Return a SparkApplication whose driver and executor have whole templates, as its operator makes their pods."""
+    spec = manifest.get("spec")
+    if not isinstance(spec, Mapping):
+        return manifest
+    filled = {
+        role: _with_template(spec[role]) for role in ("driver", "executor") if isinstance(spec.get(role), Mapping)
+    }
+    return {**manifest, "spec": {**spec, **filled}}
+
+
+def _with_template(role: Mapping[str, Any]) -> Manifest:
+    template = _mapping(role.get("template"))
+    pod, meta = _mapping(template.get("spec")), _mapping(template.get("metadata"))
+    first, *others = _list(pod.get("containers")) or [{"name": "spark", "image": "spark"}]
+    resources = {"requests": _spark_requests(role), **_spark_limits(role)}
+    marks = {key: role[key] for key in ("labels", "annotations") if role.get(key)}
+    parts = {key: role[key] for key in _SPARK_POD if role.get(key)}
+    containers = [{**_mapping(first), "resources": resources}, *others, *_list(role.get("sidecars"))]
+    return {**role, "template": {"metadata": {**meta, **marks}, "spec": {**pod, **parts, "containers": containers}}}
+
+
+def _mapping(value: Any) -> Manifest:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _spark_requests(role: Mapping[str, Any]) -> Manifest:
+    return {"cpu": str(role.get("coreRequest") or role.get("cores") or 1), "memory": _spark_memory(role)}
+
+
+def _spark_limits(role: Mapping[str, Any]) -> Manifest:
+    limits = {"cpu": str(role["coreLimit"])} if role.get("coreLimit") else {}
+    gpu = role.get("gpu")
+    if isinstance(gpu, Mapping) and gpu.get("name"):
+        limits[str(gpu["name"])] = str(gpu.get("quantity", 1))
+    return {"limits": limits} if limits else {}
+
+
+def _spark_memory(role: Mapping[str, Any]) -> str:
+    """Return heap and overhead, in bytes; what is no amount of memory as it is, with which the pod is refused."""
+    heap, overhead = (_JAVA_MEMORY.fullmatch(str(role.get(key) or default)) for key, default in _MEMORY_FIELDS)
+    if heap is None or overhead is None:
+        return str(role.get("memory"))
+    amount = int(heap[1]) * _KIBI[heap[2].lower()]
+    more = int(overhead[1]) * _KIBI[overhead[2].lower()]
+    return str(amount + (more if role.get("memoryOverhead") else max(amount // 10, _LEAST_OVERHEAD << 20)))
+
+
+_MEMORY_FIELDS = (("memory", "1g"), ("memoryOverhead", "0"))

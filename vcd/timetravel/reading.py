@@ -1,0 +1,326 @@
+"""The one reader of people's manifests: what an API server would store of them, and what is not understood.
+
+Plans, simulations and what-ifs read with it, and so name the same objects in the same words. What the API server fills
+in of the objects that are read, and which pods it refuses, is in ``vcd.timetravel.admission``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, encode_payload, from_manifest
+from vcd.model.controllers import GROUP_NAME, Manifest
+from vcd.model.kinds import KINDS
+from vcd.model.manifests import defaulted, flatten, system_classes
+from vcd.model.objects import Node, Pod
+from vcd.model.words import some
+from vcd.scheduling.framework.registry import kinds
+from vcd.state.cluster import ClusterState
+from vcd.timetravel.admission import PlanAdmission, is_applied
+from vcd.timetravel.podtemplates import is_podless, templates_in
+from vcd.timetravel.unknownfields import unknown_fields
+from vcd.timetravel.workloads import Cluster, Work, called, expand, identity, is_workload, kind_of, named, owners_in
+
+NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+"""The namespaces that every cluster has."""
+_SERVER_SET = (
+    "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+    "ownerReferences", "resourceVersion", "selfLink",
+)  # fmt: skip
+_FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "StorageClass", "LimitRange", "Queue", "Node")
+"""The kinds that others depend on, in the order in which they are created."""
+_VERSIONS = {"DaemonSet": "apps/v1", "Deployment": "apps/v1"}
+_VERSIONS.update((name, kind.api_version) for name, kind in KINDS.items())
+"""The version of what states none."""
+_LABEL = "kubernetes.io/metadata.name"
+_SIMULATION = "vcd.sim/"
+"""Of annotations that a simulation reads."""
+
+
+class Reading(msgspec.Struct):
+    """The objects that are understood, and sentences about the others.
+
+    Objects that are ``bad``, and what ``refusals`` names, an API server or Volcano would refuse. ``unknown`` is not
+    understood. ``notes`` say which pods are not looked at.
+    """
+
+    objects: list[Manifest] = msgspec.field(default_factory=list)
+    bad: list[BadObject] = msgspec.field(default_factory=list)
+    refusals: list[str] = msgspec.field(default_factory=list)
+    unknown: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
+
+    def refused(self) -> list[str]:
+        """Return a sentence for each object that is refused, and for pods of PodGroups that there are not."""
+        return [*map(str, self.bad), *self.refusals]
+
+
+def read(manifests: Iterable[Any], there: Mapping[str, Collection[str]] | None = None, *, anew: bool) -> Reading:
+    """Read documents, lists and single objects, in the order in which they are created.
+
+    ``there`` are keys of a cluster's objects by kind. With ``anew`` the objects are created, as by one who applies what
+    a cluster prints: without what an API server has set, and without objects that others among them make.
+    """
+    found = Reading()
+    given = [*_unique(map(_completed, flatten(manifests, found.bad.append)), found)]
+    if anew:
+        makers = {(each["kind"], *_key(each).split("/", 1)) for each in given}
+        given = [_anew(each) for each in given if not makers & owners_in([each])]
+    read_kinds = {(each.manifest_kind, each.group) for each in kinds().values()}
+    known = [each for each in given if kind_of(each) in read_kinds or _is_understood(each)]
+    found.unknown.extend(_unknown_kinds(given, read_kinds))
+    found.unknown.extend(f"{called(each)}: {words}" for each in known for words in unknown_fields(each))
+    keys = {kind: {*(there or {}).get(kind, ())} for kind in ("PodGroup", "Namespace")}
+    for each in known:
+        keys.get(each["kind"], set()).add(_key(each))
+    known = [*_with_groups(known, keys["PodGroup"], found)]
+    spaces = {*NAMESPACES, *keys["Namespace"]}
+    used = dict.fromkeys(space for each in known for space, slash, _ in [_key(each).partition("/")] if slash)
+    made = [
+        _labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        for name in used
+        if name not in spaces
+    ]
+    order = {kind: place for place, kind in enumerate(_FIRST)}
+    found.objects = sorted([*made, *known], key=lambda each: order.get(each["kind"], len(order)))
+    return found
+
+
+def work_of(
+    objects: Sequence[Manifest],
+    admission: PlanAdmission,
+    nodes: Sequence[Node],
+    bad: list[BadObject],
+    uid: Callable[[Manifest], str],
+) -> Iterator[tuple[Manifest, Work]]:
+    """Yield each workload with what is made of it: nothing if pods of it are given.
+
+    One that cannot be read is added to ``bad``.
+    """
+    owners = owners_in(objects)
+    for manifest in filter(is_workload, objects):
+        work = Work()
+        try:
+            new = named({**manifest, "metadata": {**(manifest.get("metadata") or {}), "uid": uid(manifest)}})
+            if identity(new) not in owners:
+                expand(new, work, Cluster(admission.admitted, nodes))
+        except BadObject as error:
+            bad.append(error)
+            continue
+        work.pods = admission.created(work.pods)
+        # a group that controllers make of pods is not made if the API server creates none of them
+        made = [group for group in work.groups if work.pods or group.metadata.owner_references]
+        work.groups = [admission.in_queue(group) for group in made]
+        yield new, work
+
+
+def to_create(reading: Reading, controlled: Collection[tuple[str, str]], nodes: Iterable[Manifest]) -> list[Manifest]:
+    """Return the objects to create in a cluster of ``nodes`` with controllers for the workloads of some kinds.
+
+    Workloads of other kinds are replaced by their groups and pods, which nobody owns. Priority classes that are missing
+    are added with value 0. What is refused or not understood is added to the reading.
+    """
+    known = [*reading.objects, *system_classes(reading.objects)]
+    admission = PlanAdmission(known, None, reading.bad.append, quotas=False)
+    objects = [admission.stored(each) for each in reading.objects]
+    typed = nodes_in([*({"apiVersion": "v1", "kind": "Node", **node} for node in nodes), *objects])
+    works = work_of(objects, admission, typed, reading.bad, short_uid)
+    made = {_address(workload): work for workload, work in works}
+    created: list[Manifest] = []
+    scratch = ClusterState()
+    for each in objects:
+        if not is_workload(each):
+            created.extend(_admitted(each, admission, reading, scratch))
+        elif kind_of(each) in controlled and _address(each) in made:
+            created.append(each)
+        elif (work := made.get(_address(each))) is not None:
+            created.extend(_plain_work(each, work))
+            reading.notes.extend(work.notes)
+    classes = [_priority_class(name) for name in sorted(admission.classes)]
+    reading.unknown.extend(admission.unknown())
+    reading.refusals.extend(admission.refused())
+    return [*classes, *map(_without_uid, created)]
+
+
+def usable(manifest: Manifest, scratch: ClusterState) -> tuple[str, Any]:
+    """Return kind and object of a manifest that every scheduler may read, or nothing, and add it to ``scratch``.
+
+    Raises BadObject.
+    """
+    kind = KINDS.get(manifest["kind"])
+    if kind is None or kind_of(manifest)[1] != kind.group:
+        return "", None
+    _, obj, _ = from_manifest(defaulted(manifest), [kind])
+    if why := unreadable(kind.name, obj, scratch):
+        raise BadObject(kind.name, obj.key, why.removeprefix(f"{kind.name} {obj.key}: "))
+    return kind.name, obj
+
+
+def unreadable(kind: str, obj: Any, scratch: ClusterState) -> str:
+    """Return why a scheduler sets an object aside; empty if it takes it. The object is added to ``scratch``."""
+    scratch.apply(scratch.sequence + 1, ev.ObjectPut(kind, obj.key, "", encode_payload(obj)))
+    return scratch.bad.get((kind, obj.key), "")
+
+
+def short_uid(workload: Manifest) -> str:
+    """Return a uid that is the same for the same kind and name."""
+    return f"{workload['kind'].lower()}-{workload['metadata'].get('name', '')}"
+
+
+def _admitted(manifest: Manifest, admission: PlanAdmission, reading: Reading, scratch: ClusterState) -> list[Manifest]:
+    """The object, unless it is refused."""
+    try:
+        _, obj = usable(manifest, scratch)
+        if isinstance(obj, Pod) and not admission.created([admission.admitted(obj)]):
+            return []
+    except BadObject as error:
+        reading.bad.append(error)
+        return []
+    return [manifest]
+
+
+def _plain_work(workload: Manifest, work: Work) -> Iterator[Manifest]:
+    """Groups and pods as manifests that nobody owns, with the workload's annotations for simulations."""
+    marks = (workload["metadata"].get("annotations") or {}).items()
+    own = {key: text for key, text in marks if key.startswith(_SIMULATION)}
+    for kind, obj in (*(("PodGroup", each) for each in work.groups), *(("Pod", each) for each in work.pods)):
+        plain: Manifest = msgspec.json.decode(msgspec.json.encode(obj))
+        meta = {**plain["metadata"], "annotations": {**own, **plain["metadata"].get("annotations", {})}}
+        meta.pop("ownerReferences", None)
+        yield {**plain, "kind": kind, "apiVersion": KINDS[kind].api_version, "metadata": meta}
+
+
+def _without_uid(manifest: Manifest) -> Manifest:
+    return {**manifest, "metadata": {key: value for key, value in manifest["metadata"].items() if key != "uid"}}
+
+
+def _priority_class(name: str) -> Manifest:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 0}
+
+
+def nodes_in(objects: Iterable[Manifest]) -> list[Node]:
+    """Return the nodes among manifests; those that cannot be read are left out."""
+    found = []
+    for manifest in objects:
+        if kind_of(manifest) != ("Node", ""):
+            continue
+        try:
+            _, node, _ = from_manifest(manifest)
+        except BadObject:
+            continue
+        if isinstance(node, Node):
+            found.append(node)
+    return found
+
+
+# --- single objects ---------------------------------------------------------------------------------------------------
+
+
+def _completed(manifest: Manifest) -> Manifest:
+    """With the version of a kind that states none, and the label of a namespace."""
+    kind = manifest["kind"]
+    if not manifest.get("apiVersion") and kind in _VERSIONS:
+        manifest = {**manifest, "apiVersion": _VERSIONS[kind]}
+    return _labelled(manifest) if kind_of(manifest) == ("Namespace", "") else manifest
+
+
+def _labelled(namespace: Manifest) -> Manifest:
+    meta = namespace.get("metadata") or {}
+    labels = meta.get("labels") or {}
+    if not isinstance(labels, Mapping):
+        return namespace
+    return {**namespace, "metadata": {**meta, "labels": {**labels, _LABEL: meta.get("name", "")}}}
+
+
+def _unique(manifests: Iterable[Manifest], found: Reading) -> Iterator[Manifest]:
+    """Yield objects with names, numbered where they are to be generated. What is given twice counts once."""
+    given = [*manifests]
+    taken = {_address(each) for each in given}
+    seen: set[tuple[str, str, str]] = set()
+    for manifest in given:
+        meta = manifest.get("metadata") or {}
+        if not meta.get("name") and meta.get("generateName"):
+            names = (f"{meta['generateName']}{number}" for number in count(1))
+            named_so = ({**manifest, "metadata": {**meta, "name": name}} for name in names)
+            new = next(each for each in named_so if _address(each) not in taken)
+            taken.add(_address(new))
+            yield new
+        elif not meta.get("name"):
+            found.bad.append(BadObject(manifest["kind"], "", "it has no metadata.name"))
+        elif _address(manifest) in seen:
+            found.refusals.append(f"{called(manifest)}: it is given twice; leave one out")
+        else:
+            seen.add(_address(manifest))
+            yield manifest
+
+
+def _address(manifest: Manifest) -> tuple[str, str, str]:
+    return *kind_of(manifest), _key(manifest)
+
+
+def _key(manifest: Manifest) -> str:
+    return called(manifest).partition(" ")[2]
+
+
+def _anew(manifest: Manifest) -> Manifest:
+    """Without what an API server or a controller has set; a pod that a cluster has placed is placed again."""
+    meta = manifest["metadata"]
+    new = {**manifest, "metadata": {key: value for key, value in meta.items() if key not in _SERVER_SET}}
+    if is_workload(manifest) or manifest["kind"] in ("Pod", "PodGroup"):
+        new.pop("status", None)
+    if kind_of(manifest) == ("Pod", "") and meta.get("resourceVersion") and isinstance(manifest.get("spec"), Mapping):
+        new["spec"] = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
+    return new
+
+
+def _is_understood(manifest: Manifest) -> bool:
+    """Whether admission reads a manifest of a kind that no scheduler reads, or pods are made of it, or none are."""
+    podless = bool(manifest.get("apiVersion")) and is_podless(*kind_of(manifest))
+    return podless or is_workload(manifest) or is_applied(manifest)
+
+
+def _unknown_kinds(manifests: Iterable[Manifest], read_kinds: Collection[tuple[str, str]]) -> Iterator[str]:
+    """Yield a sentence for each kind that is not understood."""
+    found: dict[tuple[str, str], list[Manifest]] = {}
+    for manifest in manifests:
+        if kind_of(manifest) not in read_kinds and not _is_understood(manifest):
+            found.setdefault(kind_of(manifest), []).append(manifest)
+    for (kind, group), alike in found.items():
+        path = next((path or "spec" for each in alike for path, _ in templates_in(each)), "")
+        remedy = (
+            f"{path} looks like a pod template: give the pods that are made of it"
+            if path
+            else "nothing in it looks like a pod template, so it may make no pods"
+        )
+        names = some([_key(each) for each in alike])
+        yield f"{kind} of {f'API group {group}' if group else 'no apiVersion'} is not understood: {names}; {remedy}"
+
+
+def _with_groups(manifests: Iterable[Manifest], groups: Collection[str], found: Reading) -> Iterator[Manifest]:
+    """Yield the objects whose pods are to be in no PodGroup, or in one that there is."""
+    lost: dict[tuple[str, str], list[str]] = {}
+    for manifest in manifests:
+        place = next((each for each in _groups_named(manifest) if each[1] not in groups), None)
+        if place is None:
+            yield manifest
+        else:
+            lost.setdefault(place, []).append(called(manifest))
+    for (path, group), names in lost.items():
+        found.refusals.append(f"there is no PodGroup {group}: {some(names)}, {path}; add the PodGroup")
+
+
+def _groups_named(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield the path and the key of each PodGroup that pods which are to be placed name."""
+    is_pod = kind_of(manifest) == ("Pod", "")
+    space = _key(manifest).partition("/")[0]
+    for path, template in templates_in(manifest) if is_pod or is_workload(manifest) else ():
+        meta = template.get("metadata")
+        marks = meta.get("annotations") if isinstance(meta, Mapping) else None
+        is_placed = is_pod and template["spec"].get("nodeName")
+        if isinstance(marks, Mapping) and marks.get(GROUP_NAME) and not is_placed:
+            yield f"{path}.metadata.annotations[{GROUP_NAME}]".removeprefix("."), f"{space}/{marks[GROUP_NAME]}"
