@@ -48,6 +48,15 @@ _VOLCANO: Manifest = {"minAvailable": 2, "queue": "q", "tasks": [_TASK], "networ
 _BATCH: Manifest = {"parallelism": 2, "completions": 3, "template": _TEMPLATE}
 
 
+_SIZED: Manifest = {"groupName": "g", "replicas": 2, "numOfHosts": 1, "suspend": False, "template": _TEMPLATE}
+_POLICY: Manifest = {"suspend": False, "schedulingPolicy": {"minAvailable": 1, "queue": "q", "priorityClass": "high"}}
+_LEADERS: Manifest = {"size": 2, "leaderTemplate": _TEMPLATE, "workerTemplate": _TEMPLATE}
+_SPARK: Manifest = {
+    "cores": 1, "coreLimit": "2", "memory": "1g", "memoryOverhead": "1m", "instances": 2, "image": "x",
+    "gpu": {"name": "nvidia.com/gpu", "quantity": 1}, "labels": {"a": "b"}, "template": _TEMPLATE, "sidecars": [],
+}  # fmt: skip
+
+
 def _workload(version: str, kind: str, spec: Manifest) -> Manifest:
     marks = {"labels": {"app": "a"}, "annotations": {"scheduling.volcano.sh/group-min-member": "2"}}
     meta = {"name": "w", "namespace": "ns", "uid": "u", **marks}
@@ -64,6 +73,11 @@ WORKLOADS = [
     _workload("batch/v1", "CronJob", {"jobTemplate": {"spec": _BATCH}}),
     _workload("batch.volcano.sh/v1alpha1", "Job", _VOLCANO),
     _workload("batch.volcano.sh/v1alpha1", "CronJob", {"jobTemplate": {"spec": _VOLCANO}}),
+    _workload("kubeflow.org/v1", "PyTorchJob", {"runPolicy": _POLICY, "pytorchReplicaSpecs": {"Worker": _SIZED}}),
+    _workload("ray.io/v1", "RayCluster", {"headGroupSpec": _SIZED, "workerGroupSpecs": [_SIZED, _SIZED]}),
+    _workload("jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": [{"name": "j", "template": {"spec": _BATCH}}]}),
+    _workload("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": _LEADERS}),
+    _workload("sparkoperator.k8s.io/v1beta2", "SparkApplication", {"driver": _SPARK, "executor": _SPARK}),
 ]
 """What pods are made of."""
 

@@ -250,6 +250,19 @@ SHAPES: dict[str, Shape] = {
     "a spark application with odd memory": Shape(
         [spark({"memory": "much"}, {}), pod()], 1, ("SparkApplication default/w: resources of",)
     ),
+    "a spark application by the clock": Shape(
+        [
+            obj(
+                "sparkoperator.k8s.io/v1beta2",
+                "ScheduledSparkApplication",
+                spec={"schedule": "@daily", "template": spark({}, {"instances": 2})["spec"]},
+            )
+        ],
+        3,
+    ),
+    "a ray job by the clock": Shape(
+        [obj(RAY, "RayCronJob", spec={"schedule": "@daily", "jobTemplate": {"rayClusterSpec": ray(small=1)}})], 2
+    ),
     "a job set": Shape(
         [
             obj(

@@ -14,7 +14,9 @@ import vcd
 from tests import dsl
 from tests.model.oddities import MANIFESTS, ODD, ODD_JSON, WORKLOADS, Manifest, mutated
 from tests.sizes import examples
+from vcd.cli.sim import CONTROLLED
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.reading import read, to_create
 from vcd.timetravel.whatif.submitted import submitted
 
 EVERY_PLUGIN = """\
@@ -98,6 +100,16 @@ def test_a_workload_changed_at_random_is_submitted_or_refused(
         msgspec.json.encode(str(error))
         return
     msgspec.json.encode(work)
+
+
+@settings(max_examples=examples(300))
+@given(st.sampled_from([*WORKLOADS, *MANIFESTS]), st.integers(0, 2**32))
+def test_a_manifest_changed_at_random_is_created_or_refused(manifest: Manifest, seed: int) -> None:
+    try:
+        reading = read([mutated(manifest, seed, ODD)], anew=True)
+    except vcd.api.BadObject:
+        return
+    msgspec.json.encode([to_create(reading, CONTROLLED, [dsl.node("n")]), reading.refused(), reading.unknown])
 
 
 @pytest.mark.parametrize(

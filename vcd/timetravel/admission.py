@@ -252,7 +252,7 @@ def _name(manifest: Manifest) -> str:
 
 
 def _key(manifest: Manifest) -> str:
-    return f"{manifest['metadata']['namespace']}/{_name(manifest)}"
+    return f"{manifest['metadata'].get('namespace') or 'default'}/{_name(manifest)}"
 
 
 def _pod_specs(manifest: Manifest) -> list[Manifest]:

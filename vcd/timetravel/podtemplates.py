@@ -58,7 +58,11 @@ def _ray(cluster: str) -> Shape:
 
 _LEADER = PodsAt("spec.leaderWorkerTemplate", "leaderTemplate|workerTemplate", (), "leader")
 _WORKERS = PodsAt("spec.leaderWorkerTemplate", "workerTemplate", ("size",), "worker", 1)
-_SPARK = "spec.batchSchedulerOptions"
+_SPARK = Shape(
+    (PodsAt("spec.driver", counts=(), name="driver"), PodsAt("spec.executor", counts=("instances",), name="exec")),
+    queue="spec.batchSchedulerOptions.queue",
+    priority="spec.batchSchedulerOptions.priorityClassName",
+)
 
 SHAPES: Mapping[tuple[str, str], Shape] = {
     ("Deployment", "apps"): Shape(),
@@ -76,11 +80,9 @@ SHAPES: Mapping[tuple[str, str], Shape] = {
     ("RayCluster", "ray.io"): _ray("spec"),
     ("RayJob", "ray.io"): _ray("spec.rayClusterSpec"),
     ("RayService", "ray.io"): _ray("spec.rayClusterConfig"),
-    ("SparkApplication", "sparkoperator.k8s.io"): Shape(
-        (PodsAt("spec.driver", counts=(), name="driver"), PodsAt("spec.executor", counts=("instances",), name="exec")),
-        queue=f"{_SPARK}.queue",
-        priority=f"{_SPARK}.priorityClassName",
-    ),
+    ("RayCronJob", "ray.io"): _ray("spec.jobTemplate.rayClusterSpec"),
+    ("SparkApplication", "sparkoperator.k8s.io"): _SPARK,
+    ("ScheduledSparkApplication", "sparkoperator.k8s.io"): _SPARK,
     ("Notebook", "kubeflow.org"): Shape((PodsAt(counts=()),)),
     ("PyTorchJob", "kubeflow.org"): _training("pytorchReplicaSpecs"),
     ("TFJob", "kubeflow.org"): _training("tfReplicaSpecs"),
@@ -172,24 +174,25 @@ _KIBI = {"": 1 << 20, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <
 
 
 def with_spark_templates(manifest: Manifest) -> Manifest:
-    """Return a SparkApplication whose driver and executor have whole templates, as its operator makes their pods."""
-    spec = manifest.get("spec")
-    if not isinstance(spec, Mapping):
-        return manifest
-    filled = {
-        role: _with_template(spec[role]) for role in ("driver", "executor") if isinstance(spec.get(role), Mapping)
-    }
-    return {**manifest, "spec": {**spec, **filled}}
+    """Return a SparkApplication whose driver and executor have whole templates, as its operator makes their pods.
+
+    A ScheduledSparkApplication becomes the application that it makes.
+    """
+    scheduled = manifest.get("kind") == "ScheduledSparkApplication"
+    spec = _mapping(value_at(manifest, "spec.template" if scheduled else "spec"))
+    roles = {name: _mapping(spec[name]) for name in ("driver", "executor") if name in spec}
+    return {**manifest, "spec": {**spec, **{name: _with_template(role, spec) for name, role in roles.items()}}}
 
 
-def _with_template(role: Mapping[str, Any]) -> Manifest:
+def _with_template(role: Manifest, spec: Manifest) -> Manifest:
     template = _mapping(role.get("template"))
     pod, meta = _mapping(template.get("spec")), _mapping(template.get("metadata"))
-    first, *others = _list(pod.get("containers")) or [{"name": "spark", "image": "spark"}]
-    resources = {"requests": _spark_requests(role), **_spark_limits(role)}
+    first, *others = _list(pod.get("containers")) or [{}]
+    own = {"name": "spark", "image": role.get("image") or spec.get("image") or "spark", **_mapping(first)}
+    own["resources"] = {"requests": _spark_requests(role), **_spark_limits(role)}
     marks = {key: role[key] for key in ("labels", "annotations") if role.get(key)}
     parts = {key: role[key] for key in _SPARK_POD if role.get(key)}
-    containers = [{**_mapping(first), "resources": resources}, *others, *_list(role.get("sidecars"))]
+    containers = [own, *others, *_list(role.get("sidecars"))]
     return {**role, "template": {"metadata": {**meta, **marks}, "spec": {**pod, **parts, "containers": containers}}}
 
 

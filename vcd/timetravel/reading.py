@@ -295,7 +295,7 @@ def _unknown_kinds(manifests: Iterable[Manifest], read_kinds: Collection[tuple[s
         remedy = (
             f"{path} looks like a pod template: give the pods that are made of it"
             if path
-            else "nothing in it looks like a pod template, so it may make no pods"
+            else "nothing in it looks like a pod template: if it makes pods, give them"
         )
         names = some([_key(each) for each in alike])
         yield f"{kind} of {f'API group {group}' if group else 'no apiVersion'} is not understood: {names}; {remedy}"

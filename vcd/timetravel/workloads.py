@@ -267,7 +267,7 @@ def _shaped(manifest: Manifest, found: Work, cluster: Cluster) -> None:
     """The pods of a kind of which the table has all that counts."""
     shape = SHAPES[kind_of(manifest)]
     _check_spec(manifest)
-    if kind_of(manifest)[0] == "SparkApplication":
+    if kind_of(manifest)[1] == "sparkoperator.k8s.io":
         manifest = with_spark_templates(manifest)
     if shape.suspend and value_at(manifest, shape.suspend) is True:
         found.notes.append(f"{called(manifest)} is suspended, and makes no pods")
@@ -325,6 +325,7 @@ def _daemon_set(manifest: Manifest, found: Work, cluster: Cluster) -> None:
     """A pod for each node that its template lets it run on, bound to that by affinity."""
     _check_spec(manifest)
     template = _template(manifest, value_at(manifest, "spec.template"), "spec.template")
+    pod = _typed(manifest, _plain_pod(manifest, template, manifest["metadata"]["name"]))
     tolerant = _with_spec(template, tolerations=[*((template.spec or {}).get("tolerations") or ()), *_OUTAGES])
     pod = _typed(manifest, _plain_pod(manifest, tolerant, manifest["metadata"]["name"]))
     nodes = [node.metadata.name for node in cluster.nodes if _may_run(pod, node)]
