@@ -93,6 +93,49 @@ def test_what_found_no_place_is_named_with_its_reason_and_so_is_what_was_refused
     assert refused["name"] == "there is no PodGroup nowhere/none"
 
 
+CAPPED = """\
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: QueueList
+items:
+- metadata: {name: default, resourceVersion: "12", uid: 8c1f2a3b-0000-4111-8222-333344445555}
+  spec: {weight: 1, capability: {cpu: "1"}}
+  status: {state: Open}
+---
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: train, namespace: research}
+spec:
+  pytorchReplicaSpecs:
+    Worker:
+      replicas: 1
+      template: {spec: {containers: [{name: c, image: x, resources: {requests: {cpu: 100m}}}]}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {generateName: small-}
+spec:
+  parallelism: 4
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: x, resources: {limits: {cpu: "1"}}}]}}
+"""
+
+
+def test_a_printed_queue_replaces_the_default_one_and_workloads_come_as_pods(tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text(CAPPED)
+    found = summary("--nodes", "3", "--workload", tmp_path / "work.yaml")
+    assert (found["refused"], found["unknown"], found["pods"]) == ([], [], {"Pending": 4, "Running": 1})
+
+
+@pytest.mark.parametrize(("strict", "code"), [((), 0), (("--strict",), 1)])
+def test_what_is_not_understood_is_an_error_if_it_is_strict(tmp_path: Path, strict: tuple[str, ...], code: int) -> None:
+    (tmp_path / "thing.yaml").write_text("apiVersion: x.com/v1\nkind: Thing\nmetadata: {name: a}\n")
+    result = call("--nodes", "1", "--workload", tmp_path / "thing.yaml", "--exit-when-idle", "-o", "json", *strict)
+    assert (result.exit_code, json.loads(result.stdout)["unknown"][0][:33]) == (
+        code,
+        "Thing of API group x.com is not u",
+    )
+    assert result.stderr.startswith("error: Thing" if strict else "warning: Thing")
+
+
 def test_it_ends_after_the_duration_though_pods_still_run() -> None:
     deployments = "gangs=0,jobs=0,deployments=1,pods=0"
     result = call("--nodes", "3", "--mix", deployments, "--jump", "--duration", "90", "-o", "json")

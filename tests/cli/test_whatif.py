@@ -110,6 +110,21 @@ def test_what_goes_at_once_is_the_first_line(log: Path, tmp_path: Path) -> None:
     assert job_found["ends"]["median"] - found["now"] == 90_000_000_000
 
 
+def test_exit_codes_of_a_submission(log: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    lost, thing = dsl.pod("lost", group="gone"), {"apiVersion": "x.com/v1", "kind": "Thing", "metadata": {"name": "a"}}
+    for objects, strict, code, words in (
+        ([dsl.pod("new", cpu=1), thing], (), 0, "warning: Thing of API group x.com"),
+        ([dsl.pod("new", cpu=1), thing], ("--strict",), 1, "error: Thing of API group x.com"),
+        ([dsl.pod("new", cpu=1), lost], (), 1, "refused: there is no PodGroup default/gone"),
+        ([lost], (), 2, "Error: there is no PodGroup default/gone"),
+    ):
+        job.write_text(yaml.safe_dump_all(objects))
+        for ask in ("--submit", "--fill"):
+            result = run("whatif", "--event-log", log, ask, job, *strict)
+            assert (result.exit_code, words in result.stderr) == (code, True), result.output
+
+
 def test_a_bad_configuration_is_told_line_by_line(log: Path, tmp_path: Path) -> None:
     conf = tmp_path / "bad.conf"
     conf.write_text("actions: allocat\n")

@@ -6,6 +6,7 @@ in of the objects that are read, and which pods it refuses, is in ``vcd.timetrav
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -122,12 +123,13 @@ def work_of(
 def to_create(reading: Reading, controlled: Collection[tuple[str, str]], nodes: Iterable[Manifest]) -> list[Manifest]:
     """Return the objects to create in a cluster of ``nodes`` with controllers for the workloads of some kinds.
 
-    Workloads of other kinds are replaced by their groups and pods, which nobody owns. Priority classes that are missing
-    are added with value 0. What is refused or not understood is added to the reading.
+    Workloads of other kinds are replaced by their groups and pods, which nobody owns. Pods that state no scheduler are
+    this one's. Priority classes that are missing are added with value 0. What is refused or not understood is added to
+    the reading.
     """
     known = [*reading.objects, *system_classes(reading.objects)]
     admission = PlanAdmission(known, None, reading.bad.append, quotas=False)
-    objects = [admission.stored(each) for each in reading.objects]
+    objects = [_ours(admission.stored(each)) for each in reading.objects]
     typed = nodes_in([*({"apiVersion": "v1", "kind": "Node", **node} for node in nodes), *objects])
     works = work_of(objects, admission, typed, reading.bad, short_uid)
     made = {_address(workload): work for workload, work in works}
@@ -182,6 +184,19 @@ def _admitted(manifest: Manifest, admission: PlanAdmission, reading: Reading, sc
         reading.bad.append(error)
         return []
     return [manifest]
+
+
+def _ours(manifest: Manifest) -> Manifest:
+    """With a scheduler for pods that state none: there is no other one in a simulation."""
+    is_pod = kind_of(manifest) == ("Pod", "")
+    if not (is_pod or is_workload(manifest)) or kind_of(manifest)[1] == "batch.volcano.sh":
+        return manifest
+    if all(template["spec"].get("schedulerName") for _, template in templates_in(manifest)):
+        return manifest
+    new: Manifest = copy.deepcopy(manifest)
+    for _, template in templates_in(new):
+        template["spec"]["schedulerName"] = template["spec"].get("schedulerName") or "volcano"
+    return new
 
 
 def _plain_work(workload: Manifest, work: Work) -> Iterator[Manifest]:
