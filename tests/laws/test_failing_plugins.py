@@ -1,4 +1,4 @@
-"""Law 7 beside plugins that fail: what a built-in plugin forbids stays forbidden, for the objects that it failed on."""
+"""Plugins that fail (docs/laws.md, law 7): what a built-in one forbids stays forbidden where it fails."""
 
 from __future__ import annotations
 
