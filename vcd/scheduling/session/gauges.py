@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.quantity import to_volcanos_unit
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.requests import CPU, MEMORY, PODS, UNOFFERED
+from vcd.scheduling.session.queues import Queue
 
 
 class QueueFigure(NamedTuple):
@@ -51,6 +52,8 @@ SERIES: Final = {
     "inqueue": "volcano_queue_inqueue",
 }
 """What plugins count of queues by resource, each with the beginning of the metric's name that shows it."""
+_OWN = ("allocated", "request", "inqueue")
+_ALWAYS = (CPU, MEMORY, PODS)
 
 
 def resource_gauges(series: str, queue: str, resources: Sequence[str], values: Iterable[float]) -> Iterator[Gauge]:
@@ -69,6 +72,23 @@ def resource_gauges(series: str, queue: str, resources: Sequence[str], values: I
         else:
             labels = (label, ("resource", name))
             yield Gauge(f"{prefix}_scalar_resources", labels, value * to_volcanos_unit(name), figure)
+
+
+def resource_gauges_of(
+    queue: Queue, resources: Sequence[str], series: Mapping[str, Sequence[float]]
+) -> Iterator[Gauge]:
+    """``resource_gauges`` of several series of a queue, those of the resources that it holds, asks for or limits: a
+    cluster may offer hundreds, and have as many queues."""
+    record, own = queue.record, [series[name] for name in _OWN]
+    stated = {*_ALWAYS, *record.capability, *record.deserved, *record.guarantee}
+    columns = [
+        column
+        for column, name in enumerate(resources)
+        if name != UNOFFERED and (name in stated or any(values[column] for values in own))
+    ]
+    names = [resources[column] for column in columns]
+    for name, values in series.items():
+        yield from resource_gauges(name, queue.name, names, [values[column] for column in columns])
 
 
 def queue_gauge(series: str, queue: str, value: float) -> Gauge:

@@ -40,7 +40,7 @@ from vcd.scheduling.plugins.capacity.accounts import (
 )
 from vcd.scheduling.plugins.capacity.reclaim import Reclaim
 from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, check_amounts, link, set_limits
-from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges
+from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges_of
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
@@ -482,20 +482,16 @@ class CapacityPlugin(KeepsShares):
         names = self._resources.names
         for account in self._admitting:
             queue = account.name
-            for series, values in (
-                ("allocated", account.allocated),
-                ("request", account.request),
-                ("inqueue", account.inqueue_sum()),
-                ("deserved", account.deserved),
-                ("guarantee", account.guarantee),
-            ):
-                yield from resource_gauges(series, queue, names, values)
-            for series, limits in (
-                ("capability", account.capability),
-                ("real_capability", account.real_capability),
-            ):
-                shown = [inf if limit >= UNLIMITED else limit for limit in limits]
-                yield from resource_gauges(series, queue, names, shown)
+            series: dict[str, Sequence[float]] = {
+                "allocated": account.allocated,
+                "request": account.request,
+                "inqueue": account.inqueue_sum(),
+                "deserved": account.deserved,
+                "guarantee": account.guarantee,
+                "capability": [inf if limit >= UNLIMITED else limit for limit in account.capability],
+                "real_capability": [inf if limit >= UNLIMITED else limit for limit in account.real_capability],
+            }
+            yield from resource_gauges_of(account.queue, names, series)
             yield queue_gauge("share", queue, account.share)
             yield queue_gauge("overused", queue, float(account.share > 1))
 

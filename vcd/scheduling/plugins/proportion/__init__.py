@@ -26,7 +26,7 @@ from vcd.scheduling.framework.shares import (
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges
+from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges_of
 from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -620,23 +620,21 @@ class ProportionPlugin(KeepsShares):
         for queue in self._session.queue_list:
             account = self._shares.get(queue.index)
             none: Sequence[float] = [0.0] * self._width
-            for series, values in (
-                ("allocated", none if account is None else account.allocated),
-                ("request", none if account is None else account.request.tolist()),
-                ("inqueue", none if account is None else account.inqueue.sum(axis=0).tolist()),
-                ("deserved", none if account is None else account.deserved_list),
-            ):
-                yield from resource_gauges(series, queue.name, resources, values)
+            series: dict[str, Sequence[float]] = dict.fromkeys(("allocated", "request", "inqueue", "deserved"), none)
+            if account is not None:
+                series = {
+                    "allocated": account.allocated,
+                    "request": account.request.tolist(),
+                    "inqueue": account.inqueue.sum(axis=0).tolist(),
+                    "deserved": account.deserved_list,
+                    "capability": account.capability.tolist(),
+                    "real_capability": account.real_capability.tolist(),
+                }
+            yield from resource_gauges_of(queue, resources, series)
             yield queue_gauge("weight", queue.name, queue.weight)
             yield queue_gauge("share", queue.name, 0.0 if account is None else account.share)
             overused = account is not None and self.overused(queue) is not None
             yield queue_gauge("overused", queue.name, float(overused))
-            if account is not None:
-                for series, limits in (
-                    ("capability", account.capability),
-                    ("real_capability", account.real_capability),
-                ):
-                    yield from resource_gauges(series, queue.name, resources, limits.tolist())
 
 
 class _Kept:
