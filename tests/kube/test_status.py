@@ -228,6 +228,18 @@ async def test_a_condition_that_says_the_same_is_not_written(f: Fixture) -> None
     assert len(f.patches()) == 1
 
 
+@pytest.mark.parametrize("length", [4096, 4097, 300_000])
+async def test_the_message_of_a_condition_is_cut(f: Fixture, length: int) -> None:
+    """A pod with 15,000 resources made a condition of 304,012 characters."""
+    f.server.on("PATCH", "pods/p/status", Answer(200, {}))
+    f.group()
+    condition = (*UNSCHEDULABLE[:3], "x" * length)
+    for _ in range(2):
+        await f.groups(GroupStatus("ns/g", "Pending", condition))
+        await f.condition(Condition("PodScheduled", "False", "Unschedulable", "x" * length))
+    assert [len(each["status"]["conditions"][0]["message"]) for each in f.patches()] == [4096, 4096]
+
+
 async def test_a_condition_that_changes_its_words_keeps_its_transition_time(f: Fixture) -> None:
     store = f.group()
     await f.groups(GroupStatus("ns/g", "Pending", UNSCHEDULABLE))

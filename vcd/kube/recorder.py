@@ -16,7 +16,7 @@ from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
 from vcd.kube.writer import Writer
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.words import rfc3339
+from vcd.model.words import cut, rfc3339
 
 log = structlog.get_logger(__name__)
 
@@ -118,7 +118,7 @@ class Recorder(Writer[_Identity, _Series]):
         subject, now, elapsed = Subject(kind, key, uid), self._clock.wall(), self._clock.monotonic()
         if not self._admit(subject, elapsed):
             return
-        message = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
+        message = cut(message, MESSAGE_LIMIT)
         combined = self._combine(subject, type, reason, message, elapsed)
         identity = _Identity(subject, type, reason, "" if combined else message)
         series = self._series.find(identity, lambda: _Series(self._name(subject, now), now))

@@ -22,7 +22,7 @@ from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Condition, PodGroupStatus, QueueStatus
 from vcd.model.status import condition_of
-from vcd.model.words import rfc3339
+from vcd.model.words import cut, rfc3339
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +32,8 @@ _CAPACITY = 200_000
 """Objects that may wait to be written, or that are remembered."""
 _ANOTHER = "Precondition failed: UID"
 """What an API server says of a write to an object of another UID (apiserver/pkg/storage/interfaces.go)."""
+_MESSAGE_LIMIT = 4096
+"""Characters of a condition's message, which may name what anybody wrote into a pod."""
 _AGAIN, _LONGEST_AGAIN = 10.0, 40.0
 """Seconds before conditions that were refused are written again; ever longer, at most."""
 
@@ -152,6 +154,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
 
         ``nominated`` is the node on which others make room for it; empty leaves what the pod shows.
         """
+        condition = msgspec.structs.replace(condition, message=cut(condition.message, _MESSAGE_LIMIT))
         self._work.put(("Pod", key), _PodWork(uid, condition, nominated), rank=1)
 
     def write_again(self) -> None:
@@ -269,6 +272,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         if wanted.condition is None or not self._holds(wanted.key, wanted.condition[0]):
             return patch
         type_, status, reason, message = wanted.condition
+        message = cut(message, _MESSAGE_LIMIT)
         last = condition_of(type_, old.conditions)
         if last is not None and (last.status, last.reason, last.message) == (status, reason, message):
             return patch

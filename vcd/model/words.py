@@ -36,6 +36,11 @@ def without_others(keys: str, namespace: str) -> str:
     return ", ".join(dict.fromkeys(shown))
 
 
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters; dots stand for what is left out."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
     """``; did you mean X or Y?`` with the known words that are nearest to ``word``; nothing where none is near."""
     by_folded = {name.casefold(): name for name in known}
