@@ -23,6 +23,7 @@ _JOB_LABELS = ("job_name", "queue", "job_namespace")
 _WHY = ("queue", "gate", "reason")
 _VERDICT = ("queue", "cause")
 _KIND = ("kind",)
+_REQUEST = ("verb", "resource")
 
 WATCH = {
     "synced": _gauge("vcd_watch_synced", "Whether a kind's first list is complete.", _KIND),
@@ -99,6 +100,17 @@ DAEMON = (
     _counter("vcd_plugin_faults_total", "Sessions that a plugin failed in, or does not come back from.", ("plugin",)),
     _counter("vcd_usage_polls_total", "Samples of the nodes' usage: taken or failed.", ("result",)),
     _counter("vcd_lease_given_back_total", "How often the Lease was given back because a kind could not be listed."),
+    _counter(
+        "vcd_apiserver_requests_total",
+        "Requests to the API server by HTTP status, <error> for no answer.",
+        (*_REQUEST, "code"),
+    ),
+    _histogram(
+        "vcd_apiserver_request_duration_seconds",
+        "Time until a request to the API server was answered, or ended without an answer.",
+        _REQUEST,
+        _SECONDS,
+    ),
     _counter("vcd_foreign_binds_total", "Pods of ours that somebody else bound, as seen by who leads."),
     _gauge(
         "vcd_namespaces_held_back", "Namespaces in which nothing is decided because somebody else binds pods of ours."

@@ -26,6 +26,7 @@ from vcd.daemon import families as fam
 from vcd.daemon.series import LabelValues, SeriesStore
 from vcd.daemon.waiting import NO_QUEUE, Alignment, WaitingCounts
 from vcd.kube.clock import SYSTEM_CLOCK
+from vcd.kube.requestinfo import CompletedRequest
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import OperationDone, Plan, Result, SessionDecided, Statement
 from vcd.model.quantity import per_unit
@@ -417,6 +418,12 @@ class Metrics:
         """Note how many problems plugins see in which objects, by kind and key, as of the last session."""
         if self._shows:
             self._leader.show("vcd_misconfigured", counts)
+
+    def observe_request(self, done: CompletedRequest) -> None:
+        """Count a request to the API server."""
+        about = done.verb, done.resource
+        self.series.add("vcd_apiserver_requests_total", *about, str(done.code) if done.code else "<error>")
+        self.series.distribution("vcd_apiserver_request_duration_seconds", *about).observe(done.seconds)
 
     def observe_leadership(self, leading: bool, epoch: int) -> None:
         """Note a win or a loss. Who does not lead shows nothing of sessions: the leader does."""

@@ -139,6 +139,7 @@ class SchedulerService:
     def _connect(self) -> None:
         """Let those be told who have to know of each event."""
         keeper, state = self.keeper, self.keeper.state
+        self.client.completed = self.metrics.observe_request
         self.metrics.watches = self.watches.running
         self.metrics.set_aside = lambda: state.bad
         keeper.minded = self.policy.minds

@@ -15,8 +15,19 @@ import msgspec
 
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.kube.connection import Connection
-from vcd.kube.curl import HttpRequest
-from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, Superseded, WritesNothing, decoded, status_error
+from vcd.kube.curl import HttpRequest, Response
+from vcd.kube.errors import (
+    ApiError,
+    Fenced,
+    KubeError,
+    Malformed,
+    Superseded,
+    Unanswered,
+    WritesNothing,
+    decoded,
+    status_error,
+)
+from vcd.kube.requestinfo import CompletedRequest, verb_and_resource
 from vcd.kube.transport import HttpTransport, Transport
 from vcd.model import jsontext
 
@@ -188,6 +199,8 @@ class KubeClient:
         read_only: bool = False,
     ) -> None:
         self.request_timeout = request_timeout
+        self.completed: Callable[[CompletedRequest], None] = lambda _: None
+        """Called after each request, repeated ones included; of a watch, when the server has answered."""
         self._connection = connection
         self._read_only = read_only
         self._admission = Admission(qps, burst, in_flight, clock)
@@ -277,8 +290,10 @@ class KubeClient:
 
         Ends when the server ends it. Raises ApiError, Unanswered, and Silent after ``idle_timeout`` seconds of silence.
         """
-        headers = await self._headers_now()
+        headers, began = await self._headers_now(), self._clock.monotonic()
         async with self._transport.stream(path, headers, self.request_timeout, idle_timeout) as stream:
+            about = verb_and_resource("GET", path)
+            self.completed(CompletedRequest(*about, stream.status, self._clock.monotonic() - began))
             if stream.status != 200:
                 body = b"".join([chunk async for chunk in stream.chunks])
                 raise status_error(body, stream.status, stream.retry_after)
@@ -324,12 +339,24 @@ class KubeClient:
                 raise Fenced
             if body is not None:
                 headers["Content-Type"] = content_type
-            answer = await self._transport.request(HttpRequest(method, path, headers, body, timeout, fence))
+            answer = await self._answered(HttpRequest(method, path, headers, body, timeout, fence))
             if answer.status < 300:
                 return answer.body
             if answer.status != 401 or again or not await self._shows_another(shown):
                 break
         raise status_error(answer.body, answer.status, answer.retry_after)
+
+    async def _answered(self, request: HttpRequest) -> Response:
+        """Make a request once, and report how it ended. Raises Unanswered, Fenced."""
+        began, about = self._clock.monotonic(), verb_and_resource(request.method, request.path)
+        try:
+            answer = await self._transport.request(request)
+        except Unanswered:
+            self.completed(CompletedRequest(*about, 0, self._clock.monotonic() - began))
+            raise
+        error = None if answer.status < 300 else status_error(answer.body, answer.status)
+        self.completed(CompletedRequest(*about, answer.status, self._clock.monotonic() - began, error))
+        return answer
 
     async def _shows_another(self, used: tuple[object, ...]) -> bool:
         """Whether there are other credentials than were refused: another request may have got them meanwhile."""

@@ -1,0 +1,94 @@
+"""What a request is about and how it ended, as it is counted, and which refusals are faults of the installation."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kube.scripted import Answer, client_of, failure, scripted
+from vcd.kube.client import KubeClient
+from vcd.kube.errors import ApiError, Unanswered
+from vcd.kube.requestinfo import CompletedRequest, is_installation_fault, verb_and_resource
+
+POD = "/api/v1/namespaces/default/pods/a"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("GET", "/api/v1/nodes?limit=500", "list nodes"),
+        ("GET", "/api/v1/pods?watch=1&resourceVersion=7", "watch pods"),
+        ("GET", POD, "get pods"),
+        ("GET", "/api/v1/namespaces/default", "get namespaces"),
+        ("POST", "/api/v1/namespaces/default/events?timeout=4s", "create events"),
+        ("POST", f"{POD}/binding", "create pods/binding"),
+        ("PATCH", f"{GROUPS}/namespaces/default/podgroups/g", "patch podgroups"),
+        ("PATCH", f"{GROUPS}/queues/q/status", "patch queues/status"),
+        ("PUT", "/apis/coordination.k8s.io/v1/namespaces/a/leases/b", "update leases"),
+        ("DELETE", POD, "delete pods"),
+        ("GET", "/api/v1/namespaces/m/services/p:80/proxy/api/v1/query?query=x", "get services/proxy"),
+        ("GET", "/version", "get /version"),
+    ],
+)
+def test_a_request_has_the_verb_and_the_resource_of_its_rule(method: str, path: str, expected: str) -> None:
+    assert " ".join(verb_and_resource(method, path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ApiError(403, "Forbidden", 'podgroups "g" is forbidden: User "x" cannot patch'), True),
+        (ApiError(403, "Forbidden", "no new content in namespace a because it is being terminated"), False),
+        (ApiError(404, "", "404 page not found"), True),
+        (ApiError(404, "NotFound", 'podgroups "g" not found'), False),
+        (ApiError(409, "Conflict", "the object has been modified"), False),
+        (ApiError(422, "Invalid", "status.phase: Unsupported value"), True),
+        (ApiError(422, "Invalid", "metadata.uid: Invalid value: field is immutable"), False),
+        (ApiError(429, "TooManyRequests", "slow down"), False),
+        (ApiError(500, "InternalError", 'failed calling webhook "v.example.com": connection refused'), True),
+        (ApiError(503, "ServiceUnavailable", "the server is starting"), False),
+    ],
+)  # fmt: skip
+def test_what_is_a_fault_of_the_installation(error: ApiError, expected: bool) -> None:
+    assert is_installation_fault(error) is expected
+
+
+def counted(client: KubeClient) -> list[CompletedRequest]:
+    """The requests that a client completes from now on."""
+    found: list[CompletedRequest] = []
+    client.completed = found.append
+    return found
+
+
+async def test_each_request_is_reported_once_with_how_it_ended() -> None:
+    async with scripted() as server, client_of(server, request_timeout=0.1) as client:
+        found = counted(client)
+        server.on("PATCH", "/a", Answer(200, {}))
+        server.on("PATCH", "/b", failure(403, "Forbidden", "no right"))
+        server.on("PATCH", "/c", Answer(drop=True))
+        await client.request("PATCH", POD, b"{}")
+        with pytest.raises(ApiError):
+            await client.request("PATCH", f"{POD[:-1]}b", b"{}")
+        with pytest.raises(Unanswered):
+            await client.request("PATCH", f"{POD[:-1]}c", b"{}")
+    assert [(*one[:3], str(one.error or "")) for one in found] == [
+        ("patch", "pods", 200, ""), ("patch", "pods", 403, "403 Forbidden: no right"), ("patch", "pods", 0, ""),
+    ]  # fmt: skip
+    assert all(one.seconds >= 0 for one in found)
+
+
+async def test_a_watch_is_reported_when_the_server_has_answered() -> None:
+    async with scripted() as server, client_of(server) as client:
+        found = counted(client)
+        server.on("GET", "watch", Answer(lines=[], stay=True))
+        async for _ in client.watch("/api/v1/pods?watch=true", idle_timeout=5.0):
+            break
+    assert [one[:3] for one in found] == [("watch", "pods", 200)]
+
+
+async def test_what_the_fence_stops_is_no_request() -> None:
+    async with scripted() as server, client_of(server) as client:
+        found = counted(client)
+        with pytest.raises(Exception, match="lost leadership"):
+            await client.request("POST", f"{POD}/binding", b"{}", fence=lambda: False)
+    assert found == []
