@@ -30,6 +30,7 @@ from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import FLAGS, WITHOUT_EFFECT, Flag
 from vcd.daemon.series import Family
 from vcd.model.events import SessionDecided, encode_plan
+from vcd.model.installation import FAULTS
 from vcd.model.kinds import Kind
 from vcd.model.quantity import format_units
 from vcd.model.reasons import CODES, Cause
@@ -50,7 +51,9 @@ from vcd.timetravel.planning import state_of
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "plugins"
 REASONS = ROOT / "docs" / "semantics" / "reasons.md"
+RUNBOOKS = ROOT / "docs" / "runbooks.md"
 SCHEMAS = ROOT / "docs" / "schemas"
+_YES = {True: "yes", False: ""}
 _MARKED = re.compile(r"(<!-- begin: ([a-z-]+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?")
 _HEAD = "<!-- Written by docs/generate.py from {source}; edit that, not this. -->\n\n"
@@ -408,7 +411,8 @@ _RUNBOOKS_PAGE = """\
 
 def runbooks_page() -> str:
     """The runbooks as the page serves them, where alerts lead; links out of them lead nowhere there, and are texts."""
-    tokens = MarkdownIt().enable("table").parse((ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8"))
+    text = re.sub(r"<!-- .*? -->\n", "", with_parts(RUNBOOKS.read_text(encoding="utf-8")))
+    tokens = MarkdownIt().enable("table").parse(text)
     for opening, content in itertools.pairwise(tokens):
         if opening.type == "heading_open":
             opening.attrSet("id", re.sub(r"[^\w\- ]", "", content.content.lower()).replace(" ", "-"))
@@ -455,11 +459,18 @@ def first_explanation() -> str:
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
+def faults() -> str:
+    """The faults of the installation."""
+    rows = ((code(name), one.what, one.subject, one.do, _YES[one.not_ready]) for name, one in FAULTS.items())
+    return table(("code", "what", "subject", "what to do", "fails /readyz"), rows)
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "flags": flags,
     "without-effect": without_effect,
     "usage-source": lambda: arguments_table(METRICS),
     "volcano-metrics": lambda: metrics("volcano_"),
+    "faults": faults,
     "vcd-metrics": lambda: metrics("vcd_"),
     "documents": printed_documents,
     "plan": first_plan,
@@ -485,7 +496,7 @@ def with_parts(text: str) -> str:
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page that holds something generated, as it should be."""
-    for path in (ROOT / "README.md", ROOT / "docs" / "operations.md", SCHEMAS / "README.md"):
+    for path in (ROOT / "README.md", ROOT / "docs" / "operations.md", RUNBOOKS, SCHEMAS / "README.md"):
         yield path, with_parts(path.read_text(encoding="utf-8"))
     yield REASONS, reasons_page()
     yield from schemas()

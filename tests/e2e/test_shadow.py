@@ -120,7 +120,7 @@ async def test_it_says_what_it_may_not_list(tmp_path: Path) -> None:
 
                 async with asyncio.timeout(WAIT_LIMIT):
                     # the probe tells when it is asked
-                    while "cannot list PriorityClass (403 Forbidden: not for you)" not in await ready():  # noqa: ASYNC110
+                    while "a kind cannot be listed: PriorityClass: 403 Forbidden: not for you" not in await ready():  # noqa: ASYNC110
                         await asyncio.sleep(0.05)
         await until(lambda: shadow.lines(DECIDING), what="it decides once it may")
 

@@ -32,6 +32,7 @@ EVERY_EVENT: list[e.Event] = [
     e.LeadershipChanged(3, "replica-a", True),
     e.Answered("usage/n1", b"\x00\xff" * 100),
     e.PluginLate("slow", "slow: too slow", 2_000_000_000, 1_000_000_000),
+    e.InstallationFault("no-group", "ns", "pods name no PodGroup"),
     session(1, 9),
     outcome(1),
 ]

@@ -39,6 +39,7 @@ def test_a_request_has_the_verb_and_the_resource_of_its_rule(method: str, path: 
     [
         (ApiError(403, "Forbidden", 'podgroups "g" is forbidden: User "x" cannot patch'), True),
         (ApiError(403, "Forbidden", "no new content in namespace a because it is being terminated"), False),
+        (ApiError(400, "BadRequest", 'admission webhook "v.example.com" denied the request: no'), True),
         (ApiError(404, "", "404 page not found"), True),
         (ApiError(404, "NotFound", 'podgroups "g" not found'), False),
         (ApiError(409, "Conflict", "the object has been modified"), False),

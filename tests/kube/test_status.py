@@ -329,10 +329,11 @@ async def test_a_new_pod_of_that_name_gets_its_condition(f: Fixture) -> None:
     assert [patch["metadata"]["uid"] for patch in f.patches()] == ["u", "v"]
 
 
+IMMUTABLE = 'Pod "p" is invalid: metadata.uid: Invalid value: "u": field is immutable'
 ANOTHER = "Precondition failed: UID in precondition: u, UID in object meta: v"
 
 
-@pytest.mark.parametrize(("status", "message"), [(404, ""), (409, ANOTHER), (422, "")])
+@pytest.mark.parametrize(("status", "message"), [(404, ""), (409, ANOTHER), (422, IMMUTABLE)])
 async def test_a_condition_of_a_pod_that_is_gone_is_dropped(f: Fixture, status: int, message: str) -> None:
     f.server.on("PATCH", "pods/p/status", failure(status, "", message))
     with capture_logs() as told:

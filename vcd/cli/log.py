@@ -36,6 +36,7 @@ TYPES = (
     "answer",
     "late",
     "foreign",
+    "fault",
     "session",
     "outcome",
 )

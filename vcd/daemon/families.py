@@ -113,6 +113,11 @@ DAEMON = (
     ),
     _counter("vcd_foreign_binds_total", "Pods of ours that somebody else bound, as seen by who leads."),
     _gauge(
+        "vcd_installation_faults",
+        "Objects that a fault of the installation concerns, 1 where it is not about objects.",
+        ("code", "subject"),
+    ),
+    _gauge(
         "vcd_namespaces_held_back", "Namespaces in which nothing is decided because somebody else binds pods of ours."
     ),
     _gauge(

@@ -20,6 +20,7 @@ from vcd.model.events import (
     Answered,
     ClockJumped,
     Event,
+    InstallationFault,
     KindListed,
     ObjectPut,
     OperationDone,
@@ -29,7 +30,7 @@ from vcd.model.events import (
 from vcd.state.checkpoint import decoded, events_between, uncollected
 from vcd.state.cluster import ClusterState
 
-_QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate)
+_QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate, InstallationFault)
 """Events that give no reason for another cycle by themselves."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vcd.daemon.nodeshelp import POD_GROUP_MISSING
 from vcd.model import events as ev
 from vcd.model.objects import Pod
 from vcd.model.status import TaskStatus, condition_of
@@ -59,8 +60,8 @@ class Latecomers:
     def _is_untold(self, key: str) -> bool:
         pod = self._pending(key)
         told = None if pod is None else condition_of("PodScheduled", pod.status.conditions)
-        # what the API server said of a gate stays when the gate is lifted
-        return pod is not None and (told is None or told.reason == _GATED)
+        # what was said of a gate, or of a missing group, stays when the gate is lifted, or the group is made
+        return pod is not None and (told is None or told.reason in (_GATED, POD_GROUP_MISSING))
 
     def _pending(self, key: str) -> Pod | None:
         """A pod that is pending, unless it is told by the API server that it is gated."""

@@ -23,6 +23,8 @@ WAITING_FOR_QUEUE = "WaitingForQueue"
 """The queue has no quota left, is not open, or does not exist; or the namespace has no quota left."""
 WAITING_FOR_PODS = "WaitingForPods"
 """Fewer pods exist than the group needs."""
+POD_GROUP_MISSING = "PodGroupMissing"
+"""The pod belongs to no PodGroup, so no session considers it."""
 NOT_SUPPORTED = "NotSupported"
 """The pod or its group demands what vcd does not know."""
 

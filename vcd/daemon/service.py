@@ -20,8 +20,10 @@ from vcd.daemon.asking import Asking
 from vcd.daemon.consistentreads import ConsistentReads
 from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.firstqueues import FirstQueues
+from vcd.daemon.groupless import Groupless
 from vcd.daemon.housekeeping import keep_house, mind_clock
 from vcd.daemon.http import Probes, metrics_served, probes_answered
+from vcd.daemon.installation import Installation, RefusedWrites
 from vcd.daemon.interlock import Interlock
 from vcd.daemon.keeper import Keeper, restore
 from vcd.daemon.lookups import Lookups
@@ -52,8 +54,10 @@ from vcd.kube.clock import SYSTEM_CLOCK, Clock, SteadyClock, sleep_until
 from vcd.kube.committer import Committer
 from vcd.kube.connection import ConfigurationError, connect
 from vcd.kube.lease import DEFAULT_NAMESPACE
+from vcd.kube.requestinfo import CompletedRequest
 from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
+from vcd.model.installation import KIND_NOT_LISTED, NO_GROUP, WRITE_REFUSED
 from vcd.scheduling.framework.policy import Policy, PolicyError
 from vcd.scheduling.framework.registry import RegistryError, bind_timeout, kinds_read
 from vcd.scheduling.session.session import Session
@@ -133,13 +137,15 @@ class SchedulerService:
         identity = self.terms.elector.identity
         self.archiver = Archiver(options, keeper.log, self.metrics, identity, self._leads_under, clock)
         self.queue_states = QueueStates(client, state, leads, self.telling.statuses.version_of, clock=clock)
+        self.refused_writes = RefusedWrites(clock)
+        self.installation = self._made_installation()
         self._connect()
         self.interlock = None if options.shadow else self._made_interlock()
 
     def _connect(self) -> None:
         """Let those be told who have to know of each event."""
         keeper, state = self.keeper, self.keeper.state
-        self.client.completed = self.metrics.observe_request
+        self.client.completed = self._request_completed
         self.metrics.watches = self.watches.running
         self.metrics.set_aside = lambda: state.bad
         keeper.minded = self.policy.minds
@@ -246,6 +252,27 @@ class SchedulerService:
         self.keeper.observers.append(made.observe)
         return made
 
+    def _made_installation(self) -> Installation:
+        groupless = Groupless(self.keeper.state, self.terms.leads, self.telling.lacks_group, clock=self.clock)
+        made = Installation(
+            self.keeper.state,
+            self.keeper.put,
+            self.terms.writes.is_set,
+            self.metrics.series,
+            self.telling.at_configuration,
+            clock=self.clock,
+        )
+        made.looks = {
+            WRITE_REFUSED: self.refused_writes.look,
+            KIND_NOT_LISTED: self.terms.kinds_not_listed,
+            NO_GROUP: groupless.look,
+        }
+        return made
+
+    def _request_completed(self, done: CompletedRequest) -> None:
+        self.metrics.observe_request(done)
+        self.refused_writes.observe(done)
+
     def _leads_under(self) -> int | None:
         """The epoch under which this replica leads; None where it does not."""
         if not self.terms.leads():
@@ -319,7 +346,7 @@ class SchedulerService:
         leader has."""
         if self.replica is not None and not self.terms.writes.is_set():
             return self.replica.behind()
-        return self.terms.cannot_list() or (None if self.watches.synced() else "not all lists are in")
+        return self.installation.not_ready() or (None if self.watches.synced() else "not all lists are in")
 
     def healthy(self) -> str | None:
         """Why this replica should be restarted; None when all is well."""
@@ -353,6 +380,7 @@ class SchedulerService:
             telling.statuses.run(),
             telling.followup.run(),
             self.verdicts.run(),
+            self.installation.run(),
             *self.terms.parts(),
             keep_house(
                 self.options,

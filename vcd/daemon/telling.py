@@ -14,7 +14,7 @@ from vcd.daemon.followup import FollowUp
 from vcd.daemon.latecomers import Latecomers
 from vcd.daemon.metrics import Metrics, SessionSummary
 from vcd.daemon.news import FaultNews, Misconfigured, uid_of
-from vcd.daemon.nodeshelp import UNSCHEDULABLE, PodReasons
+from vcd.daemon.nodeshelp import POD_GROUP_MISSING, UNSCHEDULABLE, PodReasons
 from vcd.daemon.options import Options
 from vcd.daemon.series import LabelValues
 from vcd.daemon.setaside import SetAside
@@ -102,6 +102,7 @@ class Telling:
             holds=self._holds,
             shown=self._shown,
             dropped=dropped,
+            refused=self._status_refused,
             clock=clock,
         )
         self.followup = FollowUp()
@@ -327,9 +328,17 @@ class Telling:
         condition = Condition("PodScheduled", "False", UNSCHEDULABLE, _room_on(node))
         self.statuses.submit_pod_condition(key, uid, condition, node)
 
+    def _status_refused(self, kind: str, key: str, why: str) -> None:
+        """Report at an object that its status cannot be written: it will go on showing what is no longer so."""
+        message = f"vcd cannot write the status of this {kind}: {why}"
+        self.recorder.record(kind, key, uid_of(self.state, kind, key), "Warning", "StatusRefused", message)
+
     def lacks_group(self, pod: Pod, why: str) -> None:
-        """A pod's group cannot be made."""
-        self.recorder.record("Pod", pod.key, pod.metadata.uid, "Warning", "PodGroupMissing", why)
+        """Report at a pod that it belongs to no PodGroup, or that its PodGroup cannot be made."""
+        if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
+            condition = Condition("PodScheduled", "False", POD_GROUP_MISSING, why)
+            self.statuses.submit_pod_condition(pod.key, pod.metadata.uid, condition)
+        self.recorder.record("Pod", pod.key, pod.metadata.uid, "Warning", POD_GROUP_MISSING, why)
 
     def judged(self, causes: Mapping[str, str]) -> None:
         """The causes that held longest, by group."""

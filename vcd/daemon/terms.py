@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from vcd.daemon.installation import Sighting
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
@@ -24,6 +25,8 @@ from vcd.model import events as ev
 
 _log = structlog.get_logger(__name__)
 
+_FIRST_LIST = 10.0
+"""Seconds without progress after which a first list that fails is a fault of the installation."""
 _LOOKS = 10
 """Looks at the lists within one deadline."""
 _SHORTEST, _LONGEST = 2, 32
@@ -85,6 +88,12 @@ class Terms:
         """The kinds that this replica does not see as they are, and what their lists failed with, in words."""
         stuck = self.watches.stuck(*self._deadlines)
         return "cannot list " + ", ".join(f"{kind} ({error})" for kind, error in stuck.items()) if stuck else None
+
+    def kinds_not_listed(self) -> dict[str, Sighting]:
+        """Look for the same kinds, sooner while a first list fails, and for kinds that are not served."""
+        stuck = self.watches.stuck(min(_FIRST_LIST, self._deadlines[0]), self._deadlines[1])
+        found = {kind: Sighting(error) for kind, error in stuck.items()}
+        return found | {kind: Sighting("the API server does not serve it") for kind in self.watches.not_served()}
 
     def parts(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run as long as this replica may lead."""

@@ -12,6 +12,8 @@ from vcd.kube.watcher import Sink, Watcher, WatchStatus
 from vcd.model.kinds import Kind
 from vcd.state.cluster import ClusterState
 
+ESSENTIAL = frozenset({"Node", "Pod", "PodGroup", "Queue"})
+"""Kinds without which nothing is scheduled. Others depend on the version of Kubernetes and on the plugins."""
 _LOOK = 0.02
 """Seconds between looks at whether all lists are in."""
 
@@ -67,6 +69,10 @@ class Watches:
             for kind, s in self.running().items()
             if s.stale(now) >= (later if s.synced else first)
         }
+
+    def not_served(self) -> list[str]:
+        """The kinds in `ESSENTIAL` that the API server does not serve: their lists count as empty."""
+        return [kind for kind, status in self.running().items() if status.missing and kind in ESSENTIAL]
 
     def count_anew(self) -> None:
         """Let the deadlines of ``stuck`` count from now on."""

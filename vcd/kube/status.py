@@ -16,6 +16,7 @@ from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Body, KubeClient, Urge
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.errors import ApiError, KubeError, Unanswered, decoded, is_final
 from vcd.kube.recent import Recent
+from vcd.kube.requestinfo import is_installation_fault
 from vcd.kube.workqueue import WorkQueue
 from vcd.kube.writer import Writer
 from vcd.model.events import GroupStatus, QueueUsage
@@ -98,7 +99,8 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
     no node yet: of others nothing is written. ``holds`` tells of a group, by its key, whether a type of condition is
     what was decided last: another one is not written. ``shown`` gives the status of a pod's condition, by key, UID and
     type, as the watch last told it. ``concurrency`` bounds the writes under way. Of what is too much to wait, the
-    object's kind is told to ``dropped``.
+    object's kind is told to ``dropped``. ``refused`` is called with kind, key and answer when the refusal of a
+    write is a fault of the installation.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         shown: Callable[[str, str, str], str] = lambda key, uid, type: "",
         concurrency: int = 32,
         dropped: Callable[[str], None] = lambda _: None,
+        refused: Callable[[str, str, str], None] = lambda kind, key, why: None,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
     ) -> None:
@@ -121,6 +124,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         self._waits = waits
         self._holds = holds
         self._shown = shown
+        self._refused = refused
         self._groups: Recent[str, _Group] = Recent(_CAPACITY)
         self._queues: Recent[str, _Queue] = Recent(_CAPACITY)
         self._conditions: Recent[str, _PodWork] = Recent(_CAPACITY)
@@ -213,14 +217,19 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         crowded = status == 409 and _ANOTHER not in str(error)  # many write to it, and the server gave up
         if not is_final(error) or (crowded and kind != "Queue"):
             return True
-        if status not in (404, 409, 422):  # gone, or another one of that name
+        is_fault = isinstance(error, ApiError) and is_installation_fault(error)
+        if is_fault or status not in (404, 409, 422):  # gone, or another one of that name
             log.warning("status_refused", kind=kind, key=key, error=str(error))
+            if is_fault:
+                self._refused(kind, key, str(error))
         elif kind == "Pod":
             self._unwritten.pop(key, None)
         return status == 409 and kind == "PodGroup"
 
     def _tell_lost(self, name: tuple[str, str], error: KubeError) -> None:
         log.warning("status_not_written", kind=name[0], key=name[1], error=str(error))
+        if isinstance(error, ApiError) and is_installation_fault(error):
+            self._refused(*name, str(error))
 
     def _newest(self, name: tuple[str, str], work: _Work) -> _Work:
         pending = super()._newest(name, work)

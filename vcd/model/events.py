@@ -117,6 +117,20 @@ class ForeignBound(_Event, frozen=True, tag="foreign"):
     until: int = 0
 
 
+class InstallationFault(_Event, frozen=True, tag="fault"):
+    """A fault of the installation began, or its message changed; an empty ``message`` ends it. ``code`` is in
+    ``vcd.model.installation.FAULTS``, ``subject`` is what the fault is about."""
+
+    code: str
+    subject: str
+    message: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells it from other faults."""
+        return f"{self.code} {self.subject}"
+
+
 class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What an unbound claim of a pod gets on the node chosen: a volume, or one that is made there (no name).
 
@@ -318,6 +332,7 @@ Event = (
     | Answered
     | PluginLate
     | ForeignBound
+    | InstallationFault
     | SessionDecided
     | OperationDone
 )

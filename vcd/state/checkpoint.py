@@ -54,6 +54,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     former: dict[str, str] = {}
     rounds: dict[str, int] = {}
     late: dict[str, ev.PluginLate] = {}
+    faults: dict[str, ev.InstallationFault] = {}
     held_namespaces: dict[str, int] = {}
     immunity: dict[str, Lost] = {}
     inputs: DumpedInputs = (0, {})
@@ -82,13 +83,13 @@ def _without(names: tuple[str, ...]) -> type[msgspec.Struct]:
 
 
 _FirstDump = _without(
-    ("held_namespaces", "immunity", "inputs", "older", "pods", "groups", "backoffs", "released", "admissions")
+    ("faults", "held_namespaces", "immunity", "inputs", "older", "pods", "groups", "backoffs", "released", "admissions")
 )
 """A dump of version 0.1.0."""
 AS_THEY_ARE = (
     "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "backoffs",
     "released", "admissions", "nominated",
-    "nomination_turns", "rounds", "late", "held_namespaces",
+    "nomination_turns", "rounds", "late", "faults", "held_namespaces",
 )  # fmt: skip
 """What a dump holds as the state does, by the name of both."""
 

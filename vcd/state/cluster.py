@@ -130,6 +130,8 @@ class ClusterState:
         """When plugins that act in rounds held their last one (``Plan.rounds``), ns since the epoch."""
         self.late: dict[str, ev.PluginLate] = {}
         """Plugins and actions that took too long under this configuration, by name, as last told."""
+        self.faults: dict[str, ev.InstallationFault] = {}
+        """Faults of the installation that last, by their keys."""
         self.held_namespaces: dict[str, int] = {}
         """Namespaces in which another scheduler binds pods of ours, and until when no session decides on their pending
         pods (ns since the epoch). An entry is removed by the first session after that."""
@@ -194,6 +196,10 @@ class ClusterState:
             case ev.ForeignBound():
                 if event.until:
                     self.held_namespaces[event.key.partition("/")[0]] = event.until
+            case ev.InstallationFault():
+                self.faults.pop(event.key, None)
+                if event.message:
+                    self.faults[event.key] = event
             case ev.SessionDecided():
                 for _ in self._intend(event):
                     pass

@@ -21,6 +21,7 @@ from vcd.eventlog import LogError, Logged, LogReader
 from vcd.eventlog.verify import Fold
 from vcd.model import events as ev
 from vcd.model.codec import payload_digest
+from vcd.model.installation import FAULTS, NAMESPACE
 from vcd.model.reasons import Reason
 from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.framework.policy import Policy
@@ -211,6 +212,8 @@ class _Rewriting:
             case ev.ForeignBound():
                 key, node = self._to.key("Pod", event.key), self._to.key("Node", event.node)
                 return ev.ForeignBound(key, self._words(event.uid, "uid"), node, event.until)
+            case ev.InstallationFault():
+                return self._installation_fault(event)
             case ev.OperationDone():
                 return msgspec.structs.replace(event, detail="")
         return event
@@ -355,9 +358,15 @@ class _Rewriting:
             },
             "former": {groups(key): self._words(queue, "queue") for key, queue in dump.former.items()},
             "late": {name: self._event(one) for name, one in dump.late.items()},
+            "faults": {one.key: one for one in map(self._installation_fault, dump.faults.values())},
             "held_namespaces": {self._words(name, "namespace"): until for name, until in dump.held_namespaces.items()},
         }
         return msgspec.structs.replace(dump, **own)
+
+    def _installation_fault(self, fault: ev.InstallationFault) -> ev.InstallationFault:
+        named = fault.code in FAULTS and FAULTS[fault.code].subject != NAMESPACE
+        subject = fault.subject if named else self._words(fault.subject, "namespace")
+        return ev.InstallationFault(fault.code, subject, fault.message and _LEFT_OUT)
 
     def _lost(self, losses: dict[str, tuple[str, ...]], known: Sequence[str], undisturbed: bool) -> Lost:
         renamed = {self._group(owner): self._uids(uids) for owner, uids in losses.items()}

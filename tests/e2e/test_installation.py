@@ -1,0 +1,72 @@
+"""What keeps a daemon from its work is reported: refused statuses, kinds that are not served, pods without a group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from tests.e2e.cluster import Cluster, Obj, failed, pod
+from tests.waiting import until
+from vcd.model import events as ev
+
+GAUGE = "vcd_installation_faults"
+
+
+def events(cluster: Cluster, reason: str) -> list[Obj]:
+    return [event for event in cluster.store.list("events") if event["reason"] == reason]
+
+
+def scheduled(cluster: Cluster, name: str) -> Obj:
+    """A pod's condition PodScheduled; nothing where it has none."""
+    conditions = cluster.store.get("pods", "default", name)["status"].get("conditions", [])
+    return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+
+
+async def test_a_refused_status_and_a_pod_without_a_group_are_reported_where_people_look(tmp_path: Path) -> None:
+    def refuses(request: web.Request) -> web.Response | None:
+        is_status = request.method == "PATCH" and "/podgroups/" in request.path
+        return failed(422, "Invalid", "status.phase: Unsupported value") if is_status else None
+
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        with cluster.faults(refuses):
+            daemon = await cluster.started("a")
+            cluster.submit("g", 1)
+            cluster.store.create("pods", pod("lost", "elsewhere"))
+            await daemon.until_metric(f'{GAUGE}{{code="no-group",subject="default"}}', 1)
+            found = await daemon.metrics()
+            assert found[f'{GAUGE}{{code="write-refused",subject="patch podgroups 422"}}'] >= 1
+            assert found['vcd_apiserver_requests_total{code="422",resource="podgroups",verb="patch"}'] >= 1
+            assert {
+                (one.code, one.subject) for one in daemon.events("fault") if isinstance(one, ev.InstallationFault)
+            } == {
+                ("write-refused", "patch podgroups 422"),
+                ("no-group", "default"),
+            }
+            await until(lambda: scheduled(cluster, "lost"), what="the condition")
+            await until(lambda: events(cluster, "PodGroupMissing"), what="the Event at the pod")
+            assert "its PodGroup elsewhere does not exist" in events(cluster, "PodGroupMissing")[0]["message"]
+            assert scheduled(cluster, "lost")["reason"] == "PodGroupMissing"
+            await until(lambda: events(cluster, "StatusRefused"), what="the Event at the PodGroup")
+            assert events(cluster, "StatusRefused")[0]["involvedObject"]["name"] == "g"
+            await until(lambda: events(cluster, "WriteRefused"), what="the Event at the configuration")
+            assert await daemon.health("readyz") == 200
+
+
+async def test_a_cluster_without_the_crds_makes_the_replica_not_ready(tmp_path: Path) -> None:
+    def lacks_crds(request: web.Request) -> web.Response | None:
+        is_crd = request.path.startswith("/apis/scheduling.volcano.sh")
+        return web.Response(status=404, text="404 page not found\n") if is_crd else None
+
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        with cluster.faults(lacks_crds):
+            daemon = await cluster.start("a")
+            await until(lambda: daemon.metrics_url and daemon.health_url, what="it listens")
+            await daemon.until_metric(f'{GAUGE}{{code="kind-not-listed",subject="PodGroup"}}', 1)
+            async with aiohttp.ClientSession() as session, session.get(f"{daemon.health_url}/readyz") as answer:
+                text = await answer.text()
+            assert answer.status == 503
+            assert "a kind cannot be listed: PodGroup: the API server does not serve it; apply the CRDs" in text

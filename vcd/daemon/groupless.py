@@ -1,0 +1,93 @@
+"""Pods of our schedulers that belong to no PodGroup: no session looks at them, so they are reported here.
+
+Volcano's controllers make the group a moment after the pod. Only a pod that lacks it for longer is reported.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+
+from vcd.daemon.installation import Sighting
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.model.controllers import GROUP_NAME
+from vcd.model.objects import Pod
+from vcd.model.status import TaskStatus
+from vcd.state.cluster import ClusterState
+
+PATIENCE = 5.0
+"""Seconds for which a pod may lack its group."""
+_AT_ONCE = 500
+"""Pods told in one look: the event loop has other work."""
+_UNNAMED = f"pods have no annotation {GROUP_NAME}"
+_MISSING = f"the PodGroup that pods name in {GROUP_NAME} does not exist"
+
+
+def pods_without_group(state: ClusterState) -> list[str]:
+    """Return the keys of pending pods of our schedulers whose PodGroup is unnamed, or missing."""
+    tasks, names = state.tasks, state.settings.scheduler_names
+    ours = [number for number, name in enumerate(state.schedulers.values) if name in names or not names]
+    jobs = tasks.column("job")
+    lacks = jobs < 0
+    if state.former:
+        # one that cannot be read is there, and has an Event of its own
+        missing = [state.job_keys.number(key) for key in state.former if ("PodGroup", key) not in state.bad]
+        lacks = lacks | np.isin(jobs, [number for number in missing if number is not None])
+    waits = (tasks.column("status") == TaskStatus.PENDING) & np.isin(tasks.column("scheduler"), ours)
+    return [key for row in np.flatnonzero(lacks & waits).tolist() if (key := tasks.keys[row]) is not None]
+
+
+@dataclass(eq=False)
+class Groupless:
+    """Finds pods that lack a PodGroup, and passes each to ``tell`` once, with the reason, while ``leads`` says so."""
+
+    state: ClusterState
+    leads: Callable[[], bool]
+    tell: Callable[[Pod, str], None]
+    _: KW_ONLY
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self._since: dict[str, float] = {}
+        """When pods were first seen to lack a group, by key."""
+        self._told: dict[str, str] = {}
+        """The UIDs of the pods that were told so, by key."""
+
+    def look(self) -> dict[str, Sighting]:
+        """Return the namespaces with pods that lack a group for `PATIENCE`."""
+        now = self.clock.monotonic()
+        self._since = {key: self._since.get(key, now) for key in pods_without_group(self.state)}
+        due = [key for key, since in self._since.items() if now - since >= PATIENCE]
+        self._tell(due)
+        counts = Counter(key.partition("/")[0] for key in due)
+        first = {key.partition("/")[0]: key for key in reversed(due)}
+        return {name: Sighting(self._why(first[name]), count) for name, count in counts.items()}
+
+    def _why(self, key: str) -> str:
+        return _UNNAMED if self.state.tasks.at(self.state.tasks.row_of[key], "job") < 0 else _MISSING
+
+    def _tell(self, due: list[str]) -> None:
+        kept = self._told if self.leads() else {}
+        self._told = {key: kept[key] for key in due if key in kept}
+        told = 0
+        for key in due:
+            pod = self.state.pod(key)
+            if pod is None or self._told.get(key) == pod.metadata.uid or not self.leads():
+                continue
+            self._told[key] = pod.metadata.uid
+            self.tell(pod, self._words(pod))
+            if (told := told + 1) == _AT_ONCE:
+                return
+
+    def _words(self, pod: Pod) -> str:
+        """Why no session considers a pod, and what to do."""
+        if pod.group_key:
+            name = pod.group_key.partition("/")[2]
+            return f"no session considers this pod: its PodGroup {name} does not exist in its namespace; create it"
+        if "podgroup" in self.state.settings.controllers:
+            return "no session considers this pod: vcd has not made its PodGroup yet; look at vcd's log"
+        do = "look whether Volcano's controllers run, or use vcd run --controllers=podgroup"
+        return f"no session considers this pod: it has no annotation {GROUP_NAME}; {do}"

@@ -1,0 +1,205 @@
+"""The one place for faults of the installation: what keeps vcd from its work and is no job's doing.
+
+Looks find faults (`Installation.looks`), or a component reports one. A fault that begins, ends or gets another message
+is logged and folded into the state, from which `vcd explain`, `vcd top` and the page read it. /readyz, the gauge
+`vcd_installation_faults` and Events follow from the same table, `vcd.model.installation`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import NamedTuple, NoReturn
+
+import structlog
+
+from vcd.daemon.series import SeriesStore
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.requestinfo import CompletedRequest, is_installation_fault
+from vcd.model.events import Event, InstallationFault
+from vcd.model.installation import FAULTS, MOST_SUBJECTS, OTHERS, fault_in_words
+from vcd.state.cluster import ClusterState
+
+_log = structlog.get_logger(__name__)
+
+_PERIOD = 2.0
+"""Seconds between two looks."""
+_GRACE = 60.0
+"""Seconds for which a new process leaves a fault in the log that it has not found yet."""
+_REWORD = 600.0
+"""Seconds for which a fault keeps its message: answers name objects, and each would be another message."""
+_SETTLED, _FORGOTTEN = 60.0, 600.0
+"""Seconds after the last refusal until a write counts as taken: if it succeeded since, and if nothing tried it."""
+_OPERATIONS = frozenset({("create", "pods/binding"), ("create", "pods/eviction"), ("delete", "pods")})
+"""Writes whose refusals are outcomes of operations, and reported as such."""
+
+
+class Sighting(NamedTuple):
+    """A fault as it is seen now, and how many ``objects`` it concerns."""
+
+    message: str
+    objects: int = 1
+
+
+Look = Callable[[], Mapping[str, Sighting]]
+"""Finds all faults of one code, by subject."""
+
+
+@dataclass(eq=False)
+class Installation:
+    """Collects faults, and logs and displays their changes.
+
+    ``sink`` logs events, while ``writes`` says that this replica writes the log. ``announce`` makes an Event where the
+    configuration is, from a reason and a message.
+    """
+
+    state: ClusterState
+    sink: Callable[[Sequence[Event]], Awaitable[object]]
+    writes: Callable[[], bool]
+    series: SeriesStore
+    announce: Callable[[str, str], None]
+    _: KW_ONLY
+    clock: Clock = SYSTEM_CLOCK
+    looks: dict[str, Look] = field(default_factory=dict)
+    """By code."""
+
+    def __post_init__(self) -> None:
+        self._began = self.clock.monotonic()
+        self._reported: dict[str, dict[str, Sighting]] = {}
+        """What components reported and did not clear, by code and subject."""
+        self._listed: dict[tuple[str, str], Sighting] = {}
+        """The faults as of the last look, each with the message that it keeps."""
+        self._worded: dict[tuple[str, str], float] = {}
+        """When faults got their messages."""
+
+    def report(self, code: str, subject: str, message: str) -> None:
+        """Note a fault that no look finds, until it is cleared."""
+        self._reported.setdefault(code, {})[subject] = Sighting(message)
+
+    def clear(self, code: str, subject: str) -> None:
+        """Note that a reported fault has ended."""
+        self._reported.get(code, {}).pop(subject, None)
+
+    def not_ready(self) -> str | None:
+        """The faults for which this replica is not ready as of now, in words; None without one."""
+        found = [
+            InstallationFault(code, subject, one.message)
+            for code in FAULTS
+            if FAULTS[code].not_ready
+            for subject, one in sorted(self._sightings(code).items())[:MOST_SUBJECTS]
+        ]
+        return "; ".join(map(fault_in_words, found)) or None
+
+    async def run(self) -> NoReturn:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await self.clock.sleep(_PERIOD)
+
+    async def look(self) -> None:
+        """Look once, display what is found, and log what changed."""
+        before, self._listed = self._listed, self._kept_messages(self._found())
+        self.series.show("vcd_installation_faults", {name: one.objects for name, one in self._listed.items()})
+        self._announce_changes(before)
+        if self.writes() and (changes := self._changes(before)):
+            await self.sink(changes)
+
+    def _changes(self, before: Mapping[tuple[str, str], Sighting]) -> list[InstallationFault]:
+        """What the log lacks."""
+        logged, now = self.state.faults, {fault.key: fault for fault in self._faults()}
+        is_new = self.clock.monotonic() - self._began < _GRACE
+        ended = [
+            InstallationFault(fault.code, fault.subject)
+            for key, fault in logged.items()
+            if key not in now and not (is_new and (fault.code, fault.subject) not in before)
+        ]
+        return [*ended, *(fault for key, fault in now.items() if logged.get(key) != fault)]
+
+    def _faults(self) -> list[InstallationFault]:
+        return [InstallationFault(*name, one.message) for name, one in self._listed.items()]
+
+    def _sightings(self, code: str) -> dict[str, Sighting]:
+        return {**self.looks.get(code, dict)(), **self._reported.get(code, {})}
+
+    def _found(self) -> dict[tuple[str, str], Sighting]:
+        """All faults as they are now, in order; of each code those that were listed before come first."""
+        found: dict[tuple[str, str], Sighting] = {}
+        for code in FAULTS:
+            sightings = self._sightings(code)
+            listed = [subject for subject in sorted(sightings) if (code, subject) in self._listed]
+            order = list(dict.fromkeys([*listed, *sorted(sightings)]))
+            found.update({(code, subject): sightings[subject] for subject in order[:MOST_SUBJECTS]})
+            if others := order[MOST_SUBJECTS:]:
+                objects = sum(sightings[subject].objects for subject in others)
+                found[code, OTHERS] = Sighting("more subjects than are listed", objects)
+        return found
+
+    def _kept_messages(self, found: dict[tuple[str, str], Sighting]) -> dict[tuple[str, str], Sighting]:
+        """The same with messages that change seldom."""
+        now = self.clock.monotonic()
+        for name, one in found.items():
+            before = self._listed.get(name)
+            if before is None or (before.message != one.message and now - self._worded[name] >= _REWORD):
+                self._worded[name] = now
+            elif before.message != one.message:
+                found[name] = Sighting(before.message, one.objects)
+        self._worded = {name: self._worded[name] for name in found}
+        return found
+
+    def _announce_changes(self, before: Mapping[tuple[str, str], Sighting]) -> None:
+        """A log line for each change, and an Event for what begins or is another thing now."""
+        for name in before.keys() - self._listed.keys():
+            _log.info("a fault of the installation has ended", code=name[0], subject=name[1])
+        for name, one in self._listed.items():
+            if name in before and before[name].message == one.message:
+                continue
+            words = fault_in_words(InstallationFault(*name, one.message))
+            _log.error("a fault of the installation", code=name[0], subject=name[1], objects=one.objects, reason=words)
+            if reason := FAULTS[name[0]].event:
+                self.announce(reason, words)
+
+
+class _Refused(NamedTuple):
+    """Refusals of one kind of write: the last answer, how many there were, and when the last one was."""
+
+    message: str
+    times: int
+    at: float
+
+
+@dataclass(eq=False)
+class RefusedWrites:
+    """Notes which writes the API server refuses, by verb, resource and HTTP status; binds and evictions aside."""
+
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self._refused: dict[tuple[str, str, int], _Refused] = {}
+        self._taken: dict[tuple[str, str], float] = {}
+        """When a write was taken last."""
+
+    def observe(self, done: CompletedRequest) -> None:
+        """Note how a request ended."""
+        about = done.verb, done.resource
+        if done.verb in ("get", "list", "watch") or about in _OPERATIONS:
+            return
+        now = self.clock.monotonic()
+        if done.error is None:
+            if done.code:
+                self._taken[about] = now
+        elif is_installation_fault(done.error):
+            before = self._refused.get((*about, done.code))
+            self._refused[*about, done.code] = _Refused(str(done.error), 1 + (before.times if before else 0), now)
+
+    def look(self) -> dict[str, Sighting]:
+        """The writes that are refused, by what is refused and the status."""
+        now = self.clock.monotonic()
+        for name, one in list(self._refused.items()):
+            is_taken = self._taken.get(name[:2], -math.inf) > one.at
+            if now - one.at >= (_SETTLED if is_taken else _FORGOTTEN):
+                del self._refused[name]
+        return {
+            f"{verb} {resource} {code}": Sighting(one.message, one.times)
+            for (verb, resource, code), one in sorted(self._refused.items())
+        }
