@@ -459,6 +459,7 @@ def first_explanation() -> str:
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
+
 def faults() -> str:
     """The faults of the installation."""
     rows = ((code(name), one.what, one.subject, one.do, _YES[one.not_ready]) for name, one in FAULTS.items())

@@ -341,3 +341,25 @@ async def test_others_who_bind_are_remarked_on_until_the_next_term(tmp_path: Pat
         await made.tell(ev.LeadershipChanged(2, "another", leading=True))
         with opened(tmp_path / "log") as history:
             assert remarks(history.reader) == []
+
+
+async def test_faults_of_the_installation_are_remarked_on_while_they_last(tmp_path: Path) -> None:
+    refused = ev.InstallationFault("write-refused", "patch podgroups 422", '422 Invalid: podgroups "secret" is invalid')
+    lost = [ev.InstallationFault("no-group", name, "pods name none") for name in ("b", "a")]
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(job("a"))
+        for fault in (refused, *lost):
+            await made.tell(fault)
+            if fault is lost[0]:
+                await made.checkpoint()
+        with opened(tmp_path / "log") as history:
+            first, second = remarks(history.reader)
+            assert first.startswith("the API server refuses a write: patch podgroups 422: 422 Invalid: podgroups")
+            assert second == (
+                "pods belong to no PodGroup, so no session considers them: a: pods name none; look whether Volcano's "
+                "controllers run, or use vcd run --controllers=podgroup (1 more subject)"
+            )
+            assert "secret" not in " ".join(remarks(history.reader, named=False))
+        await made.tell(ev.InstallationFault(refused.code, refused.subject))
+        with opened(tmp_path / "log") as history:
+            assert [one.split(",")[0] for one in remarks(history.reader)] == ["pods belong to no PodGroup"]

@@ -60,15 +60,15 @@ FAULTS: Final = {
 """By code. Texts list faults in this order."""
 
 
-def fault_in_words(fault: InstallationFault) -> str:
-    """Return a fault as one error: what is wrong, where, and what to do."""
+def fault_in_words(fault: InstallationFault, *, named: bool = True) -> str:
+    """Return a fault as one error: what is wrong, where if it is to be ``named``, and what to do."""
     known = FAULTS.get(fault.code)
-    if known is None:  # a newer vcd wrote it
-        return f"{fault.code}: {fault.subject}: {fault.message}"
-    return f"{known.what}: {fault.subject}: {fault.message}; {known.do}"
+    what = fault.code if known is None else known.what  # a newer vcd may know more codes
+    where = f": {fault.subject}: {fault.message}" if named else ""
+    return f"{what}{where}" + ("" if known is None else f"; {known.do}")
 
 
-def faults_in_words(faults: Iterable[InstallationFault]) -> list[str]:
+def faults_in_words(faults: Iterable[InstallationFault], *, named: bool = True) -> list[str]:
     """Return one line a code, in the order of the table: its first subject, and how many more there are."""
     by_code: dict[str, list[InstallationFault]] = {code: [] for code in FAULTS}
     for fault in sorted(faults, key=lambda fault: (fault.subject == OTHERS, fault.subject)):
@@ -76,5 +76,5 @@ def faults_in_words(faults: Iterable[InstallationFault]) -> list[str]:
     lines = []
     for first, *others in filter(None, by_code.values()):
         more = f" ({counted(len(others), 'more subject')})" if others else ""
-        lines.append(fault_in_words(first) + more)
+        lines.append(fault_in_words(first, named=named) + more)
     return lines

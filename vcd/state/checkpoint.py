@@ -146,6 +146,17 @@ def decoded(data: bytes) -> Dump:
     return msgspec.msgpack.decode(data, type=Dump)
 
 
+class _Faults(msgspec.Struct):
+    """The part of a dump that has the faults of the installation."""
+
+    faults: dict[str, ev.InstallationFault] = {}
+
+
+def faults_of(data: bytes) -> dict[str, ev.InstallationFault]:
+    """Return the faults in an encoded state, without decoding the rest. Raises msgspec.MsgspecError."""
+    return msgspec.msgpack.decode(data, type=_Faults).faults
+
+
 def renumbered(data: bytes, sequence: int, session_of: Callable[[int], int]) -> bytes:
     """An encoded state as that of another event ``sequence``, in a log where sessions have other numbers. Raises
     msgspec.MsgspecError."""

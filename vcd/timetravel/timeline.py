@@ -51,7 +51,7 @@ def ends(history: History) -> Ends:
     first = next((info.number for info in reader.sessions(limit=1)), 0)
     last = reader.last_session() if first else 0
     end = reader.last_time() // _MILLISECOND
-    return Ends(reader.head(), end, first, last, remarks(reader), standing(reader.path))
+    return Ends(reader.head(), end, first, last, remarks(reader, named=False), standing(reader.path))
 
 
 def session_lines(
