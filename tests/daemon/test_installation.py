@@ -10,8 +10,8 @@ from tests import dsl
 from tests.daemon.test_cycle import puts
 from tests.kube.scripted import FakeClock
 from vcd.daemon.families import DAEMON
-from vcd.daemon.groupless import PATIENCE, Groupless
 from vcd.daemon.installation import Installation, RefusedWrites, Sighting
+from vcd.daemon.lacking import NO_PODS_AFTER, PATIENCE, AdmittedWithoutPods, Groupless, jobs_without_nodes
 from vcd.daemon.series import SeriesStore
 from vcd.kube.errors import ApiError
 from vcd.kube.requestinfo import CompletedRequest
@@ -19,6 +19,7 @@ from vcd.model import events as ev
 from vcd.model.installation import FAULTS, KIND_NOT_LISTED, MOST_SUBJECTS, NO_GROUP, OTHERS, WRITE_REFUSED
 from vcd.model.objects import Pod
 from vcd.state.cluster import ClusterState
+from vcd.state.records import Settings
 
 FORBIDDEN = ApiError(403, "Forbidden", 'podgroups "g" is forbidden')
 PATCH = ("patch", "podgroups")
@@ -267,3 +268,36 @@ def test_a_group_that_cannot_be_read_is_there() -> None:
     it.happen(ev.ObjectBad("PodGroup", "default/g", "1", "spec.minMember: expected int"))
     it.after(0)
     assert it.after(PATIENCE) == {}
+
+
+# --- groups without pods, jobs without nodes --------------------------------------------------------------------------
+
+
+def test_an_admitted_group_that_gets_no_pods_is_found_after_minutes() -> None:
+    it = Looked(dsl.group("a", phase="Inqueue"), dsl.group("b", phase="Inqueue"), dsl.group("c", phase="Pending"))
+    look = AdmittedWithoutPods(it.state, clock=it.clock).look
+    it.happen(*puts(dsl.pod("b-0", group="b")))
+    look()
+    it.clock.advance(NO_PODS_AFTER - 1)
+    assert look() == {}
+    it.clock.advance(1)
+    assert look() == {"default": Sighting("no pod names these PodGroups", 1)}
+    it.happen(*puts(dsl.pod("a-0", group="a")))
+    assert look() == {}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "selector", "expected"),
+    [
+        ([], (), {"cluster": Sighting("the API server lists no Node", 1)}),
+        ([dsl.node("n")], (), {}),
+        ([dsl.node("n")], ("pool:batch",), {"--node-selector": Sighting("no node has one of these labels", 1)}),
+    ],
+)
+def test_jobs_that_wait_and_have_no_node(nodes: list[object], selector: tuple[str, ...], expected: object) -> None:
+    it = Looked(*nodes, dsl.group("a"))
+    it.state.settings = Settings(node_selector=selector)
+    it.happen(ev.KindListed("Node", "1"))
+    assert jobs_without_nodes(it.state) == {}
+    it.state.waiting["default/a"] = (ev.Waiting("default/a", "predicate"),)
+    assert jobs_without_nodes(it.state) == expected

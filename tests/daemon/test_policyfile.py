@@ -210,3 +210,38 @@ async def test_a_file_that_could_not_be_read_at_a_takeover_is_taken_when_it_can_
         follower.write(GOOD)
         await until(lambda: follower.loaded)
     assert follower.file.policy.text == GOOD
+
+
+@pytest.mark.parametrize("text", [TYPO, None], ids=["refused", "unreadable"])
+def test_a_start_with_a_bad_file_goes_on_with_the_last_good_version_of_the_log(
+    follower: Follower, text: str | None
+) -> None:
+    logged = follower.file.load()
+    follower.path.unlink()
+    if text is not None:
+        follower.write(text)
+    again = PolicyFile(follower.path, Settings(default_queue="main"))
+    assert again.load(logged) == logged
+    assert ("allocat" if text else "cannot be read") in again.refused
+    follower.write(BETTER)
+    assert again.load(logged).text == BETTER
+    assert again.refused == ""
+
+
+def test_a_start_with_a_bad_file_and_a_bad_version_in_the_log_is_an_error(follower: Follower) -> None:
+    follower.write(TYPO)
+    with pytest.raises(PolicyError, match="allocat"):
+        follower.file.load(PolicyLoaded("digest", TYPO))
+
+
+async def test_a_refused_file_is_known_as_such_until_a_good_one_comes(follower: Follower) -> None:
+    async with follower.following():
+        assert follower.file.refused == ""
+        follower.write(TYPO)
+        await until(lambda: "allocat" in follower.file.refused)
+        follower.path.unlink()
+        await until(lambda: "cannot be read" in follower.file.refused)
+        follower.write(TYPO)
+        await until(lambda: "allocat" in follower.file.refused)
+        follower.write(BETTER)
+        await until(lambda: not follower.file.refused)

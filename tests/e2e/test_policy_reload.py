@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,9 @@ TYPO = GOOD.replace("allocate", "allocat")
 NAMELESS = GOOD.replace("- name: gang", "- name: |\n")
 """A bar too many: a plugin without a name."""
 OTHER = GOOD.replace("nodeorder", "binpack")
+
+
+REFUSED = 'vcd_installation_faults{code="configuration-refused",subject="--scheduler-conf"}'
 
 
 async def configured(cluster: Cluster, folder: Path, *flags: str) -> tuple[Daemon, Path]:
@@ -137,6 +141,24 @@ async def test_a_bad_configuration_at_the_start_ends_the_program(tmp_path: Path,
         daemon = await cluster.start("a", f"--scheduler-conf={file}")
         assert await daemon.ended() == 2
         assert reason in daemon.lines("stopped")[0]["reason"]
+
+
+async def test_a_bad_configuration_at_the_next_start_leaves_the_last_good_one_in_force(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        daemon, file = await configured(cluster, tmp_path)
+        await cluster.until_bound(cluster.submit("first", 1))
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.ended() == 0
+        file.write_text(TYPO)
+        again = await cluster.started("a", f"--scheduler-conf={file}")
+        await cluster.until_bound(cluster.submit("second", 1))
+        await again.until_metric(REFUSED, 1)
+        assert (await again.metrics())["vcd_policy_last_reload_successful"] == 0
+        await until(lambda: [e for e in cluster.store.list("events", NAMESPACE) if e["reason"] == "BadConfiguration"])
+        assert policies(again) == [GOOD]
+        file.write_text(OTHER)
+        await again.until_metric("vcd_policy_last_reload_successful", 1)
+        await again.until_metric(REFUSED, None)
 
 
 STILL = GOOD.replace("enqueue, allocate, backfill", "enqueue, backfill")

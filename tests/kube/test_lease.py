@@ -711,3 +711,27 @@ async def test_a_plugin_for_credentials_that_hangs_ends_no_term(tmp_path: Path) 
                 assert elector.is_leader()
             gate.unlink()
             await found.credentials.refresh()  # the plugin ends
+
+
+async def test_two_replicas_of_one_identity_know_of_each_other_until_one_is_gone(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.pass_time(RETRY)
+    assert not a.has_rival()
+    twin = LeaderElector(a.client, identity="a", clock=f.clock)
+    async with running(twin.run()):
+        await f.pass_time(4 * RETRY, sleepers=2)
+        assert a.has_rival()
+        assert twin.has_rival()
+    await f.pass_time(4 * DURATION)
+    assert a.is_leader()
+    assert not a.has_rival()
+
+
+async def test_a_replica_that_is_restarted_under_its_identity_has_no_rival(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    await f.kill(a)
+    again = await f.replica("a")
+    await f.pass_time(3 * RETRY)
+    assert again.is_leader()
+    assert not again.has_rival()

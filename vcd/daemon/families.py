@@ -125,6 +125,7 @@ DAEMON = (
         "1 while PodGroups or Queues cannot be read again and what their watches have shown is trusted instead.",
     ),
     _counter("vcd_clock_jumps_total", "How often the machine's wall clock jumped."),
+    _gauge("vcd_policy_last_reload_successful", "0 while the configuration file is refused, and not the one in force."),
     _counter("vcd_policy_reload_errors_total", "Configurations that were refused."),
     _counter("vcd_certificate_reload_errors_total", "Certificates and keys in --tls-cert-file that were refused."),
     _counter("vcd_replay_mismatches_total", "Sessions whose replay gave another plan."),

@@ -81,6 +81,10 @@ class Installation:
         """Note that a reported fault has ended."""
         self._reported.get(code, {}).pop(subject, None)
 
+    def announce_all(self) -> None:
+        """Make the Events of all faults that last: this replica leads, and could make none before."""
+        self._announce(self._listed)
+
     def not_ready(self) -> str | None:
         """The faults for which this replica is not ready as of now, in words; None without one."""
         found = [
@@ -156,8 +160,12 @@ class Installation:
                 continue
             words = fault_in_words(InstallationFault(*name, one.message))
             _log.error("a fault of the installation", code=name[0], subject=name[1], objects=one.objects, reason=words)
+            self._announce({name: one})
+
+    def _announce(self, faults: Mapping[tuple[str, str], Sighting]) -> None:
+        for name, one in faults.items():
             if reason := FAULTS[name[0]].event:
-                self.announce(reason, words)
+                self.announce(reason, fault_in_words(InstallationFault(*name, one.message)))
 
 
 class _Refused(NamedTuple):

@@ -33,40 +33,53 @@ class PolicyFile:
         self._settings = settings
         self._seen: str | None = None
         self._policies: Recent[str, Policy] = Recent(_KEPT)
+        self._unreadable = self._bad = ""
+        """Why the file cannot be read, and why the text that was read last is refused."""
         self.policy: Policy
         """The one in force; there is none before ``load``."""
 
+    @property
+    def refused(self) -> str:
+        """Why the file as it is now is not in force, without its path; empty when it is."""
+        return self._unreadable.partition(f"{self.path} ")[2] or self._bad
+
     def load(self, logged: PolicyLoaded | None = None) -> PolicyLoaded:
-        """Read the file when a service begins, or takes the lead after one by which ``logged`` was in force. Raises
-        PolicyError, or ConfigurationError when it cannot be read, unless this process had a good version before: then
-        what was in force stays."""
+        """Read the file when a service begins, or takes the lead; ``logged`` is in force by the log.
+
+        A file that is refused, or cannot be read, leaves in force what was: the version in the log, or the one that
+        this process read last. Raises PolicyError, or ConfigurationError, if there is neither.
+        """
         self._seen = None  # what cannot be read now is taken when it can, be it what it was before
         try:
             self._seen = self._read()
             self.policy = read_policy(self._seen)
         except (ConfigurationError, PolicyError) as error:
-            if not hasattr(self, "policy"):
+            before = self._of_log(logged) or getattr(self, "policy", None)
+            if before is None:
                 raise
-            if logged is not None:
-                self.policy = self._of_log(logged)
-            self._refuse(str(error))
+            self.policy = before
+            self._refuse(error)
         else:
-            self._warn()
+            self._accept()
         return self._event()
 
-    def _of_log(self, logged: PolicyLoaded) -> Policy:
-        """The one that a log says was in force, without the passwords of one that this process never read."""
+    def _of_log(self, logged: PolicyLoaded | None) -> Policy | None:
+        """The one that a log says was in force, without the passwords of one that this process never read; None for
+        none, or one that this version refuses."""
+        if logged is None:
+            return None
         try:
             return self._policies.get(logged.digest) or read_policy(logged.text)
         except PolicyError as error:
             _log.error("the configuration in force cannot be read from the log", reason=str(error))
-            return self.policy
+            return None
 
     def _read(self) -> str | None:
         try:
             return None if self.path is None else self.path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"--scheduler-conf {self.path} cannot be read: {error}") from error
+            why = getattr(error, "strerror", None) or error
+            raise ConfigurationError(f"--scheduler-conf {self.path} cannot be read: {why}") from error
 
     def named(self, digest: str) -> Policy:
         """The policy of a digest: the one that the state is under may be a moment behind the newest one."""
@@ -86,31 +99,34 @@ class PolicyFile:
         """Look at the file each ``period`` seconds, until cancelled: a mounted ConfigMap changes by its link."""
         if self.path is None:
             return
-        unreadable = ""
         while True:
             await asyncio.sleep(period)
             try:
                 text = await asyncio.to_thread(self._read)
-                unreadable = ""
+                self._unreadable = ""
                 if text == self._seen:
                     continue
                 self._seen = text
                 self.policy = await asyncio.to_thread(read_policy, text)
             except (ConfigurationError, PolicyError) as error:
-                if str(error) == unreadable:  # a file that is gone is so at each look
+                if str(error) == self._unreadable:  # a file that is gone is so at each look
                     continue
-                unreadable = str(error) if isinstance(error, ConfigurationError) else ""
-                self._refuse(str(error))
+                self._refuse(error)
                 refused(str(error))
                 continue
-            self._warn()
+            self._accept()
             _log.info("configuration reloaded", digest=self.policy.digest)
             await changed(self._event())
 
-    def _refuse(self, reason: str) -> None:
-        _log.error("configuration refused; the one in force stays", reason=reason, digest=self.policy.digest)
+    def _refuse(self, error: ConfigurationError | PolicyError) -> None:
+        if isinstance(error, ConfigurationError):
+            self._unreadable = str(error)
+        else:
+            self._bad = str(error)
+        _log.error("configuration refused; the one in force stays", reason=str(error), digest=self.policy.digest)
 
-    def _warn(self) -> None:
+    def _accept(self) -> None:
+        self._unreadable = self._bad = ""
         for warning in (*self.policy.warnings, *self.policy.misfits):
             _log.warning("configuration", warning=str(warning))
 

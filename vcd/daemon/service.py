@@ -20,12 +20,12 @@ from vcd.daemon.asking import Asking
 from vcd.daemon.consistentreads import ConsistentReads
 from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.firstqueues import FirstQueues
-from vcd.daemon.groupless import Groupless
 from vcd.daemon.housekeeping import keep_house, mind_clock
 from vcd.daemon.http import Probes, metrics_served, probes_answered
-from vcd.daemon.installation import Installation, RefusedWrites
+from vcd.daemon.installation import Installation, RefusedWrites, Sighting
 from vcd.daemon.interlock import Interlock
 from vcd.daemon.keeper import Keeper, restore
+from vcd.daemon.lacking import AdmittedWithoutPods, Groupless, jobs_without_nodes
 from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import PODGROUP, QUEUE, Options, split_address
@@ -57,7 +57,16 @@ from vcd.kube.lease import DEFAULT_NAMESPACE
 from vcd.kube.requestinfo import CompletedRequest
 from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
-from vcd.model.installation import KIND_NOT_LISTED, NO_GROUP, WRITE_REFUSED
+from vcd.model.installation import (
+    CONFIGURATION_REFUSED,
+    IDENTITY_SHARED,
+    KIND_NOT_LISTED,
+    NO_GROUP,
+    NO_NODE,
+    NO_PODS,
+    OTHER_SCHEDULER,
+    WRITE_REFUSED,
+)
 from vcd.scheduling.framework.policy import Policy, PolicyError
 from vcd.scheduling.framework.registry import RegistryError, bind_timeout, kinds_read
 from vcd.scheduling.session.session import Session
@@ -254,20 +263,36 @@ class SchedulerService:
 
     def _made_installation(self) -> Installation:
         groupless = Groupless(self.keeper.state, self.terms.leads, self.telling.lacks_group, clock=self.clock)
+        admitted = AdmittedWithoutPods(self.keeper.state, clock=self.clock)
         made = Installation(
             self.keeper.state,
             self.keeper.put,
             self.terms.writes.is_set,
             self.metrics.series,
-            self.telling.at_configuration,
+            lambda reason, message: self.telling.at_configuration(reason, message) if self.terms.leads() else None,
             clock=self.clock,
         )
         made.looks = {
             WRITE_REFUSED: self.refused_writes.look,
             KIND_NOT_LISTED: self.terms.kinds_not_listed,
+            IDENTITY_SHARED: self.terms.identity_shared,
+            CONFIGURATION_REFUSED: self._configuration_refused,
+            OTHER_SCHEDULER: self._other_scheduler,
+            NO_NODE: partial(jobs_without_nodes, self.keeper.state),
             NO_GROUP: groupless.look,
+            NO_PODS: admitted.look,
         }
         return made
+
+    def _configuration_refused(self) -> dict[str, Sighting]:
+        why = self.policy.refused
+        self.metrics.series.show("vcd_policy_last_reload_successful", not why)
+        return {"--scheduler-conf": Sighting(why)} if why else {}
+
+    def _other_scheduler(self) -> dict[str, Sighting]:
+        held, now = self.keeper.state.held_namespaces, self.clock.wall()
+        found = Sighting("pods of ours get nodes that vcd did not choose (vcd log ls --type foreign)")
+        return {namespace: found for namespace, until in held.items() if until > now}
 
     def _request_completed(self, done: CompletedRequest) -> None:
         self.metrics.observe_request(done)
@@ -287,6 +312,9 @@ class SchedulerService:
     def _begin_to_lead(self) -> None:
         self.verdicts.begin()
         self.telling.begin()
+        self.installation.announce_all()
+        if self.policy.refused:  # since before it led, when it could write no Event
+            self.telling.at_configuration("BadConfiguration", f"--scheduler-conf: {self.policy.refused}")
         self.first_queues.due.set()
 
     def _hand_over(
@@ -493,7 +521,8 @@ async def assembled(
     Raises LogError, ConfigurationError, PolicyError, OSError.
     """
     policy, metrics = lasting or _Lasting.of(options)
-    loaded = policy.load()
+    # without a log there is no good version to fall back on: refuse the file before one is made
+    loaded = None if options.event_log.exists() else policy.load()
     connection = await connect(options.kubeconfig, options.master)
     connection.check_streams()
     async with EventLog.open(options.event_log, clock=clock.wall) as log:
@@ -512,6 +541,7 @@ async def assembled(
             read_only=options.shadow,
         ) as client:
             keeper = Keeper(log, state)
+            loaded = loaded or policy.load(state.policy)
             if state.policy != loaded and not options.replicas_address:
                 await keeper.put([loaded])
             service = SchedulerService(options, client, keeper, policy, loaded, metrics, clock, gather)

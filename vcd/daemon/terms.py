@@ -95,6 +95,14 @@ class Terms:
         found = {kind: Sighting(error) for kind, error in stuck.items()}
         return found | {kind: Sighting("the API server does not serve it") for kind in self.watches.not_served()}
 
+    def identity_shared(self) -> dict[str, Sighting]:
+        """Look whether another process holds the Lease under this replica's identity."""
+        elector = self.elector
+        if not elector.has_rival():
+            return {}
+        words = f"another process takes it as {elector.identity!r}, too"
+        return {f"{elector.namespace}/{elector.name}": Sighting(words)}
+
     def parts(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run as long as this replica may lead."""
         if not self._elected:

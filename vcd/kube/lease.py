@@ -9,6 +9,7 @@ whatever the machines' wall clocks say.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -36,6 +37,8 @@ RELEASED_SECONDS = 1
 """leaseDurationSeconds of a lease that its holder gave back (client-go writes the same)."""
 MOST_EPOCHS = 2**30
 """leaseTransitions to which no elections come: somebody wrote more, and after 2**31 - 1 the API server takes none."""
+_RIVALRY = 3
+"""Lease durations for which another process with this identity is remembered: the two take turns."""
 _ATTEMPTS = 3
 """To give a lease back that was written meanwhile, as by a renewal whose answer nobody waited for."""
 
@@ -101,6 +104,8 @@ class LeaderElector:
         self._seen: _Spec | None = None
         self._seen_at = 0.0
         self._rests_until = 0.0
+        self._rival_seen = -math.inf
+        """When the lease was last found to be another process's, under this replica's identity."""
         self._held = False
         """Whether the lease is still to be given back after stepping down."""
         self._to_look = asyncio.Event()
@@ -114,6 +119,10 @@ class LeaderElector:
     def holds(self, epoch: int) -> bool:
         """Whether this replica still leads under the epoch that something was decided under."""
         return epoch == self.epoch and self.is_leader()
+
+    def has_rival(self) -> bool:
+        """Whether another process took the lease under this replica's identity, not long ago."""
+        return self.clock.monotonic() - self._rival_seen < _RIVALRY * self.lease_duration
 
     async def wait_safe(self) -> bool:
         """Wait until no request of the last leader can be under way; False when leadership was lost meanwhile."""
@@ -282,6 +291,7 @@ class LeaderElector:
             self._lose(f"lease was taken by {lease.spec.holder_identity!r}")
         elif lease.spec.lease_transitions != self.epoch:
             self._observe(lease)
+            self._rival_seen = self.clock.monotonic()
             self._lose("lease was taken in our name")
         else:
             self._lease = lease

@@ -14,7 +14,12 @@ from vcd.model.words import counted
 
 WRITE_REFUSED: Final = "write-refused"
 KIND_NOT_LISTED: Final = "kind-not-listed"
+IDENTITY_SHARED: Final = "identity-shared"
+CONFIGURATION_REFUSED: Final = "configuration-refused"
+OTHER_SCHEDULER: Final = "other-scheduler"
+NO_NODE: Final = "no-node"
 NO_GROUP: Final = "no-group"
+NO_PODS: Final = "no-pods"
 
 NAMESPACE: Final = "namespace"
 OTHERS: Final = "(others)"
@@ -51,10 +56,38 @@ FAULTS: Final = {
         "KindNotListed",
         not_ready=True,
     ),
+    IDENTITY_SHARED: FaultCode(
+        "two replicas have one identity, so neither leads for long",
+        "Lease",
+        "give each its own --identity, or none: the default is unique",
+        "IdentityShared",
+        not_ready=True,
+    ),
+    CONFIGURATION_REFUSED: FaultCode(
+        "the configuration file is refused, and the last good one stays in force",
+        "flag",
+        "correct the file (vcd conf check FILE)",
+    ),
+    OTHER_SCHEDULER: FaultCode(
+        "another scheduler binds pods of vcd's schedulerName, and vcd holds back the namespace",
+        NAMESPACE,
+        "stop the other scheduler, or give it other pods by another schedulerName",
+    ),
+    NO_NODE: FaultCode(
+        "jobs wait and there is no node for them",
+        "flag, or cluster",
+        "add nodes, or correct --node-selector",
+        "NoNode",
+    ),
     NO_GROUP: FaultCode(
         "pods belong to no PodGroup, so no session considers them",
         NAMESPACE,
         "look whether Volcano's controllers run, or use vcd run --controllers=podgroup",
+    ),
+    NO_PODS: FaultCode(
+        "PodGroups are admitted and their pods are not created",
+        NAMESPACE,
+        "look whether the controller that makes the pods runs, and at its Events",
     ),
 }
 """By code. Texts list faults in this order."""

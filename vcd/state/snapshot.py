@@ -69,7 +69,7 @@ class SnapshotMaker:
         state, resources = self._state, self._resources()
         made_from = (state.facts_version, resources)
         facts = self._copy(
-            "facts", made_from, lambda: NodeFacts(_selected(state.nodes, state.settings.node_selector), resources)
+            "facts", made_from, lambda: NodeFacts(selected_nodes(state.nodes, state.settings.node_selector), resources)
         )
         nominations = state.nominations()
         snapshot = Snapshot(
@@ -193,7 +193,7 @@ class SnapshotMaker:
         }
 
 
-def _selected(nodes: Mapping[str, NodeRecord], selector: tuple[str, ...]) -> Mapping[str, NodeRecord]:
+def selected_nodes(nodes: Mapping[str, NodeRecord], selector: tuple[str, ...]) -> Mapping[str, NodeRecord]:
     """The nodes that have one of the labels ``key:value``; all where none are given (vc-scheduler --node-selector)."""
     if not selector:
         return nodes

@@ -1,6 +1,8 @@
-"""Pods of our schedulers that belong to no PodGroup: no session looks at them, so they are reported here.
+"""Looks at the state for what jobs lack that others have to make: PodGroups for pods, pods for PodGroups, nodes.
 
-Volcano's controllers make the group a moment after the pod. Only a pod that lacks it for longer is reported.
+Volcano's controllers make a PodGroup a moment after its pod, and the pods a moment after their PodGroup is admitted.
+Only what is lacking for longer is reported. No session looks at a pod without a PodGroup, so its Event and condition
+are made here.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ from vcd.daemon.installation import Sighting
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod
-from vcd.model.status import TaskStatus
+from vcd.model.status import Phase, TaskStatus
 from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import selected_nodes
 
 PATIENCE = 5.0
 """Seconds for which a pod may lack its group."""
+NO_PODS_AFTER = 300.0
+"""Seconds for which an admitted group may lack all pods."""
 _AT_ONCE = 500
 """Pods told in one look: the event loop has other work."""
 _UNNAMED = f"pods have no annotation {GROUP_NAME}"
@@ -77,6 +82,8 @@ class Groupless:
             pod = self.state.pod(key)
             if pod is None or self._told.get(key) == pod.metadata.uid or not self.leads():
                 continue
+            if not pod.group_key and "podgroup" in self.state.settings.controllers:
+                continue  # `PodGroups` makes its group, or reports why it cannot
             self._told[key] = pod.metadata.uid
             self.tell(pod, self._words(pod))
             if (told := told + 1) == _AT_ONCE:
@@ -87,7 +94,37 @@ class Groupless:
         if pod.group_key:
             name = pod.group_key.partition("/")[2]
             return f"no session considers this pod: its PodGroup {name} does not exist in its namespace; create it"
-        if "podgroup" in self.state.settings.controllers:
-            return "no session considers this pod: vcd has not made its PodGroup yet; look at vcd's log"
         do = "look whether Volcano's controllers run, or use vcd run --controllers=podgroup"
         return f"no session considers this pod: it has no annotation {GROUP_NAME}; {do}"
+
+
+@dataclass(eq=False)
+class AdmittedWithoutPods:
+    """Finds PodGroups that are admitted and for which no pod was created."""
+
+    state: ClusterState
+    _: KW_ONLY
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self._since: dict[str, float] = {}
+        """When groups were first seen so, by key."""
+
+    def look(self) -> dict[str, Sighting]:
+        """Return the namespaces with such groups for `NO_PODS_AFTER`."""
+        now, uses = self.clock.monotonic(), self.state.job_keys.uses
+        found = [key for key, one in self.state.groups.items() if one.phase is Phase.INQUEUE and not uses(key)]
+        self._since = {key: self._since.get(key, now) for key in found}
+        due = [key for key, since in self._since.items() if now - since >= NO_PODS_AFTER]
+        counts = Counter(key.partition("/")[0] for key in due)
+        return {name: Sighting("no pod names these PodGroups", count) for name, count in counts.items()}
+
+
+def jobs_without_nodes(state: ClusterState) -> dict[str, Sighting]:
+    """Return the fault that jobs wait while this scheduler has no node at all."""
+    if not state.waiting or "Node" not in state.listed or selected_nodes(state.nodes, state.settings.node_selector):
+        return {}
+    waiting = len(state.waiting)
+    if state.nodes:
+        return {"--node-selector": Sighting("no node has one of these labels", waiting)}
+    return {"cluster": Sighting("the API server lists no Node", waiting)}
