@@ -115,8 +115,21 @@ def test_of_a_volcano_job_without_pods_the_mean_pod_is_judged(members: int, cpu:
     assert (told(result) == [TOO_LARGE]) is is_told
 
 
-def test_without_nodes_nothing_is_called_too_large() -> None:
-    assert TOO_LARGE not in told(planned(gang("g", 1, cpu=1, phase="Pending"), conf=NO_GATE))
+@pytest.mark.parametrize("conf", [NO_GATE, CONF, CONF.replace("enqueue", "allocate")])
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+def test_without_nodes_a_group_is_told_so_first(conf: str, phase: str) -> None:
+    """Plugins would say that its queue or the cluster is overused."""
+    result = planned(gang("g", 1, cpu=1, phase=phase, minimum={"cpu": 1}), conf=conf)
+    assert told(result)[0] == "there is no node"
+    assert told(result).count("there is no node") == 1
+    assert TOO_LARGE not in told(result)
+
+
+def test_a_resource_that_no_node_offers_is_named() -> None:
+    wanted = gang("g", 1, cpu=1, requests={"cpu": "1", "nvidia.com/gpu": "1"}, phase="Pending", minimum={"cpu": 1})
+    why = planned(node("n"), wanted, conf=CONF).why["default/g"][0]
+    assert why["code"] == "resource-not-offered"
+    assert why["reason"] == "no node offers nvidia.com/gpu, which a pod of the group asks for"
 
 
 def test_a_group_of_a_missing_queue_waits_and_says_so() -> None:

@@ -459,7 +459,9 @@ class Search:
         return self._had_less(job) or not any(self.session.allocatable(queue, task) for task in tasks)
 
     def _nodes_say_no(self, job: Job, told: Told, tasks: list[Task]) -> bool:
-        if "larger than any node" in told.reason:
+        if told.reason == "there is no node":
+            return not self.session.cluster.nodes
+        if "larger than any node" in told.reason or told.reason.startswith("no node offers "):
             return job.too_large
         return self._had_less(job) or not any(self._places(job, task) for task in tasks)
 

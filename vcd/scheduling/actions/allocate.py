@@ -70,13 +70,6 @@ _REFUSED_THERE = ReasonCode(
     remark=True,
 )
 _ROOM_LEAVING = ReasonCode("room-leaving", Cause.LEAVING, "room is still being freed", nodes_help=True)
-_NO_NODE = ReasonCode(
-    "no-node",
-    Cause.UNSCHEDULABLE_NODE,
-    "there is no node",
-    mend="add nodes, or let this scheduler have some",
-    nodes_help=True,
-)
 
 _PENDING = int(TaskStatus.PENDING)
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
@@ -335,7 +328,7 @@ class AllocateAction(Action):
                 if refused is not None:
                     job.note("predicate", *refused, nodes=len(framework.session.nodes), task=task)
                 else:
-                    _note_reasons(framework.session, task, framework.candidates(task))
+                    _note_reasons(task, framework.candidates(task))
             job.note("invalid", *invalid)
         return invalid is None
 
@@ -541,14 +534,14 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
     if row is None:
         row = _best_place(framework, task, candidates, may_wait)
     if row is None:
-        _note_reasons(session, task, candidates)
+        _note_reasons(task, candidates)
         return False
     if session.nodes.has_room(row, task.floor):
         statement.allocate(task, row)
     elif may_wait:
         statement.pipeline(task, row)
     else:
-        _note_reasons(session, task, candidates)
+        _note_reasons(task, candidates)
         nodes = int(candidates.passing().sum())
         task.job.note("predicate", "", _ROOM_LEAVING(), nodes=nodes, task=task)
         return False
@@ -587,11 +580,9 @@ def _best_place(framework: Framework, task: Task, candidates: Candidates, may_wa
     return row
 
 
-def _note_reasons(session: Session, task: Task, candidates: Candidates) -> None:
+def _note_reasons(task: Task, candidates: Candidates) -> None:
     for reason, nodes in candidates.reasons().items():
         task.job.note("predicate", "", reason, nodes=nodes, task=task)
-    if not len(session.nodes):
-        task.job.note("predicate", "", _NO_NODE(), task=task)
 
 
 def needs_more(job: Job) -> bool:

@@ -9,16 +9,34 @@ from __future__ import annotations
 import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.model.status import TaskStatus
+from vcd.model.requests import UNOFFERED
+from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.shapes import unoffered
 
 TOO_LARGE = ReasonCode(
     "larger-than-any-node",
     Cause.SHAPE,
     "a pod of the group is larger than any node",
     mend="ask for less for each pod, or add a larger node",
+    nodes_help=True,
+)
+
+NOT_OFFERED = ReasonCode(
+    "resource-not-offered",
+    Cause.SHAPE,
+    "no node offers {resources}, which a pod of the group asks for",
+    mend="add a node that offers the resource, or correct its name",
+    nodes_help=True,
+)
+NO_NODE = ReasonCode(
+    "no-node",
+    Cause.UNSCHEDULABLE_NODE,
+    "there is no node",
+    mend="add nodes, or let this scheduler have some",
     nodes_help=True,
 )
 
@@ -51,13 +69,38 @@ def why_invalid(framework: Framework, job: Job) -> tuple[str, Reason] | None:
 
 
 def tell_of_large_pods(session: Session) -> None:
-    """Note of each group that no node could hold which of its pods is too large, or by what its minimum tells so."""
+    """Note of each group that no node could hold which of its pods is too large, or by what its minimum tells so.
+
+    If there is no node, note that of each group that waits: plugins would say that its queue, or the cluster, is full.
+    """
     facts = session.nodes.facts
+    if not len(session.nodes):
+        _tell_of_no_node(session)
     for index in session.classes.leads(np.flatnonzero(session.jobs.too_large)):
         job = session.job(index)
         pod = next((task for task in job.pending() if facts.too_large(task.request[None])[0]), None)
         needed = session.jobs.mean_minimum(index) if pod is None else pod.request
         over = needed > facts.largest
+        if missing := _not_offered(session, job, pod, over & (facts.largest == 0)):
+            job.note("predicate", "", NOT_OFFERED({"resources": missing}), task=pod)
+            continue
         shown = over if over.any() else np.ones_like(over)
         amounts = session.told(np.flatnonzero(shown), needs=needed, largest_node=facts.largest * over)
         job.note("predicate", "", TOO_LARGE(amounts=amounts), task=pod)
+
+
+def _not_offered(session: Session, job: Job, pod: Task | None, columns: Mask) -> str:
+    """Name the resources of some columns, and those without a column that a pod or else a group's minimum asks for."""
+    names = [session.nodes.resources[column] for column in np.flatnonzero(columns).tolist()]
+    if UNOFFERED in names:
+        asked = (job.record.min_resources or {}) if pod is None else pod.shape.requests
+        names[names.index(UNOFFERED)] = unoffered(session.nodes.column_of, asked)
+    return " and ".join(names)
+
+
+def _tell_of_no_node(session: Session) -> None:
+    waiting = session.jobs.phase == Phase.PENDING
+    for job in session.jobs_with_pending():
+        waiting[job.index] = True
+    for index in session.classes.leads(np.flatnonzero(waiting)):
+        session.job(index).note("predicate", "", NO_NODE())
