@@ -11,6 +11,8 @@ from tests.e2e.cluster import Cluster, Obj, failed, pod
 from tests.waiting import until
 from vcd.model import events as ev
 
+OWN_LINES = {"a fault of the installation", "leadership_lost", "no longer leading"}
+"""Lines of an outage that are not about a single request."""
 GAUGE = "vcd_installation_faults"
 
 
@@ -70,3 +72,18 @@ async def test_a_cluster_without_the_crds_makes_the_replica_not_ready(tmp_path: 
                 text = await answer.text()
             assert answer.status == 503
             assert "a kind cannot be listed: PodGroup: the API server does not serve it; apply the CRDs" in text
+
+
+async def test_an_api_server_that_is_gone_is_one_fault_and_few_lines(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a")
+        daemon.wire.hold()
+        daemon.wire.cut()
+        await daemon.until_metric(f'{GAUGE}{{code="unreachable",subject="API server"}}', 1)
+        daemon.wire.release()
+        await daemon.until_metric(f'{GAUGE}{{code="unreachable",subject="API server"}}', None)
+        told = [line["event"] for line in daemon.lines() if line["level"] in ("warning", "error")]
+        assert told.count("a fault of the installation") == 1
+        of_requests = [event for event in told if event not in OWN_LINES]
+        assert len(of_requests) <= 4, of_requests

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from tests.kube.scripted import Answer, client_of, failure, scripted
 from vcd.kube.client import KubeClient
@@ -93,3 +95,18 @@ async def test_what_the_fence_stops_is_no_request() -> None:
         with pytest.raises(Exception, match="lost leadership"):
             await client.request("POST", f"{POD}/binding", b"{}", fence=lambda: False)
     assert found == []
+
+
+async def test_an_api_server_that_is_gone_is_one_warning_and_then_details() -> None:
+    async with scripted() as server, client_of(server, request_timeout=0.1) as client:
+        server.on("GET", "/a", *[Answer(drop=True)] * 5, Answer(200, {}))
+        with capture_logs() as lines:
+            for _ in range(5):
+                with pytest.raises(Unanswered) as caught:
+                    await client.request("GET", POD)
+                client.log_failure(structlog.get_logger(), "failed", caught.value, kind="Pod")
+            assert client.unreachable_since > 0
+            client.log_failure(structlog.get_logger(), "failed", ApiError(403, "", "no"), kind="Pod")
+        assert [line["log_level"] for line in lines] == ["warning", "warning", "debug", "debug", "debug", "warning"]
+        await client.request("GET", POD)
+        assert client.unreachable_since == 0

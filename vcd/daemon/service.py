@@ -65,8 +65,10 @@ from vcd.model.installation import (
     NO_NODE,
     NO_PODS,
     OTHER_SCHEDULER,
+    UNREACHABLE,
     WRITE_REFUSED,
 )
+from vcd.model.words import rfc3339
 from vcd.scheduling.framework.policy import Policy, PolicyError
 from vcd.scheduling.framework.registry import RegistryError, bind_timeout, kinds_read
 from vcd.scheduling.session.session import Session
@@ -273,6 +275,7 @@ class SchedulerService:
             clock=self.clock,
         )
         made.looks = {
+            UNREACHABLE: self._unreachable,
             WRITE_REFUSED: self.refused_writes.look,
             KIND_NOT_LISTED: self.terms.kinds_not_listed,
             IDENTITY_SHARED: self.terms.identity_shared,
@@ -283,6 +286,10 @@ class SchedulerService:
             NO_PODS: admitted.look,
         }
         return made
+
+    def _unreachable(self) -> dict[str, Sighting]:
+        since = self.client.unreachable_since
+        return {"API server": Sighting(f"no request has been answered since {rfc3339(since)}")} if since else {}
 
     def _configuration_refused(self) -> dict[str, Sighting]:
         why = self.policy.refused

@@ -8,7 +8,8 @@ import heapq
 import itertools
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
@@ -28,7 +29,7 @@ from vcd.kube.errors import (
     status_error,
 )
 from vcd.kube.requestinfo import CompletedRequest, verb_and_resource
-from vcd.kube.transport import HttpTransport, Transport
+from vcd.kube.transport import HttpTransport, Stream, Transport
 from vcd.model import jsontext
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ Body = bytes | Callable[[], bytes | None]
 """What is written; or a function that is called after any queueing, and gives None where nothing is to be written any
 more."""
 
+_UNREACHABLE = 3
+"""Requests in a row without an answer after which the API server counts as unreachable."""
 _LIST_TIMEOUT = 60.0
 _LIST_STARTS = 5
 """How often a list begins, each time in pages four times as large, before it is left to who asked to pause."""
@@ -201,6 +204,8 @@ class KubeClient:
         self.request_timeout = request_timeout
         self.completed: Callable[[CompletedRequest], None] = lambda _: None
         """Called after each request, repeated ones included; of a watch, when the server has answered."""
+        self._unanswered, self._lost_at = 0, 0
+        """How many requests in a row got no answer, and when the first of them ended (ns since the epoch)."""
         self._connection = connection
         self._read_only = read_only
         self._admission = Admission(qps, burst, in_flight, clock)
@@ -226,6 +231,17 @@ class KubeClient:
     def is_writing(self) -> bool:
         """Whether a write is under way, or was cancelled, which does not take it back; not those of the Lease."""
         return not self._admission.is_empty or self._clock.monotonic() < self._cut_off_until
+
+    @property
+    def unreachable_since(self) -> int:
+        """Since when no request has been answered (ns since the epoch); 0 while the API server answers."""
+        return self._lost_at if self._unanswered >= _UNREACHABLE else 0
+
+    def log_failure(self, log: Any, event: str, error: KubeError, **fields: object) -> None:
+        """Log a failed request as a warning, or as a detail where it only repeats that the API server is
+        unreachable: that is one fault of the installation, and there are many requests."""
+        repeats = isinstance(error, Unanswered) and self.unreachable_since
+        (log.debug if repeats else log.warning)(event, error=str(error), **fields)
 
     async def request(
         self,
@@ -290,10 +306,7 @@ class KubeClient:
 
         Ends when the server ends it. Raises ApiError, Unanswered, and Silent after ``idle_timeout`` seconds of silence.
         """
-        headers, began = await self._headers_now(), self._clock.monotonic()
-        async with self._transport.stream(path, headers, self.request_timeout, idle_timeout) as stream:
-            about = verb_and_resource("GET", path)
-            self.completed(CompletedRequest(*about, stream.status, self._clock.monotonic() - began))
+        async with self._stream(path, await self._headers_now(), idle_timeout) as stream:
             if stream.status != 200:
                 body = b"".join([chunk async for chunk in stream.chunks])
                 raise status_error(body, stream.status, stream.retry_after)
@@ -348,15 +361,36 @@ class KubeClient:
 
     async def _answered(self, request: HttpRequest) -> Response:
         """Make a request once, and report how it ended. Raises Unanswered, Fenced."""
-        began, about = self._clock.monotonic(), verb_and_resource(request.method, request.path)
+        began = self._clock.monotonic()
         try:
             answer = await self._transport.request(request)
         except Unanswered:
-            self.completed(CompletedRequest(*about, 0, self._clock.monotonic() - began))
+            self._report(request.method, request.path, began, 0)
             raise
         error = None if answer.status < 300 else status_error(answer.body, answer.status)
-        self.completed(CompletedRequest(*about, answer.status, self._clock.monotonic() - began, error))
+        self._report(request.method, request.path, began, answer.status, error)
         return answer
+
+    @asynccontextmanager
+    async def _stream(self, path: str, headers: dict[str, str], idle_timeout: float) -> AsyncIterator[Stream]:
+        """Open a stream, and report whether the server answered. Raises Unanswered, Silent."""
+        began, code = self._clock.monotonic(), 0
+        try:
+            async with self._transport.stream(path, headers, self.request_timeout, idle_timeout) as stream:
+                code = stream.status
+                self._report("GET", path, began, code)
+                yield stream
+        except Unanswered:
+            if not code:
+                self._report("GET", path, began, 0)
+            raise
+
+    def _report(self, method: str, path: str, began: float, code: int, error: ApiError | None = None) -> None:
+        if not (code or self._unanswered):
+            self._lost_at = self._clock.wall()
+        self._unanswered = 0 if code else self._unanswered + 1
+        seconds = self._clock.monotonic() - began
+        self.completed(CompletedRequest(*verb_and_resource(method, path), code, seconds, error))
 
     async def _shows_another(self, used: tuple[object, ...]) -> bool:
         """Whether there are other credentials than were refused: another request may have got them meanwhile."""

@@ -224,7 +224,7 @@ class LeaderElector:
             if isinstance(error, ApiError) and error.status == 409:
                 log.info("lease_taken_by_another")
             else:
-                log.warning("lease_not_reached", error=str(error))
+                self.client.log_failure(log, "lease_not_reached", error)
         await first_of(self.clock.sleep(max(pause, 0.05)), self._to_look.wait())
 
     async def _try_acquire(self) -> bool:
@@ -256,7 +256,7 @@ class LeaderElector:
         try:
             await self._renew(sent)
         except KubeError as error:
-            log.warning("lease_not_renewed", error=str(error), seconds_left=round(self._until - sent, 3))
+            self.client.log_failure(log, "lease_not_renewed", error, seconds_left=round(self._until - sent, 3))
         if self._leading:
             left = max(0.0, self._until - self.clock.monotonic())
             renewed = self._until == sent + self.renew_deadline

@@ -159,7 +159,8 @@ class Recorder(Writer[_Identity, _Series]):
         return not is_final(error)
 
     def _tell_lost(self, identity: _Identity, error: KubeError) -> None:
-        log.warning("event_lost", kind=identity.subject.kind, key=identity.subject.key, error=str(error))
+        subject = identity.subject
+        self._client.log_failure(log, "event_lost", error, kind=subject.kind, key=subject.key)
 
     async def _write(self, identity: _Identity, series: _Series, *, again: bool) -> None:
         key = identity.subject.key

@@ -227,7 +227,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         return status == 409 and kind == "PodGroup"
 
     def _tell_lost(self, name: tuple[str, str], error: KubeError) -> None:
-        log.warning("status_not_written", kind=name[0], key=name[1], error=str(error))
+        self._client.log_failure(log, "status_not_written", error, kind=name[0], key=name[1])
         if isinstance(error, ApiError) and is_installation_fault(error):
             self._refused(*name, str(error))
 

@@ -355,6 +355,7 @@ class Watcher:
         if isinstance(error, ApiError) and error.status == 404:
             await self._missing(error)
             return
+        was_well = self._lost_since is None
         if self._version is not None and not self._may_resume(error):
             self._version = None
             self.status.relists += 1
@@ -362,7 +363,8 @@ class Watcher:
             self._log.info("watch_expired", message=error.message)
             await self.clock.sleep(self._backoff.next())
         elif isinstance(error, KubeError):
-            await self._retry(error)
+            is_cut = was_well and self._version is not None and isinstance(error, Unanswered)
+            await self._retry(error, is_news=not is_cut)  # the next attempt tells whether that means anything
         else:
             await self._crashed(error)
 
@@ -385,15 +387,18 @@ class Watcher:
         self._log.error("watcher_crashed", exc_info=error, retry_in=round(pause, 3))
         await self.clock.sleep(pause)
 
-    async def _retry(self, error: KubeError) -> None:
+    async def _retry(self, error: KubeError, *, is_news: bool = True) -> None:
         pause = pause_after(error, self._backoff)
-        self._tell("watch_failed", error, pause)
+        self._tell("watch_failed", error, pause, is_news=is_news)
         await self.clock.sleep(pause)
 
-    def _tell(self, what: str, error: KubeError, pause: float) -> None:
+    def _tell(self, what: str, error: KubeError, pause: float, *, is_news: bool = True) -> None:
         self.status.errors += 1
         self.status.last_error = str(error)
-        self._log.warning(what, error=str(error), retry_in=round(pause, 3))
+        if is_news:
+            self.client.log_failure(self._log, what, error, retry_in=round(pause, 3))
+        else:
+            self._log.debug(what, error=str(error), retry_in=round(pause, 3))
 
     async def _missing(self, error: ApiError) -> None:
         """The kind is not served: empty. A server that starts says so, too, so known objects are kept for a while."""

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from vcd.model.events import InstallationFault
 from vcd.model.words import counted
 
+UNREACHABLE: Final = "unreachable"
 WRITE_REFUSED: Final = "write-refused"
 KIND_NOT_LISTED: Final = "kind-not-listed"
 IDENTITY_SHARED: Final = "identity-shared"
@@ -43,6 +44,11 @@ class FaultCode(NamedTuple):
 
 
 FAULTS: Final = {
+    UNREACHABLE: FaultCode(
+        "the API server does not answer",
+        "API server",
+        "look at the API server, and at the network and the certificates between it and vcd",
+    ),
     WRITE_REFUSED: FaultCode(
         "the API server refuses a write",
         "verb, resource and HTTP status",

@@ -155,7 +155,7 @@ async def listed_past_a_watch(self: Watcher, batch: Sequence[Event]) -> None:
 
 
 @replaces(Watcher._retry, found_by="all come up")
-async def first_list_once(self: Watcher, error: KubeError) -> None:
+async def first_list_once(self: Watcher, error: KubeError, *, is_news: bool = True) -> None:
     """A kind whose first list failed is never listed again: its replica can never take over."""
     await self.clock.sleep(pause_after(error, self._backoff) if self._version else 1e9)
 
