@@ -36,8 +36,8 @@ def test_every_code_is_named_as_its_kind_is_written() -> None:
 
 
 def test_every_code_of_ours_has_a_cause_of_its_own() -> None:
-    """A plugin's rejection without a word is the one whose cause nobody can know."""
-    assert [code.name for code in declared() if code.cause is Cause.PLUGIN] == ["rejected"]
+    """A plugin that rejects without a word, or fails, is a cause of its own."""
+    assert [code.name for code in declared() if code.cause is Cause.PLUGIN] == ["rejected", "plugin-failed"]
 
 
 def test_every_cause_is_one_that_somebody_gives() -> None:
