@@ -94,10 +94,14 @@ CHART = MAP.replace("apiVersion: v1\nkind: ConfigMap\n", "basic: {}\n").replace(
 CHART = CHART.replace("volcano-scheduler.conf", "scheduler_config_override")
 OWN_CHART = CHART.replace("custom:", "scheduler:").replace("scheduler_config_override", "configuration")
 AMONG_OTHERS = "kind: Namespace\nmetadata: {name: n}\n---\n" + MAP
+WEBHOOKS = MAP[: MAP.index("\ndata:")] + "\ndata:\n  volcano-admission.conf: |\n    resourceGroups: []\n---\n"
 LISTED = json.dumps({"kind": "List", "items": [yaml.safe_load(MAP)]})
 
 
-@pytest.mark.parametrize(("text", "line"), [(MAP, 11), (CHART, 10), (OWN_CHART, 10), (AMONG_OTHERS, 14), (LISTED, 5)])
+HOLDING = [(MAP, 11), (CHART, 10), (OWN_CHART, 10), (AMONG_OTHERS, 14), (WEBHOOKS + MAP, 19), (LISTED, 5)]
+
+
+@pytest.mark.parametrize(("text", "line"), HOLDING)
 def test_it_reads_what_holds_a_configuration(tmp_path: Path, text: str, line: int) -> None:
     file = tmp_path / "file.yaml"
     file.write_text(text)
@@ -113,7 +117,7 @@ def test_a_configmap_has_one_configuration(tmp_path: Path, count: int) -> None:
     file.write_text(yaml.safe_dump({"kind": "ConfigMap", "metadata": {"name": "m"}, "data": data}))
     result = run("check", file)
     assert result.exit_code == 2
-    assert f"{file}: ConfigMap m, data: {count} keys end in .conf" in result.stderr
+    assert f"{file}: {count} configurations in m; leave one with actions and tiers" in result.stderr
 
 
 def changes(old: str, new: str, folder: Path) -> Result:
@@ -143,6 +147,24 @@ def test_diff_names_actions_plugins_arguments_flags_and_fields(tmp_path: Path) -
     assert "plugin nodeorder: leastrequested.weight: 1 -> 3" in lines
     assert "queues: spec.deserved: not read -> read" in lines
     assert "queues: spec.weight: read -> not read" in lines
+
+
+@pytest.mark.parametrize(
+    ("plugins", "actions", "line"),
+    [
+        (
+            ("priority", "gang", "predicates"),
+            "allocate",
+            "order of tier 1: gang, priority, predicates -> priority, gang",
+        ),
+        (("gang", "priority", "predicates"), "allocate, allocate", "actions: allocate -> allocate, allocate"),
+    ],
+)
+def test_order_and_repetition_are_changes(tmp_path: Path, plugins: tuple[str, ...], actions: str, line: str) -> None:
+    old = written("gang", "priority", "predicates", actions="allocate")
+    result = changes(old, written(*plugins, actions=actions), tmp_path)
+    assert result.exit_code == 1
+    assert result.stdout.startswith(line)
 
 
 def test_diff_names_what_no_longer_fits(tmp_path: Path) -> None:

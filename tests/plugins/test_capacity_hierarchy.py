@@ -100,7 +100,12 @@ def test_a_capability_that_is_not_given_is_the_parents() -> None:
 
 def test_a_scalar_capability_that_is_not_given_is_the_parents() -> None:
     session = session_of(
-        node("n", gpu=8), ROOT, q("dept", capability={"gpu": 6}), q("team", "dept", capability=2), conf=tree()
+        node("n", gpu=8),
+        ROOT,
+        q("dept", capability={"gpu": 6}),
+        q("team", "dept", capability=2),
+        gang("asks", 1, queue="team", gpu=1),
+        conf=tree(),
     )
     assert gauge(session, "real_capacity_scalar_resources", "team", resource="nvidia.com/gpu") == 6000
 

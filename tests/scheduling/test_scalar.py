@@ -379,9 +379,9 @@ def test_demand_counts_pods_that_an_annotation_tells_apart(monkeypatch: pytest.M
         assert demand_of(session).can_be_placed.tolist() == [name == "a" for name in names]
 
 
-def test_a_plugin_that_reads_what_it_did_not_declare_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_predicate_that_reads_what_it_did_not_declare_refuses_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     offered(monkeypatch, lambda session: [predicate(lambda task, node: node.pods < 3)(session)])
     snapshot = SnapshotMaker(state_of(flat([node("a"), gang("g", 1, cpu=1)]))).snapshot()
     plan = decide(snapshot, read_policy(CONF), NOW_NS, 0)
-    assert len(plan.statements) == 1
+    assert plan.statements == ()
     assert plan.faults[0].startswith("ours: UndeclaredError('predicate ours reads node.pods: declare it, depends = ")

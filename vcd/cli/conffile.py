@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import yaml
@@ -12,6 +13,8 @@ from vcd.cli.inputs import read_text
 _LARGEST = 1 << 20
 """Characters of a file that is looked into; a ConfigMap holds as many bytes."""
 _SUFFIX = ".conf"
+_LIKE = re.compile(r"^(actions|tiers)[ \"']*:", re.MULTILINE)
+"""Tells the scheduler's configuration from others, such as that of Volcano's webhooks."""
 _VALUES = (("scheduler", "configuration"), ("custom", "scheduler_config_override"))
 """Where the values of vcd's chart, and of Volcano's, have a configuration."""
 
@@ -22,15 +25,20 @@ def read_configuration(name: str) -> str:
     text = read_text(name)
     if len(text) > _LARGEST:
         return text
+    found: list[str] = []
+    maps: list[str] = []
     try:
         for root in yaml.compose_all(text, Loader=yaml.SafeLoader):
             for document in _listed(root):
-                found = _held(name, document)
-                if found is not None:
-                    return found
+                found.extend(_held(document))
+                if _text(_child(document, "kind")) == "ConfigMap":
+                    maps.append(_text(_child(_child(document, "metadata"), "name")))
     except (yaml.YAMLError, RecursionError):
         return text  # whoever reads the configuration reports what is wrong with it
-    return text
+    if len(found) > 1 or (maps and not found):
+        names = ", ".join(maps) or "its values"
+        raise Unusable(f"{name}: {len(found)} configurations in {names}; leave one with actions and tiers")
+    return found[0] if found else text
 
 
 def _listed(root: yaml.Node | None) -> Iterator[yaml.Node]:
@@ -42,24 +50,14 @@ def _listed(root: yaml.Node | None) -> Iterator[yaml.Node]:
         yield root
 
 
-def _held(name: str, document: yaml.Node) -> str | None:
-    """The configuration that a ConfigMap or a chart's values hold; None for any other document."""
+def _held(document: yaml.Node) -> list[str]:
+    """The configurations that a ConfigMap or a chart's values hold."""
     if _text(_child(document, "kind")) == "ConfigMap":
         data = _child(document, "data")
         pairs = data.value if isinstance(data, yaml.MappingNode) else ()
-        found = [value for key, value in pairs if _text(key).endswith(_SUFFIX)]
-        if len(found) != 1:
-            of = _text(_child(_child(document, "metadata"), "name"))
-            raise Unusable(
-                f"{name}: ConfigMap {of}, data: {len(found)} keys end in {_SUFFIX}; leave one, as in "
-                "volcano-scheduler.conf"
-            )
-        return _in_place(found[0])
-    for outer, inner in _VALUES:
-        value = _child(_child(document, outer), inner)
-        if value is not None and _text(value):
-            return _in_place(value)
-    return None
+        return [_in_place(value) for key, value in pairs if _text(key).endswith(_SUFFIX) and _LIKE.search(_text(value))]
+    values = [_child(_child(document, outer), inner) for outer, inner in _VALUES]
+    return [_in_place(value) for value in values if value is not None and _text(value)]
 
 
 def _child(node: yaml.Node | None, name: str) -> yaml.Node | None:

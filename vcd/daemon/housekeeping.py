@@ -67,7 +67,7 @@ async def keep_house(
             unsteady = isinstance(clock, SteadyClock) and not clock.is_steady()
             elsewhere = None if archiver is None else archiver.elsewhere()
             done = await log.retain(None if unsteady else options.retention_age, options.retention_size, elsewhere)
-            size = min(done.size, limit)
+            size = done.size  # a state that is larger than the limit is not kept again before the log grows
             if archiver is not None and elsewhere is not None:
                 archiver.missed(elsewhere, done.begins)
 

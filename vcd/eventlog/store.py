@@ -182,7 +182,8 @@ def _schema_made_by(scripts: tuple[str, ...]) -> frozenset[_SchemaObject]:
 
 def _schema(connection: sqlite3.Connection) -> frozenset[_SchemaObject]:
     """What a database consists of, without what SQLite makes by itself; the SQL without comments and blanks."""
-    found = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'")
+    by_itself = "sql IS NULL OR (type = 'table' AND name IN ('sqlite_sequence', 'sqlite_stat1', 'sqlite_stat4'))"
+    found = connection.execute(f"SELECT type, name, sql FROM sqlite_schema WHERE NOT ({by_itself})")
     return frozenset((type_, name, _BLANKS.sub("", _COMMENT.sub("", sql or ""))) for type_, name, sql in found)
 
 

@@ -69,10 +69,11 @@ def read(manifests: Iterable[Any], there: Mapping[str, Collection[str]] | None =
     """
     found = Reading()
     given = [*_unique(map(_completed, flatten(manifests, found.bad.append)), found)]
-    if anew:
-        makers = {(each["kind"], *_key(each).split("/", 1)) for each in given}
-        given = [_anew(each) for each in given if not makers & owners_in([each])]
     read_kinds = {(each.manifest_kind, each.group) for each in kinds().values()}
+    if anew:
+        made_from = [each for each in given if kind_of(each) in read_kinds or _is_understood(each)]
+        makers = {(each["kind"], *_key(each).split("/", 1)) for each in made_from}
+        given = [_anew(each) for each in given if not makers & owners_in([each])]
     known = [each for each in given if kind_of(each) in read_kinds or _is_understood(each)]
     found.unknown.extend(_unknown_kinds(given, read_kinds))
     found.unknown.extend(f"{called(each)}: {words}" for each in known for words in unknown_fields(each))
@@ -257,10 +258,12 @@ def _unique(manifests: Iterable[Manifest], found: Reading) -> Iterator[Manifest]
     given = [*manifests]
     taken = {_address(each) for each in given}
     seen: set[tuple[str, str, str]] = set()
+    numbers: dict[tuple[str, str, str], Iterator[int]] = {}
     for manifest in given:
         meta = manifest.get("metadata") or {}
         if not meta.get("name") and meta.get("generateName"):
-            names = (f"{meta['generateName']}{number}" for number in count(1))
+            prefix = _address({**manifest, "metadata": {**meta, "name": meta["generateName"]}})
+            names = (f"{meta['generateName']}{number}" for number in numbers.setdefault(prefix, count(1)))
             named_so = ({**manifest, "metadata": {**meta, "name": name}} for name in names)
             new = next(each for each in named_so if _address(each) not in taken)
             taken.add(_address(new))

@@ -34,6 +34,7 @@ def policy_changes(old: Policy, new: Policy) -> list[PolicyChange]:
     return [
         *_of_actions(before["actions"], after["actions"]),
         *_of_plugins(_entries(before["tiers"]), _entries(after["tiers"])),
+        *_of_orders(before["tiers"], after["tiers"]),
         *_of_values("metrics", before["metrics"], after["metrics"]),
         *_of_queue_fields(unread_queue_fields(old), unread_queue_fields(new)),
     ]
@@ -41,8 +42,9 @@ def policy_changes(old: Policy, new: Policy) -> list[PolicyChange]:
 
 def _of_actions(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[PolicyChange]:
     before, after = ({each["name"]: each["arguments"] for each in one} for one in (old, new))
-    if list(before) != list(after):
-        yield PolicyChange("actions", ", ".join(before), ", ".join(after))
+    named = [", ".join(each["name"] for each in one) for one in (old, new)]
+    if named[0] != named[1]:
+        yield PolicyChange("actions", *named)
     for name in after:
         if name in before:
             yield from _of_values(f"action {name}", _plain(before[name]), _plain(after[name]))
@@ -63,6 +65,14 @@ def _of_plugins(before: dict[str, _Entry], after: dict[str, _Entry]) -> Iterator
 
 
 _TIERS = "a tier decides on victims and orders only what the tiers before it leave open"
+
+
+def _of_orders(old: list[list[dict[str, Any]]], new: list[list[dict[str, Any]]]) -> Iterator[PolicyChange]:
+    for number, tiers in enumerate(zip(old, new, strict=False), 1):
+        names = [[each["name"] for each in tier] for tier in tiers]
+        common = [[name for name in one if name in names[0] and name in names[1]] for one in names]
+        if common[0] != common[1]:
+            yield PolicyChange(f"order of tier {number}", *(", ".join(one) for one in common))
 
 
 def _of_queue_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[PolicyChange]:

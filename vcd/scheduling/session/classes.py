@@ -173,8 +173,8 @@ class EquivalenceClasses:
         owners += [backoff.preemptor for backoff in snapshot.backoffs.values()]
         alone = [*snapshot.evicted, *owners, *snapshot.stranded, *snapshot.released]
         kinds[[index for key in alone if (index := jobs.index(key)) is not None]] = _ALONE
-        refused = jobs.of_row[list(snapshot.backoffs)]
-        kinds[refused[refused >= 0]] = _ALONE
+        apart = jobs.of_row[[*snapshot.backoffs, *snapshot.held_rows]]
+        kinds[apart[apart >= 0]] = _ALONE
         if snapshot.nominated:
             waiting = np.flatnonzero((tasks.status == TaskStatus.PENDING) & (jobs.of_row >= 0))
             rows = [row for row in waiting.tolist() if tasks.keys[row] in snapshot.nominated]
