@@ -25,10 +25,10 @@ WAL = 5 * MIB
 """What may be in the file beside the log, and reaches the log later."""
 
 
-def patched(times: int) -> ev.ObjectPut:
+def patched(times: int, name: str = "p") -> ev.ObjectPut:
     """A pod as a watch delivers it after its annotation was patched, with text that no packer shortens."""
     meta = {
-        "name": "p",
+        "name": name,
         "namespace": "ns",
         "uid": "u",
         "resourceVersion": f"{times}",
@@ -67,6 +67,24 @@ async def test_few_large_events_do_not_outgrow_the_limit(tmp_path: Path) -> None
         with LogReader(options.event_log) as reader:
             assert (reader.first() or 0) > 1
             assert len(reader.checkpoints()) > 1, "it is not removed all at once"
+
+
+async def test_a_state_larger_than_the_limit_is_kept_once_until_the_log_grows(tmp_path: Path) -> None:
+    options = Options(event_log=tmp_path / "log", retention_size=2 * LARGE, housekeeping_period=0.01)
+    async with EventLog.open(options.event_log) as log:
+        house, kept = House(options, log), []
+        keep = house.keeper.checkpoint
+
+        async def checkpoint() -> None:
+            kept.append(house.looks)
+            await keep()
+
+        house.keeper.checkpoint = checkpoint  # type: ignore[method-assign]
+        async with running(house.keeping):
+            await house.keeper.put([patched(1, name=f"p{number}") for number in range(8)])
+            seen = house.looks
+            await until(lambda: house.looks >= seen + 20)
+        assert len(kept) <= 2
 
 
 async def test_without_a_limit_events_alone_count(tmp_path: Path) -> None:

@@ -79,8 +79,15 @@ async def test_a_column_whose_type_a_disk_changed_is_found(tmp_path: Path, damag
         assert problem.startswith("SQLite: non-")
 
 
+_DISGUISED = """
+CREATE TRIGGER odd AFTER INSERT ON event BEGIN DELETE FROM outcome; END;
+PRAGMA writable_schema = ON;
+UPDATE sqlite_schema SET name = 'sqlite_odd', sql = replace(sql, 'odd', 'sqlite_odd') WHERE name = 'odd'
+"""
+"""A trigger that has a name as SQLite gives to objects of its own."""
 HOSTILE = {
     "CREATE TRIGGER odd AFTER INSERT ON event BEGIN DELETE FROM outcome; END": "its trigger odd is not that of",
+    _DISGUISED: "its trigger sqlite_odd is not that of",
     "CREATE VIEW odd AS SELECT * FROM event": "its view odd is not that of",
     "DROP TABLE seal; CREATE VIEW seal AS SELECT 1 AS after, 2 AS checkpoint, 3 AS time, 4 AS digest": "seal is not",
     "CREATE TABLE odd (a)": "its table odd is not that of",

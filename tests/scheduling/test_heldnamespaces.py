@@ -40,6 +40,22 @@ def of_namespace(namespace: str, **amounts: float) -> list[Manifest]:
     return [group(name, namespace=namespace, phase="Pending"), pod(name, group=name, namespace=namespace, **amounts)]
 
 
+@pytest.mark.parametrize("size", [2, 3, 8])
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+@pytest.mark.parametrize("conf", [ALL, OTHERWISE])
+def test_a_gang_whose_pods_are_alike_waits(size: int, phase: str, conf: str) -> None:
+    """Pods that are alike were placed at once, and nobody asked about their namespace."""
+    pods = [pod(f"a-{number}", group="a", namespace="a", cpu=1) for number in range(size)]
+    world = held(node("n", cpu=8), group("a", namespace="a", members=size, phase=phase), *pods, conf=conf)
+    for _ in range(3):
+        world.cycle()
+    assert world.placed() == {}
+    world.now = world.state.held_namespaces["a"]
+    for _ in range(3):
+        world.cycle()
+    assert len(world.placed()) == size
+
+
 def reason_in(world: World) -> str:
     """Why the group of namespace `a` waits."""
     return "; ".join(f"{told.gate}: {told.reason}" for told in all_told(world.state.waiting.get("a/a-0", ())))

@@ -136,6 +136,13 @@ def test_generated_names_are_numbered_in_order_beside_given_ones() -> None:
     assert [each["metadata"]["name"] for each in read(given, anew=False).objects] == ["p-2", "p-1", "p-3"]
 
 
+def test_pods_of_an_owner_that_is_not_understood_are_created() -> None:
+    owner = obj("example.com/v1", "Foo", "foo")
+    reference = {"apiVersion": "example.com/v1", "kind": "Foo", "name": "foo", "uid": "u", "controller": True}
+    found = read([owner, pod(meta={"ownerReferences": [reference]})], anew=True)
+    assert [each["kind"] for each in found.objects if each["kind"] != "Namespace"] == ["Pod"]
+
+
 def test_what_a_server_has_set_is_not_created_anew() -> None:
     (name,) = ("as a cluster prints it",)
     (made,), _ = created(SHAPES[name].manifests)
