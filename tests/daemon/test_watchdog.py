@@ -622,7 +622,7 @@ async def test_the_log_shows_who_was_left_out(monkeypatch: pytest.MonkeyPatch) -
     await replica.cycle.once(1)
     (record,) = replica.log.sessions
     line = event_line(Logged(7, NOW_NS, record))
-    assert line["what"].endswith(f" 0 stale; failed and left out: {FAULT.format('job_order')}")
+    assert line["what"].endswith(f" 0 stale; failed: {FAULT.format('job_order')}")
     assert line["event"]["interrupted"] == (FAULT.format("job_order"),)
 
 

@@ -105,14 +105,14 @@ def test_it_schedules(site: Path) -> None:
     assert night["binds"] == {"default/train-0": "node-b", "default/train-1": "node-a"}
 
 
-def test_a_plugin_that_is_broken_is_named_and_left_out(site: Path, tmp_path: Path) -> None:
+def test_a_plugin_whose_score_is_broken_is_named_and_still_forbids(site: Path, tmp_path: Path) -> None:
     broken = tmp_path / "site"
     shutil.copytree(site, broken)
     module = broken / "vcd_launch" / "quiet_hours.py"
     module.write_text(module.read_text().replace("return 100.0 * self._hours.left(node) / DAY", "return float('nan')"))
     night, errors = planned(broken, NIGHT)
-    assert errors == "failed and left out: quiet-hours: expected finite points at score awake.raw, got nan\n"
-    assert night["binds"] == {"default/train-0": "node-b", "default/train-1": "node-c"}
+    assert errors == "failed: quiet-hours: expected finite points at score awake.raw, got nan\n"
+    assert night["binds"] == {"default/train-0": "node-b", "default/train-1": "node-a"}
 
 
 def test_an_action_that_is_broken_is_named_and_left_out(site: Path, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_an_action_that_is_broken_is_named_and_left_out(site: Path, tmp_path: Pa
     module = broken / "vcd_launch" / "launch.py"
     module.write_text(module.read_text().replace("rows[usage.pods[rows].argmin()]", "rows[0] + 7"))
     plan, errors = planned(broken, NOON)
-    assert errors.startswith("failed and left out: action launch: IndexError(")
+    assert errors.startswith("failed: action launch: IndexError(")
     assert plan["binds"] == {}
 
 

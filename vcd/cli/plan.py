@@ -165,7 +165,7 @@ def _tell(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
         for message in messages:
             print_lines([f"{name}: {message}"], err=True)
     for fault in result.faults:
-        print_lines([f"failed and left out: {fault}"], err=True)
+        print_lines([f"failed: {fault}"], err=True)
     print_lines((f"note: {note}" for note in result.notes), err=True)
     print_reading(result.refused, result.unknown, strict=strict)
 

@@ -75,4 +75,4 @@ def _session_summary(event: SessionDecided) -> str:
     operations = sum(len(statement.operations) for statement in plan.statements)
     stale = len(event.stale)
     told = f"session {event.session}: {len(plan.statements)} statements, {operations} operations, {stale} stale"
-    return f"{told}; failed and left out: {'; '.join(plan.faults)}" if plan.faults else told
+    return f"{told}; failed: {'; '.join(plan.faults)}" if plan.faults else told

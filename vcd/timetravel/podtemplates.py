@@ -31,7 +31,7 @@ class PodsAt(NamedTuple):
     most: str = ""
 
 
-class Shape(NamedTuple):
+class WorkloadLayout(NamedTuple):
     """How a kind makes pods. A gang needs all of them, or as many as ``minimum`` states; ``copies`` makes several."""
 
     pods: tuple[PodsAt, ...] = (PodsAt(),)
@@ -43,47 +43,47 @@ class Shape(NamedTuple):
     priority: str = ""
 
 
-def _training(member: str) -> Shape:
+def _training(member: str) -> WorkloadLayout:
     policy = "spec.runPolicy.schedulingPolicy"
-    return Shape(
+    return WorkloadLayout(
         (PodsAt(f"spec.{member}{{}}"),), True, "spec.runPolicy.suspend", f"{policy}.minAvailable", "",
         f"{policy}.queue", f"{policy}.priorityClass",
     )  # fmt: skip
 
 
-def _ray(cluster: str) -> Shape:
+def _ray(cluster: str) -> WorkloadLayout:
     workers = PodsAt(f"{cluster}.workerGroupSpecs[]", "template", ("replicas|minReplicas=0", "numOfHosts"))
-    return Shape((PodsAt(f"{cluster}.headGroupSpec", "template", (), "head"), workers), True, "spec.suspend")
+    return WorkloadLayout((PodsAt(f"{cluster}.headGroupSpec", "template", (), "head"), workers), True, "spec.suspend")
 
 
 _LEADER = PodsAt("spec.leaderWorkerTemplate", "leaderTemplate|workerTemplate", (), "leader")
 _WORKERS = PodsAt("spec.leaderWorkerTemplate", "workerTemplate", ("size",), "worker", 1)
-_SPARK = Shape(
+_SPARK = WorkloadLayout(
     (PodsAt("spec.driver", counts=(), name="driver"), PodsAt("spec.executor", counts=("instances",), name="exec")),
     queue="spec.batchSchedulerOptions.queue",
     priority="spec.batchSchedulerOptions.priorityClassName",
 )
 
-SHAPES: Mapping[tuple[str, str], Shape] = {
-    ("Deployment", "apps"): Shape(),
-    ("ReplicaSet", "apps"): Shape(),
-    ("ReplicationController", ""): Shape(),
-    ("StatefulSet", "apps"): Shape(),
-    ("CloneSet", "apps.kruise.io"): Shape(),
-    ("StatefulSet", "apps.kruise.io"): Shape(),
-    ("Job", "batch"): Shape((PodsAt(counts=("parallelism",), most="completions"),), suspend="spec.suspend"),
-    ("JobSet", "jobset.x-k8s.io"): Shape(
+SHAPES: Mapping[tuple[str, str], WorkloadLayout] = {
+    ("Deployment", "apps"): WorkloadLayout(),
+    ("ReplicaSet", "apps"): WorkloadLayout(),
+    ("ReplicationController", ""): WorkloadLayout(),
+    ("StatefulSet", "apps"): WorkloadLayout(),
+    ("CloneSet", "apps.kruise.io"): WorkloadLayout(),
+    ("StatefulSet", "apps.kruise.io"): WorkloadLayout(),
+    ("Job", "batch"): WorkloadLayout((PodsAt(counts=("parallelism",), most="completions"),), suspend="spec.suspend"),
+    ("JobSet", "jobset.x-k8s.io"): WorkloadLayout(
         (PodsAt("spec.replicatedJobs[]", "template.spec.template", ("replicas", "template.spec.parallelism")),),
         suspend="spec.suspend",
     ),
-    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): Shape((_LEADER, _WORKERS), True, copies="spec.replicas"),
+    ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): WorkloadLayout((_LEADER, _WORKERS), True, copies="spec.replicas"),
     ("RayCluster", "ray.io"): _ray("spec"),
     ("RayJob", "ray.io"): _ray("spec.rayClusterSpec"),
     ("RayService", "ray.io"): _ray("spec.rayClusterConfig"),
     ("RayCronJob", "ray.io"): _ray("spec.jobTemplate.rayClusterSpec"),
     ("SparkApplication", "sparkoperator.k8s.io"): _SPARK,
     ("ScheduledSparkApplication", "sparkoperator.k8s.io"): _SPARK,
-    ("Notebook", "kubeflow.org"): Shape((PodsAt(counts=()),)),
+    ("Notebook", "kubeflow.org"): WorkloadLayout((PodsAt(counts=()),)),
     ("PyTorchJob", "kubeflow.org"): _training("pytorchReplicaSpecs"),
     ("TFJob", "kubeflow.org"): _training("tfReplicaSpecs"),
     ("MPIJob", "kubeflow.org"): _training("mpiReplicaSpecs"),

@@ -25,7 +25,17 @@ from vcd.state.cluster import ClusterState
 from vcd.timetravel.admission import PlanAdmission, is_applied
 from vcd.timetravel.podtemplates import is_podless, templates_in
 from vcd.timetravel.unknownfields import unknown_fields
-from vcd.timetravel.workloads import Cluster, Work, called, expand, identity, is_workload, kind_of, named, owners_in
+from vcd.timetravel.workloads import (
+    ExpansionContext,
+    Work,
+    called,
+    expand,
+    identity,
+    is_workload,
+    kind_of,
+    named,
+    owners_in,
+)
 
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """The namespaces that every cluster has."""
@@ -110,7 +120,7 @@ def work_of(
         try:
             new = named({**manifest, "metadata": {**(manifest.get("metadata") or {}), "uid": uid(manifest)}})
             if identity(new) not in owners:
-                expand(new, work, Cluster(admission.admitted, nodes))
+                expand(new, work, ExpansionContext(admission.admitted, nodes))
         except BadObject as error:
             bad.append(error)
             continue

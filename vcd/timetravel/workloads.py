@@ -30,7 +30,15 @@ from vcd.model.objects import NetworkTopology, Node, Pod, PodGroup, altered
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import format_sum, pod_requests
 from vcd.model.selectors import SelectorError, node_terms_match, tolerates
-from vcd.timetravel.podtemplates import SHAPES, PodsAt, Shape, first_given, holders, value_at, with_spark_templates
+from vcd.timetravel.podtemplates import (
+    SHAPES,
+    PodsAt,
+    WorkloadLayout,
+    first_given,
+    holders,
+    value_at,
+    with_spark_templates,
+)
 
 _OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated", "Completing", "Aborting", "Terminating"})
 """States in which a Volcano Job makes no more pods."""
@@ -58,7 +66,7 @@ class Work(msgspec.Struct):
     refused: list[str] = msgspec.field(default_factory=list)
 
 
-class Cluster(NamedTuple):
+class ExpansionContext(NamedTuple):
     """What the pods of a workload depend on: ``admit`` fills them in as the API server does, DaemonSets need nodes."""
 
     admit: Callable[[Pod], Pod] = with_scheduling_defaults
@@ -149,7 +157,7 @@ def kind_of(manifest: Manifest) -> tuple[str, str]:
     return str(manifest.get("kind", "")), str(manifest.get("apiVersion", "")).rpartition("/")[0]
 
 
-def expand(manifest: Manifest, found: Work, cluster: Cluster = Cluster()) -> None:  # noqa: B008 - a tuple
+def expand(manifest: Manifest, found: Work, cluster: ExpansionContext = ExpansionContext()) -> None:  # noqa: B008 - a tuple
     """Add the groups and pods of a workload; it has a name, a namespace and a uid. One that is over adds none.
 
     Raises BadObject for what cannot be read.
@@ -197,7 +205,7 @@ def _is_over(manifest: Manifest) -> bool:
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def _volcano_job(manifest: Manifest, found: Work, cluster: Cluster) -> None:
+def _volcano_job(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
     """A group with the job's minimum, and each task's pods."""
     spec = _spec(manifest, JobSpec)
     job = with_defaults({**manifest, "spec": msgspec.to_builtins(spec)})
@@ -252,7 +260,7 @@ def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
         raise _bad(manifest, f"resources of {pod.key}: {error}") from error
 
 
-_PLAIN = Shape()
+_PLAIN = WorkloadLayout()
 
 
 class _Part(NamedTuple):
@@ -263,7 +271,7 @@ class _Part(NamedTuple):
     number: int
 
 
-def _shaped(manifest: Manifest, found: Work, cluster: Cluster) -> None:
+def _shaped(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
     """The pods of a kind of which the table has all that counts."""
     shape = SHAPES[kind_of(manifest)]
     _check_spec(manifest)
@@ -321,7 +329,7 @@ def _template(manifest: Manifest, value: Any, where: str) -> _Template:
     return template
 
 
-def _daemon_set(manifest: Manifest, found: Work, cluster: Cluster) -> None:
+def _daemon_set(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
     """A pod for each node that its template lets it run on, bound to that by affinity."""
     _check_spec(manifest)
     template = _template(manifest, value_at(manifest, "spec.template"), "spec.template")
@@ -373,7 +381,12 @@ def _may_run(pod: Pod, node: Node) -> bool:
 
 
 def _add_pods(
-    manifest: Manifest, parts: Sequence[_Part], found: Work, cluster: Cluster, shape: Shape = _PLAIN, copy: str = ""
+    manifest: Manifest,
+    parts: Sequence[_Part],
+    found: Work,
+    cluster: ExpansionContext,
+    shape: WorkloadLayout = _PLAIN,
+    copy: str = "",
 ) -> None:
     """Pods of some templates; one group holds those that name none."""
     made: list[tuple[Pod, int]] = []
@@ -398,7 +411,7 @@ def _plain_pod(manifest: Manifest, template: _Template, name: str) -> Manifest:
     return pod
 
 
-def _group_of(manifest: Manifest, made: list[tuple[Pod, int]], shape: Shape, copy: str) -> Manifest:
+def _group_of(manifest: Manifest, made: list[tuple[Pod, int]], shape: WorkloadLayout, copy: str) -> Manifest:
     """The group of a workload's pods: a gang needs all of them, unless it states another minimum."""
     meta = manifest["metadata"]
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
@@ -430,7 +443,7 @@ def _is_volcanos(key: str) -> bool:
     return key.startswith("volcano.sh/")
 
 
-def _cron_job(manifest: Manifest, found: Work, cluster: Cluster) -> None:
+def _cron_job(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
     """One run of a CronJob's template."""
     spec, meta = _spec(manifest, _CronSpec), manifest["metadata"]
     if spec.suspend:
@@ -454,7 +467,7 @@ def _cron_job(manifest: Manifest, found: Work, cluster: Cluster) -> None:
         raise _bad(manifest, f"in spec.jobTemplate: {error.message}") from error
 
 
-_EXPANSIONS: Mapping[tuple[str, str], Callable[[Manifest, Work, Cluster], None]] = {
+_EXPANSIONS: Mapping[tuple[str, str], Callable[[Manifest, Work, ExpansionContext], None]] = {
     ("Job", "batch.volcano.sh"): _volcano_job,
     ("DaemonSet", "apps"): _daemon_set,
     ("CronJob", "batch"): _cron_job,

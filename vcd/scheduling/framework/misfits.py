@@ -13,7 +13,6 @@ from vcd.scheduling.framework.arguments import read_arguments
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import POINTS
 
-_DIVIDERS = ("capacity", "capacity-card", "proportion")
 _EVICTING = {
     "preempt": ("preemptable",),
     "reclaim": ("reclaimable",),
@@ -22,10 +21,12 @@ _EVICTING = {
     "shuffle": ("victim_tasks",),
 }
 """The points at which plugins name whom an action evicts."""
+_KEEPS_SHARES = "stays_within_share"
+"""A method of plugins that divide the cluster among queues."""
 _ADMITTING = ("enqueue", "job_enqueueable")
 
 
-class Entry(NamedTuple):
+class ConfiguredPlugin(NamedTuple):
     """A plugin's entry: its class, its flags, and its arguments as the file has them."""
 
     kind: type[Plugin]
@@ -38,64 +39,67 @@ class Entry(NamedTuple):
         return hasattr(self.kind, name) and (not flag or self.enabled.get(flag, True))
 
 
-def misfits(actions: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[tuple[str, str]]:
+class Configured(NamedTuple):
+    """What a file configures, and which plugins there are."""
+
+    actions: Sequence[str]
+    entries: Mapping[str, ConfiguredPlugin]
+    plugins: Mapping[str, type[Plugin]]
+
+
+def misfits(conf: Configured) -> Iterator[tuple[str, str]]:
     """Yield the name of the plugin, or an empty text for the line of actions, and what does not fit."""
     for rule in _RULES:
-        yield from rule(actions, entries)
+        yield from rule(conf)
 
 
-def _nothing_is_bound(actions: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[tuple[str, str]]:
-    if "allocate" not in actions:
-        binds = "backfill binds pods without requests only" if "backfill" in actions else "no action binds pods"
+def _nothing_is_bound(conf: Configured) -> Iterator[tuple[str, str]]:
+    if "allocate" not in conf.actions:
+        binds = "backfill binds pods without requests only" if "backfill" in conf.actions else "no action binds pods"
         yield "", f"{binds}; add allocate"
 
 
-def _victims_are_unnamed(actions: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[tuple[str, str]]:
-    for action in actions:
+def _victims_are_unnamed(conf: Configured) -> Iterator[tuple[str, str]]:
+    for action in conf.actions:
         points = _EVICTING.get(action, ())
-        if points and not any(entry.answers(point) for entry in entries.values() for point in points):
+        if points and not any(entry.answers(point) for entry in conf.entries.values() for point in points):
             yield "", f"{action} never evicts: no plugin that is on names victims for it; add one, such as gang"
 
 
-def _divided_twice(actions: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[tuple[str, str]]:
-    first, *others = [name for name in entries if name in _DIVIDERS] or [""]
+def _divided_twice(conf: Configured) -> Iterator[tuple[str, str]]:
+    first, *others = [name for name, entry in conf.entries.items() if hasattr(entry.kind, _KEEPS_SHARES)] or [""]
     for name in others:
         yield name, f"divides the cluster among queues as {first} does, and a pod needs the consent of both; keep one"
 
 
-def _admission_is_off(actions: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[tuple[str, str]]:
+def _admission_is_off(conf: Configured) -> Iterator[tuple[str, str]]:
     action, point = _ADMITTING
-    if action in actions:
+    if action in conf.actions:
         return
-    for name, entry in entries.items():
+    for name, entry in conf.entries.items():
         others = [each for each in POINTS if each not in (point, "job_enqueued") and entry.answers(each)]
         if entry.answers(point) and not others:
             yield name, f"has no effect: it decides on admission only, and {action} is not among the actions"
 
 
-def _nodes_are_not_checked(actions: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[tuple[str, str]]:
-    if not any(entry.answers("predicates") and name == "predicates" for name, entry in entries.items()):
-        yield "", "pods are bound whatever their selectors, affinity and tolerations are; add the plugin predicates"
+def _much_is_missing(conf: Configured) -> Iterator[tuple[str, str]]:
+    for name, kind in sorted(conf.plugins.items()):
+        if kind.without_it and name not in conf.entries:
+            yield "", f"{kind.without_it}; add the plugin {name}"
 
 
-def _gangs_are_not_kept(actions: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[tuple[str, str]]:
-    if not any(entry.answers("job_ready") for entry in entries.values()):
-        yield "", "pods are bound though their group has fewer than minMember; add the plugin gang"
-
-
-def _negative_weights(actions: Sequence[str], entries: Mapping[str, Entry]) -> Iterator[tuple[str, str]]:
-    for name, entry in entries.items():
+def _negative_weights(conf: Configured) -> Iterator[tuple[str, str]]:
+    for name, entry in conf.entries.items():
         for key, value in read_arguments(entry.kind.arguments, entry.arguments)[0].items():
             if "weight" in key.lower() and isinstance(value, int | float) and value < 0:
                 yield name, f"{key} is {value:g}: the nodes that it should prefer come last; use 0 to turn it off"
 
 
-_RULES: tuple[Callable[[Sequence[str], Mapping[str, Entry]], Iterator[tuple[str, str]]], ...] = (
+_RULES: tuple[Callable[[Configured], Iterator[tuple[str, str]]], ...] = (
     _nothing_is_bound,
     _victims_are_unnamed,
     _divided_twice,
     _admission_is_off,
-    _nodes_are_not_checked,
-    _gangs_are_not_kept,
+    _much_is_missing,
     _negative_weights,
 )

@@ -63,6 +63,9 @@ class Plugin:
     protects: ClassVar[bool] = False
     """Whether only what ``unprotected`` names can be a victim, whatever other tiers say (docs/laws.md, law 7)."""
 
+    without_it: ClassVar[str] = ""
+    """What happens in a configuration without this plugin that a user hardly wants, for ``vcd conf check``."""
+
     treats_alike: ClassVar[bool] = False
     """Whether to it jobs are alike that differ in nothing but name, age, labels and annotations that it does not
     declare (``annotations``), as far as it tells none of their pods apart by ``kind_of``. Where all plugins say so, one

@@ -28,7 +28,7 @@ from vcd.scheduling.framework.arguments import (
     in_words,
     read_arguments,
 )
-from vcd.scheduling.framework.misfits import Entry, misfits
+from vcd.scheduling.framework.misfits import Configured, ConfiguredPlugin, misfits
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, Point
 from vcd.state.interning import Computed
@@ -274,12 +274,12 @@ class _Reading:
         self, node: yaml.Node | None, actions: tuple[str, ...], tiers: tuple[tuple[PluginOption, ...], ...]
     ) -> Iterator[Problem]:
         entries = {
-            option.name: Entry(self.plugins[option.name], option.enabled, option.arguments)
+            option.name: ConfiguredPlugin(self.plugins[option.name], option.enabled, option.arguments)
             for tier in tiers
             for option in tier
             if option.name in self.plugins
         }
-        for name, message in misfits(actions, entries):
+        for name, message in misfits(Configured(actions, entries, self.plugins)):
             where, path = self._entries[name] if name else (node, "actions")
             yield Problem(_line(where), path, name, message)
 

@@ -13,7 +13,7 @@ from vcd.scheduling.framework.queuefields import unread_queue_fields
 
 
 class PolicyChange(msgspec.Struct, frozen=True):
-    """One change of ``what`` it is about, as in ``plugin binpack: binpack.weight``: what was there ``before``, what is
+    """One change of ``what`` it is about, as in ``plugin NAME: ARGUMENT``: what was there ``before``, what is
     there ``after`` (empty for nothing), and what that means."""
 
     what: str

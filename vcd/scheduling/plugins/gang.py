@@ -41,6 +41,7 @@ class GangPlugin(Plugin):
     """
 
     name = "gang"
+    without_it = "pods are bound though their group has fewer than minMember"
     treats_alike = True
     protects = True
     annotations = ("volcano.sh/task-spec",)

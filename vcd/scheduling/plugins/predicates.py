@@ -62,6 +62,7 @@ class PredicatesPlugin(FollowsPods):
     """
 
     name = "predicates"
+    without_it = "pods are bound whatever their selectors, affinity and tolerations are"
     treats_alike = True
     minds_placements = False
     bind_timeout = "volumebinding.bindTimeoutSeconds"
