@@ -24,7 +24,8 @@ from vcd.scheduling.session.views import Task
 
 _REJECTED = ReasonCode("rejected", Cause.PLUGIN, "the plugin rejects it")
 
-_FAILED = ReasonCode("plugin-failed", Cause.PLUGIN, "the plugin failed, and forbids what it cannot judge: {error}")
+_FAILED = ReasonCode("plugin-failed", Cause.PLUGIN, "the plugin failed, and forbids what it cannot judge")
+"""Its error is in the plan's faults, for who runs the scheduler: it may name an object of another namespace."""
 
 LARGEST_POINTS = 1e9
 """A score's weighted points lie within this: in millionths, sums of float64 are whole numbers up to 2**53."""
@@ -94,7 +95,7 @@ class GuardedAllowance(Allowance):
 
 def refuses(failure: str, *asked: Any) -> Reason:
     """The answer at points whose answer is why not."""
-    return _FAILED({"error": failure})
+    return _FAILED()
 
 
 def denies(failure: str, *asked: Any) -> bool:
@@ -114,7 +115,7 @@ def keeps_all(failure: str, *asked: Any) -> list[Task]:
 
 def no_node(failure: str, *asked: Any) -> list[Predicate]:
     """The answer of a plugin that cannot name its predicates."""
-    return [_NoNode(failure)]
+    return [_NoNode()]
 
 
 class _NoNode(Predicate):
@@ -122,10 +123,7 @@ class _NoNode(Predicate):
 
     name = "failed"
     depends = Depends.FACTS | Depends.JOB
-    reason = _FAILED({"error": "its predicates are not known"})
-
-    def __init__(self, failure: str) -> None:
-        self.reason = _FAILED({"error": failure})  # type: ignore[misc]
+    reason = _FAILED()
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return np.zeros(len(usage), np.bool_)
@@ -137,7 +135,7 @@ _CLOSED_PARTS: Mapping[str, Closed] = {
     "unresolvable_nodes": lambda failure, task, usage, failed: failed,
     "keeps_away": lambda failure, *asked: True,
     "kind_of": lambda failure, task: task.key,
-    "reasons": lambda failure, task, usage, failed: {_FAILED({"error": failure}): int(failed.sum())},
+    "reasons": lambda failure, task, usage, failed: {_FAILED(): int(failed.sum())},
     "permits": denies,
 }
 """Of what predicates and allowances are asked. Scores of a plugin that failed are left out."""
