@@ -145,11 +145,13 @@ async def evict(cluster: Cluster) -> None:
 
 
 async def go_wrong(cluster: Cluster, daemon: Daemon) -> None:
-    """What waits for a mending: a queue that is not there, cards of no model, a pod that cannot be counted."""
+    """What waits for a mending: a queue and a group that are not there, cards of no model, a pod that cannot be
+    counted."""
     cluster.store.create("nodes", card_node("unnamed", 1))
     cluster.submit("huge", 1, cpu=64)
     cluster.store.create(GROUPS, group("lost", 1, queue="nowhere"))
     cluster.store.create("pods", pod("lost-0", "lost"))
+    cluster.store.create("pods", pod("alone-0", "alone"))
     bad = pod("bad", "huge")
     bad["spec"]["containers"][0]["resources"]["requests"]["memory"] = "16Pi"
     cluster.store.create("pods", bad)
@@ -187,7 +189,8 @@ async def night(folder: Path) -> AsyncIterator[tuple[Prometheus, float]]:
             await use_cards(cluster)
             await evict(cluster)
             await go_wrong(cluster, daemon)
-            await prometheus.until("vcd_objects_set_aside", seen_of_all)
+            for series in ("vcd_objects_set_aside", "vcd_installation_faults"):
+                await prometheus.until(series, seen_of_all)
             await reconfigure(cluster, daemon, conf, "proportion")
             await prometheus.until("volcano_queue_weight", seen_of_all)
             yield prometheus, began
