@@ -101,7 +101,7 @@ def run(
                 unexplained = error  # the same happens again, and then the plugin's gate tells whose doing it is
                 continue
             before = None if faulty is None else failed.get(faulty)
-            if faulty is None or faulty in excluded or (before is not None and before.is_broken):
+            if faulty is None or faulty in excluded or (before is guard.Failure.BROKEN):
                 raise
             unexplained = None
             if before is None:

@@ -25,7 +25,7 @@ from vcd.scheduling.session.views import Task
 _REJECTED = ReasonCode("rejected", Cause.PLUGIN, "the plugin rejects it")
 
 _FAILED = ReasonCode("plugin-failed", Cause.PLUGIN, "the plugin failed, and forbids what it cannot judge")
-"""Its error is in the plan's faults, for who runs the scheduler: it may name an object of another namespace."""
+"""Tenants read reasons, and an error may name an object of another namespace: errors are in the plan's faults only."""
 
 LARGEST_POINTS = 1e9
 """A score's weighted points lie within this: in millionths, sums of float64 are whole numbers up to 2**53."""
@@ -93,28 +93,28 @@ class GuardedAllowance(Allowance):
 # --- what a plugin that failed forbids --------------------------------------------------------------------------------
 
 
-def refuses(failure: str, *asked: Any) -> Reason:
-    """The answer at points whose answer is why not."""
+def refuses(*asked: Any) -> Reason:
+    """Return the reason of a plugin that failed, for points that return why not."""
     return _FAILED()
 
 
-def denies(failure: str, *asked: Any) -> bool:
-    """The answer at points that ask whether something may be."""
+def denies(*asked: Any) -> bool:
+    """Return False, for points that return whether something may be."""
     return False
 
 
-def rejects(failure: str, *asked: Any) -> Vote:
-    """The answer at points that are voted at."""
+def rejects(*asked: Any) -> Vote:
+    """Return a vote against, for points that return votes."""
     return Vote.REJECT
 
 
-def keeps_all(failure: str, *asked: Any) -> list[Task]:
-    """The answer at points that ask who may be evicted."""
+def keeps_all(*asked: Any) -> list[Task]:
+    """Return no victims, for points that return which tasks may be evicted."""
     return []
 
 
-def no_node(failure: str, *asked: Any) -> list[Predicate]:
-    """The answer of a plugin that cannot name its predicates."""
+def no_node(*asked: Any) -> list[Predicate]:
+    """Return a predicate that every node fails, for a plugin whose predicates are not known."""
     return [_NoNode()]
 
 
@@ -130,15 +130,15 @@ class _NoNode(Predicate):
 
 
 _CLOSED_PARTS: Mapping[str, Closed] = {
-    "applies": lambda failure, *asked: True,
-    "mask": lambda failure, task, usage: np.zeros(len(usage), np.bool_),
-    "unresolvable_nodes": lambda failure, task, usage, failed: failed,
-    "keeps_away": lambda failure, *asked: True,
-    "kind_of": lambda failure, task: task.key,
-    "reasons": lambda failure, task, usage, failed: {_FAILED(): int(failed.sum())},
+    "applies": lambda *asked: True,
+    "mask": lambda task, usage: np.zeros(len(usage), np.bool_),
+    "unresolvable_nodes": lambda task, usage, failed: failed,
+    "keeps_away": lambda *asked: True,
+    "kind_of": lambda task: task.key,
+    "reasons": lambda task, usage, failed: {_FAILED(): int(failed.sum())},
     "permits": denies,
 }
-"""Of what predicates and allowances are asked. Scores of a plugin that failed are left out."""
+"""What methods of predicates and allowances return if they fail. Scores of a plugin that failed are left out."""
 
 
 # --- what answers are -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, ParamSpec, TypeVar
 
 from vcd.scheduling.framework import checks, rules
-from vcd.scheduling.framework.guard import Closed, Guard, MakeCheck, Method, is_ours, keeps_up
+from vcd.scheduling.framework.guard import Closed, Failure, Guard, MakeCheck, Method, is_ours, keeps_up
 from vcd.scheduling.framework.order import JobQueue, VictimOrder, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points
@@ -56,8 +56,7 @@ class Framework(Points):
         self.participants = _TakingPart(policy, plugins, self.guard, trace)
         """Who takes part at each point."""
         named = [plugin for tier in self.participants.by_name for _, plugin in tier]
-        failed = self.guard.failed
-        self.plugins = [each for each in named if each.name not in failed or not failed[each.name].is_broken]
+        self.plugins = [each for each in named if self.guard.failed.get(each.name) is not Failure.BROKEN]
         if trace is not None:
             trace.open(session, self.participants)
         session.trial.hooks = Hooks(
@@ -250,7 +249,7 @@ class _TakingPart(Mapping[str, Participants]):
         failure = self._guard.failed.get(plugin.name)
         if failure is None or point.closed is not None:
             return True
-        return keeps_up(point.name) and not failure.is_broken
+        return keeps_up(point.name) and failure is not Failure.BROKEN
 
     def _method(self, tier: int, plugin: Plugin, name: str, check: MakeCheck | None, closed: Closed | None) -> Method:
         method = self._guard.method(plugin, name, check, closed)

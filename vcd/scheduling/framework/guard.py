@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from functools import cache
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,7 +26,7 @@ Method = Callable[..., Any]
 Check = Callable[..., Any]
 """Called with an answer and what was asked; gives the answer as the framework takes it, or calls `expected`."""
 Closed = Callable[..., Any]
-"""Called with what is known of a plugin's failure, and what was asked; gives an answer that forbids."""
+"""Called with a question's arguments; returns the answer that forbids."""
 MakeCheck = Callable[["Gate"], Check | None]
 """Makes the check of what comes through a gate; None where nothing is to be checked."""
 
@@ -87,11 +88,7 @@ def action_name(name: str) -> str:
 
 def fault(name: str, error: BaseException) -> str:
     """A fault as a plan has it: ``name: error``. Of an error's text it holds nothing that differs from run to run."""
-    return f"{name}: {_words(error)}"
-
-
-def _words(error: BaseException) -> str:
-    return error.in_words if isinstance(error, InvalidAnswer) else _shown(error)
+    return f"{name}: {error.in_words if isinstance(error, InvalidAnswer) else _shown(error)}"
 
 
 def name_in(text: str) -> str:
@@ -128,18 +125,18 @@ def at_point(error: BaseException) -> str:
     return point
 
 
-class Failure(NamedTuple):
-    """How a plugin failed in a session. ``is_broken``: it failed where it keeps up with the session, so that what it
-    knows is not known to be right."""
+class Failure(Enum):
+    """How a plugin failed in a session."""
 
-    words: str
-    is_broken: bool
+    UNANSWERED = auto()
+    """It raised where it had to answer, and is called again."""
+    BROKEN = auto()
+    """It raised where it keeps up with the session, or for the second time, and is not called again."""
 
     @classmethod
     def of(cls, error: Exception, before: Failure | None) -> Failure:
-        """The failure of an exception, after one before it in the same session."""
-        words = _words(error) if before is None else before.words
-        return cls(words, at_point(error) in _KEEPS_UP or before is not None)
+        """Return how a plugin failed by an exception, after a failure ``before`` in the same session."""
+        return cls.BROKEN if keeps_up(at_point(error)) or before is not None else cls.UNANSWERED
 
 
 _KEEPS_UP = frozenset(
@@ -158,8 +155,8 @@ def keeps_up(point: str) -> bool:
 
 
 class Gate:
-    """The way into one plugin or action. Of one that is ``trusted`` answers are not checked. ``failed`` says how it
-    failed before: where it fails again, or at once if it is broken, it forbids."""
+    """The way into one plugin or action. Of one that is ``trusted`` answers are not checked. ``failed`` is how it
+    failed before. It forbids where it fails again, and everywhere if it is broken."""
 
     __slots__ = ("failed", "name", "trusted", "watch")
 
@@ -227,12 +224,12 @@ class GuardedMethod:
         failed, given = self._gate.failed, [_sealed(each) for each in asked]
         if failed is None or self._closed is None:
             return self._gate.ask(self._name, self._check, asked, self._method, *given)
-        if failed.is_broken:
-            return self._closed(failed.words, *asked)
+        if failed is Failure.BROKEN:
+            return self._closed(*asked)
         try:
             return self._gate.ask(self._name, self._check, asked, self._method, *given)
-        except Exception:  # noqa: BLE001 - it is told in the plan's faults; what it forbids stays forbidden
-            return self._closed(failed.words, *asked)
+        except Exception:  # noqa: BLE001 - the plan's faults name the plugin; what it forbids stays forbidden
+            return self._closed(*asked)
 
 
 class Guard:
@@ -261,7 +258,7 @@ class Guard:
             plugin.flags = flags
             return plugin
 
-        if kind.name in self.failed and self.failed[kind.name].is_broken:
+        if self.failed.get(kind.name) is Failure.BROKEN:
             bare = kind.__new__(kind)  # it is not asked, but for what its class declares
             Plugin.__init__(bare, arguments)
             bare.flags = flags

@@ -35,6 +35,7 @@ from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
+from vcd.state.records import Shape
 
 T = TypeVar("T", bound=np.generic)
 
@@ -125,6 +126,23 @@ def matching(facts: NodeFacts, term: NodeSelectorTerm) -> Mask:
         return np.zeros(len(facts), np.bool_)
 
 
+def selected_nodes(facts: NodeFacts, shape: Shape) -> Mask:
+    """Nodes that a shape's nodeSelector and required node affinity select. A pod may have thousands of terms, so the
+    result is cached as long as the nodes' facts hold."""
+    spec, required = shape.spec, required_nodes(shape.spec)
+    if required is None:
+        return facts.matches_labels(spec.node_selector)
+
+    def select() -> Mask:
+        result = np.zeros(len(facts), np.bool_)
+        for term in required.node_selector_terms:
+            result |= matching(facts, term)
+        return result & facts.matches_labels(spec.node_selector)
+
+    found: Mask = facts.cached(("selected nodes", shape), select)
+    return found
+
+
 class NodeAffinity(Predicate):
     """A node has all labels of the pod's nodeSelector and matches one term of its required node affinity."""
 
@@ -146,17 +164,7 @@ class NodeAffinity(Predicate):
         return tuple(spec.node_selector.items()), required_nodes(spec)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        spec = task.shape.spec
-        if required_nodes(spec) is None:
-            return at_rows(self._facts.matches_labels(spec.node_selector), usage)
-        result: Mask = self._facts.cached(("node affinity", task.shape), lambda: self._selected(spec))
-        return at_rows(result, usage)
-
-    def _selected(self, spec: PodSpec) -> Mask:
-        required, result = required_nodes(spec), np.zeros(len(self._facts), np.bool_)
-        for term in () if required is None else required.node_selector_terms:
-            result |= matching(self._facts, term)
-        return result & self._facts.matches_labels(spec.node_selector)
+        return at_rows(selected_nodes(self._facts, task.shape), usage)
 
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
         """Each label of the nodeSelector, and each requirement of the node affinity where that has one term."""

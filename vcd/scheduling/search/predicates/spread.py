@@ -8,21 +8,20 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from vcd.model.objects import PodSpec, TopologySpreadConstraint
+from vcd.model.objects import TopologySpreadConstraint
 from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.selectors import (
     EVERYTHING,
     IN,
     NOTHING,
     LabelSelector,
-    NodeSelector,
     Selector,
     SelectorError,
 )
 from vcd.scheduling.search.parts import Depends, Mask
 from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Scope, Tally, domains_of, index_of
 from vcd.scheduling.search.podterms import narrowed
-from vcd.scheduling.search.predicates.node import HARD_EFFECTS, required_nodes
+from vcd.scheduling.search.predicates.node import HARD_EFFECTS, selected_nodes
 from vcd.scheduling.search.predicates.tested import TestedPredicate
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -65,15 +64,15 @@ class Constraint(msgspec.Struct, frozen=True):
 
 def constraints_of(index: PodIndex, task: Task, kind: str) -> tuple[Constraint, ...]:
     """A task's constraints of a kind (HARD or SOFT). Raises SelectorError."""
-    spec = task.shape.spec
-    raws = [raw for raw in spec.topology_spread_constraints if (raw.when_unsatisfiable or HARD) == kind]
-    counted = _CountedNodes(index.session.nodes.facts, spec, sorted({raw.topology_key for raw in raws}))
+    stated = task.shape.spec.topology_spread_constraints
+    raws = [raw for raw in stated if (raw.when_unsatisfiable or HARD) == kind]
+    counted = _CountedNodes(index.session.nodes.facts, task.shape, sorted({raw.topology_key for raw in raws}))
     return tuple(_constraint(index, task, raw, _selector(task, raw), counted) for raw in raws)
 
 
 def defaults_of(index: PodIndex, task: Task, selector: Selector) -> tuple[Constraint, ...]:
     """The constraints that kube-scheduler gives a task without any, whose like ``selector`` selects."""
-    counted = _CountedNodes(index.session.nodes.facts, task.shape.spec, ())
+    counted = _CountedNodes(index.session.nodes.facts, task.shape, ())
     return tuple(_constraint(index, task, raw, selector, counted) for raw in DEFAULTS)
 
 
@@ -102,8 +101,8 @@ class _CountedNodes:
     """The nodes whose pods count for a task's constraints of a kind: those that have all topology ``keys``, and meet a
     constraint's node policies. A task may have thousands of constraints, so the nodes are looked at once."""
 
-    def __init__(self, facts: NodeFacts, spec: PodSpec, keys: Iterable[str]) -> None:
-        self._facts, self._spec = facts, spec
+    def __init__(self, facts: NodeFacts, shape: Shape, keys: Iterable[str]) -> None:
+        self._facts, self._shape = facts, shape
         self._having = np.ones(len(facts), np.bool_)
         for key in keys:
             self._having &= domains_of(facts, key).codes >= 0
@@ -125,23 +124,12 @@ class _CountedNodes:
         return found
 
     def _meeting(self, by_affinity: bool, by_taints: bool) -> Mask:
-        facts, spec, result = self._facts, self._spec, self._having
+        facts, result = self._facts, self._having
         if by_affinity:
-            result = result & facts.matches_labels(spec.node_selector) & _selected(facts, required_nodes(spec))
+            result = result & selected_nodes(facts, self._shape)
         if by_taints:
-            result = result & (facts.untolerated(spec.tolerations, HARD_EFFECTS) == 0)
+            result = result & (facts.untolerated(self._shape.spec.tolerations, HARD_EFFECTS) == 0)
         return result
-
-
-def _selected(facts: NodeFacts, required: NodeSelector | None) -> Mask:
-    """Nodes that the required node affinity selects; as in kube-scheduler a term that cannot be read selects none."""
-    result = np.full(len(facts), required is None, np.bool_)
-    for term in required.node_selector_terms if required is not None else ():
-        try:
-            result |= facts.matches_term(term)
-        except SelectorError:
-            continue
-    return result
 
 
 class PodTopologySpread(TestedPredicate):
