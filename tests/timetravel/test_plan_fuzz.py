@@ -106,7 +106,7 @@ def test_a_workload_changed_at_random_is_submitted_or_refused(
 @given(st.sampled_from([*WORKLOADS, *MANIFESTS]), st.integers(0, 2**32))
 def test_a_manifest_changed_at_random_is_created_or_refused(manifest: Manifest, seed: int) -> None:
     try:
-        reading = read([mutated(manifest, seed, ODD)], anew=True)
+        reading = read([mutated(manifest, seed, ODD)], to_create=True)
     except vcd.api.BadObject:
         return
     msgspec.json.encode([to_create(reading, CONTROLLED, [dsl.node("n")]), reading.refused(), reading.unknown])

@@ -31,7 +31,7 @@ CONF = 'actions: "enqueue, allocate"\ntiers:\n- plugins:\n  - name: gang\n  - na
 
 
 def created(manifests: list[Manifest]) -> tuple[list[Manifest], Reading]:
-    reading = read(copy.deepcopy(manifests), anew=True)
+    reading = read(copy.deepcopy(manifests), to_create=True)
     return to_create(reading, CONTROLLED, copy.deepcopy(NODES)), reading
 
 
@@ -128,18 +128,23 @@ def test_a_spark_pod_has_memory_beyond_its_heap(role: Manifest, memory: int) -> 
 def test_what_others_depend_on_is_created_first() -> None:
     queue = obj("scheduling.volcano.sh/v1beta1", "Queue", "q")
     given = [pod(meta={"namespace": "x"}), queue, obj("scheduling.k8s.io/v1", "PriorityClass", "high", value=1)]
-    assert [each["kind"] for each in read(given, anew=True).objects] == ["Namespace", "PriorityClass", "Queue", "Pod"]
+    assert [each["kind"] for each in read(given, to_create=True).objects] == [
+        "Namespace",
+        "PriorityClass",
+        "Queue",
+        "Pod",
+    ]
 
 
 def test_generated_names_are_numbered_in_order_beside_given_ones() -> None:
     given = [{**pod(), "metadata": {"generateName": "p-"}}, pod("p-1"), {**pod(), "metadata": {"generateName": "p-"}}]
-    assert [each["metadata"]["name"] for each in read(given, anew=False).objects] == ["p-2", "p-1", "p-3"]
+    assert [each["metadata"]["name"] for each in read(given, to_create=False).objects] == ["p-2", "p-1", "p-3"]
 
 
 def test_pods_of_an_owner_that_is_not_understood_are_created() -> None:
     owner = obj("example.com/v1", "Foo", "foo")
     reference = {"apiVersion": "example.com/v1", "kind": "Foo", "name": "foo", "uid": "u", "controller": True}
-    found = read([owner, pod(meta={"ownerReferences": [reference]})], anew=True)
+    found = read([owner, pod(meta={"ownerReferences": [reference]})], to_create=True)
     assert [each["kind"] for each in found.objects if each["kind"] != "Namespace"] == ["Pod"]
 
 
@@ -147,12 +152,12 @@ def test_what_a_server_has_set_is_not_created_anew() -> None:
     (name,) = ("as a cluster prints it",)
     (made,), _ = created(SHAPES[name].manifests)
     assert (made["metadata"], "status" in made) == ({"name": "w"}, False)
-    (there,) = read(SHAPES[name].manifests, anew=False).objects
+    (there,) = read(SHAPES[name].manifests, to_create=False).objects
     assert there["metadata"]["resourceVersion"] == "12"
 
 
 def test_a_group_may_be_the_clusters() -> None:
-    reading = read([grouped("a", "g")], {"PodGroup": ["default/g"]}, anew=True)
+    reading = read([grouped("a", "g")], {"PodGroup": ["default/g"]}, to_create=True)
     assert (len(reading.objects), reading.refused()) == (1, [])
 
 

@@ -113,7 +113,7 @@ def sim(
         raise click.UsageError("--trace-jobs says what becomes of --trace-pods; name that file too")
     logs.configure(verbosity=-1)
     try:
-        reading = api.read(read_manifests(workloads), anew=True)
+        reading = api.read(read_manifests(workloads), to_create=True)
         found = _nodes(nodes, trace_nodes, reading.objects), parse_queues(queues)
         manifests = api.to_create(reading, CONTROLLED, found[0])
         print_lines((f"note: {note}" for note in reading.notes), err=True)

@@ -111,7 +111,7 @@ class Case:
         return {self._named(column): {role: int(of[column]) for role, of in amounts.items()} for column in columns}
 
     def _named(self, column: int) -> str:
-        """The name of a column's resource, or of those without a column that the pod asks for."""
+        """The name of a column's resource, or the names of the pod's requests without a column."""
         nodes = self.session.nodes
         name = nodes.resources[column]
         if name != UNOFFERED or self.funnel is None:

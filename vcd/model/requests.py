@@ -62,8 +62,8 @@ def within_bounds(amounts: dict[str, int]) -> dict[str, int]:
 
 
 UNOFFERED = "resources that no node offers"
-"""Stands for all resources that no node offers and no queue limits: a pod or group asks for as much of it as of the one
-of which it asks most. Whoever may create pods could make all sums wider otherwise."""
+"""Stands for all resources that no node offers and no queue limits. A pod or group requests as much of it as
+its largest request of one of them. With a column for each, a pod that names thousands would widen every sum."""
 
 
 def format_sum(name: str, amount: float) -> str:

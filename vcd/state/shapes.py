@@ -82,7 +82,7 @@ def write_amounts(row: Ints, column_of: Mapping[str, int], amounts: Mapping[str,
 
 
 def unoffered(column_of: Mapping[str, int], amounts: Mapping[str, int]) -> str:
-    """Name the resources that are asked for and have no column; empty if there are none."""
+    """Return the names of requested resources without a column, as text; empty if there are none."""
     names = sorted(name for name, value in amounts.items() if value and name not in column_of)
     return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else "".join(names)
 

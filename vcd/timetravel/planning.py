@@ -190,7 +190,7 @@ def plan(
         reading = Reading()
         reading.objects = [*flatten(manifests, reading.bad.append)]
     else:
-        reading = read(manifests, anew=False)
+        reading = read(manifests, to_create=False)
     state, admission, notes = _described(reading, kinds_read(policy), settings)
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     execution.take_problems(framework_of(session), kinds(), None)

@@ -71,19 +71,19 @@ class Reading(msgspec.Struct):
         return [*map(str, self.bad), *self.refusals]
 
 
-def read(manifests: Iterable[Any], there: Mapping[str, Collection[str]] | None = None, *, anew: bool) -> Reading:
+def read(manifests: Iterable[Any], there: Mapping[str, Collection[str]] | None = None, *, to_create: bool) -> Reading:
     """Read documents, lists and single objects, in the order in which they are created.
 
-    ``there`` are keys of a cluster's objects by kind. With ``anew`` the objects are created, as by one who applies what
-    a cluster prints: without what an API server has set, and without objects that others among them make.
+    ``there`` are keys of a cluster's objects by kind. With ``to_create`` the result is what `kubectl apply` would
+    create: without fields that an API server has set, and without objects that other objects of the input make.
     """
     found = Reading()
     given = [*_unique(map(_completed, flatten(manifests, found.bad.append)), found)]
     read_kinds = {(each.manifest_kind, each.group) for each in kinds().values()}
-    if anew:
+    if to_create:
         made_from = [each for each in given if kind_of(each) in read_kinds or _is_understood(each)]
         makers = {(each["kind"], *_key(each).split("/", 1)) for each in made_from}
-        given = [_anew(each) for each in given if not makers & owners_in([each])]
+        given = [_without_server_fields(each) for each in given if not makers & owners_in([each])]
     known = [each for each in given if kind_of(each) in read_kinds or _is_understood(each)]
     found.unknown.extend(_unknown_kinds(given, read_kinds))
     found.unknown.extend(f"{called(each)}: {words}" for each in known for words in unknown_fields(each))
@@ -295,7 +295,7 @@ def _key(manifest: Manifest) -> str:
     return called(manifest).partition(" ")[2]
 
 
-def _anew(manifest: Manifest) -> Manifest:
+def _without_server_fields(manifest: Manifest) -> Manifest:
     """Without what an API server or a controller has set; a pod that a cluster has placed is placed again."""
     meta = manifest["metadata"]
     new = {**manifest, "metadata": {key: value for key, value in meta.items() if key not in _SERVER_SET}}

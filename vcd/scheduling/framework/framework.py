@@ -241,11 +241,12 @@ class _TakingPart(Mapping[str, Participants]):
             ]
         found = [(tier, tiers[tier][place][1]) for tier, place in self._places[name]]
         if self._guard.failed:
-            found = [(tier, plugin) for tier, plugin in found if self._is_asked(plugin, point)]
+            found = [(tier, plugin) for tier, plugin in found if self._takes_part(plugin, point)]
         return found
 
-    def _is_asked(self, plugin: Plugin, point: Point[..., Any]) -> bool:
-        """Whether a plugin is asked, of those that failed: where it forbids, and where it keeps up with the session."""
+    def _takes_part(self, plugin: Plugin, point: Point[..., Any]) -> bool:
+        """Whether a plugin takes part at a point. One that failed does where it forbids, and where it keeps up with the
+        session."""
         failure = self._guard.failed.get(plugin.name)
         if failure is None or point.closed is not None:
             return True

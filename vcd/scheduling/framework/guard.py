@@ -259,7 +259,7 @@ class Guard:
             return plugin
 
         if self.failed.get(kind.name) is Failure.BROKEN:
-            bare = kind.__new__(kind)  # it is not asked, but for what its class declares
+            bare = kind.__new__(kind)  # its methods are not called; what its class declares counts
             Plugin.__init__(bare, arguments)
             bare.flags = flags
             return bare

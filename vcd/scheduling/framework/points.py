@@ -34,7 +34,7 @@ class Point(Generic[P, R]):
     ``flag`` is the key of a plugin's entry in the configuration file that takes the plugin out of the point (empty: it
     cannot be). Those plugins that protect and take part at the point ``protected_as`` are asked whom they leave
     unprotected, too. ``closed`` gives the answer of a plugin that failed: it forbids (docs/laws.md, law 7). At points
-    without it such a plugin is not asked, but at those by which it keeps up with the session.
+    without it such a plugin is not called, except where it keeps up with the session.
     """
 
     rule: Callable[[Participants], Callable[P, R]]

@@ -90,7 +90,7 @@ def tell_of_large_pods(session: Session) -> None:
 
 
 def _not_offered(session: Session, job: Job, pod: Task | None, columns: Mask) -> str:
-    """Name the resources of some columns, and those without a column that a pod or else a group's minimum asks for."""
+    """Return the names of the resources of some columns, and of a pod's or group's requests without a column."""
     names = [session.nodes.resources[column] for column in np.flatnonzero(columns).tolist()]
     if UNOFFERED in names:
         asked = (job.record.min_resources or {}) if pod is None else pod.shape.requests

@@ -121,7 +121,7 @@ class Predicate:
         raise NotImplementedError
 
     def known_mask(self, task: Task, usage: Usage) -> Mask:
-        """Return the mask as far as it is known without asking outside; nodes that were not asked about pass."""
+        """Return the mask without calls to other servers. A node of which no answer is known passes."""
         return self.mask(task, usage)
 
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:

@@ -46,7 +46,7 @@ def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Wo
     NothingSubmitted if no pod is left.
     """
     keys = {"PodGroup": state.groups, "Namespace": state.others.get("Namespace", ())}
-    reading = read(manifests, keys, anew=True)
+    reading = read(manifests, keys, to_create=True)
     given = [defaulted(_with_uid(manifest)) for manifest in reading.objects]
     cluster = [
         _plain(kind, obj) for kind in ("PriorityClass", "Namespace") for obj in state.others.get(kind, {}).values()

@@ -141,7 +141,7 @@ class BeyondEntitlement(Allowance):
             gone = self._basic_gone.get(index, [0, 0])
             return self._entitlements is None or self._entitlements.exceeds(account, request.basic, gone)
         if account.problem is not None:
-            return False  # a slip of the pen is no lowered quota: nobody goes for it
+            return False  # an unreadable quota is no lowered quota: it permits no eviction
         return all(-account.left(card) - self._cards_gone.get((index, card), 0) >= amount for card, amount in used)
 
     def spend(self, task: Task) -> None:

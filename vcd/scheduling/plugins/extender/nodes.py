@@ -83,7 +83,7 @@ class ExtenderSession(NamedTuple):
 
     @property
     def passes_unasked(self) -> bool:
-        """Whether a node passes that the extender was not asked about: not if it no longer answers and must."""
+        """Whether a node without an answer passes: not if the extender is unreachable and not ignorable."""
         return self.ignorable or not self.extender.out
 
     def priorities(self, verb: str, task: Task, among: Mask) -> tuple[Mapping[str, float], str]:
