@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vcd.timetravel.overview import Glance, NodeUse, Overview, PodLine, glances, overview, pods_on
     from vcd.timetravel.parallel import processors
     from vcd.timetravel.planning import PlanResult
-    from vcd.timetravel.reading import Reading, read, to_create
+    from vcd.timetravel.reading import Reading, queues_in, read, to_create
     from vcd.timetravel.remarks import remarks
     from vcd.timetravel.replay import Replayed, replay
     from vcd.timetravel.shadow.comparison import SHADOW_KINDS, NoShadow, ShadowComparison, compare_shadow
@@ -95,7 +95,7 @@ _LATER = {
     "vcd.timetravel.overview": "Glance NodeUse Overview PodLine glances overview pods_on",
     "vcd.timetravel.parallel": "processors",
     "vcd.timetravel.planning": "PlanResult",
-    "vcd.timetravel.reading": "Reading read to_create",
+    "vcd.timetravel.reading": "Reading queues_in read to_create",
     "vcd.timetravel.remarks": "remarks",
     "vcd.timetravel.replay": "Replayed replay",
     "vcd.timetravel.shadow.comparison": "NoShadow SHADOW_KINDS ShadowComparison compare_shadow",

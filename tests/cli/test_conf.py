@@ -216,10 +216,10 @@ def test_check_names_what_given_queues_state_in_vain(file: Path, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("with_queue_plugins")
-def test_check_of_a_queue_that_cannot_be_read_exits_with_2(file: Path, tmp_path: Path) -> None:
+def test_check_of_a_queue_that_cannot_be_read_exits_with_1(file: Path, tmp_path: Path) -> None:
     file.write_text("actions: allocate\ntiers: [{plugins: [{name: shares}]}]")
     checked = run("check", file, "-f", queues_of(tmp_path, weight="many"))
-    assert (checked.exit_code, "queues.yaml" in checked.stderr) == (2, True)
+    assert (checked.exit_code, checked.stderr.startswith("refused: Queue ")) == (1, True)
 
 
 def test_broken_installation_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

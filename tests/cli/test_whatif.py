@@ -50,6 +50,23 @@ def test_json_holds_each_job(log: Path, tmp_path: Path) -> None:
     assert [each["jobs"]["default/late"][1] for each in found["runs"]] == [20, 20, 0]
 
 
+@pytest.mark.parametrize("command", ["whatif", "sweep"])
+def test_what_is_not_added_is_named(log: Path, tmp_path: Path, command: str) -> None:
+    more = tmp_path / "more.yaml"
+    unknown = {"kind": "Widget", "apiVersion": "x.io/v1", "metadata": {"name": "w"}}
+    more.write_text(yaml.safe_dump_all([dsl.node("m", cpu=2), unknown]))
+    asked = (command, "--event-log", log, "--add", more)
+    for strict, code in ((), 0), (("--strict",), 1):
+        result = run(*asked, *strict)
+        assert (result.exit_code, "Widget of API group x.io is not understood" in result.stderr) == (code, True)
+    more.write_text(yaml.safe_dump_all([dsl.node("m", cpu=2), dsl.pod("p")]))
+    result = run(*asked)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, WORK_ADDED)
+
+
+WORK_ADDED = "refused: work is not added to the cluster: Pod default/p; ask with --submit what becomes of it"
+
+
 def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
     conf = tmp_path / "other.conf"
     conf.write_text(CONF)

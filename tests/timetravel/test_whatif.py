@@ -243,8 +243,26 @@ def test_pods_are_submitted_not_added(line: Path) -> None:
 
 def test_what_a_scheduler_would_set_aside_is_not_added(line: Path) -> None:
     broken = dsl.node("new") | {"status": {"allocatable": {"cpu": "x"}}}
-    with pytest.raises(EditError, match="cannot be used: Node new: status"):
+    with pytest.raises(EditError, match="Node new: status"):
         whatif(line, [Variant("other", None, read_edits(added=[broken]))])
+
+
+def test_manifests_to_add_are_read_as_all_others() -> None:
+    widget = {"kind": "Widget", "apiVersion": "x.io/v1", "metadata": {"name": "w"}}
+    listed = {"kind": "List", "apiVersion": "v1", "items": [dsl.node("new"), widget]}
+    quota = {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team"}, "spec": {"hard": {"pods": "1"}}}
+    queue = {"kind": "Queue", "metadata": {"name": "a", "resourceVersion": "7"}, "spec": {"wieght": 3}}
+    edits = read_edits(added=[listed, quota, queue, dsl.pod("p"), dsl.node("bad", cpu="x")])
+    assert [(event.kind, event.key) for event in edits.added] == [
+        ("Queue", "a"), ("Node", "new"), ("ResourceQuota", "team/q"),
+    ]  # fmt: skip
+    assert edits.words == "3 objects added"
+    bad, work = edits.refused
+    assert bad.startswith("Node bad: ")
+    assert work == "work is not added to the cluster: Pod default/p; ask with --submit what becomes of it"
+    kind, field = edits.unknown
+    assert kind.startswith("Widget of API group x.io is not understood: ")
+    assert "spec.wieght" in field
 
 
 def test_a_bad_configuration_is_refused_before_anything_runs(line: Path) -> None:

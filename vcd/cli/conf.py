@@ -12,7 +12,6 @@ import yaml
 from rich.text import Text
 
 from vcd.api import (
-    BadObject,
     Policy,
     PolicyChange,
     PolicyError,
@@ -21,6 +20,8 @@ from vcd.api import (
     describe_policy,
     logfile,
     policy_changes,
+    queues_in,
+    read,
     read_policy,
     roles_for,
     unread_queue_fields,
@@ -30,7 +31,14 @@ from vcd.cli.conffile import read_configuration
 from vcd.cli.documents import Configuration, ConfigurationChange, ConfigurationCheck, document
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import log_is_asked_for, optional_event_log, read_manifests
+from vcd.cli.inputs import (
+    end_by,
+    log_is_asked_for,
+    optional_event_log,
+    print_reading,
+    read_manifests,
+    strict_option,
+)
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
@@ -55,35 +63,40 @@ def conf() -> None:
     type=click.Path(allow_dash=True),
     help="A file or folder of manifests: fields of its Queues that FILE's plugins do not read are named.",
 )
+@strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
-def check(file: str, files: tuple[str, ...], output: str) -> None:
+def check(file: str, files: tuple[str, ...], strict: bool, output: str) -> None:
     """Check FILE (- for standard input), the file that vc-scheduler reads, and print what is wrong with it.
 
     FILE may be a ConfigMap that holds it, or the values of vcd's or Volcano's Helm chart.
 
     Fields of Queues that none of its plugins reads are named, too: what a queue states there has no effect.
 
-    Exits with 0 if it can be used (there may be warnings), with 1 if not, with 2 if a file cannot be read.
+    Exits with 0 if it can be used (there may be warnings), with 1 if not, or something of the manifests is refused or,
+    with --strict, not understood, with 2 if a file cannot be read.
     """
+    reading = read(read_manifests(files), to_create=False)
+    stated = queues_in(reading)
     problems: tuple[Problem, ...] = ()
     unread: dict[str, list[str]] = {}
     queues: list[str] = []
     try:
         policy = read_policy(read_configuration(file))
         warnings, unread = (*policy.warnings, *policy.misfits), unread_queue_fields(policy)
-        queues = check_queues(policy, read_manifests(files))
+        queues = check_queues(policy, stated)
     except PolicyError as error:
         problems, warnings = error.problems, error.warnings
-    except BadObject as error:
-        raise Unusable(f"{', '.join(files)}: {error}") from None
     if output == "json":
         print_json(ConfigurationCheck(file, not problems, list(problems), list(warnings), unread, queues))
     else:
         _print_findings(file, problems, warnings)
         print_lines([f"{file}: warning: {sentence}" for sentence in queues], colour="yellow")
         print_lines(f"{file}: {_unread_in_words(*each)}" for each in unread.items())
-    sys.exit(1 if problems else 0)
+    print_reading(reading.refused(), reading.unknown, strict=strict)
+    if problems:
+        sys.exit(1)
+    end_by(reading.refused(), reading.unknown, strict=strict)
 
 
 @conf.command()

@@ -10,7 +10,18 @@ import click
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import LARGEST, MOST_RUNS, PERIOD, RUN_COUNT, event_log_argument, read_manifests, read_text
+from vcd.cli.inputs import (
+    LARGEST,
+    MOST_RUNS,
+    PERIOD,
+    RUN_COUNT,
+    end_by,
+    event_log_argument,
+    print_reading,
+    read_manifests,
+    read_text,
+    strict_option,
+)
 from vcd.cli.printing import print_json
 from vcd.cli.runs import print_runs, print_unlike, refused
 
@@ -28,6 +39,7 @@ SECOND = 1_000_000_000
 @click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask scheduler run them (extra dask).")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
+@strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def sweep(
@@ -41,13 +53,15 @@ def sweep(
     dask: str | None,
     period: float,
     gpu: str,
+    strict: bool,
     output: str,
 ) -> None:
     """Run a log's workload under each configuration with each seed, several at a time, and compare.
 
     Without --scheduler-conf the log's own configuration is run.
 
-    Exits with 0, or with 2 where a file, a configuration or a change cannot be used.
+    Exits with 0; with 1 if something of what is added was refused, or, with --strict, is not understood; with 2 if a
+    file, a configuration or a change cannot be used.
     """
     named: list[tuple[str, str | None]] = [*zip(_names(confs), map(read_text, confs), strict=True)]
     try:
@@ -77,6 +91,8 @@ def sweep(
     else:
         print_unlike(found.fidelity)
         print_runs(found.runs)
+    print_reading(edits.refused, edits.unknown, strict=strict)
+    end_by(edits.refused, edits.unknown, strict=strict)
 
 
 def _names(files: Sequence[str]) -> list[str]:

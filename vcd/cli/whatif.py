@@ -96,8 +96,8 @@ def whatif(
 
     Queues, PriorityClasses, Namespaces and other objects among the submitted manifests replace the cluster's.
 
-    Exits with 0; with 1 if something of what is submitted was refused, or, with --strict, is not understood; with 2 if
-    a file, a configuration or a change cannot be used, or no pod is submitted.
+    Exits with 0; with 1 if something of what is submitted or added was refused, or, with --strict, is not understood;
+    with 2 if a file, a configuration or a change cannot be used, or no pod is submitted.
     """
     if bool(submit) + bool(fill) > 1:
         raise click.UsageError("ask either with --submit or with --fill")
@@ -137,6 +137,8 @@ def whatif(
                     log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=told
                 )
             print_comparison(comparison, output, report)
+            print_reading(edits.refused, edits.unknown, strict=strict)
+            end_by(edits.refused, edits.unknown, strict=strict)
 
 
 def _submit(

@@ -1,7 +1,7 @@
 """The one reader of people's manifests: what an API server would store of them, and what is not understood.
 
-Plans, simulations and what-ifs read with it, and so name the same objects in the same words. What the API server fills
-in of the objects that are read, and which pods it refuses, is in ``vcd.timetravel.admission``.
+All commands that take manifests read with it, and so name the same objects in the same words. What the API server
+fills in of the objects that are read, and which pods it refuses, is in ``vcd.timetravel.admission``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vcd.model.codec import BadObject, encode_payload, from_manifest
 from vcd.model.controllers import GROUP_NAME, Manifest
 from vcd.model.kinds import KINDS
 from vcd.model.manifests import defaulted, flatten, system_classes
-from vcd.model.objects import Node, Pod
+from vcd.model.objects import Node, Object, Pod, Queue
 from vcd.model.words import some
 from vcd.scheduling.framework.registry import kinds
 from vcd.state.cluster import ClusterState
@@ -46,8 +46,7 @@ _SERVER_SET = (
 _FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "StorageClass", "LimitRange", "Queue", "Node")
 """The kinds that others depend on, in the order in which they are created."""
 _VERSIONS = {"DaemonSet": "apps/v1", "Deployment": "apps/v1"}
-_VERSIONS.update((name, kind.api_version) for name, kind in KINDS.items())
-"""The version of what states none."""
+"""The versions of kinds that no scheduler reads, in objects that state none."""
 _LABEL = "kubernetes.io/metadata.name"
 _SIMULATION = "vcd.sim/"
 """Of annotations that a simulation reads."""
@@ -71,14 +70,19 @@ class Reading(msgspec.Struct):
         return [*map(str, self.bad), *self.refusals]
 
 
-def read(manifests: Iterable[Any], there: Mapping[str, Collection[str]] | None = None, *, to_create: bool) -> Reading:
+def read(
+    manifests: Iterable[Any], there: Mapping[str, Collection[str] | None] | None = None, *, to_create: bool
+) -> Reading:
     """Read documents, lists and single objects, in the order in which they are created.
 
-    ``there`` are keys of a cluster's objects by kind. With ``to_create`` the result is what `kubectl apply` would
-    create: without fields that an API server has set, and without objects that other objects of the input make.
+    ``there`` are keys of a cluster's objects by kind; with None for Namespace no namespace is made. With ``to_create``
+    the result is what `kubectl apply` would create: without fields that an API server has set, and without objects that
+    other objects of the input make.
     """
     found = Reading()
-    given = [*_unique(map(_completed, flatten(manifests, found.bad.append)), found)]
+    versions = _VERSIONS | {each.manifest_kind: each.api_version for each in kinds().values()}
+    completed = (_completed(each, versions) for each in flatten(manifests, found.bad.append))
+    given = [*_unique(completed, found)]
     read_kinds = {(each.manifest_kind, each.group) for each in kinds().values()}
     if to_create:
         made_from = [each for each in given if kind_of(each) in read_kinds or _is_understood(each)]
@@ -87,7 +91,8 @@ def read(manifests: Iterable[Any], there: Mapping[str, Collection[str]] | None =
     known = [each for each in given if kind_of(each) in read_kinds or _is_understood(each)]
     found.unknown.extend(_unknown_kinds(given, read_kinds))
     found.unknown.extend(f"{called(each)}: {words}" for each in known for words in unknown_fields(each))
-    keys = {kind: {*(there or {}).get(kind, ())} for kind in ("PodGroup", "Namespace")}
+    known_keys = there or {}
+    keys = {kind: {*(known_keys.get(kind, ()) or ())} for kind in ("PodGroup", "Namespace")}
     for each in known:
         keys.get(each["kind"], set()).add(_key(each))
     known = [*_with_groups(known, keys["PodGroup"], found)]
@@ -96,7 +101,7 @@ def read(manifests: Iterable[Any], there: Mapping[str, Collection[str]] | None =
     made = [
         _labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         for name in used
-        if name not in spaces
+        if name not in spaces and known_keys.get("Namespace", ()) is not None
     ]
     order = {kind: place for place, kind in enumerate(_FIRST)}
     found.objects = sorted([*made, *known], key=lambda each: order.get(each["kind"], len(order)))
@@ -165,13 +170,36 @@ def usable(manifest: Manifest, scratch: ClusterState) -> tuple[str, Any]:
 
     Raises BadObject.
     """
-    kind = KINDS.get(manifest["kind"])
-    if kind is None or kind_of(manifest)[1] != kind.group:
+    readers = [kind for kind in kinds().values() if (kind.manifest_kind, kind.group) == kind_of(manifest)]
+    if not readers:
         return "", None
-    _, obj, _ = from_manifest(defaulted(manifest), [kind])
-    if why := unreadable(kind.name, obj, scratch):
-        raise BadObject(kind.name, obj.key, why.removeprefix(f"{kind.name} {obj.key}: "))
-    return kind.name, obj
+    name, obj, _ = from_manifest(defaulted(manifest, readers), readers)
+    if why := unreadable(name, obj, scratch):
+        raise BadObject(name, obj.key, why.removeprefix(f"{name} {obj.key}: "))
+    return name, obj
+
+
+def usable_objects(reading: Reading) -> list[tuple[str, Object]]:
+    """Return kinds and objects of what every scheduler may read, filled in as the API server does.
+
+    Workloads are passed over. What cannot be used is added to the reading's ``bad``.
+    """
+    admission = PlanAdmission(reading.objects, None, reading.bad.append, quotas=False)
+    scratch = ClusterState()
+    found: list[tuple[str, Object]] = []
+    for manifest in reading.objects:
+        try:
+            kind, obj = usable(admission.stored(manifest), scratch)
+        except BadObject as error:
+            reading.bad.append(error)
+        else:
+            found.extend([(kind, obj)] if kind and not is_workload(manifest) else [])
+    return found
+
+
+def queues_in(reading: Reading) -> list[Queue]:
+    """Return the Queues; those that cannot be used are added to the reading's ``bad``."""
+    return [obj for _, obj in usable_objects(reading) if isinstance(obj, Queue)]
 
 
 def unreadable(kind: str, obj: Any, scratch: ClusterState) -> str:
@@ -247,11 +275,11 @@ def nodes_in(objects: Iterable[Manifest]) -> list[Node]:
 # --- single objects ---------------------------------------------------------------------------------------------------
 
 
-def _completed(manifest: Manifest) -> Manifest:
+def _completed(manifest: Manifest, versions: Mapping[str, str]) -> Manifest:
     """With the version of a kind that states none, and the label of a namespace."""
     kind = manifest["kind"]
-    if not manifest.get("apiVersion") and kind in _VERSIONS:
-        manifest = {**manifest, "apiVersion": _VERSIONS[kind]}
+    if not manifest.get("apiVersion") and kind in versions:
+        manifest = {**manifest, "apiVersion": versions[kind]}
     return _labelled(manifest) if kind_of(manifest) == ("Namespace", "") else manifest
 
 

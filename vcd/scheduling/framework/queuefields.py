@@ -6,11 +6,8 @@ queues, by ``vcd plan`` and by ``vcd conf check``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-from vcd.model.codec import from_manifest
-from vcd.model.kinds import KINDS
 from vcd.model.objects import Queue, QueueSpec
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.policy import Policy
@@ -46,10 +43,7 @@ def stated_in_vain(policy: Policy, queues: Iterable[tuple[str, QueueSpec]]) -> I
                 yield Problem("Queue", name, text)
 
 
-def check_queues(policy: Policy, manifests: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each field that the Queues among manifests state without effect. Raises BadObject."""
-    found = [
-        from_manifest(dict(manifest), (KINDS["Queue"],))[1] for manifest in manifests if manifest["kind"] == "Queue"
-    ]
-    queues = [(queue.key, queue.spec) for queue in found if isinstance(queue, Queue)]
-    return [f"queue {problem.key}: {problem.message}" for problem in stated_in_vain(policy, queues)]
+def check_queues(policy: Policy, queues: Iterable[Queue]) -> list[str]:
+    """Return a sentence for each field that some queues state without effect."""
+    found = stated_in_vain(policy, ((queue.key, queue.spec) for queue in queues))
+    return [f"queue {problem.key}: {problem.message}" for problem in found]

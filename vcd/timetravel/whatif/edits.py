@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload, from_manifest
-from vcd.model.manifests import defaulted, flatten
 from vcd.model.words import did_you_mean, some
 from vcd.scheduling.framework.registry import kinds
 from vcd.state.cluster import ClusterState
-from vcd.timetravel.reading import unreadable
+from vcd.timetravel.reading import read, unreadable, usable_objects
 from vcd.timetravel.whatif.workload import GroupLife, Unit, Workload, name_in_log
+from vcd.timetravel.workloads import called, is_workload
 
 _SET = re.compile(
     r"(?P<kind>[A-Za-z]+)/(?P<key>[^=]+?)\.(?P<path>(?:spec|status|metadata|value)\b[^=]*)=(?P<value>.*)", re.DOTALL
@@ -43,11 +43,16 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Edits(msgspec.Struct, frozen=True):
-    """What is other than it was: fields set, objects left out (kind, key), manifests added at the beginning."""
+    """What is other than it was: fields set, objects left out (kind, key), objects added at the beginning.
+
+    ``refused`` and ``unknown`` say what of the manifests of added objects is refused or not understood.
+    """
 
     fields: tuple[Assignment, ...] = ()
     without: tuple[tuple[str, str], ...] = ()
-    added: tuple[Any, ...] = ()
+    added: tuple[ev.ObjectPut, ...] = ()
+    refused: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.fields or self.without or self.added)
@@ -61,8 +66,26 @@ class Edits(msgspec.Struct, frozen=True):
 
 
 def read_edits(fields: Iterable[str] = (), without: Iterable[str] = (), added: Sequence[Any] = ()) -> Edits:
-    """Edits as they are written on a command line. Raises EditError."""
-    return Edits(tuple(map(_assignment, fields)), tuple(map(_named, without)), tuple(added))
+    """Edits as they are written on a command line, with manifests of what is added. Raises EditError."""
+    edits = Edits(tuple(map(_assignment, fields)), tuple(map(_named, without)))
+    return _with_added(edits, added) if added else edits
+
+
+def _with_added(edits: Edits, manifests: Sequence[Any]) -> Edits:
+    """With the objects of manifests. Raises EditError if none of them can be added."""
+    try:
+        reading = read(manifests, {"Namespace": None}, to_create=True)
+    except BadObject as error:
+        raise EditError(f"what is to be added cannot be read: {error}") from error
+    work = [each for each in reading.objects if is_workload(each) or each["kind"] in _LOST_KINDS]
+    reading.objects = [each for each in reading.objects if each not in work]
+    added = tuple(ev.ObjectPut(kind, obj.key, "", encode_payload(obj)) for kind, obj in usable_objects(reading))
+    if work:
+        names = some([called(each) for each in work])
+        reading.refusals.append(f"work is not added to the cluster: {names}; ask with --submit what becomes of it")
+    if not added:
+        raise EditError("; ".join([*reading.refused(), *reading.unknown, "there is no object to add that is read"]))
+    return replace(edits, added=added, refused=tuple(reading.refused()), unknown=tuple(reading.unknown))
 
 
 def _assignment(text: str) -> Assignment:
@@ -119,7 +142,7 @@ def edited(work: Workload, edits: Edits) -> Workload:
                 f"{assignment.text!r} changes nothing: the field has that value already, or no scheduler reads it"
             )
         result = changed
-    return replace(result, base=[*result.base, *map(_added, flatten(edits.added))])
+    return replace(result, base=[*result.base, *edits.added])
 
 
 def _assigned(work: Workload, assignment: Assignment) -> Workload:
@@ -198,15 +221,3 @@ def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
     if why and not unreadable(kind, obj, ClusterState()):
         raise EditError(f"{assignment.text!r}: {why}")
     return changed
-
-
-def _added(manifest: Any) -> ev.Event:
-    try:
-        kind, obj, _ = from_manifest(defaulted(manifest, kinds().values()), kinds().values())
-    except BadObject as error:
-        raise EditError(f"an added object cannot be used: {error}") from error
-    if kind in _LOST_KINDS:
-        raise EditError(f"{kind} {obj.key} cannot be added to the cluster: ask with --submit what becomes of it")
-    if why := unreadable(kind, obj, ClusterState()):
-        raise EditError(f"an added object cannot be used: {why}")
-    return ev.ObjectPut(kind, obj.key, "", encode_payload(obj))
