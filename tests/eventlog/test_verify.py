@@ -159,6 +159,18 @@ def test_a_payload_is_not_unpacked_before_its_size_is_known(monkeypatch: pytest.
             packer.unpack(b"\x01" + body)
 
 
+def test_what_is_unpacked_is_in_proportion_to_what_is_packed() -> None:
+    packer = Packer({1: typical_payloads()})
+    size = 32 * PART
+    with pytest.raises(
+        PackError, match=r"packed payload of [\d,]+ bytes says no size, or more than 1[67],\d{3},\d{3} b"
+    ):
+        packer.unpack(b"\x01" + bomb(size))
+    with pytest.raises(PackError, match="more than a state has"):
+        unpacked_state([bomb(PART)] * 32, size)
+    assert packer.unpack(packer.pack(bytes(size))) == bytes(size)
+
+
 async def test_a_session_whose_plan_cannot_be_read_is_found(tmp_path: Path) -> None:
     """The groups that it concerns cannot be told either, and are indexed still."""
     path = tmp_path / "log.sqlite"

@@ -18,8 +18,12 @@ from vcd.model.codec import encode_payload, from_manifest
 LEVEL = 1
 SHORTEST = 64
 """Payloads of fewer bytes are kept as they are."""
-_LARGEST = 1 << 30
-"""Bytes of a payload at most, far more than a session or an object has."""
+_LARGEST = 1 << 28
+"""Bytes of a packed payload at most, five times what a session says of 100,000 groups that wait."""
+_SMALL = 1 << 24
+_MOST_TIMES = 512
+"""What is unpacked may have this many times the bytes that it has packed, beyond ``_SMALL``: 100,000 groups that wait
+for one reason reach 192, a state 8. Otherwise a small file could fill a reader's memory."""
 PART = 1 << 20
 """Bytes of state in one part of a checkpoint, before compression."""
 LARGEST_STATE = 2 << 30
@@ -52,7 +56,7 @@ class Packer:
         """The payload as it lies in the file."""
         if len(payload) >= SHORTEST:
             packed = self._compress(payload)
-            if len(packed) < len(payload):
+            if len(packed) < len(payload) <= _most_bytes(len(packed), _LARGEST):
                 return self._prefix + packed
         return b"\0" + payload
 
@@ -63,8 +67,9 @@ class Packer:
             if number == 0:
                 return packed[1:]
             body = memoryview(packed)[1:]
-            if zstandard.frame_content_size(body) not in range(_LARGEST + 1):  # before it is unpacked, whatever it says
-                raise PackError(f"packed payload says no size, or more than {_LARGEST:,} bytes")
+            most = _most_bytes(len(body), _LARGEST)
+            if zstandard.frame_content_size(body) not in range(most + 1):  # before it is unpacked, whatever it says
+                raise PackError(f"packed payload of {len(body):,} bytes says no size, or more than {most:,} bytes")
             return self._decompress[number](body)
         except (IndexError, KeyError, zstandard.ZstdError) as error:
             raise PackError(f"packed payload cannot be unpacked: {error!r}") from error
@@ -75,8 +80,14 @@ def unpacked_state(parts: Sequence[bytes], size: int) -> bytes:
     right. Raises PackError."""
     try:
         sizes = [zstandard.frame_content_size(part) for part in parts]
-        if not 0 <= size <= LARGEST_STATE or any(each not in range(PART + 1) for each in sizes) or sum(sizes) != size:
+        most = _most_bytes(sum(map(len, parts)), LARGEST_STATE)
+        if not 0 <= size <= most or any(each not in range(PART + 1) for each in sizes) or sum(sizes) != size:
             raise PackError(f"its parts have not the {size:,} bytes that it says, or these are more than a state has")
         return b"".join(map(zstandard.decompress, parts))
     except (TypeError, zstandard.ZstdError) as error:  # what was changed may be no bytes any more
         raise PackError(str(error)) from error
+
+
+def _most_bytes(packed: int, largest: int) -> int:
+    """Return how many bytes may become of so many packed ones."""
+    return min(largest, _SMALL + _MOST_TIMES * packed)
