@@ -7,9 +7,9 @@ import pytest
 from tests.embedded.simulated import JOBS, PODGROUPS, PODS, Simulated, job, pod, task
 from vcd.embedded.controllers.base import COMMANDS, annotations_of, labels_of
 from vcd.embedded.controllers.jobpods import min_resources
-from vcd.embedded.controllers.jobspec import duration_seconds
 from vcd.embedded.controllers.pods import is_active
 from vcd.model.controllers import with_defaults
+from vcd.model.jobspec import duration_seconds
 
 
 @pytest.fixture
@@ -531,27 +531,33 @@ def test_one_or_all_of_several(sim: Simulated, iteration: str, starts: bool) -> 
 # --- refused --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_supported_is_said_in_the_status(sim: Simulated) -> None:
-    sim.create(JOBS, job(task("a"), plugins={"mpi": []}))
+def test_what_is_wrong_is_said_in_the_status(sim: Simulated) -> None:
+    sim.create(JOBS, job(task("a"), plugins={"mqi": []}))
     state = status(sim)["state"]
     assert (state["phase"], state["reason"]) == ("Pending", "Unsupported")
-    assert state["message"] == "job plugin mpi is not supported by the embedded cluster, which has env, svc"
+    assert state["message"].startswith("unable to find job plugin: mqi; there are env, ")
+
+
+def test_a_job_with_a_plugin_that_nothing_would_read_runs(sim: Simulated) -> None:
+    sim.create(JOBS, job(task("a"), plugins={"ssh": [], "mpi": []}))
+    sim.let_in()
+    assert sim.names() == ["j-a-0"]
 
 
 def test_a_refused_job_gets_neither_group_nor_pods(sim: Simulated) -> None:
-    sim.create(JOBS, job(task("a"), plugins={"mpi": []}))
+    sim.create(JOBS, job(task("a"), plugins={"mqi": []}))
     sim.let_in()
     assert (sim.names(PODGROUPS), sim.names()) == ([], [])
 
 
 def test_a_refused_job_is_told_in_one_event(sim: Simulated) -> None:
-    sim.create(JOBS, job(task("a"), plugins={"mpi": []}))
+    sim.create(JOBS, job(task("a"), plugins={"mqi": []}))
     sim.patch(JOBS, "j", {"metadata": {"labels": {"x": "y"}}})
     assert len(sim.messages("Unsupported")) == 1
 
 
 def test_a_corrected_job_runs(sim: Simulated) -> None:
-    sim.create(JOBS, job(task("a"), plugins={"mpi": []}))
+    sim.create(JOBS, job(task("a"), plugins={"mqi": []}))
     sim.patch(JOBS, "j", {"spec": {"plugins": None}})
     sim.run()
     assert phase(sim) == "Running"

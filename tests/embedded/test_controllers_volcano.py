@@ -311,7 +311,7 @@ def test_queue_states(state: str, action: str, groups: int, after: str) -> None:
         ),
         (job(task("a", dependsOn={"name": ["a"]})), "directed acyclic graph"),
         (job(task("a", dependsOn={"name": ["b"]})), "depends on b, which is no task"),
-        (job(task("a"), plugins={"mpi": []}), "job plugin mpi is not supported"),
+        (job(task("a"), plugins={"mqi": []}), "unable to find job plugin: mqi"),
         (job(task("a"), volumes=[{"mountPath": "/x"}]), "one of volumeClaim and volumeClaimName"),
         (job(task("a"), volumes=[{"mountPath": "/x", "volumeClaimName": c} for c in "ab"]), "duplicated mountPath: /x"),
         (job(task("a"), policies=[{"event": "PodPending", "action": "AbortJob", "timeout": "soon"}]), "no duration"),

@@ -10,6 +10,7 @@ import pytest
 from tests.dsl import Manifest, node, planned
 from tests.timetravel.publicshapes import DEPLOYMENT, SHAPES, Shape, grouped, obj, pod
 from vcd.cli.sim import CONTROLLED
+from vcd.embedded.bootstrap import volcano_definitions
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.store import Store
 from vcd.embedded.workload import Feeder, scheduled_manifests
@@ -75,6 +76,34 @@ def test_the_embedded_server_takes_all_that_is_read() -> None:
             for resource, manifest in arrival.objects:
                 feeder._create(resource, manifest)
         assert feeder.refused == [], name
+
+
+@pytest.mark.parametrize("name", ["a spark application", "a spark application with templates", "a pytorch job"])
+def test_a_simulation_schedules_the_pods_of_work_that_names_no_scheduler(name: str) -> None:
+    pods = [each for each in created(SHAPES[name].manifests)[0] if each["kind"] == "Pod"]
+    assert {each["spec"]["schedulerName"] for each in pods} == {"volcano"}
+    assert all(len(each["spec"]["containers"]) == 1 for each in pods)
+
+
+def test_what_a_webhook_of_volcano_refuses_no_command_takes() -> None:
+    task = {"name": "t", "replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "c"}]}}}
+    job = obj("batch.volcano.sh/v1alpha1", "Job", spec={"tasks": [task, task], "plugins": {"shh": []}})
+    words = ["Job default/w: duplicated task name t; unable to find job plugin: shh; there are env, "]
+    result, (objects, reading) = planned(*NODES, copy.deepcopy(job), conf=CONF), created([job])
+    assert objects == []
+    for told in (result.refused, reading.refused()):
+        assert [line[: len(words[0])] for line in told] == words
+    with pytest.raises(NothingSubmitted, match=words[0]):
+        submitted([job], STATE, CREATED)
+
+
+def test_definitions_that_the_embedded_server_has_are_replaced() -> None:
+    clock = ClusterClock(speed=None)
+    store = Store(clock.now, Random(1))
+    feeder = Feeder(store, clock, scheduled_manifests(store, copy.deepcopy([*volcano_definitions()])))
+    for arrival in feeder._arrivals:
+        feeder._create(*arrival.objects[0])
+    assert (feeder.refused, feeder.created) == ([], len(volcano_definitions()))
 
 
 def test_every_kind_of_the_table_has_a_row() -> None:

@@ -566,7 +566,8 @@ async def test_the_queue_of_a_submission_replaces_the_clusters(tmp_path: Path) -
 
 
 def test_what_is_passed_over_is_said() -> None:
-    job = volcano_job({"name": "a", "replicas": 1, "dependsOn": {"name": ["b"]}}, volumes=[{"mountPath": "/data"}])
+    tasks = {"name": "a", "replicas": 1, "dependsOn": {"name": ["b"]}}, {"name": "b", "replicas": 1}
+    job = volcano_job(*tasks, volumes=[{"mountPath": "/data", "volumeClaimName": "data"}])
     assert made(job).notes == [
         "dependsOn of job train is passed over: all its pods come at once",
         "volumes of job train are passed over",

@@ -22,7 +22,7 @@ from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, P
 from vcd.embedded.controllers.pods import quota_usage
 from vcd.embedded.errors import StatusError
 from vcd.embedded.kubelet import RUN_SECONDS
-from vcd.embedded.resources import PRIORITY_CLASSES, ResourceType
+from vcd.embedded.resources import CRDS, PRIORITY_CLASSES, ResourceType
 from vcd.embedded.store import Store
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.quantity import QuantityError, resource_value
@@ -35,7 +35,7 @@ _RESOURCES: Final = ("cpu", "memory", "pods", "ephemeral-storage")
 _TOPOLOGY: Final = {"zone": "topology.kubernetes.io/zone", "region": "topology.kubernetes.io/region"}
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _COUNTED: Final = re.compile(r"\s*(\d+)\s*[*x]\s*(.*)", re.DOTALL)
-_REPLACED: Final = (QUEUES, PRIORITY_CLASSES, "namespaces")
+_REPLACED: Final = (CRDS, QUEUES, PRIORITY_CLASSES, "namespaces")
 _INDEX: Final = re.compile(r"\{i(?:(%|//)([1-9]\d*))?\}")
 
 log = structlog.get_logger("vcd.embedded")

@@ -176,10 +176,10 @@ _KIBI = {"": 1 << 20, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <
 def with_spark_templates(manifest: Manifest) -> Manifest:
     """Return a SparkApplication whose driver and executor have whole templates, as its operator makes their pods.
 
-    A ScheduledSparkApplication becomes the application that it makes.
+    The spec of a ScheduledSparkApplication becomes that of the application that it makes. What has whole templates
+    already stays as it is.
     """
-    scheduled = manifest.get("kind") == "ScheduledSparkApplication"
-    spec = _mapping(value_at(manifest, "spec.template" if scheduled else "spec"))
+    spec = _mapping(value_at(manifest, "spec.template") or manifest.get("spec"))
     roles = {name: _mapping(spec[name]) for name in ("driver", "executor") if name in spec}
     return {**manifest, "spec": {**spec, **{name: _with_template(role, spec) for name, role in roles.items()}}}
 
@@ -193,7 +193,8 @@ def _with_template(role: Manifest, spec: Manifest) -> Manifest:
     marks = {key: role[key] for key in ("labels", "annotations") if role.get(key)}
     parts = {key: role[key] for key in _SPARK_POD if role.get(key)}
     containers = [own, *others, *_list(role.get("sidecars"))]
-    return {**role, "template": {"metadata": {**meta, **marks}, "spec": {**pod, **parts, "containers": containers}}}
+    template = {"metadata": {**meta, **marks}, "spec": {**pod, **parts, "containers": containers}}
+    return {**{key: value for key, value in role.items() if key != "sidecars"}, "template": template}
 
 
 def _mapping(value: Any) -> Manifest:

@@ -23,7 +23,7 @@ from vcd.model.words import some
 from vcd.scheduling.framework.registry import kinds
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.admission import PlanAdmission, is_applied
-from vcd.timetravel.podtemplates import is_podless, templates_in
+from vcd.timetravel.podtemplates import is_podless, templates_in, with_spark_templates
 from vcd.timetravel.unknownfields import unknown_fields
 from vcd.timetravel.workloads import (
     ExpansionContext,
@@ -230,6 +230,8 @@ def _ours(manifest: Manifest) -> Manifest:
     is_pod = kind_of(manifest) == ("Pod", "")
     if not (is_pod or is_workload(manifest)) or kind_of(manifest)[1] == "batch.volcano.sh":
         return manifest
+    if kind_of(manifest)[1] == "sparkoperator.k8s.io" and isinstance(manifest.get("spec"), Mapping):
+        manifest = with_spark_templates(manifest)
     if all(template["spec"].get("schedulerName") for _, template in templates_in(manifest)):
         return manifest
     new: Manifest = copy.deepcopy(manifest)

@@ -24,6 +24,7 @@ from vcd.model.controllers import (
     total_replicas,
     with_defaults,
 )
+from vcd.model.jobspec import problems
 from vcd.model.kinds import KINDS
 from vcd.model.manifests import group_for, with_scheduling_defaults
 from vcd.model.objects import NetworkTopology, Node, Pod, PodGroup, altered
@@ -90,6 +91,24 @@ class _Partitions(msgspec.Struct, rename="camel"):
     network_topology: NetworkTopology | None = None
 
 
+class _Policy(msgspec.Struct, rename="camel"):
+    event: str = ""
+    events: list[str] = []
+    exit_code: int | None = None
+    action: str = ""
+    timeout: str | None = None
+
+
+class _JobVolume(msgspec.Struct, rename="camel"):
+    mount_path: str = ""
+    volume_claim_name: str = ""
+    volume_claim: Any = None
+
+
+class _DependsOn(msgspec.Struct):
+    name: list[str] = []
+
+
 class TaskSpec(msgspec.Struct, rename="camel"):
     """A task of a Volcano Job: every field there is; what is Any is not looked at."""
 
@@ -97,11 +116,11 @@ class TaskSpec(msgspec.Struct, rename="camel"):
     name: str | None = None
     replicas: int = 0
     min_available: int | None = None
-    depends_on: Any = None
+    depends_on: _DependsOn | None = None
     partition_policy: _Partitions | None = None
     topology_policy: str = ""
-    policies: Any = None
-    max_retry: Any = None
+    policies: list[_Policy] = []
+    max_retry: int | None = None
 
 
 class JobSpec(msgspec.Struct, rename="camel"):
@@ -112,13 +131,13 @@ class JobSpec(msgspec.Struct, rename="camel"):
     queue: str | None = None
     priority_class_name: str | None = None
     network_topology: NetworkTopology | None = None
-    volumes: Any = None
+    volumes: list[_JobVolume] = []
     scheduler_name: Any = None
-    policies: Any = None
-    plugins: Any = None
+    policies: list[_Policy] = []
+    plugins: dict[str, Any] = {}
     running_estimate: Any = None
-    max_retry: Any = None
-    ttl_seconds_after_finished: Any = None
+    max_retry: int | None = None
+    ttl_seconds_after_finished: int | None = None
     min_success: Any = None
 
 
@@ -215,6 +234,8 @@ def _volcano_job(manifest: Manifest, found: Work, cluster: ExpansionContext) -> 
     total, minimum = _count(manifest, total_replicas(job)), job["spec"]["minAvailable"]
     if minimum > total:
         raise _bad(manifest, f"spec.minAvailable is {minimum}, more than the {total} replicas of its tasks")
+    if wrong := [*problems(job)] if spec.tasks else []:
+        raise _bad(manifest, "; ".join(wrong))
     if not total:
         why = "none of spec.tasks has replicas" if spec.tasks else "spec.tasks is empty"
         found.notes.append(f"{called(manifest)} makes no pods: {why}")

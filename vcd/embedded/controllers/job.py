@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 from vcd.embedded.clock import parse_timestamp
-from vcd.embedded.controllers import jobspec
 from vcd.embedded.controllers.base import (
     COMMANDS,
     DELETED,
@@ -32,7 +31,6 @@ from vcd.embedded.controllers.jobpods import (
     is_out_of_sync,
     min_resources,
 )
-from vcd.embedded.controllers.jobspec import duration_seconds
 from vcd.embedded.controllers.jobstate import FINISHED, KEEP_ENDED, SYNC, JobEvent, PodWork, Step, reaction, step
 from vcd.embedded.controllers.pods import is_ready, phase_of
 from vcd.embedded.errors import StatusError
@@ -52,6 +50,7 @@ from vcd.model.controllers import (
     tasks_of,
     with_defaults,
 )
+from vcd.model.jobspec import duration_seconds, problems
 
 API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 SERVICES: Final = "services"
@@ -63,9 +62,9 @@ _COMMAND: Final = "command"
 class JobController(Controller):
     """Keeps Volcano Jobs as Volcano's own job controller does.
 
-    Of the job plugins it has ``env`` (the task index as variable) and ``svc`` (host names and the headless Service; no
-    hosts file and no NetworkPolicy, which nothing on the embedded cluster would read). A job that asks for what is not
-    supported stays Pending with a message that says what it is.
+    Of the job plugins it carries out ``env`` (the task index as variable) and ``svc`` (host names and the headless
+    Service). What the others add (keys, hosts files, ports, a NetworkPolicy) nothing on the embedded cluster would
+    read. A job that is wrong stays Pending with a message that says why.
     """
 
     name: ClassVar[str] = "vc-job-controller"
@@ -190,8 +189,8 @@ class JobController(Controller):
             self.enqueue(job_key)
 
     def _refused(self, job: Obj) -> bool:
-        """Whether the job is wrong or asks for what is not supported; its status and an Event say what."""
-        message = "; ".join(jobspec.problems(job))
+        """Whether the job is wrong; its status and an Event say what."""
+        message = "; ".join(problems(job))
         status = job.get("status") or {}
         if message and (status.get("state") or {}).get("message") != message:
             now = self.store.now

@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Final
 
 from vcd.embedded.controllers.base import Obj
-from vcd.embedded.controllers.jobspec import policy_events
 from vcd.model.controllers import task_minimum, tasks_of, total_replicas
+from vcd.model.jobspec import policy_events
 
 SYNC: Final = "SyncJob"
 RESTART_TARGET: Final = ("RestartTask", "RestartPod", "RestartPartition")

@@ -1,4 +1,4 @@
-"""The Volcano Job as its webhook checks it, and what of it the embedded cluster does not support."""
+"""The Volcano Job as its webhook checks it. Source: Volcano ``pkg/webhooks/admission/jobs/validate``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from vcd.embedded.controllers.base import Obj
-from vcd.model.controllers import total_replicas
+from vcd.model.controllers import Manifest, total_replicas
 
 EVENTS: Final = ("*", "PodFailed", "PodEvicted", "PodPending", "Unknown", "TaskCompleted", "TaskFailed")
 ACTIONS: Final = (
@@ -20,7 +19,7 @@ ACTIONS: Final = (
     "CompleteJob",
     "ResumeJob",
 )
-PLUGINS: Final = ("env", "svc")
+PLUGINS: Final = ("env", "hcclrank", "mpi", "pytorch", "ray", "ssh", "svc", "tensorflow")
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
@@ -35,13 +34,13 @@ def duration_seconds(text: str) -> float:
     return sum(float(part[1]) * _SECONDS[part[2]] for part in parts)
 
 
-def policy_events(policy: Obj) -> list[str]:
+def policy_events(policy: Manifest) -> list[str]:
     """The events that a policy names, in ``event`` or ``events``."""
     return [*(policy.get("events") or ()), *([policy["event"]] if policy.get("event") else [])]
 
 
-def problems(job: Obj) -> Iterator[str]:
-    """All that is wrong with a job (defaults filled in) or not supported here, one sentence each; none when fine."""
+def problems(job: Manifest) -> Iterator[str]:
+    """Yield a sentence for all that is wrong with a job whose defaults are filled in."""
     spec = job["spec"]
     if spec["minAvailable"] < 0:
         yield "job 'minAvailable' must be >= 0"
@@ -64,10 +63,10 @@ def problems(job: Obj) -> Iterator[str]:
     yield from _dependency_problems(spec["tasks"], names)
     for plugin in spec.get("plugins") or {}:
         if plugin not in PLUGINS:
-            yield f"job plugin {plugin} is not supported by the embedded cluster, which has {', '.join(PLUGINS)}"
+            yield f"unable to find job plugin: {plugin}; there are {', '.join(PLUGINS)}"
 
 
-def _task_problems(task: Obj) -> Iterator[str]:
+def _task_problems(task: Manifest) -> Iterator[str]:
     name = task["name"]
     if not _NAME.fullmatch(name) or len(name) > 63:
         yield f"task name {name!r} must be a DNS label"
@@ -85,7 +84,7 @@ def _task_problems(task: Obj) -> Iterator[str]:
     yield from _policy_problems(f"task {name}: policies", task.get("policies") or [])
 
 
-def _policy_problems(where: str, policies: list[Obj]) -> Iterator[str]:
+def _policy_problems(where: str, policies: list[Manifest]) -> Iterator[str]:
     seen: list[Any] = []
     for policy in policies:
         events, code = policy_events(policy), policy.get("exitCode")
@@ -109,7 +108,7 @@ def _policy_problems(where: str, policies: list[Obj]) -> Iterator[str]:
         yield f"{where}: if there's * here, no other policy should be here"
 
 
-def _volume_problems(volumes: list[Obj]) -> Iterator[str]:
+def _volume_problems(volumes: list[Manifest]) -> Iterator[str]:
     paths: set[str] = set()
     for volume in volumes:
         path = volume["mountPath"]
@@ -129,7 +128,7 @@ def _timeout_problems(where: str, timeout: str | None) -> Iterator[str]:
         yield f"{where}: timeout: {error}"
 
 
-def _dependency_problems(tasks: list[Obj], names: set[str]) -> Iterator[str]:
+def _dependency_problems(tasks: list[Manifest], names: set[str]) -> Iterator[str]:
     waits = {task["name"]: list((task.get("dependsOn") or {}).get("name") or ()) for task in tasks}
     for name, on in waits.items():
         missing = [each for each in on if each not in names]
