@@ -278,6 +278,49 @@ SHAPES: dict[str, Shape] = {
         ],
         7,
     ),
+    "a job set with completions": Shape(
+        [
+            obj(
+                "jobset.x-k8s.io/v1alpha2",
+                "JobSet",
+                spec={
+                    "replicatedJobs": [
+                        {"name": "few", "replicas": 2, "template": {"spec": job(parallelism=3, completions=1)["spec"]}},
+                        {
+                            "name": "many",
+                            "replicas": 2,
+                            "template": {"spec": job(parallelism=2, completions=9)["spec"]},
+                        },
+                    ]
+                },
+            )
+        ],
+        6,
+    ),
+    "a job set with too many pods": Shape(
+        [
+            obj(
+                "jobset.x-k8s.io/v1alpha2",
+                "JobSet",
+                spec={"replicatedJobs": [{"name": "w", "replicas": 99_999, "template": {"spec": job()["spec"]}}]},
+            ),
+            pod(),
+        ],
+        1,
+        ("JobSet default/w: it makes 99,999 pods (spec.replicatedJobs[0].replicas 99999); make them 20,000 at most",),
+    ),
+    "a leader worker set with too many pods": Shape(
+        [
+            obj(
+                "leaderworkerset.x-k8s.io/v1",
+                "LeaderWorkerSet",
+                spec={"replicas": 99_999, "leaderWorkerTemplate": {**LEADERS, "size": 2}},
+            ),
+            pod(),
+        ],
+        1,
+        ("LeaderWorkerSet default/w: it makes 199,998 pods (spec.replicas 99999, spec.leaderWorkerTemplate.size 2);",),
+    ),
     "a suspended job set": Shape(
         [obj("jobset.x-k8s.io/v1alpha2", "JobSet", spec={"suspend": True, "replicatedJobs": []})]
     ),

@@ -203,7 +203,11 @@ def test_what_is_suspended_makes_none_and_says_so(manifest: Manifest) -> None:
     "manifest, key, message",
     [
         (workload("Deployment", "apps/v1", replicas="many"), "Deployment default/w", "spec.replicas: Expected `int"),
-        (workload("Deployment", "apps/v1", replicas=10**9, template=TEMPLATE), "Deployment default/w", "are the most"),
+        (
+            workload("Deployment", "apps/v1", replicas=10**9, template=TEMPLATE),
+            "Deployment default/w",
+            "make them 20,000 at most",
+        ),
         (volcano(minAvailable=9), "Job default/w", "more than the 4 replicas"),
         (workload("StatefulSet", "apps/v1"), "StatefulSet default/w", "no spec.containers"),
         *(

@@ -20,7 +20,7 @@ class PodsAt(NamedTuple):
 
     In ``at``, ``[]`` stands for each item of a list and ``{}`` for each value of a mapping. ``template`` and the
     ``counts`` are paths from there; of paths that ``|`` divides the first one counts that is given. A count is 1 where
-    it is not given, or the number after ``=``; ``less`` is taken off. ``most`` of them come in all, a part at a time.
+    it is not given, or the number after ``=``; ``less`` is taken off. The last count comes at a time, ``most`` in all.
     """
 
     at: str = "spec"
@@ -73,7 +73,14 @@ SHAPES: Mapping[tuple[str, str], WorkloadLayout] = {
     ("StatefulSet", "apps.kruise.io"): WorkloadLayout(),
     ("Job", "batch"): WorkloadLayout((PodsAt(counts=("parallelism",), most="completions"),), suspend="spec.suspend"),
     ("JobSet", "jobset.x-k8s.io"): WorkloadLayout(
-        (PodsAt("spec.replicatedJobs[]", "template.spec.template", ("replicas", "template.spec.parallelism")),),
+        (
+            PodsAt(
+                "spec.replicatedJobs[]",
+                "template.spec.template",
+                ("replicas", "template.spec.parallelism"),
+                most="template.spec.completions",
+            ),
+        ),
         suspend="spec.suspend",
     ),
     ("LeaderWorkerSet", "leaderworkerset.x-k8s.io"): WorkloadLayout((_LEADER, _WORKERS), True, copies="spec.replicas"),

@@ -31,6 +31,7 @@ from vcd.model.objects import NetworkTopology, Node, Pod, PodGroup, altered
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import format_sum, pod_requests
 from vcd.model.selectors import SelectorError, node_terms_match, tolerates
+from vcd.model.words import some
 from vcd.timetravel.podtemplates import (
     SHAPES,
     PodsAt,
@@ -45,8 +46,8 @@ _OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated", "Completing",
 """States in which a Volcano Job makes no more pods."""
 _ENDED = ("Complete", "Completed", "Failed", "Succeeded")
 """Conditions of a workload that makes no more pods."""
-_MOST_PODS = 100_000
-"""Of one workload; more is taken for a mistake."""
+_MOST_PODS = 20_000
+"""Pods of one workload; one that makes more is refused before any of them is made."""
 _QUEUE_LABEL = "volcano.sh/queue-name"
 _READ_LEVELS = 5
 """How deep the fields lie that are read of a spec: ``tasks``, one of them, its ``partitionPolicy``, what is in that."""
@@ -231,7 +232,8 @@ def _volcano_job(manifest: Manifest, found: Work, cluster: ExpansionContext) -> 
     for number, task in enumerate(tasks_of(job)):
         _check_task(manifest, number, task)
     _not_negative(manifest, "spec.minAvailable", spec.min_available)
-    total, minimum = _count(manifest, total_replicas(job)), job["spec"]["minAvailable"]
+    total, minimum = total_replicas(job), job["spec"]["minAvailable"]
+    _check_count(manifest, total, {f"spec.tasks[{i}].replicas": task.replicas for i, task in enumerate(spec.tasks)})
     if minimum > total:
         raise _bad(manifest, f"spec.minAvailable is {minimum}, more than the {total} replicas of its tasks")
     if wrong := [*problems(job)] if spec.tasks else []:
@@ -311,7 +313,7 @@ def _shaped(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
         why = f"{zero} is 0" if zero else f"nothing is given at {shape.pods[0].at.rstrip('[]{}')}"
         found.notes.append(f"{called(manifest)} makes no pods: {why}")
         return
-    _count(manifest, copies * sum(part.number for part in parts))
+    _check_count(manifest, copies * sum(part.number for part in parts), numbers)
     for copy in range(copies):
         _add_pods(manifest, parts, found, cluster, shape, str(copy) if shape.copies else "")
 
@@ -321,15 +323,18 @@ def _parts(manifest: Manifest, pods: PodsAt, numbers: dict[str, int], found: Wor
     for name, path, holder in holders(given, pods.at):
         if holder.get("suspend") is True and path != "spec":
             continue
-        count = math.prod(_number(manifest, holder, path, each, numbers) for each in pods.counts)
+        counts = [_number(manifest, holder, path, each, numbers) for each in pods.counts]
         if pods.most and value_at(holder, pods.most) is not None:
-            most = _number(manifest, holder, path, pods.most, numbers)
-            if most > count:
+            most, at_once = _number(manifest, holder, path, pods.most, numbers), counts[-1]
+            if most > at_once:
+                field = pods.most.rpartition(".")[2]
+                of = "" if path == "spec" else f" of each job of {path}"
                 found.notes.append(
-                    f"{called(manifest)} runs {count} of its {most} {pods.most} at a time; only the first {count} are"
-                    " looked at"
+                    f"{called(manifest)} runs {at_once} of its {most} {field}{of} at a time; only the first {at_once}"
+                    " are looked at"
                 )
-            count = min(count, most)
+            counts[-1] = min(at_once, most)
+        count = math.prod(counts)
         where, template = first_given(holder, pods.template)
         yield _Part(pods.name or name, _template(manifest, template, f"{path}.{where}"), max(0, count - pods.less))
 
@@ -497,10 +502,12 @@ _EXPANSIONS: Mapping[tuple[str, str], Callable[[Manifest, Work, ExpansionContext
 """The kinds whose pods are counted by more than paths say."""
 
 
-def _count(manifest: Manifest, count: int) -> int:
+def _check_count(manifest: Manifest, count: int, fields: Mapping[str, int]) -> None:
+    """Raise BadObject for more pods than are made of one workload; ``fields`` are the numbers that make them."""
     if count > _MOST_PODS:
-        raise _bad(manifest, f"it makes {count} pods; {_MOST_PODS} are the most that are looked at")
-    return count
+        largest = sorted(fields.items(), key=lambda item: -item[1])
+        named_fields = some([f"{path} {number}" for path, number in largest if number > 1], 3)
+        raise _bad(manifest, f"it makes {count:,} pods ({named_fields}); make them {_MOST_PODS:,} at most")
 
 
 def _typed(owner: Manifest, pod: Manifest) -> Pod:
