@@ -352,6 +352,43 @@ async def test_a_proxy_by_which_no_watch_can_go_is_refused(tmp_path: Path) -> No
         found.check_streams()
 
 
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ftp://api", "its scheme is ftp, not http or https; write it like https://HOST:PORT"),
+        ("http://", "nothing is no host"),
+        ("/api", "nothing is no host"),
+        ("://api", "its scheme is missing"),
+        ("https://a b", "it has a blank"),
+        ("https://a$b", "a\\$b is no host"),
+        ("https://api:99999", "it is no URL"),
+        ("api:port", "it is no URL"),
+        ("https://api:0", "0 is no port"),
+        ("https://api:", "it has no port"),
+        ("https://[::1", "it is no URL"),
+        ("https://api/?x=1", "it has a query or a fragment"),
+    ],
+)
+async def test_a_malformed_address_is_a_clear_error(tmp_path: Path, address: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^--master '.*': {message}"):
+        await connect(master=address)
+    with pytest.raises(ConfigurationError, match=r"^kubeconfig .*; write it like https://HOST:PORT"):
+        await connect(kubeconfig(tmp_path / "k", server=address))
+
+
+@pytest.mark.parametrize(
+    "address", ["https://api", "10.0.0.1:6443", "https://[::1]:6443/k8s/clusters/c-1/", "http://a_b"]
+)
+async def test_addresses_that_clusters_have_are_taken(address: str) -> None:
+    assert (await connect(master=address)).base_url.endswith(address.rstrip("/"))
+
+
+async def test_a_malformed_proxy_is_a_clear_error(tmp_path: Path) -> None:
+    found = await connect(kubeconfig(tmp_path / "k", **{"proxy-url": "http://proxy:99999"}))
+    with pytest.raises(ConfigurationError, match="proxy-url 'http://proxy:99999': it is no URL"):
+        found.check_streams()
+
+
 # --- plugins that fail ------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.model.addresses import url_problem
 
 log = structlog.get_logger(__name__)
 
@@ -166,6 +167,8 @@ class Connection:
             raise ConfigurationError(
                 f"proxy-url {self.proxy}: watches and tunnels go by a proxy with http:// or https:// only; name one"
             )
+        if self.proxy:
+            _check_url("proxy-url", self.proxy, self.proxy)
 
 
 async def connect(
@@ -182,15 +185,18 @@ async def connect(
     With neither: the service account inside a pod, else ``$KUBECONFIG``, else ``~/.kube/config``. ``context`` is one of
     the kubeconfig's; its current one where none is given.
 
-    Raises ConfigurationError when none of them leads to a server.
+    Raises ConfigurationError if none of them leads to a server, or an address is malformed.
     """
     environ = os.environ if environ is None else environ
     load = _choose(kubeconfig, master, context, environ)
     settings = await load(False) if load else _Settings()
-    base_url = (master or settings.host).rstrip("/")
+    base_url = master or settings.host
     if "://" not in base_url:  # as client-go takes an address without a scheme
         secure = settings.ssl_ca_cert or settings.cert_file or not settings.verify_ssl
         base_url = f"http{'s' if secure else ''}://{base_url}"
+    source = "--master" if master else f"kubeconfig {kubeconfig}, server" if kubeconfig else "the API server's address"
+    _check_url(source, master or settings.host, base_url)
+    base_url = base_url.rstrip("/")
     tls = _ssl_context(settings) if base_url.startswith("https") else None
     credentials = Credentials(settings, load, tls, clock)
     return Connection(
@@ -200,6 +206,12 @@ async def connect(
         settings.proxy,
         verified=settings.verify_ssl,
     )
+
+
+def _check_url(source: str, given: str, url: str) -> None:
+    """Raise ConfigurationError for an address by which no request can be sent."""
+    if problem := url_problem(url):
+        raise ConfigurationError(f"{source} {given!r}: {problem}; write it like https://HOST:PORT")
 
 
 class Context(NamedTuple):

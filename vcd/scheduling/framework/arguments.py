@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, get_args
-from urllib.parse import urlsplit
 
 import msgspec
 
+from vcd.model.addresses import url_problem
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
 from vcd.model.words import did_you_mean
 from vcd.scheduling.session.outside import without_user_info
@@ -418,10 +418,8 @@ def _scalar(value: object) -> str:
 
 
 def _url(value: object) -> str:
-    parts = urlsplit(_str(value))
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if url_problem(_str(value)):
         raise ValueError(value)
-    parts.port  # noqa: B018 - raises ValueError where it is none
     return _str(value)
 
 
