@@ -133,6 +133,27 @@ def test_what_is_written_otherwise_is_no_change(tmp_path: Path) -> None:
     assert "decide alike" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("plugin", "flag", "counts"),
+    [
+        ("gang", "enableNodeOrder", False),
+        ("gang", "enableJobReady", True),
+        ("nodeorder", "enablePreemptable", False),
+        ("nodeorder", "enableNodeOrder", True),
+        ("predicates", "enableReservedNodes", False),
+        ("proportion", "enableHierarchy", False),
+        ("capacity", "enableHierarchy", True),
+        ("drf", "enableHierarchy", True),
+    ],
+)
+def test_flags_of_points_that_a_plugin_lacks_are_no_change(
+    tmp_path: Path, plugin: str, flag: str, counts: bool
+) -> None:
+    written_otherwise = {"name": plugin, flag: flag == "enableHierarchy"}
+    result = changes(written(plugin), written(written_otherwise), tmp_path)
+    assert (result.exit_code, f"plugin {plugin}: {flag}: default -> " in result.stdout) == (int(counts), counts)
+
+
 def test_diff_names_actions_plugins_arguments_flags_and_fields(tmp_path: Path) -> None:
     old = written("gang", "predicates", "proportion", "nodeorder")
     gang = {"name": "gang", "enablePreemptable": False}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, POINTS
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.queuefields import unread_queue_fields
 
@@ -60,10 +61,25 @@ def _of_plugins(before: dict[str, _Entry], after: dict[str, _Entry]) -> Iterator
             continue
         if old.tier != new.tier:
             yield PolicyChange(what, f"tier {old.tier}", f"tier {new.tier}", _TIERS)
-        yield from _of_values(what, old.described["flags"], new.described["flags"], default="default")
+        before_flags, after_flags = (_flags_read(name, entry.described["flags"]) for entry in (old, new))
+        yield from _of_values(what, before_flags, after_flags, default="default")
         yield from _of_values(what, _plain(old.described["arguments"]), _plain(new.described["arguments"]))
 
 
+def _flags_read(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags that change what a plugin does: those of points that it implements, and that it declares.
+
+    A plugin of another distribution may read any flag but the idle ones.
+    """
+    kind = registry.plugins()[name]
+    known = {point.flag for point in POINTS.values() if hasattr(kind, point.name)}
+    known |= {field.partition("?")[2] for field in kind.queue_fields} | {flag for flag, _ in kind.excludes}
+    if not kind.__module__.startswith(_BUILT_IN):
+        known |= FLAGS.keys() - IDLE_FLAGS.keys()
+    return {flag: on for flag, on in flags.items() if flag in known}
+
+
+_BUILT_IN = "vcd.scheduling.plugins."
 _TIERS = "a tier decides on victims and orders only what the tiers before it leave open"
 
 
