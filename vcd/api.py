@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from vcd.timetravel.whatif.onejob import JobWhatIf, job_whatif
     from vcd.timetravel.whatif.report import gate_report, html_report
     from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
+    from vcd.timetravel.whatif.submitted import NO_POD, NothingSubmitted
     from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
     from vcd.timetravel.why.causes import FirstCauses
     from vcd.timetravel.why.changes import Change, What
@@ -114,6 +115,7 @@ _LATER = {
     "vcd.timetravel.whatif.onejob": "JobWhatIf job_whatif",
     "vcd.timetravel.whatif.report": "gate_report html_report",
     "vcd.timetravel.whatif.submit": "RUNS eta eta_in_words submit",
+    "vcd.timetravel.whatif.submitted": "NO_POD NothingSubmitted",
     "vcd.timetravel.whatif.sweep": "Sweep sweep variants_of",
     "vcd.timetravel.why.causes": "FirstCauses",
     "vcd.timetravel.why.changes": "Change What",

@@ -134,7 +134,9 @@ def test_exit_codes_of_a_submission(log: Path, tmp_path: Path) -> None:
         ([dsl.pod("new", cpu=1), thing], (), 0, "warning: Thing of API group x.com"),
         ([dsl.pod("new", cpu=1), thing], ("--strict",), 1, "error: Thing of API group x.com"),
         ([dsl.pod("new", cpu=1), lost], (), 1, "refused: there is no PodGroup default/gone"),
-        ([lost], (), 2, "Error: there is no PodGroup default/gone"),
+        ([lost], (), 2, "refused: there is no PodGroup default/gone"),
+        ([lost], (), 2, "Error: there is no pod in what is submitted"),
+        ([thing], ("--strict",), 2, "error: Thing of API group x.com"),
     ):
         job.write_text(yaml.safe_dump_all(objects))
         for ask in ("--submit", "--fill"):

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from vcd import api
 from vcd.cli.conffile import read_configuration
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     COUNT,
@@ -112,7 +112,7 @@ def whatif(
     if not submit and (samples is not None or runs_for is not None):
         raise click.UsageError("--samples and --run are for --submit")
     expect_folder(report)
-    with refused(conf), event_log.reading() as log:
+    with refused(conf), _expecting_pods(strict=strict), event_log.reading() as log:
         if submit:
             submission = _submit(
                 log, read_manifests(submit), text, session, samples, seed, round(period * SECOND), runs_for, output
@@ -170,6 +170,16 @@ def _submit(
         )
     print_told(submission, submission.lines(), output)
     return submission
+
+
+@contextmanager
+def _expecting_pods(*, strict: bool) -> Iterator[None]:
+    """Print why there is no pod in what is submitted, as for manifests with pods. Raises Unusable."""
+    try:
+        yield
+    except api.NothingSubmitted as error:
+        print_reading(error.refused, error.unknown, strict=strict)
+        raise Unusable(f"{api.NO_POD}; give manifests of pods or of workloads") from None
 
 
 @contextmanager

@@ -29,12 +29,16 @@ TAKEN = (
 )
 
 
-class NothingSubmitted(BadObject):
-    """There is no pod in what is submitted; the text says why."""
+NO_POD = "there is no pod in what is submitted"
 
-    def __init__(self, reasons: list[str]) -> None:
+
+class NothingSubmitted(BadObject):
+    """There is no pod in what is submitted; the text says why, as do ``refused`` and ``unknown``."""
+
+    def __init__(self, refused: list[str], unknown: list[str]) -> None:
         super().__init__("Pod", "", "")
-        self.message = "; ".join([*reasons, "there is no pod in what is submitted"])
+        self.refused, self.unknown = refused, unknown
+        self.message = "; ".join([*refused, *unknown, NO_POD])
         self.args = (self.message,)
 
 
@@ -71,7 +75,7 @@ def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Wo
     found.unknown = [*reading.unknown, *admission.unknown()]
     found.refused = [*reading.refused(), *admission.refused()]
     if not found.pods:
-        raise NothingSubmitted([*found.refused, *found.unknown])
+        raise NothingSubmitted(found.refused, found.unknown)
     return found
 
 
