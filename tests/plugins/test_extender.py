@@ -30,6 +30,7 @@ from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.model.reasons import Reason
+from vcd.scheduling import closing
 from vcd.scheduling.decide import decide, instances, run
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
@@ -608,6 +609,10 @@ def test_it_says_whether_a_job_is_ready(answer: Any, ignorable: bool, ready: boo
     session, told = decided({"jobReady": answer}, NODES, one(), ignorable=ignorable)
     assert bool(binds(session)) == ready
     assert told.requests("jobReady")[0]["job"]["TaskStatusIndex"].keys() == {"2"}
+    reasons = [
+        (why.gate, why.plugin, why.reason.code) for why in closing.plan_of(session).waiting if why.group == "default/g"
+    ]
+    assert ready or ("gang", "extender", "rejected") in reasons
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import JobQueue, PriorityQueue
-from vcd.scheduling.framework.validity import unplaceable, why_invalid
+from vcd.scheduling.framework.validity import note_not_ready, unplaceable, why_invalid
 from vcd.scheduling.framework.worksheet import Worksheet, units
 from vcd.scheduling.search.candidates import Candidates
 from vcd.scheduling.session.queues import Queue
@@ -345,6 +345,7 @@ class AllocateAction(Action):
         if ready:
             statement.commit()
             return True
+        note_not_ready(framework, job)
         if framework.job_pipelined(job):
             statement.stay_pipelined()
         else:

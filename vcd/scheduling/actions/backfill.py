@@ -8,7 +8,7 @@ from vcd.scheduling.eviction.idle import unpipeline_idle
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
-from vcd.scheduling.framework.validity import why_invalid
+from vcd.scheduling.framework.validity import note_not_ready, why_invalid
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import asks_for_nothing, has_gate
@@ -48,6 +48,8 @@ class BackfillAction(Action):
                 session.commit_pipelined(job)
                 statement.commit()
                 statement = framework.statement(self.name, job)
+        if len(statement):
+            note_not_ready(framework, job)
         if len(statement) and framework.job_pipelined(job):
             statement.stay_pipelined()
         else:

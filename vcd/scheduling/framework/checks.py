@@ -22,9 +22,9 @@ from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.views import Task
 
-_REJECTED = ReasonCode("rejected", Cause.PLUGIN, "the plugin rejects it")
+REJECTED = ReasonCode("rejected", Cause.PLUGIN, "the plugin rejects it")
 
-_FAILED = ReasonCode("plugin-failed", Cause.PLUGIN, "the plugin failed, and forbids what it cannot judge")
+FAILED = ReasonCode("plugin-failed", Cause.PLUGIN, "the plugin failed, and forbids what it cannot judge")
 """Tenants read reasons, and an error may name an object of another namespace: errors are in the plan's faults only."""
 
 LARGEST_POINTS = 1e9
@@ -95,7 +95,7 @@ class GuardedAllowance(Allowance):
 
 def refuses(*asked: Any) -> Reason:
     """Return the reason of a plugin that failed, for points that return why not."""
-    return _FAILED()
+    return FAILED()
 
 
 def denies(*asked: Any) -> bool:
@@ -123,7 +123,7 @@ class _NoNode(Predicate):
 
     name = "failed"
     depends = Depends.FACTS | Depends.JOB
-    reason = _FAILED()
+    reason = FAILED()
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return np.zeros(len(usage), np.bool_)
@@ -135,7 +135,7 @@ _CLOSED_PARTS: Mapping[str, Closed] = {
     "unresolvable_nodes": lambda task, usage, failed: failed,
     "keeps_away": lambda *asked: True,
     "kind_of": lambda task: task.key,
-    "reasons": lambda task, usage, failed: {_FAILED(): int(failed.sum())},
+    "reasons": lambda task, usage, failed: {FAILED(): int(failed.sum())},
     "permits": denies,
 }
 """What methods of predicates and allowances return if they fail. Scores of a plugin that failed are left out."""
@@ -228,7 +228,7 @@ def admission(answer: Any, *asked: Any) -> Vote | Reason:
     """A Vote; who rejects may say why."""
     if isinstance(answer, Reason):
         return well_told(answer)
-    return _REJECTED() if _vote(answer) is Vote.REJECT else answer
+    return REJECTED() if _vote(answer) is Vote.REJECT else answer
 
 
 def _vote(answer: Any, *asked: Any) -> Vote:

@@ -10,8 +10,10 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import UNOFFERED
-from vcd.model.status import Phase, TaskStatus
+from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus
+from vcd.scheduling.framework.checks import FAILED, REJECTED
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.rules import plugin_of
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
@@ -66,6 +68,17 @@ def why_invalid(framework: Framework, job: Job) -> tuple[str, Reason] | None:
         job.moved((task,), TaskStatus.PENDING)
     job.is_broken = refused is not None
     return refused
+
+
+def note_not_ready(framework: Framework, job: Job) -> None:
+    """Note which plugin keeps a job waiting of which enough tasks have capacity, unless these say why it waits."""
+    if job.why or not job.is_ready():
+        return
+    methods = framework.participants["job_ready"].methods
+    plugin = next((plugin_of(method) for method in methods if not method(job)), None)
+    if plugin is not None:
+        job.note("gang", plugin.name, FAILED() if plugin.name in framework.guard.failed else REJECTED())
+        framework.session.conditions.setdefault(job.index, (UNSCHEDULABLE, "True", "NotEnoughResources"))
 
 
 def tell_of_large_pods(session: Session) -> None:
