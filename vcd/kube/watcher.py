@@ -17,6 +17,7 @@ from vcd.kube.client import KubeClient, pause_after, with_query
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.errors import ApiError, KubeError, Malformed, Silent, Unanswered, decoded, status_error
 from vcd.kube.waits import ended
+from vcd.kube.writebudget import WriteBudget
 from vcd.model import codec, jsontext
 from vcd.model.events import Event, KindListed, ObjectBad, ObjectGone, ObjectPut
 from vcd.model.kinds import Kind
@@ -133,6 +134,7 @@ class Watcher:
         self._lost_since: float | None = None
         self._sink_failure: Exception | None = None
         self._overlay: dict[str, int | None] = {}
+        self._budget = WriteBudget(self.clock)
         self._slice_end = 0.0
         fields = self.kind.field_selector
         self._path = with_query(self.kind.path, urlencode({"fieldSelector": fields})) if fields else self.kind.path
@@ -142,6 +144,8 @@ class Watcher:
         """List and watch until cancelled. Raises only what the sink raises."""
         while True:
             try:
+                if self._version is not None:
+                    await self._emit(self._released(at_once=True))
                 if self._version is None:
                     await self._list()
                 elif self.clock.monotonic() >= self._relist_at:
@@ -171,6 +175,7 @@ class Watcher:
         gone = sorted(key for key in self.known.keys(self.kind.name) if key not in seen)
         events: list[Event] = [ObjectGone(self.kind.name, key, version) for key in gone]
         await self._emit([*events, KindListed(self.kind.name, version)])
+        self._budget.release(at_once=True)  # the list had newer versions
         self._version = self.status.resource_version = version
         self._farthest, self.status.got_on = 0, self.clock.monotonic()
         self._compare_after(self.relist_period)
@@ -230,7 +235,7 @@ class Watcher:
         changed = 0
         self._slice_end = time.perf_counter() + WORK_SLICE
         for raw in items:
-            event = self._put(raw)
+            event, _ = self._put(raw)
             seen.add(event.key)
             # the list says nothing new of an unchanged object; a row for each would double the log at every start
             if isinstance(event, ObjectBad):
@@ -282,7 +287,7 @@ class Watcher:
         """Emit what lines say; those before one that ends the watch hold."""
         arrived = self.status.last_contact = self.clock.monotonic()
         self._slice_end = time.perf_counter() + WORK_SLICE
-        batch: list[Event] = []
+        batch: list[Event] = [*self._released()]
         version = self._version
         failure: KubeError | None = None
         for line in lines:
@@ -304,23 +309,25 @@ class Watcher:
             raise failure
 
     def _read(self, line: bytes) -> tuple[Event | None, str]:
-        """The event of a watch line, None for a bookmark, and the version it brings us to."""
+        """The event of a watch line, None for a bookmark or a change that waits, and the version it brings us to."""
         entry = _entry(line)
         if entry.type in ("ADDED", "MODIFIED"):
-            put = self._put(entry.object)
-            return put, put.resource_version or self._version or ""
+            put, is_held = self._put(entry.object, may_wait=self.kind.namespaced)
+            return None if is_held else put, put.resource_version or self._version or ""
         key, version = codec.identify(entry.object)
         version = version or self._version or ""
         if entry.type == "BOOKMARK":
             return None, version
         if entry.type == "DELETED":
             self._overlay[key] = None
+            self._budget.forget(key)
             return ObjectGone(self.kind.name, key, version), version
         if entry.type == "ERROR":
             raise status_error(entry.object)
         raise Malformed(f"watch line of unknown type {entry.type!r}")
 
-    def _put(self, raw: msgspec.Raw) -> ObjectPut | ObjectBad:
+    def _put(self, raw: msgspec.Raw, *, may_wait: bool = False) -> tuple[ObjectPut | ObjectBad, bool]:
+        """Return the event of an object, and whether it is held back, as one that ``may_wait`` can be."""
         name = self.kind.name
         try:
             obj, version = codec.decode_json(self.kind, raw)
@@ -328,12 +335,24 @@ class Watcher:
         except codec.BadObject as error:
             key, version = codec.identify(raw)
             self._overlay[key] = None
+            self._budget.forget(key)
             self.status.bad += 1
-            return ObjectBad(name, key, version, str(error))
+            return ObjectBad(name, key, version, str(error)), False
         digest = codec.payload_digest(payload)
         known = self._overlay[key] if key in self._overlay else self.known.digest(name, key)
+        event = ObjectPut(name, key, version, None if digest == known else payload)
+        if event.payload is None:
+            self._budget.forget(key)
+        elif may_wait and self._budget.holds(event, obj):
+            return event, True
         self._overlay[key] = digest
-        return ObjectPut(name, key, version, None if digest == known else payload)
+        return event, False
+
+    def _released(self, *, at_once: bool = False) -> list[ObjectPut]:
+        """Return what the budget held back and does no longer."""
+        released = self._budget.release(at_once=at_once)
+        self._overlay.update((event.key, codec.payload_digest(event.payload or b"")) for event in released)
+        return released
 
     async def _emit(self, batch: Sequence[Event]) -> None:
         if batch:
