@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from tests.kube.recorded import answer, exchange
 from tests.kube.scripted import (
@@ -109,6 +111,12 @@ async def test_a_bind_is_the_recorded_request(f: Fixture) -> None:
     assert (call.path, call.body) == (recorded["path"], recorded["body"])
 
 
+async def test_a_bind_writes_the_annotations_of_its_operation(f: Fixture) -> None:
+    f.server.on("POST", "binding", BOUND)
+    await f.commit(msgspec.structs.replace(BIND, annotations={"example.com/card": "0"}))
+    assert f.server.calls("POST")[0].body["metadata"]["annotations"] == {"example.com/card": "0"}
+
+
 async def test_outcomes_name_statement_and_operation(f: Fixture) -> None:
     f.server.on("POST", "/b/", failure(409, "Conflict", ""))
     f.server.on("POST", "/[ac]/", BOUND)
@@ -141,6 +149,7 @@ FALSE = {
     "nothing": b"",
     "an empty object": {},
     "another kind": {"kind": "PodList", "metadata": {}, "items": []},
+    "no kind": {"status": "Success"},
     "a failure": {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict"},
     "odd bytes": b"\xff" * 10,
     "deep": b"[" * 100_000,
@@ -177,6 +186,13 @@ async def test_an_eviction_is_done_only_when_a_status_or_the_pod_itself_says_so(
     f.server.on("GET", "pods/g-p1", pod(node="g-n1"))
     assert await f.commit(EVICT) == [("done", "")]
     assert len(f.server.calls("DELETE")) == 2
+
+
+async def test_an_eviction_that_a_status_confirms_is_done_at_once(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/g-p1/status", Answer(200, {}))
+    f.server.on("DELETE", "pods/g-p1", Answer(200, {"kind": "Status", "status": "Success"}))
+    assert await f.commit(EVICT) == [("done", "")]
+    assert [call.method for call in f.server.seen] == ["PATCH", "DELETE"]
 
 
 async def test_stale_statements_and_pipelined_operations_make_no_call(f: Fixture) -> None:
@@ -278,6 +294,26 @@ async def test_a_bind_that_was_in_doubt_has_not_failed_before_it_is_looked_at_on
     assert [call.method for call in f.server.seen][:4] == ["POST", "GET", "POST", "GET"]
 
 
+async def test_a_doubt_is_cleared_although_later_calls_were_surely_refused(f: Fixture) -> None:
+    """The first call was carried out after the pod was looked at; all others got 429."""
+    f.server.on("POST", "binding", failure(502, "BadGateway", ""), failure(429, "TooManyRequests", ""))
+    f.server.on("GET", "pods/g-p1", pod(), pod(node="g-n1"))
+    assert await f.commit(BIND) == [("done", "")]
+    assert (f.binds(), len(f.server.calls("GET"))) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "looks", "pauses"), [(503, 5, 5), (429, 0, 4)], ids=["each in doubt", "none in doubt"]
+)
+async def test_the_pod_is_looked_at_once_after_each_call_in_doubt(
+    f: Fixture, status: int, looks: int, pauses: int
+) -> None:
+    f.server.on("POST", "binding", failure(status, "Refused", ""))
+    f.server.on("GET", "pods/g-p1", pod())
+    assert [result for result, _ in await f.commit(BIND)] == ["failed"]
+    assert (f.binds(), len(f.server.calls("GET")), len(f.clock.slept)) == (5, looks, pauses)
+
+
 async def test_what_cannot_be_looked_at_is_looked_at_again_and_not_repeated(f: Fixture) -> None:
     f.server.on("POST", "binding", Answer(drop=True))
     refusals = [failure(503, "ServiceUnavailable", ""), failure(403, "Forbidden", ""), Answer(drop=True)] * 4
@@ -297,11 +333,13 @@ async def test_what_surely_never_happened_has_failed() -> None:
 @pytest.mark.parametrize("refusal", [403, 404, 409, 422])
 @pytest.mark.parametrize("operation", [BIND, EVICT], ids=["bind", "evict"])
 async def test_a_refusal_is_logged_at_once_with_its_time(f: Fixture, operation: Operation, refusal: int) -> None:
-    f.server.on("", "", failure(refusal, "Refused", "a webhook denied it"))
+    for method in ("POST", "PATCH"):
+        f.server.on(method, "", failure(refusal, "Refused", "a webhook denied it"))
     for _ in range(3):
         began = f.clock.wall()
         await f.commit(operation)
         assert f.log.of(OperationDone)[-1].refused_at == began
+        assert "a webhook denied it" in f.log.of(OperationDone)[-1].detail
     assert f.clock.slept == []
 
 
@@ -429,6 +467,14 @@ async def test_an_eviction_in_doubt_that_happened_is_done(f: Fixture, found: Ans
     assert len(f.server.calls("DELETE")) == 1
 
 
+async def test_an_eviction_whose_reason_is_in_doubt_goes_on_while_the_pod_is_there(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/g-p1/status", failure(504, "Timeout", ""), Answer(200, {}))
+    f.server.on("GET", "pods/g-p1", pod(node="g-n1"))
+    f.server.on("DELETE", "pods/g-p1", answer("after the eviction"))
+    assert await f.commit(EVICT) == [("done", "")]
+    assert [call.method for call in f.server.seen] == ["PATCH", "GET", "PATCH", "DELETE"]
+
+
 async def test_an_eviction_in_doubt_that_did_not_happen_is_repeated_without_its_reason(f: Fixture) -> None:
     f.server.on("PATCH", "pods/g-p1/status", Answer(200, {}))
     f.server.on("DELETE", "pods/g-p1", failure(504, "Timeout", ""), answer("after the eviction"))
@@ -455,6 +501,27 @@ async def test_a_failed_bind_becomes_a_condition(f: Fixture) -> None:
     assert (key, uid) == ("default/g-p1", UID)
     assert (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "SchedulerError")
     assert condition.message.startswith("failed to bind to node g-n1: 409 Conflict")
+
+
+@pytest.mark.parametrize(
+    ("operation", "answers", "warnings"),
+    [
+        (BIND, BOUND, 0),
+        (BIND, answer("gone"), 0),
+        (EVICT, answer("gone"), 0),
+        (EVICT, failure(403, "Forbidden", "a webhook denied it"), 1),
+    ],
+    ids=["bound", "pod gone before its bind", "pod gone before its eviction", "eviction refused"],
+)
+async def test_only_a_failed_bind_becomes_a_condition(
+    f: Fixture, operation: Operation, answers: Answer, warnings: int
+) -> None:
+    for method in ("POST", "PATCH"):
+        f.server.on(method, "", answers)
+    with capture_logs() as logs:
+        await f.commit(operation)
+    assert f.heard.conditions == []
+    assert [each["event"] for each in logs] == ["operation_not_done"] * warnings
 
 
 async def test_concurrency_is_bounded() -> None:
@@ -514,6 +581,7 @@ async def test_a_defect_that_meets_the_look_too_leaves_that_outcome_alone_unknow
     f.server.on("POST", "other/binding", BOUND)
     other = Operation("bind", "default/other", "u-other", "n")
     assert await f.commit(BIND, other) == [("unknown", "a defect of vcd: KeyError('a defect')"), ("done", "")]
+    assert [done.refused_at for done in f.log.of(OperationDone)] == [0, 0]
 
 
 async def test_a_sink_that_fails_ends_the_commit(f: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,38 @@ async def test_the_new_leader_waits_out_the_old_ones_requests(f: Fixture) -> Non
     assert await safe
 
 
+@pytest.mark.parametrize(
+    ("spec", "seconds", "is_safe"),
+    [
+        ({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 0}, 0.0, True),
+        ({"holderIdentity": "", "leaseDurationSeconds": 15, "leaseTransitions": 0}, 0.0, False),
+        ({"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 0}, 1.0, False),
+        ({"holderIdentity": "dead"}, DURATION, False),
+        ({}, 0.0, False),
+    ],
+    ids=["given back", "emptied by hand", "held for a second", "without a duration", "without fields"],
+)
+async def test_only_a_lease_that_was_given_back_is_safe_at_once(
+    f: Fixture, spec: dict[str, Any], seconds: float, is_safe: bool
+) -> None:
+    f.lease.write(spec)
+    b = await f.replica("b")
+    if seconds:
+        await f.pass_time(seconds - 0.5)
+        assert not b.is_leader()
+        await f.pass_time(0.5)
+    await f.settle()
+    assert (b.is_leader(), b.epoch) == (True, 1)
+    assert (b.safe_at <= f.clock.now) == is_safe
+
+
+async def test_a_replica_that_lost_the_lease_at_once_waits_for_nothing(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    a.step_down("cannot list Pod", 60.0)
+    assert not await a.wait_safe()
+
+
 async def test_waiting_ends_in_false_when_leadership_is_lost_meanwhile(f: Fixture) -> None:
     f.lease.write({"holderIdentity": "dead", "leaseDurationSeconds": 15, "leaseTransitions": 4})
     b = await f.replica("b")
@@ -261,6 +293,38 @@ async def test_a_lost_connection_that_comes_back_in_time_costs_nothing(f: Fixtur
     await f.pass_time(30)
     assert a.is_leader()
     assert taken(a) == [LeadershipChanged(0, "a", True)]
+
+
+async def test_a_renewal_that_failed_is_tried_again_the_sooner_the_less_is_left(f: Fixture) -> None:
+    await f.replica("a")
+    await f.settle()
+    f.lease.cut.add("a")
+    while f.clock.now < 1000.0 + DEADLINE:
+        await f.settle()
+        f.clock.advance(f.clock.next_wake - f.clock.now)
+    pauses = f.clock.slept
+    assert pauses[:4] == [RETRY, (DEADLINE - RETRY) / 4, 1.5, 1.125]
+    assert pauses[-3:] == pytest.approx([0.1, 0.1, DEADLINE - sum(pauses[:-1])])
+
+
+async def test_a_renewal_takes_no_longer_than_the_term_lasts(f: Fixture) -> None:
+    """Nor than other requests: the answer to one that was lost is not waited for until the term has ended."""
+    elector, timeouts = await f.replica("a"), list[float]()
+    await f.settle()
+    request = elector.client.request
+
+    async def seen(*args: Any, timeout: float, **options: Any) -> bytes:
+        timeouts.append(timeout)
+        return await request(*args, timeout=timeout, **options)
+
+    elector.client.request = seen  # type: ignore[method-assign, assignment]
+    f.lease.cut.add("a")
+    while f.clock.now < 1000.0 + DEADLINE:
+        await f.settle()
+        f.clock.advance(f.clock.next_wake - f.clock.now)
+    assert timeouts[0] == REQUEST
+    assert 0 < min(timeouts) < 0.2
+    assert timeouts == sorted(timeouts, reverse=True)
 
 
 async def test_renewals_whose_answers_are_lost_are_no_theft(f: Fixture) -> None:
@@ -384,11 +448,24 @@ async def test_a_lease_that_was_written_meanwhile_is_given_back_all_the_same(f: 
     assert f.lease.spec["holderIdentity"] == ""
 
 
-async def test_a_lease_that_another_took_meanwhile_is_left_alone(f: Fixture) -> None:
+@pytest.mark.parametrize("transitions", [0, 1])
+async def test_a_lease_that_another_took_meanwhile_is_left_alone(f: Fixture, transitions: int) -> None:
     a = await f.ending()
-    f.lease.write({**f.lease.spec, "holderIdentity": "thief", "leaseTransitions": 1})
+    f.lease.write({**f.lease.spec, "holderIdentity": "thief", "leaseTransitions": transitions})
     await a.release()
     assert f.lease.spec["holderIdentity"] == "thief"
+
+
+async def test_a_lease_that_is_deleted_while_it_is_given_back_stays_deleted(f: Fixture) -> None:
+    a = await f.ending()
+
+    def deleted(seen: Seen) -> Answer:
+        f.lease.object = None
+        return failure(409, "Conflict", "the object has been modified")
+
+    f.server.on("PUT", "/leases", deleted)
+    await a.release()
+    assert f.lease.object is None
 
 
 async def test_a_lease_that_another_process_of_the_same_name_took_is_left_alone(f: Fixture) -> None:
@@ -407,12 +484,16 @@ async def test_who_took_too_long_to_end_gives_the_lease_back_while_nobody_took_i
     assert f.lease.spec["holderIdentity"] == ""
 
 
-async def test_a_lease_that_is_always_written_meanwhile_runs_out(f: Fixture) -> None:
+@pytest.mark.parametrize(("status", "attempts"), [(409, 3), (403, 1), (500, 1)])
+async def test_a_lease_that_cannot_be_written_runs_out(f: Fixture, status: int, attempts: int) -> None:
+    """A conflict is tried again, as another renewal may have been carried out; another refusal is not."""
     a = await f.ending()
-    f.server.on("PUT", "/leases", failure(409, "Conflict", "the object has been modified"))
+    f.server.on("PUT", "/leases", failure(status, "Refused", "no"))
     before = len(f.server.calls("PUT"))
-    await a.release()
-    assert len(f.server.calls("PUT")) == before + 3
+    with capture_logs() as logs:
+        await a.release()
+    assert len(f.server.calls("PUT")) == before + attempts
+    assert [each["event"] for each in logs if each["log_level"] == "warning"] == ["lease_not_released"]
 
 
 @pytest.mark.parametrize(
@@ -588,10 +669,11 @@ async def test_a_follower_has_nothing_to_step_down_from(f: Fixture) -> None:
     assert a.is_leader()
 
 
-OTHERS_LEASE = {"kind": "Lease", "metadata": {}, "spec": {"holderIdentity": "another"}}
+def _lease_of(holder: str, transitions: int) -> dict[str, Any]:
+    return {"kind": "Lease", "metadata": {}, "spec": {"holderIdentity": holder, "leaseTransitions": transitions}}
 
 
-@pytest.mark.parametrize("body", [{}, OTHERS_LEASE, "<html>"])
+@pytest.mark.parametrize("body", [{}, _lease_of("another", 0), _lease_of("a", 1), "<html>"])
 async def test_nobody_leads_by_an_answer_that_is_not_the_lease_as_it_was_written(f: Fixture, body: Any) -> None:
     f.server.on("POST", "leases", Answer(201, body))
     elector = await f.replica("a")
@@ -632,11 +714,12 @@ async def test_who_is_not_followed_takes_the_address_of_another_away(f: Fixture)
     a = await f.replica("a", address="https://a/vcd/log#sha256=00", pod_namespace="batch")
     await f.settle()
     await f.kill(a)
-    b = await f.replica("b")
+    assert f.lease.object is not None
+    f.lease.object["metadata"]["annotations"]["example.com/kept"] = "yes"
+    b = await f.replica("b", pod_namespace="batch")
     await f.pass_time(20)
     assert b.is_leader()
-    assert f.lease.object is not None
-    assert not {ADDRESS, POD_NAMESPACE} & set(f.lease.object["metadata"].get("annotations", {}))
+    assert f.lease.object["metadata"]["annotations"] == {"example.com/kept": "yes"}
 
 
 async def test_a_lease_that_was_given_back_says_that_there_is_a_log(f: Fixture) -> None:
@@ -654,18 +737,27 @@ async def test_a_lease_that_was_given_back_says_that_there_is_a_log(f: Fixture) 
     assert not b.has_log
 
 
-async def test_an_address_that_another_holder_left_there_is_not_followed(f: Fixture) -> None:
+@pytest.mark.parametrize(
+    ("holder", "written", "has_log", "address"),
+    [
+        ("a", "a https://a/vcd/log", True, "https://a/vcd/log"),
+        ("", "a https://a/vcd/log", True, ""),
+        (None, "a https://a/vcd/log", True, ""),
+        ("vc-scheduler", "a https://a/vcd/log", False, ""),
+        ("a", None, False, ""),
+        ("", None, False, ""),
+    ],
+    ids=["held", "given back", "without a holder", "taken by a client that keeps the annotation", "no log", "none left"],
+)
+async def test_a_log_is_followed_at_the_address_of_the_holder_alone(
+    f: Fixture, holder: str | None, written: str | None, has_log: bool, address: str
+) -> None:
     """client-go writes back what it does not know."""
-    await f.replica("a", address="https://a/vcd/log#sha256=00")
+    metadata = {"name": DEFAULT_NAME, "annotations": {} if written is None else {ADDRESS: written}}
+    f.lease._store({"metadata": metadata, "spec": {"holderIdentity": holder, "leaseTransitions": 1}})
+    b = await f.replica("b", may_stand=lambda: False)
     await f.settle()
-    b = await f.replica("b")
-    await f.settle(2)
-    assert f.lease.object is not None
-    spec = {**f.lease.spec, "holderIdentity": "vc-scheduler", "leaseTransitions": 1}
-    f.lease._store({"metadata": dict(f.lease.object["metadata"]), "spec": spec})
-    await f.pass_time(2 * RETRY, 2)
-    assert ADDRESS in f.lease.object["metadata"]["annotations"]
-    assert (b.holder, b.holder_address) == ("vc-scheduler", "")
+    assert (b.holder, b.has_log, b.holder_address) == (holder or "", has_log, address)
 
 
 async def test_who_did_not_lead_for_a_moment_begins_another_term(f: Fixture) -> None:

@@ -261,7 +261,7 @@ class Committer:
         log.warning(
             "operation_not_done", verb=operation.verb, pod=key, node=operation.node, **dataclasses.asdict(outcome)
         )
-        if operation.verb == "bind" and outcome.result != "unknown" and fence():
+        if operation.verb == "bind" and fence():
             message = f"failed to bind to node {operation.node}: {outcome.detail}"
             condition = Condition("PodScheduled", "False", UNSCHEDULABLE_REASON, message)
             self.conditions.submit_pod_condition(key, uid, condition)

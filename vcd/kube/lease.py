@@ -219,7 +219,7 @@ class LeaderElector:
         try:
             if not await self._try_acquire():
                 # not later than the moment it may be taken: takeover within lease duration plus retry period
-                pause = min(pause, max(0.0, self._takes_at() - self.clock.monotonic()))
+                pause = min(pause, self._takes_at() - self.clock.monotonic())
         except KubeError as error:
             if isinstance(error, ApiError) and error.status == 409:
                 log.info("lease_taken_by_another")
