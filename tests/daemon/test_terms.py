@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import socket
 from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
@@ -20,8 +22,9 @@ from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.terms import Terms
 from vcd.daemon.watches import Watches
+from vcd.kube.client import KubeClient
 from vcd.kube.lease import LeaderElector
-from vcd.model.events import LeadershipChanged
+from vcd.model.events import Event, LeadershipChanged, OperationDone, PolicyLoaded
 from vcd.model.kinds import KINDS
 from vcd.state.cluster import ClusterState
 
@@ -217,3 +220,95 @@ async def _once(change: LeadershipChanged) -> AsyncIterator[LeadershipChanged]:
 
 async def _never() -> bool:
     return False
+
+
+# --- parts that are looked at by themselves ---------------------------------------------------------------------------
+
+
+async def _yes(*_: object) -> bool:
+    return True
+
+
+class Alone:
+    """Terms whose log, watches and election are what a test says; ``logged`` is what they log."""
+
+    def __init__(self, *, epoch: int = 0, session: int = 0, identity: str = "", replica: Any = None) -> None:
+        self.logged: list[Event] = []
+        self.state = SimpleNamespace(epoch=epoch, session=session, intents={})
+        self.log = SimpleNamespace(failure=None)
+        self.watches = SimpleNamespace(
+            synced=lambda: True, wait_synced=_yes, list_again=_yes, stuck=lambda *_: {}, not_served=lambda: []
+        )
+        keeper = SimpleNamespace(state=self.state, log=self.log, put=self._put, changed=asyncio.Event())
+        options = Options(identity=identity, list_deadline=DEADLINE, stale_deadline=STALE)
+        client = cast(KubeClient, SimpleNamespace(request_timeout=1.0))
+        watches = cast(Watches, self.watches)
+        self.terms = Terms(options, client, cast(Keeper, keeper), watches, Metrics(), lambda: None)
+        self.terms.to_log_first = lambda: [POLICY]
+        self.terms.replica = replica
+
+    async def _put(self, events: Sequence[Event]) -> None:
+        self.logged += events
+
+    async def lead(self, epoch: int, holds: bool = True) -> None:
+        """Let it win the Lease."""
+        elector = SimpleNamespace(wait_safe=_yes, holds=lambda other: holds and other == epoch, identity="a")
+        self.terms.elector = cast(LeaderElector, elector)
+        await self.terms._lead(LeadershipChanged(epoch, "a", leading=True))
+
+
+POLICY, WON = PolicyLoaded("digest", ""), LeadershipChanged(5, "a", leading=True)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "session", "last"),
+    [(0, 0, -1), (0, 3, 0), (4, 0, 4), (4, 3, 4)],
+    ids=["an empty log", "sessions of epoch 0", "an epoch without sessions", "an epoch and sessions"],
+)
+async def test_an_epoch_that_the_log_knows_is_not_used_again(epoch: int, session: int, last: int) -> None:
+    """Epoch 0 is in a log only if there is a session: an empty log has it, too."""
+    assert Alone(epoch=epoch, session=session).terms.elector.last_epoch == last
+
+
+async def test_an_identity_that_is_not_given_is_of_this_process_alone() -> None:
+    assert Alone(identity="given").terms.elector.identity == "given"
+    first, second = (Alone().terms.elector.identity for _ in range(2))
+    assert first != second
+    assert first.startswith(f"{socket.gethostname()}_")
+
+
+async def test_it_decides_only_while_it_leads_sees_all_lists_and_can_write_its_log() -> None:
+    it = Alone()
+    assert it.terms.epoch_to_decide_under() is None
+    await it.lead(5)
+    assert (it.terms.leads(), it.terms.epoch_to_decide_under()) == (True, 5)
+    it.watches.synced = lambda: False
+    assert it.terms.epoch_to_decide_under() is None
+    it.watches.synced, it.log.failure = lambda: True, OSError("disk full")
+    assert it.terms.epoch_to_decide_under() is None
+    it.log.failure = None
+    it.terms.elector = cast(LeaderElector, SimpleNamespace(holds=lambda _: False))
+    assert (it.terms.leads(), it.terms.epoch_to_decide_under()) == (False, None)
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["a log of its own", "one log"])
+async def test_a_term_begins_with_what_its_log_has_to_say(follows: bool) -> None:
+    """Which term it is, once; the policy where the log was another's; and what never happened in the term before."""
+    replica = SimpleNamespace(take_the_lead=_yes) if follows else None
+    it = Alone(replica=replica)
+    it.state.intents["default/p"] = SimpleNamespace(session=3, statement=0, operation=1)
+    await it.lead(5)
+    failed = OperationDone(3, 0, 1, "failed", "not to be seen when the next term began")
+    assert it.logged == [WON, *([POLICY] if follows else []), failed]
+
+
+@pytest.mark.parametrize("first", [5.0, DEADLINE], ids=["a short list deadline", "a long one"])
+async def test_kinds_that_are_not_listed_are_noticed_before_the_lease_is_given_back(first: float) -> None:
+    it = Alone()
+    it.terms._deadlines = (first, STALE)
+    it.watches.stuck = lambda *deadlines: {"Pod": f"after {deadlines[0]:g} s and {deadlines[1]:g} s"}
+    it.watches.not_served = lambda: ["PodGroup"]
+    assert {kind: sighting.message for kind, sighting in it.terms.kinds_not_listed().items()} == {
+        "Pod": f"after {min(first, 10.0):g} s and 300 s",
+        "PodGroup": "the API server does not serve it",
+    }

@@ -12,7 +12,7 @@ from tests.world import World
 from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
-from vcd.scheduling.verify import stale_statements
+from vcd.scheduling.verify import differing, evicted_under, stale_statements
 from vcd.state.snapshot import Snapshot
 
 
@@ -168,6 +168,32 @@ def test_a_victim_whose_group_or_queue_is_gone_is_decided_about_anew(gone: tuple
     assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
 
 
+def test_a_victim_is_protected_by_the_annotations_of_its_group() -> None:
+    state = World(node("n", cpu=4), gang("v", 2, members=1, on=["n", "n"]), gang("g", 1))
+    base = state.maker.snapshot()
+    changed = next(gang("v", 2, members=1))
+    changed["metadata"].setdefault("annotations", {})["volcano.sh/preemptable"] = "false"
+    state.put(changed)
+    plan = ev.Plan(statements=(ev.Statement("default/g", "preempt", (evict("v-0"), wait("g-0"))),))
+    reason = "PodGroup default/v has changed since the snapshot"
+    assert dict(stale_statements(plan, state.maker.snapshot(), base)) == {0: reason}
+
+
+def test_a_victim_without_a_group_is_protected_by_no_group() -> None:
+    state = World(node("n", cpu=4), gang("g", 1), gang("v", 1, members=1), pod("alone", on="n", phase="Running"))
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/g", "shuffle", (evict("alone"),)),))
+    assert evicted_under(base, plan) == {}
+    state.put(group("v", members=2))
+    assert stale_statements(plan, state.maker.snapshot(), base) == ()
+
+
+def test_an_object_that_the_snapshot_lacks_differs_from_nothing() -> None:
+    """Its watch has yet to show it, and then the pods that it decides about."""
+    other = World(queue("new")).maker.snapshot().queues["new"].queue
+    assert differing(world().maker.snapshot(), {("Queue", "new"): other, ("PodGroup", "default/new"): None}) == {}
+
+
 @pytest.mark.parametrize("operation", [bind("g-0"), wait("g-0")])
 def test_no_pod_is_placed_in_a_queue_that_was_closed(operation: ev.Operation) -> None:
     state = World(node("n", cpu=4), queue("q"), gang("g", 1, queue="q"), gang("old", 1, queue="q", on=["n"]))
@@ -178,6 +204,15 @@ def test_no_pod_is_placed_in_a_queue_that_was_closed(operation: ev.Operation) ->
     assert stale_statements(plan, state.maker.snapshot(), base) == ((0, "queue q was closed"),)
     closed = state.maker.snapshot()
     assert stale_statements(ev.Plan(statements=(only_evicts,)), closed, closed) == ()
+
+
+def test_a_queue_that_was_closed_before_or_came_closed_refuses_nobody_anew() -> None:
+    """What was decided knew of the one, and nothing is in the other."""
+    state = World(node("n", cpu=4), queue("q", state="Closed"), gang("g", 1, queue="q"))
+    base = state.maker.snapshot()
+    state.put(queue("late", state="Closed"))
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"),)),))
+    assert stale_statements(plan, state.maker.snapshot(), base) == ()
 
 
 def test_one_operation_that_does_not_hold_drops_its_statement_whole() -> None:
@@ -341,6 +376,42 @@ def test_a_queue_above_that_nobody_holds_to_its_capability_drops_nothing() -> No
     assert stale_statements(plan, state.maker.snapshot(), base) == ()
 
 
+def test_a_queue_without_a_parent_is_below_root() -> None:
+    state = World(node("n", cpu=32), queue("root"), queue("q"), gang("g", 4, queue="q", cpu=2))
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"), bind("g-1"))),))
+    assert stale_statements(plan, base, base) == ()
+    state.put(queue("root", capability={"cpu": "3"}))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+def test_what_only_waits_for_room_takes_nothing_of_a_queue_above() -> None:
+    """The plan bound as much as the queue above may have, and what it pipelined does not count: the queue is held."""
+    state = World(
+        *[node("n", cpu=32), queue("above", parent="root", capability={"cpu": "8"})],
+        *[queue("q", parent="above"), queue("beside", parent="above"), gang("g", 5, queue="q", cpu=2)],
+    )
+    base = state.maker.snapshot()
+    binds, waits = tuple(bind(f"g-{number}") for number in range(4)), (wait("g-4"),)
+    plan = ev.Plan(statements=tuple(ev.Statement("default/g", "allocate", part) for part in (binds, waits)))
+    assert stale_statements(plan, base, base) == ()
+    state.put(gang("more", 1, queue="beside", on=["n"], cpu=1))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0, 1]
+
+
+def test_a_resource_that_a_queue_above_does_not_limit_holds_it_to_nothing() -> None:
+    """Zero is no limit to hierarchical capacity: what is beyond it tells nothing of the other resources."""
+    above = queue("above", parent="root", capability={"cpu": "8", "nvidia.com/gpu": "0"})
+    state = World(
+        *[node("n", cpu=32, **{"nvidia.com/gpu": 4}), above, queue("q", parent="above"), queue("beside", parent="above")],
+        *[gang("has", 1, queue="beside", on=["n"], cpu=1, gpu=1), gang("g", 3, queue="q", cpu=2)],
+    )
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", tuple(bind(f"g-{n}") for n in range(3))),))
+    state.put(gang("more", 1, queue="beside", on=["n"], cpu=2))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
 # --- queues that a plugin limits --------------------------------------------------------------------------------------
 
 T4 = {"nvidia.com/gpu.product": "T4", "nvidia.com/gpu.memory": "15360"}
@@ -447,6 +518,42 @@ def test_a_group_that_came_into_the_queue_brings_its_pods() -> None:
     plan = decided(base, CARDS)
     state.put(group("their", queue="q"))
     assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+def test_a_group_that_moves_between_two_limited_queues_counts_for_the_other_one() -> None:
+    state = cards_world()
+    second = limited()
+    second["metadata"]["name"] = "r"
+    state.put(second, group("their", queue="r"), pod("theirs", group="their", on="n", phase="Running", **GPU))
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    state.put(group("their", queue="q"))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+def test_a_pod_that_another_scheduler_bound_elsewhere_counts_as_other_cards() -> None:
+    """One that was about to be bound to a node of other cards when the plan was decided."""
+    state = cards_world()
+    state.put(limited('{"T4": 1, "A10": 8}'), node("b", cpu=8, labels={**T4, "nvidia.com/gpu.product": "A10"}, gpu=4))
+    state.put(group("their", queue="q"), pod("theirs", group="their", on="b", **GPU))
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"),)),))
+    assert stale_statements(plan, base, base) == ()
+    state.update_pod("default/theirs", node="n")
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+@pytest.mark.parametrize("gpu", [4, None], ids=["labels", "resources"])
+def test_a_node_counts_anew_when_its_labels_or_the_names_of_its_resources_change(gpu: int | None) -> None:
+    state = cards_world()
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    labels = T4 if gpu is None else {**T4, "nvidia.com/gpu.product": "A10"}
+    resources = {"nvidia.com/gpu": 4, **({"nvidia.com/gpu.shared": 4} if gpu is None else {})}
+    state.put(node("n", cpu=8, labels=labels, **resources))
+    assert dict(stale_statements(plan, state.maker.snapshot(), base)) == {
+        0: "bind default/g-0: the labels of node n have changed"
+    }
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
