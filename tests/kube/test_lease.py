@@ -747,7 +747,7 @@ async def test_a_lease_that_was_given_back_says_that_there_is_a_log(f: Fixture) 
         ("a", None, False, ""),
         ("", None, False, ""),
     ],
-    ids=["held", "given back", "without a holder", "taken by a client that keeps the annotation", "no log", "none left"],
+    ids=["held", "given back", "without a holder", "taken by another client", "no log", "none left"],
 )
 async def test_a_log_is_followed_at_the_address_of_the_holder_alone(
     f: Fixture, holder: str | None, written: str | None, has_log: bool, address: str

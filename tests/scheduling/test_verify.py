@@ -13,6 +13,7 @@ from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.verify import differing, evicted_under, stale_statements
+from vcd.state.records import PREEMPTABLE, TASK_SPEC, ZONE
 from vcd.state.snapshot import Snapshot
 
 
@@ -100,9 +101,12 @@ KEPT = {"volcano.sh/preemptable": "false"}
     [
         (bind("g-0"), pod("g-0", group="old", cpu=2), MOVED),
         (bind("g-0"), pod("g-0", cpu=2), MOVED),
+        (bind("g-0"), pod("g-0", group="fresh", cpu=2), MOVED),
         (bind("g-0"), pod("g-0", group="g", cpu=3), "it asks for more now"),
         (bind("g-0"), pod("g-0", group="g", cpu=2, labels={"app": "web"}), MARKED),
-        (bind("g-0"), pod("g-0", group="g", cpu=2, annotations={"volcano.sh/task-spec": "ps"}), MARKED),
+        (bind("g-0"), pod("g-0", group="g", cpu=2, annotations={TASK_SPEC: "ps"}), MARKED),
+        (bind("g-0"), pod("g-0", group="g", cpu=2, annotations={ZONE: "*"}), MARKED),
+        (bind("g-0"), pod("g-0", group="g", cpu=2, annotations={PREEMPTABLE: "true"}), MARKED),
         (bind("g-0"), pod("g-0", group="g", cpu=1), None),
         (bind("g-0"), pod("g-0", group="g", cpu=2, annotations={"seen": "yes"}), None),
         (wait("g-0"), pod("g-0", group="g", cpu=3), "it asks for more now"),
@@ -118,9 +122,21 @@ def test_a_pod_that_was_changed_meanwhile_is_decided_about_anew(
     state = world()
     base = state.maker.snapshot()
     state.put(there_now)
-    plan = ev.Plan(statements=(ev.Statement("default/group", "allocate", (operation,)),))
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (operation,)),))
     stale = dict(stale_statements(plan, state.maker.snapshot(), base))
     assert stale == ({} if reason is None else {0: f"{operation.verb} {operation.key}: {reason}"})
+
+
+def test_a_pod_that_was_made_again_among_many_is_another() -> None:
+    state = world()
+    base = state.maker.snapshot()
+    state.remove("Pod", "default/g-0")
+    made = pod("g-0", group="g", cpu=2)
+    made["metadata"]["uid"] = "another"
+    state.put(gang("many", 300, members=1), made)
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"),)),))
+    stale = dict(stale_statements(plan, state.maker.snapshot(), base))
+    assert stale == {0: "bind default/g-0: another pod has its name now"}
 
 
 def _gang_of_two(members: int = 1, **spec: Any) -> Manifest:
@@ -185,6 +201,16 @@ def test_a_victim_without_a_group_is_protected_by_no_group() -> None:
     plan = ev.Plan(statements=(ev.Statement("default/g", "shuffle", (evict("alone"),)),))
     assert evicted_under(base, plan) == {}
     state.put(group("v", members=2))
+    assert stale_statements(plan, state.maker.snapshot(), base) == ()
+
+
+def test_a_victim_whose_group_comes_back_goes() -> None:
+    """The snapshot had no PodGroup that could protect it."""
+    state = World(node("n", cpu=4), gang("v", 1, on=["n"]), gang("g", 1))
+    state.remove("PodGroup", "default/v")
+    base = state.maker.snapshot()
+    state.put(group("v"))
+    plan = ev.Plan(statements=(ev.Statement("default/g", "reclaim", (evict("v-0"), wait("g-0"))),))
     assert stale_statements(plan, state.maker.snapshot(), base) == ()
 
 
@@ -309,7 +335,10 @@ def test_a_gang_that_lost_a_pod_on_which_its_minimum_rests_gets_no_more(
     assert stale == ({} if reason is None else {0: reason})
 
 
-@pytest.mark.parametrize("spec", [{"minMember": 3}, {"minTaskMember": {"worker": 2}}, {"queue": "other"}])
+PARTS: dict[str, Any] = {"subGroupPolicy": [{"name": "parts", "matchLabelKeys": ["part"], "subGroupSize": 1}]}
+
+
+@pytest.mark.parametrize("spec", [{"minMember": 3}, {"minTaskMember": {"worker": 2}}, PARTS, {"queue": "other"}])
 def test_a_gang_whose_minimum_was_edited_is_decided_on_anew(spec: dict[str, Any]) -> None:
     state = half_refused(2)
     base = state.maker.snapshot()
@@ -319,9 +348,10 @@ def test_a_gang_whose_minimum_was_edited_is_decided_on_anew(spec: dict[str, Any]
     assert stale == ({} if "queue" in spec else {0: "the minimum of its gang is another one"})
 
 
-def test_a_gang_with_minima_of_roles_may_lose_none() -> None:
+@pytest.mark.parametrize("spec", [{"minTaskMember": {"worker": 1}}, PARTS], ids=["roles", "sub-groups"])
+def test_a_gang_with_minima_of_parts_may_lose_none(spec: dict[str, Any]) -> None:
     state = half_refused(1)
-    state.put(group("g", minTaskMember={"worker": 1}))
+    state.put(group("g", **spec))
     base = state.maker.snapshot()
     plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"),)),))
     refused(state)
@@ -345,6 +375,8 @@ tiers:
         (lambda w: w.put(queue("q", parent="narrow")), True),
         (lambda w: w.put(gang("more", 2, queue="beside", on=["n", "n"], cpu=4)), True),
         (lambda w: w.put(gang("more", 1, queue="narrow", on=["n"], cpu=1)), False),
+        (lambda w: w.put(queue("late", parent="above")), False),
+        (lambda w: w.put(queue("late", parent="not there")), False),
         (lambda w: w.put(node("m")), False),
     ],
 )
@@ -376,12 +408,13 @@ def test_a_queue_above_that_nobody_holds_to_its_capability_drops_nothing() -> No
     assert stale_statements(plan, state.maker.snapshot(), base) == ()
 
 
-def test_a_queue_without_a_parent_is_below_root() -> None:
-    state = World(node("n", cpu=32), queue("root"), queue("q"), gang("g", 4, queue="q", cpu=2))
+def test_queues_without_a_parent_are_below_root() -> None:
+    root = queue("root", capability={"cpu": "8"})
+    state = World(node("n", cpu=32), root, queue("q"), queue("beside"), gang("g", 2, queue="q", cpu=2))
     base = state.maker.snapshot()
     plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"), bind("g-1"))),))
     assert stale_statements(plan, base, base) == ()
-    state.put(queue("root", capability={"cpu": "3"}))
+    state.put(gang("more", 1, queue="beside", on=["n"], cpu=6))
     assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
 
 
@@ -403,7 +436,7 @@ def test_a_resource_that_a_queue_above_does_not_limit_holds_it_to_nothing() -> N
     """Zero is no limit to hierarchical capacity: what is beyond it tells nothing of the other resources."""
     above = queue("above", parent="root", capability={"cpu": "8", "nvidia.com/gpu": "0"})
     state = World(
-        *[node("n", cpu=32, **{"nvidia.com/gpu": 4}), above, queue("q", parent="above"), queue("beside", parent="above")],
+        *[node("n", cpu=32, gpu=4), above, queue("q", parent="above"), queue("beside", parent="above")],
         *[gang("has", 1, queue="beside", on=["n"], cpu=1, gpu=1), gang("g", 3, queue="q", cpu=2)],
     )
     base = state.maker.snapshot()
@@ -440,6 +473,9 @@ def limited(quota: str = '{"T4": 1, "A10": 8}') -> dict[str, Any]:
 def cards_world(labels: dict[str, str] = T4) -> World:
     card = node("n", cpu=8, labels=labels, **{"nvidia.com/gpu": 4})
     return World(card, limited(), gang("g", 1, queue="q", **GPU), group("other", queue="default"), conf=CARDS)
+
+
+INTO_LATE = group("g", queue="late")
 
 
 def theirs(name: str = "theirs", in_group: str = "their", **changes: Any) -> list[dict[str, Any]]:
@@ -520,6 +556,33 @@ def test_a_group_that_came_into_the_queue_brings_its_pods() -> None:
     assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
 
 
+@pytest.mark.parametrize(
+    ("before", "happening"),
+    [
+        (limited(), lambda w: w.remove("Queue", "q")),
+        (queue("q"), lambda w: w.put(limited())),
+        (queue("q"), lambda w: w.put({**limited(), "metadata": {**limited()["metadata"], "name": "late"}}, INTO_LATE)),
+    ],
+    ids=["deleted", "limited from now on", "the group moves to a new one"],
+)
+def test_limits_that_come_and_go_are_decided_on_anew(before: Manifest, happening: Callable[[World], None]) -> None:
+    state = cards_world()
+    state.put(before)
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"),)),))
+    happening(state)
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+def test_a_queue_without_such_limits_may_change_however_many_pods_come() -> None:
+    state = cards_world()
+    state.put(gang("free", 1, cpu=1))
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/free", "allocate", (bind("free-0"),)),))
+    state.put(pod("idle", group="other", on="n", phase="Running", cpu=1), gang("many", 300, members=1, cpu=1))
+    assert stale_statements(plan, state.maker.snapshot(), base) == ()
+
+
 def test_a_group_that_moves_between_two_limited_queues_counts_for_the_other_one() -> None:
     state = cards_world()
     second = limited()
@@ -567,6 +630,36 @@ def test_a_capability_that_became_zero_is_decided_on_anew(resource: str) -> None
     now = state.maker.snapshot()
     state.put(node("late"))
     assert stale_statements(plan, state.maker.snapshot(), now) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_stale"),
+    [
+        ({"cpu": 0, "nvidia.com/gpu": 3}, {"cpu": 0, "nvidia.com/gpu": 2}, False),
+        ({"memory": 0, "nvidia.com/gpu": 3}, {"memory": 0, "nvidia.com/gpu": 2}, False),
+        ({"nvidia.com/gpu": 0, "cpu": 3}, {"nvidia.com/gpu": 0, "cpu": 2}, True),
+        ({"cpu": 3}, {"cpu": 2, "pods": 0}, False),
+    ],
+    ids=["cpu", "memory", "another resource", "pods"],
+)
+def test_a_zero_that_was_there_before_limits_as_the_plan_knew(
+    before: dict[str, int], now: dict[str, int], is_stale: bool
+) -> None:
+    """No plugin holds a queue to a number of pods."""
+    state = World(node("n", gpu=4), queue("q", capability=before), gang("g", 1, queue="q", cpu=1, memory=1, gpu=1))
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"),)),))
+    state.put(queue("q", capability=now))
+    assert (stale_statements(plan, state.maker.snapshot(), base) != ()) == is_stale
+
+
+def test_a_pod_that_ended_takes_nothing_of_its_queue() -> None:
+    ended = [group("ended", queue="q"), pod("ended-0", group="ended", on="n", phase="Succeeded", cpu=1)]
+    state = World(node("n"), queue("q", capability={"cpu": 3}), ended, gang("g", 1, queue="q", cpu=2))
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"),)),))
+    state.put(queue("q", capability={"cpu": 2}))
+    assert stale_statements(plan, state.maker.snapshot(), base) == ()
 
 
 def test_a_group_that_is_gone_before_its_pods_frees_nothing() -> None:

@@ -16,14 +16,12 @@ from vcd.scheduling.framework import registry
 from vcd.scheduling.search.predicates.claims import outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.session import ROOT_QUEUE
-from vcd.state.records import PREEMPTABLE, TASK_SPEC, ZONE, has_queue_gate
+from vcd.state.records import has_queue_gate
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of, sums_by
 
 _NOWHERE = -1
 _ALLOCATED = tuple(map(int, ALLOCATED_STATUSES))
-_ALWAYS_HEEDED = (PREEMPTABLE, ZONE, TASK_SPEC)
-"""Annotations of pods that are heeded beside those of plugins."""
 _READY = tuple(map(int, READY_STATUSES))
 _HELD = (*_ALLOCATED, int(TaskStatus.RELEASING))
 """Those that are on their way out still hold what plugins limit."""
@@ -223,7 +221,7 @@ def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dic
     for name, record in head.queues.items():
         old = base.queues.get(name)
         known = {} if old is None else old.capability
-        other = old is None or known != record.capability or name in moved
+        other = known != record.capability or name in moved
         if record.capability and (other or now[name] - before[name]):
             left[name] = {
                 resource: limit - now[name][resource]
@@ -350,8 +348,7 @@ class _Head:
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
         self._requests = head.shape_columns.requests
         self._idle = head.usage[: len(head.resources)].T.copy()
-        heeded = {name for kind in registry.plugins().values() for name in kind.annotations}
-        self._heeded = tuple(sorted(heeded.union(_ALWAYS_HEEDED)))
+        self._heeded = tuple(sorted({name for kind in registry.plugins().values() for name in kind.annotations}))
 
     def broken(self, statements: Sequence[Statement]) -> dict[str, str]:
         """Groups that something is bound for and that may not get their minimum by it, and why: it is another one, or
