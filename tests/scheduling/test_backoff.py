@@ -13,6 +13,7 @@ from tests.world import World
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import PodStatus
+from vcd.state.backoff import RELEASE, after_refusal, after_release
 from vcd.state.cluster import ClusterState
 from vcd.state.deadlines import next_deadline
 
@@ -81,6 +82,25 @@ class Refusing(World):
 
 def binds_of(*names: str) -> Callable[[ev.Operation], bool]:
     return lambda operation: operation.verb == "bind" and operation.key.partition("/")[2] in names
+
+
+@pytest.mark.parametrize(
+    ("uid", "verb", "attempts"),
+    [("u", "bind", 2), ("another", "bind", 1), ("u", "evict", 1), ("u", RELEASE, 1)],
+    ids=["again", "another pod of the name", "another call", "released"],
+)
+def test_only_the_same_call_for_the_same_pod_is_refused_again(uid: str, verb: str, attempts: int) -> None:
+    before = after_refusal(None, "u", "bind", 0, "no", node="n")
+    found = after_release(before, uid, 0) if verb == RELEASE else after_refusal(before, uid, verb, 0, "no", node="m")
+    assert found.attempts == attempts
+    assert found.nodes == {RELEASE: ()}.get(verb, ("n", "m") if attempts > 1 else ("m",))
+
+
+def test_the_nodes_that_refused_a_pod_are_in_the_order_of_their_last_refusals() -> None:
+    backoff = None
+    for node_name in ("n", "m", "n"):
+        backoff = after_refusal(backoff, "u", "bind", 0, "no", node=node_name)
+    assert backoff is not None and backoff.nodes == ("m", "n")
 
 
 def test_a_refused_pod_backs_off_longer_each_time_and_holds_nothing_meanwhile() -> None:

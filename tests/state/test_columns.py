@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from tests.dsl import gang, group, node, pod, priority_class, queue
+from tests.dsl import Manifest, gang, group, node, pod, priority_class, queue
 from tests.laws.histories import History
 from tests.sizes import seeds
 from tests.world import World
+from vcd.model import events as ev
 from vcd.scheduling.session.jobs import elastic, inqueue, is_ready
 from vcd.state.groups import By, Derived
 from vcd.state.interning import Changes
@@ -100,6 +102,46 @@ def test_groups_queues_and_classes_come_and_go() -> None:
     check("a", "b", "c", "e")
     world.remove("Queue", "q")
     check()
+
+
+def _policy(setting: str, text: str) -> ev.PolicyLoaded:
+    return ev.PolicyLoaded("p", "actions: allocate", {setting: text})
+
+
+NODE = node("n", cpu=4)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "change"),
+    [
+        ([NODE], lambda w: w.happen(_policy("default-queue", "q"))),
+        ([NODE], lambda w: w.happen(_policy("scheduler-name", "other"))),
+        ([NODE], lambda w: w.put(queue("a"))),
+        ([NODE], lambda w: w.happen(ev.ForeignBound("default/a-0", "u", "n", until=60 * 10**9))),
+        ([NODE], lambda w: w.put(priority_class("high", 7))),
+        ([NODE], lambda w: w.remove("PriorityClass", "high")),
+        ([NODE], lambda w: w.put(node("n", cpu=16))),
+        ([NODE], lambda w: w.put(node("m", cpu=1, memory=64))),
+        ([NODE], lambda w: w.remove("Node", "n")),
+        ([], lambda w: w.put(NODE)),
+        ([], lambda w: w.put(queue("q", capability={"nvidia.com/gpu": 8}))),
+    ],
+    ids=[
+        *("default queue", "names of schedulers", "queues", "namespaces held back", "a class", "no class"),
+        *("a larger node", "a node of another form", "no node", "the first node", "resources without nodes"),
+    ],
+)
+def test_groups_are_judged_anew_when_what_all_depend_on_changes(
+    nodes: list[Manifest], change: Callable[[World], None]
+) -> None:
+    """No group and no pod is another one: the columns of groups follow from this, too."""
+    large = gang("large", 2, queue="q", cpu=8, minimum={"cpu": 16, "gpu": 2}, group_spec={"priorityClassName": "high"})
+    wide = gang("wide", 1, queue="q", cpu=1, memory=48)
+    world = World(*nodes, queue("q"), priority_class("high", 3), gang("a", 2, queue="", cpu=1), large, wide)
+    maker = SnapshotMaker(world.state)
+    _look(maker)
+    change(world)
+    _assert_same(_look(maker), SnapshotMaker(world.state).snapshot())
 
 
 def test_many_groups_come_and_go_at_once() -> None:

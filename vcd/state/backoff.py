@@ -98,7 +98,7 @@ def resting_preemptors(backoffs: Iterable[RefusalBackoff], now: int) -> dict[str
     the epoch). Other PodGroups are unaffected by these refusals."""
     found: dict[str, int] = {}
     for backoff in backoffs:
-        if backoff.verb == "evict" and backoff.preemptor and backoff.others_from > now:
+        if backoff.preemptor and backoff.others_from > now:  # of an eviction: no other verb has a preemptor
             found[backoff.preemptor] = max(backoff.others_from, found.get(backoff.preemptor, 0))
     return found
 

@@ -454,9 +454,7 @@ def _basis(snapshot: Content) -> Hashable:
         tuple(sorted(snapshot.queues)),
         frozenset(snapshot.held_namespaces),
         snapshot.others_version.get("PriorityClass", 0),
-        len(snapshot.facts) > 0,
-        snapshot.facts.largest.tobytes(),
-        snapshot.facts.sizes.tobytes(),
+        snapshot.facts.sizes.tobytes(),  # and so whether there are nodes, and the most that any of them has
     )
 
 
