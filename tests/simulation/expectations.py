@@ -5,6 +5,8 @@ An invariant holds in every run. An expectation holds in one story only, because
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +33,38 @@ def expect_evicted(sim: Simulation, gang: str, count: int) -> None:
         sim.violated("stories end well", f"{gang}: {staying} stay, and {count} of {len(pods)} pods were to be evicted")
 
 
+def expect_waiting(sim: Simulation, gang: str) -> None:
+    """No pod of a gang has a node."""
+    pods = _pods_of(sim, "expect_waiting", gang)
+    placed = [each["metadata"]["name"] for each in pods if each["spec"].get("nodeName")]
+    if placed:
+        sim.violated("stories end well", f"{gang}: {placed} have nodes, and were to wait")
+
+
+def expect_nodes(sim: Simulation, gang: str, count: int) -> None:
+    """The pods of a gang, all of which are placed, are on so many nodes."""
+    nodes = {each["spec"].get("nodeName", "") for each in _pods_of(sim, "expect_nodes", gang)}
+    if nodes and len(nodes - {""}) != count:
+        sim.violated("stories end well", f"{gang}: its pods are on {sorted(nodes)}, and not on {count}")
+
+
+def expect_log_below(sim: Simulation, size: int) -> None:
+    """The log of each replica has fewer bytes, its write-ahead log left out, which SQLite reuses."""
+    for each in sim.replicas:
+        if each.service is not None:
+            sim.affected["expect_log_below"] += 1
+            with contextlib.closing(sqlite3.connect(f"file:{each.service.keeper.log.path}?mode=ro", uri=True)) as log:
+                ((found,),) = log.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+            if found >= size:
+                sim.violated("stories end well", f"the log of {each.name} has {found:,} bytes, and not below {size:,}")
+
+
 def _pods_of(sim: Simulation, act: str, gang: str) -> list[Obj]:
     found = [each for each in sim.store.list("pods") if (each["metadata"].get("labels") or {}).get("gang") == gang]
     sim.affected[act] += bool(found)
     return found
 
 
-ACTS: dict[str, Callable[..., None]] = {"expect_placed": expect_placed, "expect_evicted": expect_evicted}
+ACTS: dict[str, Callable[..., None]] = {
+    each.__name__: each for each in (expect_placed, expect_evicted, expect_waiting, expect_nodes, expect_log_below)
+}

@@ -41,6 +41,7 @@ NAMES: dict[str, str] = {
     "done soon": "At rest what is bound, evicted or admitted, and who leads, is so soon after what called for it.",
     "reasons are true": "Every reason that is shown is so.",
     "reasons are declared": "Every reason is one that its plugin declares.",
+    "others' conditions stay": "What others wrote as a condition is not changed by a write beside it.",
     "who waits is told": "Each pod that waits says so.",
     "nothing is kept of what is gone": "No memory is kept of objects and calls that are no more.",
     "files are closed": "At rest a program has the files of its log open, and no others.",

@@ -64,6 +64,8 @@ class Replica:
     busy: float = 0.0
     version: int = FIRST
     """Of the program that is started next."""
+    identity: str = ""
+    """What ``--identity`` gives to the programs that are started next; empty for the machine's name."""
     road: Road = field(default_factory=Road)
     drive: Drive = field(default_factory=Drive)
     starts: int = 0
@@ -135,7 +137,7 @@ class Replica:
 
     def _options(self, machine: Machine) -> Options:
         always = {
-            "kubeconfig": [str(self.access.kubeconfig)], "identity": [machine.name],
+            "kubeconfig": [str(self.access.kubeconfig)], "identity": [self.identity or machine.name],
             "event-log": [str(machine.disk.log)],
             "enable-metrics": ["false"], "enable-healthz": ["false"], "view-address": [""],
         }  # fmt: skip

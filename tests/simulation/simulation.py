@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.simulation import outside, peers
+from tests.simulation import outside, peers, raising
 from tests.simulation.apiserver import Request, SimulatedServer
 from tests.simulation.loop import Restless, SimulatedLoop, Standstill
 from tests.simulation.machine import EPOCH
@@ -181,6 +181,7 @@ def _install() -> None:
     client.HttpTransport = SimulatedTransport  # type: ignore[misc, assignment]
     peers.install()
     outside.install()
+    raising.install()
 
 
 def simulate(

@@ -264,6 +264,15 @@ def edit_pods(sim: Simulation, gang: str, every: int, patch: Obj) -> None:
             sim.store.patch("pods", each["metadata"]["namespace"], each["metadata"]["name"], patch)
 
 
+def annotate_often(sim: Simulation, gang: str, size: int, count: int, every: float) -> None:
+    """Somebody writes an annotation of so many random bytes to a gang's pods, so many times, each after so many
+    seconds."""
+    text = sim.loop.rng.randbytes(size).hex()
+    edit_pods(sim, gang, 1, {"metadata": {"annotations": {"simulation.example/large": text}}})
+    if count > 1:
+        sim.loop.call_later(every, annotate_often, sim, gang, size, count - 1, every)
+
+
 def pods_of(sim: Simulation, gang: str) -> list[Obj]:
     """The pods of a gang."""
     return [each for each in sim.store.list("pods") if (each["metadata"].get("labels") or {}).get("gang") == gang]
@@ -274,6 +283,6 @@ ACTS: dict[str, Callable[..., None]] = {
     for each in (
         add_node, add_class, add_namespace, add_storage, add_queue, command, add_budget, set_quota, count_quota,
         submit, add_pods, submit_roles, submit_bare, submit_job, submit_deployment, scale_job, edit, delete,
-        delete_pods, lift_gates, edit_pods,
+        delete_pods, lift_gates, edit_pods, annotate_often,
     )
 }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tests.e2e.cluster import pod
-from tests.simulation.workload import RESOURCES, refusable
+from tests.simulation.workload import RESOURCES, pods_of, refusable
 from vcd.embedded.controllers.base import Controller, Key, is_deleting, key_of, with_condition
 from vcd.embedded.controllers.pods import TERMINAL
 from vcd.embedded.errors import StatusError
@@ -175,6 +175,18 @@ def _let_go(sim: Simulation, namespace: str, name: str) -> None:
             sim.store.patch("pods", namespace, name, {"metadata": {"finalizers": None}})
 
 
+def write_condition(sim: Simulation, what: str, gang: str, condition: Obj) -> None:
+    """Another controller writes a condition of a group ("group") or of each of its pods ("pod")."""
+    resource = RESOURCES[what]
+    named = [each for each in sim.store.list(resource) if each["metadata"]["name"] == gang]
+    for each in named if what == "group" else pods_of(sim, gang):
+        status = each.get("status") or {}
+        conditions = with_condition(status.get("conditions") or (), condition, sim.store.now)
+        with refusable():
+            part = ("status",) if what == "pod" else ()  # a PodGroup has no such subresource
+            sim.store.patch(resource, *key_of(each), {"status": {"conditions": conditions}}, *part)
+
+
 # --- others -----------------------------------------------------------------------------------------------------------
 
 
@@ -259,5 +271,7 @@ def calm(sim: Simulation) -> None:
 
 ACTS: dict[str, Callable[..., None]] = {
     each.__name__: each
-    for each in (late, retire, webhook, refuse_binds, hold, bind_ours, bind_theirs, fail, go_back, evict)
-}
+    for each in (
+        late, retire, webhook, refuse_binds, hold, write_condition, bind_ours, bind_theirs, fail, go_back, evict,
+    )
+}  # fmt: skip

@@ -15,6 +15,7 @@ def calm(sim: Simulation) -> None:
     """From now on nothing goes wrong."""
     change.mend(sim)
     change.roll_out(sim)
+    leaders.part_identities(sim)
     peers.calm(sim)
     sim.server.habits.bookmarks, sim.server.habits.fail_watches = True, 0
     sim.ends.clear()

@@ -33,6 +33,8 @@ _BEFORE = 3.0
 """Seconds before the end of a term in which pods come that are bound amid that."""
 OTHER = "vc-scheduler_5f4d"
 """Who another program says it is."""
+SHARED = "vcd"
+"""The one identity that several programs are given."""
 _HELD, _RENEWED = 15, 2.0
 """Seconds for which another program's Lease holds, and after which it renews it, as vc-scheduler has it."""
 
@@ -110,6 +112,23 @@ def _stop_until_another_leads(sim: Simulation, led: Replica, patience: float, mo
             later(sim, _LOOK, look)
 
     later(sim, _LOOK, look)
+
+
+def share_identity(sim: Simulation, seconds: float) -> None:
+    """All programs are started again under one identity, and after so long each under its own."""
+    for each in sim.replicas:
+        each.identity = SHARED
+        each.road.affected["share_identity"] += 1
+        each.kill(pause=sim.loop.rng.random())
+    lasts(sim, "identity", seconds, partial(part_identities, sim))
+
+
+def part_identities(sim: Simulation) -> None:
+    """Start each program under its own identity again."""
+    for each in sim.replicas:
+        if each.identity:
+            each.identity = ""
+            each.kill()
 
 
 # --- terms ------------------------------------------------------------------------------------------------------------
@@ -292,6 +311,7 @@ ACTS: dict[str, Callable[..., None]] = {
     for act in (
         two_leaders,
         two_leaders_at,
+        share_identity,
         slow_renewals,
         clock_back,
         term_amid_calls,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.invariants.acknowledged import Acknowledged
 from tests.simulation.invariants.binds import Binds
 from tests.simulation.invariants.calls import Calls
+from tests.simulation.invariants.conditions import Conditions
 from tests.simulation.invariants.configurations import Configurations
 from tests.simulation.invariants.copies import Copies
 from tests.simulation.invariants.decisions import Decisions
@@ -51,6 +52,7 @@ class Invariants:
         self._rest = Rest(sim, witness)
         Lists(sim, witness)
         Delays(sim, witness)
+        Conditions(sim, witness)
         Configurations(sim, decisions)
         Minima(sim, decisions)
         self._memory, self._handles = Memory(sim), Handles(sim)

@@ -49,7 +49,7 @@ class Lists:
         service.keeper.observers.append(folded)
 
     def _decided(self, machine: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:
-        since = self._since.get((machine.name, event.epoch), 0.0) if service.options.leader_elect else 0.0
+        since = self._since.get((service.options.identity, event.epoch), 0.0) if service.options.leader_elect else 0.0
         for kind in kinds_read(service.policy.named(event.policy)):  # not what a newer one adds at this moment
             if self._is_served(kind) and self._at[machine.name].get(kind.plural, -1.0) < since:
                 what = f"{machine.name}: session {event.session}, with no list of {kind.name} in its term"

@@ -19,6 +19,7 @@ from tests.simulation.invariants.truth import Truth, group_of, key_of
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.loop import PROCESS
 from tests.simulation.machine import EPOCH
+from tests.simulation.raising import without_it
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
 from vcd.embedded.clock import parse_timestamp
@@ -162,7 +163,7 @@ class Rest:
 
     def _has_done_all(self, machine: Machine, service: SchedulerService) -> None:
         state = service.keeper.state
-        objects, conf = list(Truth(self._sim.store, service).manifests()), service._policy_in_force().text
+        objects, conf = list(Truth(self._sim.store, service).manifests()), without_it(service._policy_in_force().text)
         # who deletes the default queue has none until another replica begins to lead, as in Volcano
         search = Search(objects, conf, state.waiting, makes_default=False, now=self._now_of(service))
         for what in search.left_undone():

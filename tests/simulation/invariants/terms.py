@@ -81,7 +81,7 @@ class Terms:
         name, options, now = machine.name, self._options.get(machine.name), self._sim.loop.time()
         if options is None:
             return
-        if spec.get("holderIdentity") != name:  # given back
+        if spec.get("holderIdentity") != options.identity:  # given back
             self._terms[name].until = min(self._terms[name].until, now)
             return
         term, epoch = self._terms[name], int(spec.get("leaseTransitions") or 0)
@@ -95,6 +95,9 @@ class Terms:
         term.epoch, term.since = epoch, now
         held = before is not None and not _is_released(before)
         term.safe_at = now + options.request_timeout if held else now
+        if before is not None and before.get("holderIdentity") == options.identity:  # perhaps of another program
+            for other in [each for each in self._terms.values() if each is not term]:
+                other.until = min(other.until, term.safe_at)
 
     def _patience(self, name: str) -> float:
         options = self._options.get(name)

@@ -58,7 +58,7 @@ class Writes:
             return
         lease = self._sim.store.find(LEASES, service.options.lease_namespace, service.options.lease_name)
         holder = "" if lease is None else lease["spec"].get("holderIdentity")
-        if holder != call.machine.name and not self._terms.may_still_write(call.machine.name):
+        if holder != service.options.identity and not self._terms.may_still_write(call.machine.name):
             self._sim.violated("written by who leads", f"{call}, while {holder!r} holds the Lease")
 
     def _intended(self, call: Call, operation: Operation) -> None:

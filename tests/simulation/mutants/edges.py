@@ -41,7 +41,7 @@ async def lease_of_our_name_is_ours(self: LeaderElector, wanted: _Spec, sent: fl
 
 @replaces(
     LeaderElector._observe,
-    found_by="tests/kube/test_lease.py::test_an_address_that_another_holder_left_there_is_not_followed",
+    found_by="tests/kube/test_lease.py::test_a_log_is_followed_at_the_address_of_the_holder_alone",
 )
 def address_of_a_former_holder(self: LeaderElector, lease: _Lease) -> None:
     """Replicas follow the log of the holder before, although another scheduler holds the Lease."""

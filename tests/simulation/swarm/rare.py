@@ -5,12 +5,13 @@ Most show a bug that two thousand seeds in which all is drawn by itself did not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tests.simulation.script import Act, Script
-from tests.simulation.swarm import stories
+from tests.simulation.swarm import blind, stories
 from tests.simulation.swarm.draw import Draw
 from tests.simulation.swarm.flags import calm_after, controlled, storm_of, times
 from tests.simulation.swarm.scenes import PREEMPTS
@@ -27,6 +28,8 @@ class _Told(NamedTuple):
     conf: str = ""
     one_log: bool = False
     controllers: tuple[str, ...] = ()
+    flags: Mapping[str, list[str]] = MappingProxyType({})
+    """Flags of vcd run beside those that each story has."""
 
 
 def _with(plugin: str) -> str:
@@ -60,6 +63,14 @@ _STORIES: dict[tuple[int, int], dict[Story, _Told]] = {
     (64, 51): {stories.carried_out_late: _Told()},
     (64, 11): {stories.grown_unseen: _Told()},
     (64, 59): {stories.room_made_for_gangs: _Told(_ASKS)},
+    (64, 43): {
+        blind.one_identity: _Told(PREEMPTS),
+        blind.log_of_large_events: _Told(flags=blind.LARGE_EVENTS),
+        blind.plugin_that_raises: _Told(blind.WITH_RAISING),
+        blind.conditions_of_others: _Told(PREEMPTS),
+        blind.gates_that_are_lifted: _Told(PREEMPTS),
+        blind.weights_that_change: _Told(PREEMPTS),
+    },
     (64, 27): {
         stories.one_urgent_job_after_another: _Told(PREEMPTS),
         stories.refused_beside_others: _Told(_ADMITS),
@@ -104,6 +115,7 @@ def rare(rng: Random, seed: int) -> Script:
     controllers, retired = controlled(draw, told.controllers)
     given = {"checkpoint-interval": ["20"], **times(draw, acts, short=told.one_log), **controllers}
     given |= {"replicas-address": [":7443"]} if told.one_log else {}
+    given |= told.flags
     acts += retired
     acts.sort(key=lambda act: act.at)
     return Script(seed, draw.replicas, given, told.conf, storm_of(draw, acts), calm_after(acts), tuple(acts))

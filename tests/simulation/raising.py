@@ -1,0 +1,48 @@
+"""A third-party plugin that raises at the points that an object's pods name, for as long as they name them."""
+
+from __future__ import annotations
+
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.views import Task
+
+ENTRY = "\n  - name: raising"
+"""Its line in a configuration file, after that of another plugin of its tier."""
+RAISES = "simulation.example/raises"
+"""The annotation of a pod that names the points at which the plugin raises for it, with blanks between them."""
+
+
+class RaisingPlugin(Plugin):
+    """Has no opinion of its own."""
+
+    name = "raising"
+    annotations = (RAISES,)
+
+    def pre_predicate(self, task: Task) -> None:
+        """Forbid nothing."""
+        _raise_for(task, "pre_predicate")
+
+    def task_order(self, task: Task) -> int:
+        """Put no task first."""
+        _raise_for(task, "task_order")
+        return 0
+
+
+def _raise_for(task: Task, point: str) -> None:
+    if point in task.pod.metadata.annotations.get(RAISES, "").split():
+        raise KeyError(point)
+
+
+def is_of_plugin(fault: str) -> bool:
+    """Whether a fault in a plan is this plugin's, which raises as it should."""
+    return fault.startswith(f"{RaisingPlugin.name}: ")
+
+
+def without_it(conf: str) -> str:
+    """Return a configuration without the plugin, which the slow reference does not have."""
+    return conf.replace(ENTRY, "")
+
+
+def install() -> None:
+    """Offer the plugin to the daemons of this process, as an installed distribution would."""
+    registry.plugins()._elsewhere[RaisingPlugin.name] = RaisingPlugin
