@@ -51,12 +51,12 @@ def plugin_that_raises(draw: Draw) -> Iterator[Act]:
     yield draw.act(at, "submit", "broken", pods, pods, 1, {}, {"annotations": {RAISES: point}})
     for number in range(draw.number(1, 3)):
         yield draw.act(at + draw.pick((0.0, 2.0)), "submit", f"whole-{number}", 1, 1, 1, {}, {})
-        yield draw.act(at + 25.0, "expect_placed", f"whole-{number}", 1)
+        yield draw.act(at + 45.0, "expect_placed", f"whole-{number}", 1)
     if draw.often(0.3):
         yield draw.act(at + 3.0, "kill_leader", 2.0)
-    yield draw.act(at + 25.0, *(("expect_waiting", "broken") if forbids else ("expect_placed", "broken", pods)))
-    yield draw.act(at + 26.0, "edit_pods", "broken", 1, {"metadata": {"annotations": {RAISES: None}}})
-    yield draw.act(at + 60.0, "expect_placed", "broken", pods)
+    yield draw.act(at + 45.0, *(("expect_waiting", "broken") if forbids else ("expect_placed", "broken", pods)))
+    yield draw.act(at + 46.0, "edit_pods", "broken", 1, {"metadata": {"annotations": {RAISES: None}}})
+    yield draw.act(at + 65.0, "expect_placed", "broken", pods)
 
 
 def conditions_of_others(draw: Draw) -> Iterator[Act]:
@@ -119,8 +119,6 @@ def weights_that_change(draw: Draw) -> Iterator[Act]:
         at, name = 3.0 + 20.0 * number, f"pair-{number}"
         ends = {"annotations": {"vcd.sim/run-seconds": "8"}, "spec": {"nodeSelector": {"weighed": "yes"}}}
         yield draw.act(at, "configure", text)
-        if draw.often(0.3):
-            yield draw.act(at + 1.0, "kill_leader", 1.0)
         yield draw.act(at + 6.0, "submit", name, 2, 2, 1, {}, ends)
         yield draw.act(at + 13.0, "expect_nodes", name, nodes)
     total = sum(draw.nodes.values()) + 8
