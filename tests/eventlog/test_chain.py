@@ -6,13 +6,14 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.eventlog.samples import as_is, execute, fold, gone, leads, outcome, put, session, write_history
 from tests.eventlog.test_transfer import write_replicas
 from vcd.eventlog import EventLog, Head, LogError, LogReader, compact, export, import_logs, verify
-from vcd.eventlog.chain import Chain
+from vcd.eventlog.chain import Chain, seal, segment
 
 SCHEMA_1 = Path(__file__).parents[1] / "data" / "older" / "schema-1.sqlite"
 """Written by a simulation of version 0.1.0 before there was a chain: 185 events, a checkpoint after the last."""
@@ -266,3 +267,24 @@ def test_lengths_are_part_of_a_link() -> None:
         for kind, key, payload in [("ab", "c", None), ("a", "bc", None), ("ab", "c", b""), ("ab", "", b"c")]
     }
     assert len(links) == 4
+
+
+MARKS = [
+    seal(5, 10, b"state"), seal(6, 10, b"state"), seal(5, 11, b"state"), seal(5, 10, b"other"),
+    segment(5, "a"), segment(6, "a"), segment(5, "b"),
+]  # fmt: skip
+CONTENT = (6, 0, "put", "Pod", "default/p", "1", b"payload")
+
+
+def test_a_link_depends_on_the_one_before_on_each_part_of_each_mark_and_on_each_part_of_the_event() -> None:
+    found = []
+    for before in (None, b"before"):
+        for mark in (None, *MARKS):
+            chain = Chain(before)
+            if mark is not None:
+                chain.mark(5, mark)
+            found.append(chain.extend(CONTENT))
+    for place, value in enumerate((7, 1, "gone", "Node", "default/q", "2", b"other")):
+        other: Any = (*CONTENT[:place], value, *CONTENT[place + 1 :])
+        found.append(Chain().extend(other))
+    assert len(set(found)) == len(found) == 2 * 8 + 7

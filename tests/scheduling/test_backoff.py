@@ -13,7 +13,7 @@ from tests.world import World
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import PodStatus
-from vcd.state.backoff import RELEASE, after_refusal, after_release
+from vcd.state.backoff import RELEASE, RefusalBackoff, after_refusal, after_release
 from vcd.state.cluster import ClusterState
 from vcd.state.deadlines import next_deadline
 
@@ -94,6 +94,26 @@ def test_only_the_same_call_for_the_same_pod_is_refused_again(uid: str, verb: st
     found = after_release(before, uid, 0) if verb == RELEASE else after_refusal(before, uid, verb, 0, "no", node="m")
     assert found.attempts == attempts
     assert found.nodes == {RELEASE: ()}.get(verb, ("n", "m") if attempts > 1 else ("m",))
+
+
+LATE = RefusalBackoff("u", "bind", 6, 32 * SECOND)
+DEADLINES: dict[str, tuple[Callable[[ClusterState], object], int]] = {
+    "a refused bind": (lambda s: s.backoffs.update(a=LATE), 32),
+    "a refused eviction": (lambda s: s.backoffs.update(a=msgspec.structs.replace(LATE, verb="evict")), 1),
+    "a released gang": (lambda s: s.released.update(a=LATE), 32),
+    "a namespace": (lambda s: s.held_namespaces.update(a=5 * SECOND), 5),
+    "a gang in part": (lambda s: s.stranded.update(a=2 * SECOND), 62),
+}
+
+
+@pytest.mark.parametrize(("holds", "due"), DEADLINES.values(), ids=DEADLINES)
+def test_a_session_runs_when_anything_that_holds_ends(holds: Callable[[ClusterState], object], due: int) -> None:
+    state = ClusterState()
+    assert next_deadline(state, 0) is None
+    holds(state)
+    assert next_deadline(state, 0) == due * SECOND
+    assert next_deadline(state, 0, [SECOND // 2]) == SECOND // 2
+    assert next_deadline(state, 99 * SECOND) is None
 
 
 def test_the_nodes_that_refused_a_pod_are_in_the_order_of_their_last_refusals() -> None:

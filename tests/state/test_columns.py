@@ -26,6 +26,8 @@ def _assert_same(kept: Snapshot, fresh: Snapshot) -> None:
     for name, column in vars(kept.tasks).items():
         assert np.array_equal(column, getattr(fresh.tasks, name)), name
     assert np.array_equal(kept.usage, fresh.usage)
+    assert (kept.resources, kept.facts.names) == (fresh.resources, fresh.facts.names)
+    assert np.array_equal(kept.facts.allocatable, fresh.facts.allocatable)
     shapes = len(fresh.shape_columns.requests)
     assert np.array_equal(kept.shape_columns.requests[:shapes], fresh.shape_columns.requests)
     ours, theirs = kept.group_columns, fresh.group_columns
@@ -108,7 +110,7 @@ def _policy(setting: str, text: str) -> ev.PolicyLoaded:
     return ev.PolicyLoaded("p", "actions: allocate", {setting: text})
 
 
-NODE = node("n", cpu=4)
+NODE, OTHER = node("n", cpu=4, labels={"zone": "a"}), node("other", cpu=16, labels={"zone": "b"})
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,9 @@ NODE = node("n", cpu=4)
     [
         ([NODE], lambda w: w.happen(_policy("default-queue", "q"))),
         ([NODE], lambda w: w.happen(_policy("scheduler-name", "other"))),
+        ([NODE, OTHER], lambda w: w.happen(_policy("node-selector", "zone:a"))),
+        ([NODE], lambda w: w.put(queue("q", capability={"nvidia.com/gpu": 8}))),
+        ([NODE], lambda w: w.put(node("n", cpu=4, gpu=1))),
         ([NODE], lambda w: w.put(queue("a"))),
         ([NODE], lambda w: w.happen(ev.ForeignBound("default/a-0", "u", "n", until=60 * 10**9))),
         ([NODE], lambda w: w.put(priority_class("high", 7))),
@@ -127,7 +132,8 @@ NODE = node("n", cpu=4)
         ([], lambda w: w.put(queue("q", capability={"nvidia.com/gpu": 8}))),
     ],
     ids=[
-        *("default queue", "names of schedulers", "queues", "namespaces held back", "a class", "no class"),
+        *("default queue", "names of schedulers", "selector of nodes", "resources of a queue", "resources of a node"),
+        *("queues", "namespaces held back", "a class", "no class"),
         *("a larger node", "a node of another form", "no node", "the first node", "resources without nodes"),
     ],
 )

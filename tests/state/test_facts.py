@@ -1,0 +1,63 @@
+"""What is computed once of nodes is kept under all that it depends on: two questions never share an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.dsl import node
+from tests.world import World
+from vcd.model.selectors import NodeSelectorRequirement, NodeSelectorTerm, Toleration
+from vcd.state.facts import NodeFacts
+
+NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"
+
+
+def facts() -> NodeFacts:
+    taints = [{"key": "a", "effect": NO_SCHEDULE}, {"key": "b", "effect": NO_EXECUTE}]
+    world = World(
+        node("n1", labels={"rank": "1", "age": "30"}, taints=taints),
+        node("n2", labels={"rank": "2", "age": "20"}, taints=taints[:1]),
+        node("n3", labels={"rank": "3", "age": "ten"}),
+        node("n4"),
+    )
+    return world.maker.snapshot().facts
+
+
+def _term(key: str, operator: str, *values: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm((NodeSelectorRequirement(key, operator, values),))
+
+
+Ask = Callable[[NodeFacts], list[object]]
+A = Toleration(key="a", operator="Exists")
+QUESTIONS: dict[str, tuple[Ask, list[object]]] = {
+    "rank above 1": (lambda f: f.matches_term(_term("rank", "Gt", "1")).tolist(), [False, True, True, False]),
+    "age above 25": (lambda f: f.matches_term(_term("age", "Gt", "25")).tolist(), [True, False, False, False]),
+    "rank below 2": (lambda f: f.matches_term(_term("rank", "Lt", "2")).tolist(), [True, False, False, False]),
+    "rank in": (lambda f: f.matches_term(_term("rank", "In", "1", "3")).tolist(), [True, False, True, False]),
+    "rank not in": (lambda f: f.matches_term(_term("rank", "NotIn", "1", "3")).tolist(), [False, True, False, True]),
+    "no such label": (lambda f: f.matches_term(_term("none", "In", "1")).tolist(), [False] * 4),
+    "taints": (lambda f: f.untolerated((), (NO_SCHEDULE, NO_EXECUTE)).tolist(), [2, 1, 0, 0]),
+    "taints of one effect": (lambda f: f.untolerated((), (NO_EXECUTE,)).tolist(), [1, 0, 0, 0]),
+    "tolerated taints": (lambda f: f.untolerated((A,), (NO_SCHEDULE, NO_EXECUTE)).tolist(), [1, 0, 0, 0]),
+    "ties of no seed": (lambda f: f.ties(0).tolist(), [0, 1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("last", QUESTIONS)
+def test_an_answer_does_not_depend_on_what_was_asked_before(last: str) -> None:
+    asked = facts()
+    for ask, _ in QUESTIONS.values():
+        ask(asked)
+    ask, answer = QUESTIONS[last]
+    assert ask(asked) == ask(facts()) == answer
+
+
+def test_each_seed_orders_nodes_in_its_own_way() -> None:
+    asked = facts()
+    orders = {tuple(asked.ties(seed).tolist()) for seed in range(1, 30)}
+    assert len(orders) > 10
+    assert all(sorted(order) == list(range(4)) for order in orders)
+    assert np.array_equal(asked.ties(7), facts().ties(7))
