@@ -128,22 +128,26 @@ NODE, OTHER = node("n", cpu=4, labels={"zone": "a"}), node("other", cpu=16, labe
         ([NODE], lambda w: w.put(node("n", cpu=16))),
         ([NODE], lambda w: w.put(node("m", cpu=1, memory=64))),
         ([NODE], lambda w: w.remove("Node", "n")),
+        ([NODE], lambda w: w.put(node("a", cpu=1))),
+        ([NODE], lambda w: w.put(pod("late", on="not there", group="a"))),
         ([], lambda w: w.put(NODE)),
         ([], lambda w: w.put(queue("q", capability={"nvidia.com/gpu": 8}))),
     ],
     ids=[
         *("default queue", "names of schedulers", "selector of nodes", "resources of a queue", "resources of a node"),
         *("queues", "namespaces held back", "a class", "no class"),
-        *("a larger node", "a node of another form", "no node", "the first node", "resources without nodes"),
+        *("a larger node", "a node of another form", "no node", "a node before", "a pod"),
+        *("the first node", "resources without nodes"),
     ],
 )
 def test_groups_are_judged_anew_when_what_all_depend_on_changes(
     nodes: list[Manifest], change: Callable[[World], None]
 ) -> None:
-    """No group and no pod is another one: the columns of groups follow from this, too."""
+    """The columns of groups and tasks follow from this, too, though no group is another one."""
     large = gang("large", 2, queue="q", cpu=8, minimum={"cpu": 16, "gpu": 2}, group_spec={"priorityClassName": "high"})
     wide = gang("wide", 1, queue="q", cpu=1, memory=48)
-    world = World(*nodes, queue("q"), priority_class("high", 3), gang("a", 2, queue="", cpu=1), large, wide)
+    runs = gang("runs", 1, queue="q", cpu=1, on=["n"])
+    world = World(*nodes, runs, queue("q"), priority_class("high", 3), gang("a", 2, queue="", cpu=1), large, wide)
     maker = SnapshotMaker(world.state)
     _look(maker)
     change(world)

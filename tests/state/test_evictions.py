@@ -11,7 +11,8 @@ from tests.dsl import flat, gang, group, node, pod, queue
 from tests.state.test_cluster import folded, put
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
-from vcd.state.immunity import Evicted
+from vcd.state.completion import Completion
+from vcd.state.immunity import Evicted, GroupProgress, Immunity
 from vcd.state.snapshot import SnapshotMaker
 
 BASE = [
@@ -89,6 +90,22 @@ def test_each_owner_has_the_pods_that_were_there_before_its_first_eviction() -> 
     assert found.older_for(["default/new"]) == found.older_for(["default/new", "default/other"]) == set()
 
 
+def test_a_third_owner_leaves_the_second_what_it_had() -> None:
+    third = [put(manifest) for manifest in flat([gang("third", 1, cpu=2), pod("old-8", group="old", on="n1", cpu=2)])]
+    by_third = decided((evict("old-2"),), group="default/third", session=3)
+    history = [ONE, ev.ObjectGone("Pod", "default/old-0"), *OTHER, BACK, BY_OTHER, *third, by_third]
+    assert evicted(*history)["default/old"].older == {
+        "default/other": ("uid-default-old-9",),
+        "default/third": ("uid-default-old-8", "uid-default-old-9"),
+    }
+
+
+def test_an_eviction_that_was_not_made_is_taken_back_from_its_own_owner() -> None:
+    state = folded(*BASE, ONE, *OTHER, decided((evict("old-1"),), group="default/other", session=2))
+    assert state.immunity.withdraw("default/old", KNOWN[1]) == "default/other"
+    assert state.immunity.evicted["default/old"].losses == {"default/new": (KNOWN[0],)}
+
+
 @pytest.mark.parametrize("refused", [(0,), (1,), (0, 1)])
 def test_they_are_forgotten_with_the_last_loss_to_that_owner(refused: tuple[int, ...]) -> None:
     outcomes = [done("failed", number, session=2) for number in refused]
@@ -123,6 +140,70 @@ def test_a_stale_statement_does_not_count() -> None:
 
 def test_a_pod_without_a_group_does_not_count() -> None:
     assert evicted(put(pod("lone", on="n1")), decided((evict("lone"),))) == {}
+
+
+# --- settled ----------------------------------------------------------------------------------------------------
+
+RUNS, WAITS, ENDED = {"on": "n1"}, {}, {"on": "n1", "phase": "Succeeded"}
+NO_PODS: dict[str, str] = {"group": "unknown"}
+"""Of pods that are of another group."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "victim", "undisturbed", "is_over"),
+    [
+        (RUNS, RUNS, False, True),
+        (RUNS, RUNS, True, False),
+        (RUNS, WAITS, False, False),
+        (RUNS, NO_PODS, False, False),
+        (WAITS, RUNS, False, False),
+        (NO_PODS, RUNS, False, False),
+        (ENDED, WAITS, True, True),
+    ],
+    ids=[
+        *("all have theirs", "nothing happened", "victim waits", "victim is not back"),
+        *("owner waits", "owner has no pods", "owner ended"),
+    ],
+)
+def test_a_loss_is_over_once_no_cycle_can_follow(
+    owner: dict[str, str], victim: dict[str, str], undisturbed: bool, is_over: bool
+) -> None:
+    """A pod without a group, and one that is gone, count for none."""
+    pods = [pod("lone", on="n1"), pod("o", **{"group": "o", **owner}), pod("v", **{"group": "v", **victim})]  # type: ignore[arg-type]
+    gone = [put(pod("o-gone", group="o")), put(pod("v-gone", group="v"))]
+    ends = [ev.ObjectGone("Pod", "default/o-gone"), ev.ObjectGone("Pod", "default/v-gone")]
+    state = folded(*gone, *map(put, flat([group("o"), group("v"), node("n1"), pods])), *ends)
+    immunity = Immunity()
+    immunity.remember("default/o", "default/v", ["uid-default-v-old"], ["uid-default-v-old"])
+    if not undisturbed:
+        immunity.input("default/another")
+    immunity.settle(GroupProgress(state.tasks, state.job_keys))
+    assert bool(immunity.evicted.get("default/v", Evicted({}, ())).losses) == (not is_over)
+    assert ("default/v" in immunity.evicted) == (not is_over or victim is WAITS)
+
+
+BIND = decided((ev.Operation("bind", "default/b", "uid-default-b", "n1"),), action="allocate", group="default/g")
+
+
+@pytest.mark.parametrize(
+    ("status", "happening", "believed", "is_settled"),
+    [
+        ({"on": "n1"}, (), False, True),
+        ({"on": "n1", "deleting": True}, (), False, False),
+        ({"on": "n1", "phase": "Failed"}, (), False, False),
+        ({"on": "n1", "phase": "Pending"}, (), False, True),
+        ({}, (BIND,), False, False),
+        ({}, (BIND,), True, True),
+    ],
+    ids=["runs", "terminates", "failed", "bound", "a bind under way", "a bind that is believed"],
+)
+def test_a_gang_is_settled_by_pods_that_have_a_place_for_good(
+    status: dict[str, Any], happening: tuple[ev.Event, ...], believed: bool, is_settled: bool
+) -> None:
+    objects = [node("n1"), group("g", members=2), pod("lone", on="n1"), pod("a", group="g", on="n1")]
+    state = folded(*map(put, flat([*objects, pod("b", group="g", **status)])), *happening)
+    found = Completion(state.tasks, state.pods, state.job_keys, believed=believed).settled(["default/g"], state.groups)
+    assert found == (["default/g"] if is_settled else [])
 
 
 # --- taken back -------------------------------------------------------------------------------------------------
