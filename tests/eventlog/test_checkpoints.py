@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,14 @@ async def test_retention_by_age_keeps_what_is_since_the_checkpoint_before_the_li
         assert [c.sequence for c in reader.checkpoints()] == [24, 36, 48]
         assert next(reader.operations_of("ns/pod-1")).session == 5
     assert verify(path, fold).problems == []
+    first = {
+        **{"event.sequence": 25, "checkpoint.sequence": 24, "checkpoint_part.sequence": 24, "seal.after": 24},
+        **{"session.number": 5, "statement.session": 5, "operation.session": 5},
+    }
+    with closing(sqlite3.connect(path)) as connection:
+        for column, oldest in first.items():
+            table, _, name = column.partition(".")
+            assert connection.execute(f"SELECT min({name}) FROM {table}").fetchone() == (oldest,), column
 
 
 async def test_retention_by_size_removes_no_more_than_it_must(tmp_path: Path) -> None:

@@ -22,9 +22,15 @@ from vcd.timetravel.logfile import verify
 from vcd.timetravel.replay import replay
 
 
-def apart(folder: Path) -> list[Path]:
-    """The logs that are kept beside."""
-    return sorted(folder.glob("events-apart-*.sqlite"))
+def apart(folder: Path, suffix: str = "") -> list[Path]:
+    """The logs that are kept beside, or what belongs to them."""
+    return sorted(folder.glob(f"events-apart-*.sqlite{suffix}"))
+
+
+def add_what_belongs_to(log: Path | None) -> None:
+    """Make the files that SQLite and the lock leave beside a log."""
+    for suffix in ("-wal", "-shm", "-lock"):
+        Path(f"{log}{suffix}").touch()
 
 
 async def test_sessions_that_go_are_a_log_that_replays(tmp_path: Path) -> None:
@@ -73,9 +79,11 @@ async def test_the_oldest_of_too_many_goes(tmp_path: Path) -> None:
     for _ in range(MOST + 2):
         shutil.copy(source, path)
         found.append(go_back(path, None))
+        add_what_belongs_to(found[-1])
     kept = apart(tmp_path)
     assert len(kept) == MOST
     assert found[-1] in kept
+    assert len(apart(tmp_path, "*")) == 4 * MOST  # each with what belongs to it
 
 
 async def test_large_ones_go_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from tests.eventlog.samples import put
 from tests.kube.scripted import until
 from vcd.daemon.keeper import Keeper
+from vcd.daemon.replicas import replica
 from vcd.daemon.replicas.replica import GRACE, LOOK, Replica
+from vcd.daemon.replicas.wire import Peer
 from vcd.eventlog import EventLog
 from vcd.kube.lease import LeaderElector
 from vcd.state.cluster import ClusterState
@@ -96,6 +100,33 @@ async def test_where_the_leader_is_not_reached_the_lease_is_looked_at_and_who_le
         for looks, holder in enumerate(("c", "d", "e"), start=1):
             await until(lambda looks=looks: one.looks == looks)
             one.elector.holder = holder
+
+
+async def test_nobody_is_followed_that_is_itself_or_is_nowhere(tmp_path: Path) -> None:
+    """Another process may hold the Lease under this replica's identity."""
+    async with made(tmp_path / "log", events=1) as one:
+        assert one.replica._followed() == ("a", NOWHERE)
+        one.elector.holder = one.elector.identity
+        assert one.replica._followed() is None
+        one.elector.holder, one.elector.holder_address = "a", ""
+        assert one.replica._followed() is None
+
+
+async def test_who_takes_the_lead_asks_the_leader_before_and_all_that_followed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Peer] = []
+
+    async def take_over(peers: Sequence[Peer], *_: object) -> None:
+        asked.extend(peers)
+
+    monkeypatch.setattr(replica, "take_over", take_over)
+    async with made(tmp_path / "log") as one:
+        await until(lambda: one.replica._led_by)
+        one.replica.follower.peers = (Peer("c", "https://c"), Peer("d", "https://d"))
+        await one.replica.take_the_lead()
+        assert {peer.name for peer in asked} == {"a", "c", "d"}
+        assert one.replica._followed() is None
 
 
 async def test_one_that_has_nothing_lets_others_lead_first(tmp_path: Path) -> None:
