@@ -10,13 +10,21 @@ from tests import dsl
 from tests.daemon.test_cycle import puts
 from tests.kube.scripted import FakeClock
 from vcd.daemon.families import DAEMON
-from vcd.daemon.installation import Installation, RefusedWrites, Sighting
+from vcd.daemon.installation import FailingWrites, Installation, Sighting
 from vcd.daemon.lacking import NO_PODS_AFTER, PATIENCE, AdmittedWithoutPods, Groupless, jobs_without_nodes
 from vcd.daemon.series import SeriesStore
 from vcd.kube.errors import ApiError
 from vcd.kube.requestinfo import CompletedRequest
 from vcd.model import events as ev
-from vcd.model.installation import FAULTS, KIND_NOT_LISTED, MOST_SUBJECTS, NO_GROUP, OTHERS, WRITE_REFUSED
+from vcd.model.installation import (
+    FAULTS,
+    KIND_NOT_LISTED,
+    MOST_SUBJECTS,
+    NO_GROUP,
+    OTHERS,
+    WRITE_REFUSED,
+    WRITE_UNANSWERED,
+)
 from vcd.model.objects import Pod
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
@@ -34,7 +42,7 @@ class Watched:
         self.announced: list[str] = []
         self.writes = True
         self.seen: dict[str, Sighting] = {}
-        self.refused = RefusedWrites(self.clock)
+        self.failing = FailingWrites(self.clock)
         self.restart()
 
     def restart(self) -> None:
@@ -42,7 +50,11 @@ class Watched:
         self.series = SeriesStore(DAEMON)
         announce = lambda reason, message: self.announced.append(f"{reason}: {message}")  # noqa: E731
         self.faults = Installation(self.state, self._log, lambda: self.writes, self.series, announce, clock=self.clock)
-        self.faults.looks = {NO_GROUP: lambda: self.seen, WRITE_REFUSED: self.refused.look}
+        self.faults.looks = {
+            NO_GROUP: lambda: self.seen,
+            WRITE_REFUSED: self.failing.refused,
+            WRITE_UNANSWERED: self.failing.unanswered,
+        }
 
     async def _log(self, events: Sequence[ev.Event]) -> None:
         self.logged += events
@@ -61,9 +73,12 @@ class Watched:
         (page,) = (page for page in self.series.pages() if page.name == "vcd_installation_faults")
         return {tuple(sample.labels.values()): sample.value for sample in page.samples}
 
-    def request(self, code: int, error: ApiError | None = None, about: tuple[str, str] = PATCH) -> None:
-        """A request ended so."""
-        self.refused.observe(CompletedRequest(*about, code, 0.1, error))
+    def request(
+        self, code: int, error: ApiError | None = None, about: tuple[str, str] = PATCH, namespace: str = "default"
+    ) -> None:
+        """A request ended so, a moment after the one before it."""
+        self.clock.advance(0.01)
+        self.failing.observe(CompletedRequest(*about, code, 0.1, error, namespace))
 
 
 @pytest.fixture
@@ -173,6 +188,48 @@ async def test_a_refused_write_is_a_fault_until_it_is_taken_for_a_minute(watched
     assert watched.gauge() == {}
 
 
+@pytest.mark.parametrize("about", [("create", "pods/binding"), ("delete", "pods")])
+async def test_a_refused_bind_or_eviction_is_one_too(watched: Watched, about: tuple[str, str]) -> None:
+    watched.request(403, FORBIDDEN, about)
+    await watched.after(1)
+    assert watched.gauge() == {(WRITE_REFUSED, f"{' '.join(about)} 403"): 1}
+
+
+async def test_a_write_that_succeeds_in_another_namespace_ends_no_refusal(watched: Watched) -> None:
+    watched.request(403, FORBIDDEN, namespace="gated")
+    watched.request(200, namespace="free")
+    await watched.after(100)
+    assert watched.gauge() == {(WRITE_REFUSED, "patch podgroups 403"): 1}
+    watched.request(200, namespace="gated")
+    await watched.after(1)
+    assert watched.gauge() == {}
+
+
+@pytest.mark.parametrize("code", [0, 504])
+async def test_writes_that_get_no_answer_while_others_do_are_a_fault(watched: Watched, code: int) -> None:
+    watched.request(200, about=("get", "leases"))
+    for _ in range(3):
+        assert await watched.after(1) == []
+        watched.request(code, namespace="gated")
+        watched.request(200, namespace="free")
+    assert await watched.after(1) == [
+        ev.InstallationFault(WRITE_UNANSWERED, "patch podgroups", "no answer in time, the last one in namespace gated")
+    ]
+    assert watched.gauge() == {(WRITE_UNANSWERED, "patch podgroups"): 3}
+    watched.request(200, namespace="gated")
+    assert len(await watched.after(1)) == 1
+    assert watched.gauge() == {}
+
+
+async def test_an_outage_is_no_fault_of_writes(watched: Watched) -> None:
+    watched.request(200)
+    for _ in range(9):
+        watched.request(0)
+    watched.request(200, about=("get", "leases"))
+    watched.request(0)
+    assert await watched.after(1) == []
+
+
 async def test_a_refused_write_that_nothing_tries_again_is_forgotten(watched: Watched) -> None:
     watched.request(403, FORBIDDEN)
     await watched.after(1)
@@ -182,8 +239,6 @@ async def test_a_refused_write_that_nothing_tries_again_is_forgotten(watched: Wa
 @pytest.mark.parametrize(
     ("about", "error"),
     [
-        (("create", "pods/binding"), FORBIDDEN),
-        (("delete", "pods"), FORBIDDEN),
         (("list", "podgroups"), FORBIDDEN),
         (PATCH, ApiError(404, "NotFound", 'podgroups "g" not found')),
         (PATCH, ApiError(409, "Conflict", "modified")),

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tests.kube.scripted import Answer, client_of, failure, scripted
 from vcd.kube.client import KubeClient
 from vcd.kube.errors import ApiError, Unanswered
-from vcd.kube.requestinfo import CompletedRequest, is_installation_fault, verb_and_resource
+from vcd.kube.requestinfo import CompletedRequest, is_installation_fault, namespace_of, verb_and_resource
 
 POD = "/api/v1/namespaces/default/pods/a"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
@@ -37,12 +37,26 @@ def test_a_request_has_the_verb_and_the_resource_of_its_rule(method: str, path: 
 
 
 @pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (f"{POD}/binding?timeout=4s", "default"),
+        (f"{GROUPS}/namespaces/a/podgroups", "a"),
+        (f"{GROUPS}/queues/q/status", ""),
+        ("/api/v1/namespaces/a?timeout=4s", ""),
+    ],
+)
+def test_a_request_has_the_namespace_of_its_object(path: str, expected: str) -> None:
+    assert namespace_of(path) == expected
+
+
+@pytest.mark.parametrize(
     ("error", "expected"),
     [
         (ApiError(403, "Forbidden", 'podgroups "g" is forbidden: User "x" cannot patch'), True),
         (ApiError(403, "Forbidden", "no new content in namespace a because it is being terminated"), False),
         (ApiError(400, "BadRequest", 'admission webhook "v.example.com" denied the request: no'), True),
-        (ApiError(404, "", "404 page not found"), True),
+        (ApiError(404, "", "404 page not found"), False),
+        (ApiError(404, "NotFound", "the server could not find the requested resource"), True),
         (ApiError(404, "NotFound", 'podgroups "g" not found'), False),
         (ApiError(409, "Conflict", "the object has been modified"), False),
         (ApiError(422, "Invalid", "status.phase: Unsupported value"), True),

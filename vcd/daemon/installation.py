@@ -31,8 +31,11 @@ _REWORD = 600.0
 """Seconds for which a fault keeps its message: answers name objects, and each would be another message."""
 _SETTLED, _FORGOTTEN = 60.0, 600.0
 """Seconds after the last refusal until a write counts as taken: if it succeeded since, and if nothing tried it."""
-_OPERATIONS = frozenset({("create", "pods/binding"), ("create", "pods/eviction"), ("delete", "pods")})
-"""Writes whose refusals are outcomes of operations, and reported as such."""
+_UNANSWERED = 3
+"""Writes in a row without an answer, each after an answer to another request, that make a fault."""
+_NO_ANSWER = (0, 504)
+"""No answer, and the API server's own answer when a write takes longer than the time that the client allows."""
+_READS = ("get", "list", "watch")
 
 
 class Sighting(NamedTuple):
@@ -168,46 +171,84 @@ class Installation:
                 self.announce(reason, fault_in_words(InstallationFault(*name, one.message)))
 
 
-class _Refused(NamedTuple):
-    """Refusals of one kind of write: the last answer, how many there were, and when the last one was."""
+@dataclass
+class _Failing:
+    """Writes of one kind that fail: the last answer, how many there were and where, when the last one failed, and when
+    such a write in that namespace succeeded since."""
 
-    message: str
-    times: int
-    at: float
+    message: str = ""
+    times: int = 0
+    namespace: str = ""
+    at: float = -math.inf
+    taken_at: float = -math.inf
+
+    def add(self, done: CompletedRequest, message: str, now: float) -> None:
+        """Note one more."""
+        self.message, self.times, self.namespace, self.at = message, self.times + 1, done.namespace, now
+
+    def is_over(self, now: float) -> bool:
+        """Whether such writes succeed again, or nothing tries them any more."""
+        return now - self.at >= (_SETTLED if self.taken_at > self.at else _FORGOTTEN)
 
 
 @dataclass(eq=False)
-class RefusedWrites:
-    """Notes which writes the API server refuses, by verb, resource and HTTP status; binds and evictions aside."""
+class FailingWrites:
+    """Notes which writes the API server refuses, and which it does not answer while it answers other requests.
+
+    A webhook may fail in one namespace only, so a write that succeeds elsewhere ends nothing.
+    """
 
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
-        self._refused: dict[tuple[str, str, int], _Refused] = {}
-        self._taken: dict[tuple[str, str], float] = {}
-        """When a write was taken last."""
+        self._refused: dict[tuple[str, str, int], _Failing] = {}
+        """By verb, resource and HTTP status."""
+        self._unanswered: dict[tuple[str, str, str], _Failing] = {}
+        """By verb, resource and namespace; those of an outage, when nothing is answered, count as one."""
+        self._answered_at = -math.inf
+        """When the API server answered any request last."""
 
     def observe(self, done: CompletedRequest) -> None:
         """Note how a request ended."""
-        about = done.verb, done.resource
-        if done.verb in ("get", "list", "watch") or about in _OPERATIONS:
-            return
-        now = self.clock.monotonic()
-        if done.error is None:
-            if done.code:
-                self._taken[about] = now
-        elif is_installation_fault(done.error):
-            before = self._refused.get((*about, done.code))
-            self._refused[*about, done.code] = _Refused(str(done.error), 1 + (before.times if before else 0), now)
+        now, about = self.clock.monotonic(), (done.verb, done.resource)
+        if done.verb not in _READS:
+            if done.code in _NO_ANSWER:
+                failing = self._unanswered.setdefault((*about, done.namespace), _Failing())
+                if self._answered_at > failing.at:
+                    failing.add(done, f"no answer in time, the last one in {_scope(done)}", now)
+            else:
+                self._unanswered.pop((*about, done.namespace), None)
+            if done.error is None and done.code:
+                self._note_success(about, done.namespace, now)
+            elif done.error is not None and is_installation_fault(done.error):
+                self._refused.setdefault((*about, done.code), _Failing()).add(done, str(done.error), now)
+        if done.code:
+            self._answered_at = now
 
-    def look(self) -> dict[str, Sighting]:
+    def _note_success(self, about: tuple[str, str], namespace: str, now: float) -> None:
+        for name, one in self._refused.items():
+            if (name[:2], one.namespace) == (about, namespace):
+                one.taken_at = now
+
+    def refused(self) -> dict[str, Sighting]:
         """The writes that are refused, by what is refused and the status."""
         now = self.clock.monotonic()
-        for name, one in list(self._refused.items()):
-            is_taken = self._taken.get(name[:2], -math.inf) > one.at
-            if now - one.at >= (_SETTLED if is_taken else _FORGOTTEN):
-                del self._refused[name]
+        self._refused = {name: one for name, one in self._refused.items() if not one.is_over(now)}
         return {
             f"{verb} {resource} {code}": Sighting(one.message, one.times)
             for (verb, resource, code), one in sorted(self._refused.items())
         }
+
+    def unanswered(self) -> dict[str, Sighting]:
+        """The writes that get no answer, by what is written."""
+        now, found = self.clock.monotonic(), dict[str, Sighting]()
+        self._unanswered = {name: one for name, one in self._unanswered.items() if not one.is_over(now)}
+        for (verb, resource, _), one in sorted(self._unanswered.items()):
+            if one.times >= _UNANSWERED:
+                before = found.get(f"{verb} {resource}", Sighting(one.message, 0))
+                found[f"{verb} {resource}"] = Sighting(before.message, before.objects + one.times)
+        return found
+
+
+def _scope(done: CompletedRequest) -> str:
+    return f"namespace {done.namespace}" if done.namespace else "the cluster"

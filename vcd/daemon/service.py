@@ -22,7 +22,7 @@ from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.firstqueues import FirstQueues
 from vcd.daemon.housekeeping import keep_house, mind_clock
 from vcd.daemon.http import Probes, metrics_served, probes_answered
-from vcd.daemon.installation import Installation, RefusedWrites, Sighting
+from vcd.daemon.installation import FailingWrites, Installation, Sighting
 from vcd.daemon.interlock import Interlock
 from vcd.daemon.keeper import Keeper, restore
 from vcd.daemon.lacking import AdmittedWithoutPods, Groupless, jobs_without_nodes
@@ -67,6 +67,7 @@ from vcd.model.installation import (
     OTHER_SCHEDULER,
     UNREACHABLE,
     WRITE_REFUSED,
+    WRITE_UNANSWERED,
 )
 from vcd.model.words import rfc3339
 from vcd.scheduling.framework.policy import Policy, PolicyError
@@ -148,7 +149,7 @@ class SchedulerService:
         identity = self.terms.elector.identity
         self.archiver = Archiver(options, keeper.log, self.metrics, identity, self._leads_under, clock)
         self.queue_states = QueueStates(client, state, leads, self.telling.statuses.version_of, clock=clock)
-        self.refused_writes = RefusedWrites(clock)
+        self.failing_writes = FailingWrites(clock)
         self.installation = self._made_installation()
         self._connect()
         self.interlock = None if options.shadow else self._made_interlock()
@@ -276,7 +277,8 @@ class SchedulerService:
         )
         made.looks = {
             UNREACHABLE: self._unreachable,
-            WRITE_REFUSED: self.refused_writes.look,
+            WRITE_REFUSED: self.failing_writes.refused,
+            WRITE_UNANSWERED: self.failing_writes.unanswered,
             KIND_NOT_LISTED: self.terms.kinds_not_listed,
             IDENTITY_SHARED: self.terms.identity_shared,
             CONFIGURATION_REFUSED: self._configuration_refused,
@@ -303,7 +305,7 @@ class SchedulerService:
 
     def _request_completed(self, done: CompletedRequest) -> None:
         self.metrics.observe_request(done)
-        self.refused_writes.observe(done)
+        self.failing_writes.observe(done)
 
     def _leads_under(self) -> int | None:
         """The epoch under which this replica leads; None where it does not."""

@@ -28,7 +28,7 @@ from vcd.kube.errors import (
     decoded,
     status_error,
 )
-from vcd.kube.requestinfo import CompletedRequest, verb_and_resource
+from vcd.kube.requestinfo import CompletedRequest, namespace_of, verb_and_resource
 from vcd.kube.transport import HttpTransport, Stream, Transport
 from vcd.model import jsontext
 
@@ -390,7 +390,7 @@ class KubeClient:
             self._lost_at = self._clock.wall()
         self._unanswered = 0 if code else self._unanswered + 1
         seconds = self._clock.monotonic() - began
-        self.completed(CompletedRequest(*verb_and_resource(method, path), code, seconds, error))
+        self.completed(CompletedRequest(*verb_and_resource(method, path), code, seconds, error, namespace_of(path)))
 
     async def _shows_another(self, used: tuple[object, ...]) -> bool:
         """Whether there are other credentials than were refused: another request may have got them meanwhile."""

@@ -16,19 +16,21 @@ _ANOTHER = "metadata.uid"
 """The field in the answer to a patch of an object that was made again under its name."""
 
 
-_NOT_SERVED = ("page not found", "could not find the requested resource")
-"""What an API server says of a path that it does not serve, and not of an object that is gone."""
+_NOT_SERVED = "could not find the requested resource"
+"""What an API server says of a part of an object that it does not serve, and not of an object that is gone. If it does
+not serve the whole kind, lists fail, too, and name it."""
 
 
 class CompletedRequest(NamedTuple):
     """A request that was made: ``code`` is the HTTP status, 0 without an answer; ``seconds`` is how long it took;
-    ``error`` is the server's refusal."""
+    ``error`` is the server's refusal; ``namespace`` is empty where the request names none."""
 
     verb: str
     resource: str
     code: int
     seconds: float
     error: ApiError | None = None
+    namespace: str = ""
 
 
 def verb_and_resource(method: str, path: str) -> tuple[str, str]:
@@ -47,18 +49,25 @@ def verb_and_resource(method: str, path: str) -> tuple[str, str]:
     return _VERBS.get(method, read), "/".join((parts[0], *parts[2:3]))
 
 
+def namespace_of(path: str) -> str:
+    """Return the namespace of the objects that a request is about; empty for those of the cluster."""
+    _, _, found = path.partition("/namespaces/")
+    namespace, slash, _ = found.partition("?")[0].partition("/")
+    return namespace if slash else ""
+
+
 def is_installation_fault(error: ApiError) -> bool:
     """Whether a refusal is due to how vcd or the cluster is set up, and not to what happened to the object meanwhile.
 
-    These are: a webhook that denies (400 unless it states another status), no right (403), a kind that is not served
-    (404), an object that validation refuses (422), and a webhook that fails (5xx).
+    These are: a webhook that denies (400 unless it states another status), no right (403), a part of an
+    object that is not served (404), an object that validation refuses (422), and a webhook that fails (5xx).
     """
     if error.status == 400:
         return True
     if error.status == 403:
         return _BEING_DELETED not in error.message
     if error.status == 404:
-        return any(words in error.message for words in _NOT_SERVED)
+        return _NOT_SERVED in error.message
     if error.status == 422:
         return _ANOTHER not in error.message
     return error.status >= 500 and "webhook" in error.message

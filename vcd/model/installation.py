@@ -14,6 +14,7 @@ from vcd.model.words import counted
 
 UNREACHABLE: Final = "unreachable"
 WRITE_REFUSED: Final = "write-refused"
+WRITE_UNANSWERED: Final = "write-unanswered"
 KIND_NOT_LISTED: Final = "kind-not-listed"
 IDENTITY_SHARED: Final = "identity-shared"
 CONFIGURATION_REFUSED: Final = "configuration-refused"
@@ -54,6 +55,13 @@ FAULTS: Final = {
         "verb, resource and HTTP status",
         "give vcd's ServiceAccount the right, or repair the webhook or CRD that the answer names",
         "WriteRefused",
+    ),
+    WRITE_UNANSWERED: FaultCode(
+        "the API server does not answer a write, while it answers other requests",
+        "verb and resource",
+        "look for a webhook for such writes that does not answer "
+        "(kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations)",
+        "WriteUnanswered",
     ),
     KIND_NOT_LISTED: FaultCode(
         "a kind cannot be listed",
