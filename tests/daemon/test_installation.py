@@ -258,9 +258,10 @@ class Looked:
     """A look at pods without a group, in a state that a test changes."""
 
     def __init__(self, *there: object) -> None:
-        self.state, self.clock, self.leads = ClusterState(), FakeClock(), True
+        self.state, self.clock, self.leads, self.not_listed = ClusterState(), FakeClock(), True, False
         self.told: list[tuple[str, str]] = []
-        self.look = Groupless(self.state, lambda: self.leads, self._tell, clock=self.clock).look
+        found = Groupless(self.state, lambda: self.leads, self._tell, lambda: self.not_listed, clock=self.clock)
+        self.look = found.look
         self.happen(*puts(*there))
 
     def _tell(self, pod: Pod, why: str) -> None:
@@ -286,6 +287,21 @@ def test_a_pod_without_a_group_is_told_once_after_a_while() -> None:
     assert "its PodGroup g does not exist in its namespace; create it" in it.told[1][1]
     it.happen(*puts(dsl.group("g")))
     assert it.after(1) == {"default": 1}
+
+
+def test_without_podgroups_in_the_api_no_controller_and_no_user_is_blamed() -> None:
+    it = Looked(dsl.pod("a"), dsl.pod("b", group="g"))
+    it.not_listed = True
+    it.after(0)
+    assert it.after(PATIENCE) == {}
+    assert it.after(1) == {}
+    do = "look whether their CRD is applied, and at vcd's role"
+    words = f"no session considers this pod: PodGroups cannot be listed; {do}"
+    assert it.told == [("default/a", words), ("default/b", words)]
+    it.not_listed = False
+    assert it.after(1) == {}
+    assert it.after(PATIENCE) == {"default": 2}
+    assert "its PodGroup g does not exist" in it.told[3][1]
 
 
 def test_others_pods_and_pods_with_a_node_lack_nothing() -> None:

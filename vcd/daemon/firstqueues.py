@@ -14,6 +14,7 @@ from vcd.daemon.retry import Retry
 from vcd.kube.client import KubeClient, Urgency
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import ApiError, Fenced, KubeError
+from vcd.model.events import Event, KindListed
 from vcd.model.kinds import KINDS
 
 log = structlog.get_logger(__name__)
@@ -26,7 +27,8 @@ _FIRST_PAUSE = 1.0
 
 @dataclass(eq=False)
 class FirstQueues:
-    """Makes the queues that are missing each time this replica begins to lead (``due``).
+    """Makes the queues that are missing each time this replica begins to lead (``due``), and once the API server serves
+    queues again: their CRD was applied anew, without any of them.
 
     ``there`` tells the names of the queues that there are, ``fence`` whether this replica leads. A refusal keeps
     nobody from scheduling: each reason is told to ``refused`` once in a term, and tried again after a growing pause.
@@ -46,6 +48,14 @@ class FirstQueues:
         """Whether what a queue holds may be reclaimed, by its name."""
         self.due = asyncio.Event()
         """To be set when this replica leads, and knows all queues."""
+        self._is_served = True
+
+    def observe(self, event: Event) -> None:
+        """Note whether the API server serves queues: a kind that it does not serve is listed without a version."""
+        if isinstance(event, KindListed) and event.kind == "Queue":
+            was_served, self._is_served = self._is_served, bool(event.resource_version)
+            if self._is_served and not was_served:
+                self.due.set()
 
     async def run(self) -> NoReturn:
         """Make what is missing whenever it is due, until cancelled."""
@@ -53,7 +63,7 @@ class FirstQueues:
             await self.due.wait()
             self.due.clear()
             retries = {name: Retry(self.clock, _FIRST_PAUSE) for name in self._wanted}
-            while failed := await self._make_missing(retries):
+            while self._is_served and (failed := await self._make_missing(retries)):
                 for name in failed:
                     await retries[name].pause()
 

@@ -47,26 +47,37 @@ def pods_without_group(state: ClusterState) -> list[str]:
 
 @dataclass(eq=False)
 class Groupless:
-    """Finds pods that lack a PodGroup, and passes each to ``tell`` once, with the reason, while ``leads`` says so."""
+    """Finds pods that lack a PodGroup, and passes each to ``tell`` once, with the reason, while ``leads`` says so.
+
+    While no PodGroup can be listed, ``not_listed``, all pods lack theirs for that reason, which is a fault of its own.
+    """
 
     state: ClusterState
     leads: Callable[[], bool]
     tell: Callable[[Pod, str], None]
+    not_listed: Callable[[], bool] = lambda: False
     _: KW_ONLY
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         self._since: dict[str, float] = {}
         """When pods were first seen to lack a group, by key."""
-        self._told: dict[str, str] = {}
-        """The UIDs of the pods that were told so, by key."""
+        self._told: dict[str, tuple[str, str]] = {}
+        """The UIDs of the pods that were told so, and the words, by key."""
+        self._was_not_listed = False
 
     def look(self) -> dict[str, Sighting]:
         """Return the namespaces with pods that lack a group for `PATIENCE`."""
-        now = self.clock.monotonic()
-        self._since = {key: self._since.get(key, now) for key in pods_without_group(self.state)}
+        now, not_listed = self.clock.monotonic(), self.not_listed()
+        known = self._since if not_listed or not self._was_not_listed else {}  # their groups can be made only now
+        self._since, self._was_not_listed = (
+            {key: known.get(key, now) for key in pods_without_group(self.state)},
+            not_listed,
+        )
         due = [key for key, since in self._since.items() if now - since >= PATIENCE]
-        self._tell(due)
+        self._tell(due, not_listed=not_listed)
+        if not_listed:
+            return {}
         counts = Counter(key.partition("/")[0] for key in due)
         first = {key.partition("/")[0]: key for key in reversed(due)}
         return {name: Sighting(self._why(first[name]), count) for name, count in counts.items()}
@@ -74,28 +85,35 @@ class Groupless:
     def _why(self, key: str) -> str:
         return _UNNAMED if self.state.tasks.at(self.state.tasks.row_of[key], "job") < 0 else _MISSING
 
-    def _tell(self, due: list[str]) -> None:
+    def _tell(self, due: list[str], *, not_listed: bool) -> None:
         kept = self._told if self.leads() else {}
         self._told = {key: kept[key] for key in due if key in kept}
         told = 0
         for key in due:
             pod = self.state.pod(key)
-            if pod is None or self._told.get(key) == pod.metadata.uid or not self.leads():
+            if pod is None or not self.leads():
                 continue
             if not pod.group_key and "podgroup" in self.state.settings.controllers:
                 continue  # `PodGroups` makes its group, or reports why it cannot
-            self._told[key] = pod.metadata.uid
-            self.tell(pod, self._words(pod))
+            words = _words(pod, not_listed=not_listed)
+            if self._told.get(key) == (pod.metadata.uid, words):
+                continue
+            self._told[key] = pod.metadata.uid, words
+            self.tell(pod, words)
             if (told := told + 1) == _AT_ONCE:
                 return
 
-    def _words(self, pod: Pod) -> str:
-        """Why no session considers a pod, and what to do."""
-        if pod.group_key:
-            name = pod.group_key.partition("/")[2]
-            return f"no session considers this pod: its PodGroup {name} does not exist in its namespace; create it"
+
+def _words(pod: Pod, *, not_listed: bool) -> str:
+    """Return why no session considers a pod, and what to do."""
+    if not_listed:
+        why = "PodGroups cannot be listed; look whether their CRD is applied, and at vcd's role"
+    elif pod.group_key:
+        why = f"its PodGroup {pod.group_key.partition('/')[2]} does not exist in its namespace; create it"
+    else:
         do = "look whether Volcano's controllers run, or use vcd run --controllers=podgroup"
-        return f"no session considers this pod: it has no annotation {GROUP_NAME}; {do}"
+        why = f"it has no annotation {GROUP_NAME}; {do}"
+    return f"no session considers this pod: {why}"
 
 
 @dataclass(eq=False)

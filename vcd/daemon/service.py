@@ -163,7 +163,7 @@ class SchedulerService:
         keeper.minded = self.policy.minds
         keeper.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
         keeper.observers += [self._observe, self.telling.observe, self.verdicts.observe]
-        keeper.observers += [self.lookups.observe, self.rest.observe, self.reads.observe]
+        keeper.observers += [self.lookups.observe, self.rest.observe, self.reads.observe, self.first_queues.observe]
         if PODGROUP in self.options.controllers:
             keeper.observers.append(self.podgroups.observe)
         if QUEUE in self.options.controllers:
@@ -265,7 +265,13 @@ class SchedulerService:
         return made
 
     def _made_installation(self) -> Installation:
-        groupless = Groupless(self.keeper.state, self.terms.leads, self.telling.lacks_group, clock=self.clock)
+        groupless = Groupless(
+            self.keeper.state,
+            self.terms.leads,
+            self.telling.lacks_group,
+            lambda: "PodGroup" in self.terms.kinds_not_listed(),
+            clock=self.clock,
+        )
         admitted = AdmittedWithoutPods(self.keeper.state, clock=self.clock)
         made = Installation(
             self.keeper.state,
