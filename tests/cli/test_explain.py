@@ -78,7 +78,8 @@ def test_of_what_does_not_wait_it_is_told_when_it_started(busy: Path) -> None:
 def test_an_unknown_job_exits_with_2(busy: Path) -> None:
     result = run("job", "none", "--event-log", busy)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"Error: event log {busy}: no job default/none is in it\n"
+    hint = "for a Volcano Job look whether Volcano's controllers run: they make its PodGroup"
+    assert result.stderr == f"Error: event log {busy}: no job default/none is in it; {hint}\n"
 
 
 @pytest.mark.parametrize(

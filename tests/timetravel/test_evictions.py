@@ -450,5 +450,5 @@ async def test_a_name_may_be_given_with_its_namespace(path: Path) -> None:
 async def test_an_unknown_name_is_told(path: Path) -> None:
     async with scheduler(path, CONF) as made:
         await reclaimed(made)
-    with pytest.raises(NotFound, match=r"no job default/nobody is in it; no pod default/nobody either"):
+    with pytest.raises(NotFound, match=r"no job default/nobody is in it;.*; no pod default/nobody either"):
         explain_eviction(path, "nobody")

@@ -64,7 +64,7 @@ async def test_a_page_of_an_older_log_names_the_file_that_was_given(tmp_path: Pa
     try:
         url = f"{await page_said(process.stdout)}api/job?key=default/none"
         async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            assert await answer.json() == {"error": f"event log {older}: no job default/none is in it"}
+            assert (await answer.json())["error"].startswith(f"event log {older}: no job default/none is in it;")
     finally:
         process.send_signal(signal.SIGTERM)
         await process.communicate()

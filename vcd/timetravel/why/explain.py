@@ -25,6 +25,8 @@ CHOICES = 3
 NEAR = 3
 """Names at most that are told where one that was given is not there."""
 
+_NO_GROUP = "; for a Volcano Job look whether Volcano's controllers run: they make its PodGroup"
+
 _WIDTH = len("2026-01-01 00:00:00 - 00:00:00")
 
 
@@ -137,7 +139,7 @@ def _group_named(history: History, namespace: str, name: str) -> str:
         raise NotFound(f"{where} {name} may mean {some(found, 10)}; give more of the name")
     elsewhere = sorted(key for key in keys if key.partition("/")[2].startswith(name))
     hint = f"; there is {elsewhere[0]} (choose a namespace with -n)" if elsewhere else _nearest(exact, keys)
-    raise NotFound(f"{where} no job {exact} is in it{hint}")
+    raise NotFound(f"{where} no job {exact} is in it{hint or _NO_GROUP}")
 
 
 def _nearest(key: str, keys: Iterable[str]) -> str:
