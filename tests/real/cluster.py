@@ -36,7 +36,8 @@ POD_NAME = "authentication.kubernetes.io/pod-name"
 JOBS = "jobs.batch.volcano.sh"
 LEFT = (
     (JOBS, "default"), ("pods", "default"), ("pods", NAMESPACE), (GROUPS, "default"), (LEASES, NAMESPACE),
-    ("nodes", None), ("events", "default"), ("persistentvolumeclaims", "default"), ("persistentvolumes", None),
+    ("nodes", None), ("events", "default"), ("events", NAMESPACE), ("persistentvolumeclaims", "default"),
+    ("persistentvolumes", None),
     ("storageclasses.storage.k8s.io", None), ("deployments.apps", "default"),
     ("poddisruptionbudgets.policy", "default"),
 )  # fmt: skip

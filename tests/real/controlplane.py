@@ -29,6 +29,7 @@ from tests.waiting import WAIT_LIMIT
 Obj = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "volcano-system"
+CRDS = sorted((ROOT / "vcd" / "embedded" / "crds").glob("*.yaml"))
 CONTROLLERS = (
     "serviceaccount-controller", "namespace-controller", "garbage-collector-controller", "deployment-controller",
     "replicaset-controller", "disruption-controller", "resourcequota-controller", "persistentvolume-binder-controller",
@@ -153,15 +154,30 @@ class ControlPlane:
     def _install(self) -> None:
         """The namespace of schedulers and the custom resources, those that ``deploy/`` has."""
         self.api.create("namespaces", {"metadata": {"name": NAMESPACE}})
-        for path in sorted((ROOT / "vcd" / "embedded" / "crds").glob("*.yaml")):
-            for manifest in documents(path):
-                self.api.apply(manifest)
-        for group in ("scheduling.volcano.sh", "batch.volcano.sh", "bus.volcano.sh", "nodeinfo.volcano.sh"):
-            wait_until(lambda group=group: self._serves(group), f"{group} is served", self._processes[-1])
+        self.install_kinds()
 
-    def _serves(self, group: str) -> bool:
+    def install_kinds(self) -> None:
+        """Apply all CRDs and return once their kinds are served."""
+        made = [manifest for path in CRDS for manifest in documents(path)]
+        for manifest in made:
+            self.api.apply(manifest)
+        for manifest in made:
+            name = manifest["metadata"]["name"]
+            wait_until(lambda name=name: self.serves(name), f"{name} is served", self._processes[-1])
+
+    def remove_kinds(self, *names: str) -> None:
+        """Delete CRDs, with all their objects, and return once their kinds are not served."""
+        for name in names:
+            self.api.delete("customresourcedefinitions.apiextensions.k8s.io", None, name)
+        for name in names:
+            wait_until(lambda name=name: not self.serves(name), f"{name} is not served", self._processes[-1])
+
+    def serves(self, name: str) -> bool:
+        """Whether ``plural.group`` can be listed."""
+        plural, _, group = name.partition(".")
         try:
-            return bool(self.api.request("GET", f"/apis/{group}"))
+            version = self.api.request("GET", f"/apis/{group}")["preferredVersion"]["groupVersion"]
+            return bool(self.api.request("GET", f"/apis/{version}/{plural}?limit=1"))
         except Refused:
             return False
 

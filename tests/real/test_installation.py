@@ -1,39 +1,60 @@
-"""Faults of the installation at a real API server: a right that is missing, an admission policy that denies, and pods
-that no controller makes a PodGroup for."""
+"""Faults of the installation at a real API server: rights, policies, webhooks, CRDs and controllers that are missing or
+fail. Each is named wherever people look, and nothing else is blamed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.cluster import pod
-from tests.e2e.test_installation import GAUGE, events, scheduled
-from tests.real.cluster import RealCluster
+from tests.e2e import processes
+from tests.e2e.cluster import Daemon, pod
+from tests.e2e.test_installation import GAUGE
+from tests.grafana.written import ALERTS
+from tests.real.cluster import JOBS, RealCluster
 from tests.real.controlplane import ControlPlane
-from tests.waiting import until
+from tests.real.webhook import DENIES, GONE, HANGS, Webhook
+from tests.waiting import WAIT_LIMIT, until
+from vcd.model.installation import FAULTS
 
 pytestmark = pytest.mark.real
 
 Obj = dict[str, Any]
+Fault = Callable[[RealCluster], AbstractAsyncContextManager[object]]
 ROLES = "clusterroles.rbac.authorization.k8s.io"
 POLICIES = "validatingadmissionpolicies.admissionregistration.k8s.io"
 BINDINGS = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
-DENIES = "denies-podgroups"
+DENIED = "denies-podgroups"
+PODGROUPS, QUEUES = "podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh"
+SHUT = "the gate is shut"
+NOT_SERVED = "the API server does not serve it"
 
 
-def take_the_right(cluster: RealCluster) -> None:
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def without_the_right(cluster: RealCluster) -> AsyncIterator[None]:
     """Leave the role of deploy/ without the right to patch PodGroups; the next test applies it again."""
     role = cluster.store.get(ROLES, None, "vcd-scheduler")
     for rule in role["rules"]:
         if "podgroups" in rule["resources"] and "patch" in rule["verbs"]:
             rule["verbs"] = [verb for verb in rule["verbs"] if verb != "patch"]
     cluster.store.update(ROLES, role)
+    yield
+    await cluster.daemons[0].kill()
+    assert all("podgroups" in each for each in cluster.refused)
+    cluster.forbidden.clear()  # what the role lacks by this test's doing
 
 
-def deny_by_policy(cluster: RealCluster) -> None:
+@asynccontextmanager
+async def denied_by_policy(cluster: RealCluster) -> AsyncIterator[None]:
     """Let an admission policy refuse each change of a PodGroup."""
     rule = {
         "apiGroups": ["scheduling.volcano.sh"], "apiVersions": ["*"], "operations": ["UPDATE"],
@@ -41,43 +62,176 @@ def deny_by_policy(cluster: RealCluster) -> None:
     }  # fmt: skip
     checks = [{"expression": "false", "message": "nobody changes a PodGroup"}]
     spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": checks}
-    cluster.store.create(POLICIES, {"metadata": {"name": DENIES}, "spec": spec})
-    bound = {"policyName": DENIES, "validationActions": ["Deny"]}
-    cluster.store.create(BINDINGS, {"metadata": {"name": DENIES}, "spec": bound})
+    cluster.store.create(POLICIES, {"metadata": {"name": DENIED}, "spec": spec})
+    bound = {"policyName": DENIED, "validationActions": ["Deny"]}
+    cluster.store.create(BINDINGS, {"metadata": {"name": DENIED}, "spec": bound})
+    try:
+        yield
+    finally:
+        for resource in (BINDINGS, POLICIES):
+            cluster.plane.api.clear(resource, None)
 
 
-@pytest.fixture
-def policies(plane: ControlPlane) -> Any:
-    """Take away the policy that a test made."""
+def webhook(how: str, resource: str) -> Fault:
+    return lambda cluster: Webhook(cluster.plane, how, resource)
+
+
+def without(*crds: str) -> Fault:
+    @asynccontextmanager
+    async def removed(cluster: RealCluster) -> AsyncIterator[None]:
+        cluster.plane.remove_kinds(*crds)
+        try:
+            yield
+        finally:
+            cluster.plane.install_kinds()
+
+    return removed
+
+
+@asynccontextmanager
+async def without_controllers(cluster: RealCluster) -> AsyncIterator[None]:
+    """Nothing: none runs here. A Volcano Job gets neither PodGroup nor pods, and a pod no annotation."""
+    template = {"spec": {"containers": [{"name": "c", "image": "pause"}]}}
+    spec = {"schedulerName": "volcano", "minAvailable": 1, "tasks": [{"replicas": 1, "template": template}]}
+    cluster.store.create(JOBS, {"metadata": {"name": "g", "namespace": "default"}, "spec": spec})
     yield
-    for resource in (BINDINGS, POLICIES):
-        plane.api.clear(resource, None)
 
 
-@pytest.mark.usefixtures("policies")
-@pytest.mark.parametrize(
-    ("disturb", "code", "words"),
-    [(take_the_right, 403, "cannot patch resource"), (deny_by_policy, 422, "nobody changes a PodGroup")],
-)
-async def test_a_status_that_is_refused_and_a_pod_without_a_group_are_reported(
-    plane: ControlPlane, tmp_path: Path, disturb: Callable[[RealCluster], None], code: int, words: str
-) -> None:
+# --- what people submit -----------------------------------------------------------------------------------------------
+
+
+def gangs(cluster: RealCluster) -> None:
+    """A job that fits, and one that waits."""
+    cluster.submit("g", 1)
+    cluster.submit("large", 1, cpu=99)
+
+
+def pod_of(group: str, cluster: RealCluster) -> None:
+    """A pod that names a PodGroup which there is not, or none."""
+    lone = pod("g-0", group)
+    if not group:
+        del lone["metadata"]["annotations"]
+    cluster.store.create("pods", lone)
+
+
+# --- what is expected -------------------------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """A fault, the (code, subject) of each series, and ``words`` of the cause; an Event has the ``reason``, and another
+    one the reason that is in `FAULTS`. ``submit`` is what people submit, ``late`` that they did before the fault."""
+
+    fault: Fault
+    faults: tuple[tuple[str, str], ...]
+    words: str
+    reason: str
+    submit: Callable[[RealCluster], None] = gangs
+    late: bool = False
+
+
+def refused(subject: str) -> tuple[tuple[str, str], ...]:
+    return (("write-refused", subject),)
+
+
+def not_listed(*kinds: str) -> tuple[tuple[str, str], ...]:
+    return tuple(("kind-not-listed", kind) for kind in kinds)
+
+
+CASES = {
+    "no right": Case(without_the_right, refused("patch podgroups 403"), "cannot patch resource", "StatusRefused"),
+    "policy": Case(denied_by_policy, refused("patch podgroups 422"), "nobody changes a PodGroup", "StatusRefused"),
+    "webhook denies binds": Case(
+        webhook(DENIES, "pods/binding"), refused("create pods/binding 400"), SHUT, "FailedScheduling"
+    ),
+    "webhook denies PodGroups": Case(
+        webhook(DENIES, "podgroups"), refused("patch podgroups 400"), SHUT, "StatusRefused"
+    ),
+    "webhook denies pods": Case(
+        webhook(DENIES, "pods/status"), refused("patch pods/status 400"), SHUT, "StatusRefused"
+    ),
+    "webhook is gone": Case(
+        webhook(GONE, "podgroups"), refused("patch podgroups 500"), "connection refused", "StatusRefused"
+    ),
+    "webhook hangs on PodGroups": Case(
+        webhook(HANGS, "podgroups"), (("write-unanswered", "patch podgroups"),), "namespace default", "WriteUnanswered"
+    ),
+    "webhook hangs on binds": Case(
+        webhook(HANGS, "pods/binding"), (("write-unanswered", "create pods/binding"),), "no answer", "WriteUnanswered"
+    ),
+    "no CRDs": Case(
+        without(PODGROUPS, QUEUES), not_listed("PodGroup", "Queue"), NOT_SERVED, "PodGroupMissing",
+        partial(pod_of, "later"),
+    ),
+    "one CRD": Case(without(QUEUES), not_listed("Queue"), NOT_SERVED, "KindNotListed", lambda _: None),
+    "CRDs deleted": Case(
+        without(PODGROUPS, QUEUES), not_listed("PodGroup", "Queue"), NOT_SERVED, "PodGroupMissing", late=True
+    ),
+    "no controllers": Case(
+        without_controllers, (("no-group", "default"),), "controllers run", "PodGroupMissing", partial(pod_of, "")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_a_fault_is_named_wherever_people_look(plane: ControlPlane, tmp_path: Path, case: Case) -> None:
     async with RealCluster(tmp_path) as cluster:
-        disturb(cluster)
         cluster.add_nodes(1)
-        daemon = await cluster.started("a")
-        cluster.submit("g", 1)
-        lost = pod("lost", "elsewhere")
-        del lost["metadata"]["annotations"]
-        cluster.store.create("pods", lost)
-        await until(lambda: daemon.events("fault"), what="the first fault is logged")
-        await daemon.until_metric(f'{GAUGE}{{code="no-group",subject="default"}}', 1)
-        await until(lambda: events(cluster, "StatusRefused"), what="the Event at the PodGroup")
-        assert words in events(cluster, "StatusRefused")[0]["message"]
-        found = await daemon.metrics()
-        assert found[f'{GAUGE}{{code="write-refused",subject="patch podgroups {code}"}}'] >= 1
-        await until(lambda: scheduled(cluster, "lost"), what="the condition")
-        assert scheduled(cluster, "lost")["reason"] == "PodGroupMissing"
-        await daemon.kill()
-        assert all("podgroups" in each for each in cluster.refused)
-        cluster.forbidden.clear()  # what the role lacks by this test's doing
+        if case.late:
+            daemon = await cluster.started("a")
+            case.submit(cluster)
+            await cluster.until_bound(["default/g-0"])
+        async with case.fault(cluster):
+            if not case.late:
+                daemon = await cluster.started("a")
+                case.submit(cluster)
+            await until_reported(daemon, case)
+            await until(lambda: has_events(cluster, case), what="the Events")
+            codes = [FAULTS[code] for code, _ in case.faults]
+            assert await daemon.health("readyz") == (503 if any(code.not_ready for code in codes) else 200)
+            for words in (["explain"], ["explain", "job", "g"], ["explain", "pod", "g-0"]):
+                found = await explained(daemon, words)
+                assert all(code.what in found for code in codes), found
+                assert case.words in found
+        if case.faults[0][0] == "kind-not-listed":  # and all goes on once they are applied
+            await until_gone(daemon, case)
+            cluster.submit("later", 1)
+            await cluster.until_bound(["default/later-0"])
+
+
+async def series_of(daemon: Daemon) -> dict[tuple[str, str], float]:
+    """The values of the gauge by code and subject."""
+    found = {name: value for name, value in (await daemon.metrics()).items() if name.startswith(GAUGE)}
+    labels = {name: dict(re.findall(r'(\w+)="([^"]*)"', name)) for name in found}
+    return {(labels[name]["code"], labels[name]["subject"]): value for name, value in found.items()}
+
+
+async def until_reported(daemon: Daemon, case: Case) -> None:
+    """Wait until the gauge has the faults; there are no others, and the alert is for them."""
+    async with asyncio.timeout(WAIT_LIMIT):
+        while not set(case.faults) <= (found := await series_of(daemon)).keys():  # noqa: ASYNC110 - it tells when asked
+            await asyncio.sleep(0.05)
+    assert found.keys() == set(case.faults)
+    (alert,) = (rule for rule in ALERTS if rule["alert"] == "VcdInstallationFault")
+    expression = f"max by (cluster, namespace, job, code, subject) ({GAUGE}) > 0"
+    assert (alert["expr"], alert["for"]) == (expression, "1m")
+    assert min(found.values()) > 0
+
+
+async def until_gone(daemon: Daemon, case: Case) -> None:
+    for code, subject in case.faults:
+        await daemon.until_metric(f'{GAUGE}{{code="{code}",subject="{subject}"}}', None)
+    assert await series_of(daemon) == {}
+
+
+def has_events(cluster: RealCluster, case: Case) -> bool:
+    """Whether there is an Event at the configuration where such a fault has one, and where the users look."""
+    events = cluster.store.list("events")
+    wanted = {case.reason, *(FAULTS[code].event for code, _ in case.faults)} - {""}
+    return wanted <= {event["reason"] for event in events}
+
+
+async def explained(daemon: Daemon, words: list[str]) -> str:
+    """What `vcd explain` prints, notes included."""
+    arguments = [*words, "--event-log", daemon.log]
+    done = await asyncio.to_thread(processes.run, "vcd.cli:main", arguments, daemon.log.parent, {}, timeout=WAIT_LIMIT)
+    return done.stderr + done.stdout
