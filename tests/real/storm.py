@@ -7,6 +7,7 @@ same run. ``VCD_STORM_SECONDS`` and ``VCD_STORM_SEED`` say how long and which.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -27,14 +28,20 @@ from tests.real.controlplane import kubeconfig
 from tests.real.faultproxy import FaultProxy
 from tests.real.stormlaws import Audit, Truth
 from tests.real.stormload import CONF, PACE, Load
+from tests.real.stormlogs import Intents
 from tests.real.stormrest import left
+from tests.real.stormtenants import GATED, GATES, Tenants
+from tests.real.webhook import DENIES, Webhook
 
 SECONDS = float(os.environ.get("VCD_STORM_SECONDS", "600"))
 SEED = int(os.environ.get("VCD_STORM_SEED", "1"))
 LEASE, RENEW, RETRY, REQUEST = 6.0, 3.0, 0.4, 1.2
+RETENTION, LOG = 16 << 20, 32 << 20
+"""Bytes of a log's limit, and of its file and write-ahead log at any time: its size is looked at every ten seconds."""
 FLAGS = (
     f"--leader-elect-lease-duration={LEASE:g}s", f"--leader-elect-renew-deadline={RENEW:g}s",
     f"--leader-elect-retry-period={RETRY * 1000:g}ms", f"--request-timeout={REQUEST * 1000:g}ms",
+    f"--log-retention-size={RETENTION}",
 )  # fmt: skip
 """Between the end of a leader's last request and the next leader there are almost two seconds: what a machine that
 stands still may take from the time between a request's leaving and its coming to the server."""
@@ -64,6 +71,7 @@ class Storm(RealCluster):
         super().__init__(folder)
         self.names = ["a", "b", "c"][: self.chance.choice([2, 3, 3])]
         self.proxies: dict[str, FaultProxy] = {}
+        self.intents = {name: Intents() for name in self.names}
         self.replicas: dict[str, Daemon] = {}
         """By name, the process that is now."""
         self.done: Counter[str] = Counter()
@@ -72,6 +80,9 @@ class Storm(RealCluster):
         self.load = Load(self.plane.api, random.Random(f"{seed} load"))
         self.store.subscribe(["pods"], self.truth.see)
         self.store.subscribe(["pods"], self.load.see)
+        self.tenants = Tenants(self.plane.api, random.Random(f"{seed} tenants"))
+        self.store.subscribe(["pods"], self.tenants.see)
+        self._webhook = Webhook(self.plane, DENIES, *GATES, namespace=GATED)
         self._began = time.monotonic()
         self._busy: set[str] = set()
         self._judged = self._known = 0
@@ -83,12 +94,18 @@ class Storm(RealCluster):
     def _note(self, event: str, _: str, obj: Obj) -> None:
         """Nothing: the truth is told, which asks no server for what it knows."""
 
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        await self._stack.enter_async_context(self._webhook)
+        return self
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             await super().__aexit__(kind, error, trace)
         finally:
+            await self.tenants.leave()
             for proxy in self.proxies.values():
                 await proxy.stop()
 
@@ -183,7 +200,8 @@ class Storm(RealCluster):
         for proxy in self.proxies.values():
             proxy.begin()
         acts = [act for _ in range(max(1, round(seconds / 60))) for act in self._drawn()]
-        between, due, under_way = seconds / len(acts), self._began, list[asyncio.Task[None]]()
+        between, due = seconds / len(acts), self._began
+        under_way = [asyncio.create_task(self.tenants.run(self._began + seconds))]
         try:
             while time.monotonic() < self._began + seconds or acts:
                 free = [name for name in self.names if name not in self._busy]
@@ -229,11 +247,13 @@ class Storm(RealCluster):
             if name not in self._busy:
                 self._check_process(name)
         assert not any(task.done() for task in self._tasks), f"{self.where()}: the pods are not watched any more"
-        self.fail_on(self.truth.broken)
+        self.fail_on(self.truth.broken + self.tenants.broken)
         if time.monotonic() > self._judge_at:
             # what was there the last time: what is newer may still wait for the line that tells who led by then
             self.fail_on(list(self.audit.broken(self._judged, self._known)))
             self._judged, self._known = self._known, len(self.audit.writes)
+            for name, daemon in self.replicas.items():
+                await asyncio.to_thread(self.intents[name].look, daemon.log, self.tenants.probes)
             self._judge_at = time.monotonic() + JUDGED
 
     def fail_on(self, broken: list[str]) -> None:
@@ -244,7 +264,12 @@ class Storm(RealCluster):
         process = self.replicas[name].process
         code = process.poll()
         assert code is None, f"{self.where()}: {name} ended by itself with {code}, see {self.replicas[name].output}"
-        for what, most, found in (("handles", HANDLES, handles(process.pid)), ("memory", MEMORY, memory(process.pid))):
+        amounts = (
+            ("handles", HANDLES, handles(process.pid)),
+            ("memory", MEMORY, memory(process.pid)),
+            ("log", LOG, log_size(self.replicas[name].log)),
+        )
+        for what, most, found in amounts:
             self.peaks[what] = max(self.peaks[what], found)
             assert found <= most, f"{self.where()}: {name} has {found} {what}, more than {most}"
 
@@ -271,3 +296,12 @@ class Storm(RealCluster):
     def _stirs(self, written: int, since: float) -> Iterator[str]:
         if self._written() != written or time.monotonic() - since < 3:
             yield f"replicas still write: {[str(write) for write in self.audit.beside(LEASES)[-3:]]}"
+
+
+def log_size(path: Path) -> int:
+    """Bytes of a log's file and of its write-ahead log, as far as they are there."""
+    found = 0
+    for each in (path, Path(f"{path}-wal")):
+        with contextlib.suppress(FileNotFoundError):  # as while another log takes its place
+            found += each.stat().st_size
+    return found

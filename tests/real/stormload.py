@@ -105,7 +105,7 @@ class Load:
             else:
                 await self._complete(gang)
         if more and self._waiting() < BACKLOG:
-            await self._asked(self._submit, self._drawn())
+            await ask(self._submit, self._drawn())
         if more and self._chance.random() < 0.06:
             await self._end_amid()
         if more and self._chance.random() < 0.06:
@@ -114,13 +114,13 @@ class Load:
     async def burst(self) -> None:
         """Several at once, whatever waits already: there are calls under way when something goes wrong."""
         for _ in range(BURST):
-            await self._asked(self._submit, self._drawn())
+            await ask(self._submit, self._drawn())
 
     async def keep(self) -> None:
         """Submit what stays for good, for which there is room once all else has ended."""
         for queue, size, cpu in (("default", 4, 2), (RESEARCH, 6, 2), (NARROW, 3, 1)):
             gang = Gang(f"keeper-{queue}", size, size, cpu, queue, "high", None)
-            await self._asked(self._submit, gang)
+            await ask(self._submit, gang)
 
     def lasting(self) -> list[Gang]:
         """The gangs that are there and never end."""
@@ -164,14 +164,14 @@ class Load:
         """Make anew what was deleted."""
         for name in gang.pods():
             if name not in self.live:
-                await self._asked(self._api.create, "pods", gang.manifest(name))
+                await ask(self._api.create, "pods", gang.manifest(name))
 
     async def _end(self, gang: Gang, what: str) -> None:
         del self.gangs[gang.name]
         self.done[f"gangs that {what}"] += 1
-        await self._asked(self._api.delete, GROUPS, "default", gang.name)
+        await ask(self._api.delete, GROUPS, "default", gang.name)
         for name in gang.pods():
-            await self._asked(self._api.delete, "pods", "default", name)
+            await ask(self._api.delete, "pods", "default", name)
 
     async def _end_amid(self) -> None:
         """A user deletes a gang, whatever it is at."""
@@ -181,22 +181,23 @@ class Load:
     async def _delete_a_pod(self) -> None:
         if there := sorted(each["metadata"]["name"] for each in self._placed()):
             self.done["pods deleted by users"] += 1
-            await self._asked(self._api.delete, "pods", "default", self._chance.choice(there))
+            await ask(self._api.delete, "pods", "default", self._chance.choice(there))
 
-    async def _asked(self, request: Callable[..., Any], *given: Any) -> None:
-        """A request that another may have made superfluous: what it is about is gone, or there already. While the
-        server has too much to do it is made again."""
-        for left in reversed(range(PATIENCE)):
-            try:
-                await asyncio.to_thread(request, *given)
-            except Refused as error:
-                if error.status in (404, 409):
-                    return
-                if not left or (400 <= error.status < 500 and error.status != 429):
-                    raise
-                await asyncio.sleep(1)
-            else:
+
+async def ask(request: Callable[..., Any], *given: Any) -> None:
+    """A request that another may have made superfluous: what it is about is gone, or there already. While the server
+    has too much to do it is made again."""
+    for left in reversed(range(PATIENCE)):
+        try:
+            await asyncio.to_thread(request, *given)
+        except Refused as error:
+            if error.status in (404, 409):
                 return
+            if not left or (400 <= error.status < 500 and error.status != 429):
+                raise
+            await asyncio.sleep(1)
+        else:
+            return
 
 
 def _group_of(obj: Obj) -> str:

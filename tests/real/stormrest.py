@@ -18,6 +18,8 @@ def left(storm: Storm) -> Iterator[str]:
     leaders = [name for name in storm.names if decides(storm.replicas[name])]
     if leaders != [storm.leading()]:
         yield f"{leaders} say that they lead, the Lease says {storm.lease()}"
+    if waiting := list(storm.tenants.waiting()):
+        yield f"jobs of the innocent tenant wait: {waiting}"
     if ending := [gang.name for gang in storm.load.gangs.values() if gang.seconds is not None]:
         yield f"gangs that have not run to their end: {ending}"
     phases = {each["metadata"]["name"]: each.get("status", {}).get("phase") for each in storm.store.list(GROUPS)}

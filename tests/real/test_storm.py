@@ -14,7 +14,7 @@ from tests.e2e.usage import handles
 from tests.real.controlplane import ControlPlane
 from tests.real.storm import HANDLES_AT_REST, SECONDS, SEED, Storm
 from tests.real.stormlaws import BIND, EVICTION
-from tests.real.stormlogs import Intents
+from tests.real.stormlogs import SESSIONS, held_back
 
 pytestmark = [pytest.mark.real, pytest.mark.wide]
 
@@ -30,6 +30,7 @@ async def test_a_storm_of_faults_breaks_nothing_and_leaves_nothing_undone(plane:
     print(f"VCD_STORM_SEED={SEED} VCD_STORM_SECONDS={SECONDS:g}")  # noqa: T201 - shown with a failure
     async with Storm(tmp_path, SEED) as storm:
         storm.load.furnish()
+        storm.tenants.furnish()
         for name in storm.names:
             await storm.begin(name)
         await storm.rage(SECONDS)
@@ -67,21 +68,30 @@ async def check_logs(storm: Storm) -> None:
             )
             said = f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
             assert done.returncode == 0, f"{storm.where()}: vcd {' '.join(words)} of {name}'s log: {said}"
-        storm.fail_on(list(Intents(daemon.log).broken(storm.audit, name)))
+        intents = storm.intents[name]
+        intents.read_all(daemon.log)
+        storm.fail_on([*intents.broken(storm.audit, name), *held_back(daemon.log)])
+        intents.look(daemon.log, storm.tenants.probes)
+        slow = [
+            f"{key} waits for {count} sessions in {name}" for key, count in intents.waits.items() if count > SESSIONS
+        ]
+        storm.fail_on(slow)
 
 
 def report(storm: Storm, seconds: float) -> str:
     """The figures of a storm."""
     injected: Counter[str] = sum((proxy.injected for proxy in storm.proxies.values()), Counter())
+    waits = Counter(count for each in storm.intents.values() for count in each.waits.values())
     figures = {
         "replicas": f"{len(storm.names)}{' of one log' if storm.one_log else ''}",
         "binds": len(storm.audit.of(BIND)),
         "evictions": len(storm.audit.of(EVICTION, "delete")),
         "logs kept apart": len(list(storm.folder.glob("*-apart-*.sqlite"))),
         "terms": sum(bool(term.holder) for term in storm.audit.terms()),
-        "load": dict(storm.load.done),
+        "load": dict(storm.load.done + storm.tenants.done),
         "processes and partitions": dict(storm.done),
         "faults injected": f"{injected.total()}: {dict(injected)}",
+        "sessions to a node of innocent jobs": dict(sorted(waits.items())),
         "most": dict(storm.peaks),
         "seconds to rest": round(seconds, 1),
     }
