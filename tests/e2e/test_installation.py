@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 
-from tests.e2e.cluster import Cluster, Obj, failed, pod
+from tests.e2e.cluster import Cluster, Obj, failed, is_bind, pod
 from tests.waiting import until
 from vcd.model import events as ev
 
@@ -57,6 +58,28 @@ async def test_a_refused_status_and_a_pod_without_a_group_are_reported_where_peo
             assert await daemon.health("readyz") == 200
 
 
+async def test_refused_binds_and_statuses_that_get_no_answer_are_reported(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def webhooks(request: web.Request) -> web.Response | None:
+        if request.method == "PATCH" and "/podgroups/" in request.path:
+            await ended.wait()
+        return failed(400, "", 'admission webhook "x" denied the request: no') if is_bind(request) else None
+
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        with cluster.faults(webhooks):
+            daemon = await cluster.started("a")
+            cluster.submit("g", 1)
+            await until(lambda: events(cluster, "WriteRefused"), what="the Event for the binds")
+            await until(lambda: events(cluster, "WriteUnanswered"), what="the Event for the PodGroups")
+            found = await daemon.metrics()
+            ended.set()
+        assert found[f'{GAUGE}{{code="write-refused",subject="create pods/binding 400"}}'] >= 1
+        assert found[f'{GAUGE}{{code="write-unanswered",subject="patch podgroups"}}'] >= 3
+        assert "get validatingwebhookconfigurations" in events(cluster, "WriteUnanswered")[0]["message"]
+
+
 async def test_a_cluster_without_the_crds_makes_the_replica_not_ready(tmp_path: Path) -> None:
     def lacks_crds(request: web.Request) -> web.Response | None:
         is_crd = request.path.startswith("/apis/scheduling.volcano.sh")
@@ -72,6 +95,9 @@ async def test_a_cluster_without_the_crds_makes_the_replica_not_ready(tmp_path: 
                 text = await answer.text()
             assert answer.status == 503
             assert "a kind cannot be listed: PodGroup: the API server does not serve it; apply the CRDs" in text
+            assert {name for name in await daemon.metrics() if name.startswith(GAUGE)} == {
+                f'{GAUGE}{{code="kind-not-listed",subject="{kind}"}}' for kind in ("PodGroup", "Queue")
+            }
 
 
 async def test_an_api_server_that_is_gone_is_one_fault_and_few_lines(tmp_path: Path) -> None:
