@@ -70,10 +70,8 @@ class Groupless:
         """Return the namespaces with pods that lack a group for `PATIENCE`."""
         now, not_listed = self.clock.monotonic(), self.not_listed()
         known = self._since if not_listed or not self._was_not_listed else {}  # their groups can be made only now
-        self._since, self._was_not_listed = (
-            {key: known.get(key, now) for key in pods_without_group(self.state)},
-            not_listed,
-        )
+        self._since = {key: known.get(key, now) for key in pods_without_group(self.state)}
+        self._was_not_listed = not_listed
         due = [key for key, since in self._since.items() if now - since >= PATIENCE]
         self._tell(due, not_listed=not_listed)
         if not_listed:
