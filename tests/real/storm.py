@@ -7,7 +7,6 @@ same run. ``VCD_STORM_SECONDS`` and ``VCD_STORM_SEED`` say how long and which.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
 import signal
@@ -36,8 +35,10 @@ from tests.real.webhook import DENIES, Webhook
 SECONDS = float(os.environ.get("VCD_STORM_SECONDS", "600"))
 SEED = int(os.environ.get("VCD_STORM_SEED", "1"))
 LEASE, RENEW, RETRY, REQUEST = 6.0, 3.0, 0.4, 1.2
-RETENTION, LOG = 16 << 20, 32 << 20
-"""Bytes of a log's limit, and of its file and write-ahead log at any time: its size is looked at every ten seconds."""
+RETENTION = 16 << 20
+LOG, AHEAD = 2 * RETENTION, 64 << 20
+"""Bytes of a log's limit, of its file at any time, which replicas that often begin anew look at seldom, and of its
+write-ahead log, which SQLite bounds."""
 FLAGS = (
     f"--leader-elect-lease-duration={LEASE:g}s", f"--leader-elect-renew-deadline={RENEW:g}s",
     f"--leader-elect-retry-period={RETRY * 1000:g}ms", f"--request-timeout={REQUEST * 1000:g}ms",
@@ -267,7 +268,8 @@ class Storm(RealCluster):
         amounts = (
             ("handles", HANDLES, handles(process.pid)),
             ("memory", MEMORY, memory(process.pid)),
-            ("log", LOG, log_size(self.replicas[name].log)),
+            ("log", LOG, size_of(self.replicas[name].log)),
+            ("write-ahead log", AHEAD, size_of(Path(f"{self.replicas[name].log}-wal"))),
         )
         for what, most, found in amounts:
             self.peaks[what] = max(self.peaks[what], found)
@@ -298,10 +300,9 @@ class Storm(RealCluster):
             yield f"replicas still write: {[str(write) for write in self.audit.beside(LEASES)[-3:]]}"
 
 
-def log_size(path: Path) -> int:
-    """Bytes of a log's file and of its write-ahead log, as far as they are there."""
-    found = 0
-    for each in (path, Path(f"{path}-wal")):
-        with contextlib.suppress(FileNotFoundError):  # as while another log takes its place
-            found += each.stat().st_size
-    return found
+def size_of(path: Path) -> int:
+    """Bytes of a file; 0 while it is not there, as when another log takes its place."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -14,8 +14,9 @@ from vcd.eventlog import LogError, LogReader
 from vcd.eventlog.rows import Logged
 from vcd.model import events as ev
 
-SESSIONS = 10
-"""Sessions at most from the first one that sees a job of the innocent tenant to the one that binds it."""
+SESSIONS = 5
+"""Sessions at most from the first one that sees a job of the innocent tenant to the one that decides its bind. While
+faults keep the leader from reading the PodGroup again it is decided again (docs/laws.md, law 3)."""
 BACK = 5000
 """Events by which a log goes back at most."""
 
@@ -28,7 +29,7 @@ class Intents:
 
     def __init__(self) -> None:
         self.waits: dict[str, int] = {}
-        """How many sessions saw a pod and its PodGroup until one bound it, by the pod's key."""
+        """How many sessions saw a pod and its PodGroup until one decided its bind, by the pod's key."""
         self._meant: dict[tuple[str, str, str], int] = {}
         self._head = 0
 
@@ -43,7 +44,7 @@ class Intents:
         with LogReader(log) as reader:
             first, heads = reader.first() or 1, {info.number: info.head for info in reader.sessions()}
             for key in keys:
-                made = [one for one in reader.operations_of(key) if (one.verb, one.verdict) == ("bind", "accepted")]
+                made = [one for one in reader.operations_of(key) if one.verb == "bind"]
                 seen = [one.sequence for kind in ("Pod", "PodGroup") for one in first_of(reader, kind, key)]
                 if made and len(seen) == 2 and first < min(seen) and (came := max(seen)) < made[0].sequence:
                     self.waits[key] = sum(came <= head for number, head in heads.items() if number <= made[0].session)

@@ -91,7 +91,7 @@ def report(storm: Storm, seconds: float) -> str:
         "load": dict(storm.load.done + storm.tenants.done),
         "processes and partitions": dict(storm.done),
         "faults injected": f"{injected.total()}: {dict(injected)}",
-        "sessions to a node of innocent jobs": dict(sorted(waits.items())),
+        "sessions until the bind of an innocent job": dict(sorted(waits.items())),
         "most": dict(storm.peaks),
         "seconds to rest": round(seconds, 1),
     }
