@@ -88,6 +88,12 @@ def first_of(reader: LogReader, kind: str, key: str) -> list[Logged]:
     return list(itertools.islice(reader.object_history(kind, key), 1))
 
 
+def has_sessions(log: Path) -> bool:
+    """Whether a log has any: those of a replica that has not led for long are old history."""
+    with LogReader(log) as reader:
+        return next(reader.sessions(limit=1), None) is not None
+
+
 def held_back(log: Path) -> Iterator[str]:
     """The namespaces that a replica held back, but for that of the tenant that binds its own pods."""
     with LogReader(log) as reader:
