@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from bench.clusters import Manifest, nodes, queues
 from bench.session import DEFAULT
 from bench.table import Row, row, show
+from vcd.daemon.options import Options
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import ObjectPut, Plan, SessionDecided, encode_plan
 from vcd.scheduling.configuration import read_policy
@@ -31,6 +32,7 @@ class Scheduler:
 
     def __init__(self, objects: Iterable[Manifest]) -> None:
         self.state = state_of(objects)
+        self.state.settings = Options().settings()
         self._policy = read_policy(DEFAULT)
         self._maker = SnapshotMaker(self.state)
         self._memory = Memory()

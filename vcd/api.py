@@ -166,7 +166,7 @@ def plan(
     from vcd.state.records import Settings
     from vcd.timetravel import planning
 
-    settings = Settings(tuple(schedulers or ()), default_queue, node_selector=tuple(node_selector))
+    settings = Settings(tuple(schedulers or ()), default_queue, node_selector=tuple(node_selector), kinds=0)
     return planning.plan(objects, read_policy(conf), at, seed, settings)
 
 

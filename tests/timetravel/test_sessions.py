@@ -253,7 +253,7 @@ async def test_plugins_that_failed_are_told_and_that_work_is_left(tmp_path: Path
     assert explanation.faults == ["drf: ZeroDivisionError: oh"]
     lines = list(explanation.lines())
     assert "  drf: ZeroDivisionError: oh" in lines
-    assert "  the bound on placements was reached: the next session goes on with the rest" in lines
+    assert "  a bound on one session's work was reached: the next session goes on with the rest" in lines
     assert explanation.again.startswith("it comes out otherwise today")
 
 

@@ -181,6 +181,14 @@ class Options:
     placements: int = _flag(
         "placements", "int", "50000", "Placements in one cycle at most; the rest goes on in the next.", low=1
     )
+    kinds: int = _flag(
+        "kinds",
+        "int",
+        "256",
+        "Kinds of pending pods of one namespace that one cycle tries at most; the others have their turn in the next; "
+        "0: all.",
+        low=0,
+    )
     admission_timeout: float = _flag(
         "admission-timeout",
         "duration",
@@ -448,6 +456,7 @@ class Options:
             shadow=self.shadow,
             controllers=self.controllers,
             admission_timeout=math.ceil(self.admission_timeout),
+            kinds=self.kinds,
         )
 
 

@@ -233,6 +233,16 @@ class QueueUsage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     allocated: dict[str, str]
 
 
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The last group of a namespace that had its turn, and what orders it; an empty ``group``: all of them had it."""
+
+    namespace: str
+    priority: int = 0
+    created: int = 0
+    """Seconds since the epoch."""
+    group: str = ""
+
+
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """A whole decision. Its bytes (``encode_plan``) are what a replay compares.
 
@@ -246,11 +256,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: tuple[str, ...] = ()
     """Plugins that failed in this session and were left out, as ``name: error``."""
     more: bool = False
-    """Work is left: the bound on placements was reached and the next cycle follows at once."""
+    """Work is left: a bound on one cycle's work was reached and the next cycle follows at once."""
     rounds: tuple[str, ...] = ()
     """Plugins that act in rounds, and evicted something in this session."""
     lapsed: tuple[str, ...] = ()
     """Admitted groups whose reservation ends, since no pod of them was created in time."""
+    turns: tuple[Turn, ...] = ()
+    """Namespaces with more kinds of pending pods than one cycle tries, and where the next cycle goes on."""
 
     def operations(self, verb: Verb, group: str | None = None) -> Iterator[Operation]:
         """The operations of one kind, of all statements or of those for a group, in order."""

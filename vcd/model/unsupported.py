@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vcd.model.objects import NetworkTopology, PodGroupSpec
+from vcd.model.terms import MOST, terms_in_affinity, terms_in_spread
 
 Asks = Callable[[Any], bool]
 """Whether an object's spec asks for something."""
@@ -32,13 +33,18 @@ DEMANDS: dict[str, dict[str, Asks]] = {
         "spec.resourceClaims": lambda spec: bool(spec.resource_claims),
         "spec.workloadRef": lambda spec: spec.workload_ref is not None,
         "spec.schedulingGroup": lambda spec: spec.scheduling_group is not None,
+        f"spec.affinity with more than {MOST} terms and requirements": lambda spec: terms_in_affinity(spec) > MOST,
+        f"spec.topologySpreadConstraints with more than {MOST} constraints and requirements": (
+            lambda spec: terms_in_spread(spec) > MOST
+        ),
     },
     "PodGroup": {
         "spec.networkTopology": lambda spec: _near(spec, soft=False),
         "spec.subGroupPolicy[].networkTopology": lambda spec: _near_in_part(spec, soft=False),
     },
 }
-"""Fields by kind that make pods wait: DRA's devices, Kubernetes' own gangs, pods within one HyperNode (mode hard)."""
+"""Fields by kind that make pods wait: DRA's devices, Kubernetes' own gangs, pods that state too much, pods within one
+HyperNode (mode hard)."""
 
 WISHES: dict[str, dict[str, tuple[str, Asks]]] = {
     "PodGroup": {

@@ -45,6 +45,7 @@ def plan_of(session: Session) -> ev.Plan:
         more=session.more or bool(session.lapsed),
         rounds=tuple(sorted(session.rounds)),
         lapsed=tuple(session.lapsed),
+        turns=session.turns.taken,
     )
 
 
@@ -222,7 +223,7 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
     columns, shown = session.jobs, session.snapshot.waiting
     now = {job.index: tuple(job.why) for job in session.views.jobs() if job.why and _still_waits(job)}
     told = columns.derived(shown_reasons)
-    asked = told != 0
+    asked = (told != 0) & ~session.turns.aside
     asked[list(now)] = True
     asked &= ~session.classes.follows  # what is said of those is said of who stands for them
     found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(asked).tolist()}

@@ -81,6 +81,7 @@ def run(
             framework = Framework(session, policy, plugins, used, way, mark, trace)
             if all(registry.actions()[name].treats_alike for name in policy.actions):
                 framework.find_alike()
+            session.take_turns()
             stranded.release(framework)
             lapses.end_reservations(session)
             tell_of_large_pods(session)

@@ -18,6 +18,7 @@ from vcd.state.grouptable import GroupTable, GroupTableMaker
 from vcd.state.immunity import Dumped as Lost
 from vcd.state.immunity import DumpedInputs, DumpedOlder
 from vcd.state.podtable import PodTable, PodTableMaker
+from vcd.state.turns import TurnsTaken
 
 _LEAST_BETWEEN = 10_000
 """Events that may follow any checkpoint: they are folded in a tenth of a second."""
@@ -56,6 +57,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     late: dict[str, ev.PluginLate] = {}
     faults: dict[str, ev.InstallationFault] = {}
     held_namespaces: dict[str, int] = {}
+    turns: dict[str, TurnsTaken] = {}
     immunity: dict[str, Lost] = {}
     inputs: DumpedInputs = (0, {})
     older: DumpedOlder = {}
@@ -83,13 +85,25 @@ def _without(names: tuple[str, ...]) -> type[msgspec.Struct]:
 
 
 _FirstDump = _without(
-    ("faults", "held_namespaces", "immunity", "inputs", "older", "pods", "groups", "backoffs", "released", "admissions")
+    (
+        "faults",
+        "held_namespaces",
+        "turns",
+        "immunity",
+        "inputs",
+        "older",
+        "pods",
+        "groups",
+        "backoffs",
+        "released",
+        "admissions",
+    )
 )
 """A dump of version 0.1.0."""
 AS_THEY_ARE = (
     "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "backoffs",
     "released", "admissions", "nominated",
-    "nomination_turns", "rounds", "late", "faults", "held_namespaces",
+    "nomination_turns", "rounds", "late", "faults", "held_namespaces", "turns",
 )  # fmt: skip
 """What a dump holds as the state does, by the name of both."""
 

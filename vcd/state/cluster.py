@@ -39,6 +39,7 @@ from vcd.state.records import (
     task_priority,
     task_status,
 )
+from vcd.state.turns import TurnsTaken, after_news, after_session
 
 _amounts_key = msgspec.msgpack.Encoder(order="deterministic").encode
 _NOWHERE = -1
@@ -135,6 +136,8 @@ class ClusterState:
         self.held_namespaces: dict[str, int] = {}
         """Namespaces in which another scheduler binds pods of ours, and until when no session decides on their pending
         pods (ns since the epoch). An entry is removed by the first session after that."""
+        self.turns: dict[str, TurnsTaken] = {}
+        """Namespaces with more kinds of pending pods than one session tries, and how far the last one came."""
         self.as_intended = False
         """Whether the last event only showed what a session intended, a bind or a status: it calls for no session."""
         self._decided_at = 0
@@ -205,6 +208,8 @@ class ClusterState:
                     pass
             case ev.OperationDone():
                 self._outcome(event)
+        if self.turns and not (self.as_intended or isinstance(event, ev.SessionDecided)):
+            self.turns = after_news(self.turns)
         self.sequence = sequence
 
     def session_in_steps(self, sequence: int, event: ev.SessionDecided) -> Iterator[None]:
@@ -567,6 +572,8 @@ class ClusterState:
             del self.held_namespaces[namespace]
         plan = ev.decode_plan(decided.plan)
         self.rounds.update(dict.fromkeys(plan.rounds, decided.now))
+        if plan.turns:
+            self.turns = after_session(self.turns, plan.turns, is_news=decided.head != self.sequence)
         self._end_admissions(plan.lapsed)
         if not self.settings.shadow:  # of what a shadow decides nothing is done: the next session sees what really is
             yield from self._take_over(decided, plan)
@@ -884,6 +891,7 @@ class ClusterState:
         state.immunity = Immunity.load(dump.immunity, dump.inputs, dump.older)
         if state.policy is not None:
             state.apply(dump.sequence, state.policy)  # the same as before: what it would make void holds
+        state.turns = dump.turns  # nor is it news
         state.sequence = dump.sequence
         return state
 

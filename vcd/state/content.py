@@ -21,6 +21,7 @@ from vcd.state.immunity import Evicted
 from vcd.state.interning import Computed, Pages
 from vcd.state.records import GroupRecord, QueueRecord, Settings, Shape, stated_queue
 from vcd.state.shapes import ShapeColumns
+from vcd.state.turns import TurnsTaken
 
 Ints = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
@@ -145,6 +146,8 @@ class Content:
     """The same of gangs that were released, by key of the group."""
     held_namespaces: Mapping[str, int]
     """Namespaces in which another scheduler binds pods of ours, and until when (ns since the epoch)."""
+    turns: Mapping[str, TurnsTaken]
+    """Where namespaces with many kinds of pending pods go on."""
     admissions: Mapping[str, IncompleteAdmission]
     """Admitted groups that no pod names, by key."""
     volumes: Mapping[str, tuple[VolumeChoice, ...]]

@@ -25,6 +25,7 @@ from vcd.model.requests import (
     within_bounds,
 )
 from vcd.model.status import Phase, TaskStatus, phase_of
+from vcd.model.terms import terms_in_affinity, terms_in_spread
 from vcd.model.unsupported import demands, wishes
 
 TASK_SPEC = "volcano.sh/task-spec"
@@ -69,6 +70,10 @@ def seconds_of(time: str | None) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
+_TERMS_A_KIND = 16
+"""So many terms and requirements take about the time of one more kind of pods."""
+
+
 class Shape(msgspec.Struct, frozen=True, eq=False):
     """All that scheduling looks at in a pod's spec; tasks with equal specs, counted alike, share one.
 
@@ -81,6 +86,12 @@ class Shape(msgspec.Struct, frozen=True, eq=False):
     scored: tuple[int, int]
     best_effort: bool
     unsupported: tuple[str, ...] = ()
+
+    @property
+    def weight(self) -> int:
+        """How many kinds it counts for where a session has a bound on them: more if it states many terms."""
+        terms = 0 if self.unsupported else terms_in_affinity(self.spec) + terms_in_spread(self.spec)
+        return 1 + terms // _TERMS_A_KIND
 
     @classmethod
     def of(cls, spec: PodSpec, counted: PodSpec | None = None) -> Shape:
@@ -341,10 +352,11 @@ class Settings(msgspec.Struct, frozen=True):
     """What of the program's flags decides: part of the log, so that a replay has them.
 
     ``scheduler_names`` whose pods are ours (empty: all); ``default_queue`` for groups that name none;
-    ``placements`` the bound on one cycle's work; ``release_after`` the seconds after which a gang that the API
-    server let in only in part is released; ``admission_timeout`` the seconds after which the reservation of an admitted
-    group with fewer pods than its minimum ends, 0 for never (as in logs before 0.2, which do not name it); ``shadow``
-    says that nothing of what is decided is done; ``controllers`` of Volcano's in whose place the program acts (it
+    ``placements`` and ``kinds`` the bounds on one cycle's work: placements, and kinds of pods of one namespace that are
+    tried (0: all, as in logs before 0.2, which do not name it); ``release_after`` the seconds after which a gang that
+    the API server let in only in part is released; ``admission_timeout`` the seconds after which the reservation of an
+    admitted group with fewer pods than its minimum ends, 0 for never (as in logs before 0.2, which do not name it);
+    ``shadow`` says that nothing of what is decided is done; ``controllers`` of Volcano's in whose place the program acts (it
     decides nothing).
     """
 
@@ -356,6 +368,7 @@ class Settings(msgspec.Struct, frozen=True):
     shadow: bool = False
     controllers: tuple[str, ...] = ()
     admission_timeout: int = 300
+    kinds: int = 256
 
     def queue_of(self, group: PodGroup) -> str:
         """The queue that a group is in: the default one where it names none."""
@@ -374,6 +387,7 @@ class Settings(msgspec.Struct, frozen=True):
             "node-selector": ",".join(self.node_selector),
             "release-after": str(self.release_after),
             "admission-timeout": str(self.admission_timeout),
+            "kinds": str(self.kinds),
         }
         if self.controllers:
             text["controllers"] = ",".join(self.controllers)
@@ -394,6 +408,7 @@ class Settings(msgspec.Struct, frozen=True):
             text.get("shadow") == "true",
             tuple(filter(None, text.get("controllers", "").split(","))),
             int(text.get("admission-timeout", 0)),
+            int(text.get("kinds", 0)),
         )
 
 

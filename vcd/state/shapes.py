@@ -20,7 +20,7 @@ class ShapeColumns:
     """One row a shape, and a last one for none (number -1).
 
     ``requests`` (shapes + 1, resources) in the order of ``resources``; ``scored`` (shapes + 1, 2) cpu and memory as
-    scores count them.
+    scores count them; ``weights`` (shapes + 1) how many kinds each counts for (``Shape.weight``).
     """
 
     def __init__(self, shapes: Pages[Shape | None], resources: tuple[str, ...]) -> None:
@@ -28,6 +28,7 @@ class ShapeColumns:
         self._shapes = shapes
         self.requests: Ints = np.zeros((len(shapes) + 1, len(resources)), np.int64)
         self.scored: Ints = np.zeros((len(shapes) + 1, 2), np.int64)
+        self.weights: Ints = np.zeros(len(shapes) + 1, np.int64)
         self._flags: dict[Callable[[Shape], bool], Flags] = {}
         self._kept: dict[int, Any] = {}
         self._fill(range(len(shapes)))
@@ -39,6 +40,7 @@ class ShapeColumns:
         more = len(shapes) + 1 - len(self.requests)
         result.requests = np.concatenate([self.requests, np.zeros((more, len(self.resources)), np.int64)])
         result.scored = np.concatenate([self.scored, np.zeros((more, 2), np.int64)])
+        result.weights = np.concatenate([self.weights, np.zeros(more, np.int64)])
         result._flags = {of: np.concatenate([flags, np.zeros(more, np.bool_)]) for of, flags in self._flags.items()}
         result._kept = dict(self._kept)
         for number in numbers:
@@ -51,6 +53,7 @@ class ShapeColumns:
         for number in numbers:
             shape = self._shapes[number]
             self.scored[number] = (0, 0) if shape is None else shape.scored
+            self.weights[number] = 0 if shape is None else shape.weight
             write_amounts(self.requests[number], column_of, {} if shape is None else shape.requests)
             for of, flags in self._flags.items():
                 flags[number] = shape is not None and of(shape)

@@ -96,6 +96,7 @@ class SnapshotMaker:
             },
             released=dict(state.released),
             held_namespaces=dict(state.held_namespaces),
+            turns=dict(state.turns),
             admissions=dict(state.admissions),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),

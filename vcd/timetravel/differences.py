@@ -88,6 +88,7 @@ def _differing(recorded: ev.Plan, replayed: ev.Plan, version: int) -> Iterator[_
         yield from _in_lists("reason to wait", recorded.waiting, replayed.waiting)
     yield from _in_lists("fault", recorded.faults, replayed.faults)
     yield from _in_lists("work left", (recorded.more,), (replayed.more,))
+    yield from _in_lists("turn", recorded.turns, replayed.turns)
 
 
 def _without_conditions(recorded: ev.Plan, replayed: ev.Plan) -> tuple[list[ev.GroupStatus], list[ev.GroupStatus]]:

@@ -35,7 +35,7 @@ from vcd.timetravel.admission import PlanAdmission, is_stored
 from vcd.timetravel.reading import Reading, nodes_in, read, short_uid, work_of
 from vcd.timetravel.workloads import Work, identity, in_group, kind_of
 
-EVERY_SCHEDULER = Settings(scheduler_names=())
+EVERY_SCHEDULER = Settings(scheduler_names=(), kinds=0)
 
 Entry = tuple[str, str, str, bytes | str]
 """Of an object kind, key, of which pod it is implied (empty for none), payload or fault."""

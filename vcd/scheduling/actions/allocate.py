@@ -467,7 +467,7 @@ def _place_alike(framework: Framework, queue: Queue, statement: Statement, tasks
 
 def _admit_all(session: Session) -> None:
     """Pending groups of open queues count as admitted, valid or not, where no action admits them."""
-    for index in session.classes.leads(np.flatnonzero(session.jobs.phase == Phase.PENDING)):
+    for index in session.tried(np.flatnonzero(session.jobs.phase == Phase.PENDING)):
         job = session.job(index)
         if may_be_admitted(session, job):
             job.phase = Phase.INQUEUE

@@ -39,7 +39,7 @@ class EnqueueAction(Action):
     def execute(self, framework: Framework) -> None:
         session = framework.session
         pending: dict[int, list[Job]] = {}
-        for index in session.classes.leads(np.flatnonzero(session.jobs.phase == Phase.PENDING)):
+        for index in session.tried(np.flatnonzero(session.jobs.phase == Phase.PENDING)):
             job = session.job(index)
             if job.is_pending():
                 pending.setdefault(job.queue.index, []).append(job)

@@ -54,7 +54,7 @@ class Nominations:
         for queue, priority in lowest.items():
             found |= (columns.queue == queue) & (columns.priority > priority)
         found &= columns.counts[:, TaskStatus.PENDING] > 0
-        indices = {*session.classes.leads(np.flatnonzero(found)), *self._by_job}
+        indices = {*session.tried(np.flatnonzero(found)), *self._by_job}
         return [session.job(index) for index in sorted(indices)]
 
     def outranks(self, other: Job, job: Job) -> bool:

@@ -89,7 +89,7 @@ def tell_of_large_pods(session: Session) -> None:
     facts = session.nodes.facts
     if not len(session.nodes):
         _tell_of_no_node(session)
-    for index in session.classes.leads(np.flatnonzero(session.jobs.too_large)):
+    for index in session.tried(np.flatnonzero(session.jobs.too_large)):
         job = session.job(index)
         pod = next((task for task in job.pending() if facts.too_large(task.request[None])[0]), None)
         needed = session.jobs.mean_minimum(index) if pod is None else pod.request
@@ -115,5 +115,5 @@ def _tell_of_no_node(session: Session) -> None:
     waiting = session.jobs.phase == Phase.PENDING
     for job in session.jobs_with_pending():
         waiting[job.index] = True
-    for index in session.classes.leads(np.flatnonzero(waiting)):
+    for index in session.tried(np.flatnonzero(waiting)):
         session.job(index).note("predicate", "", NO_NODE())

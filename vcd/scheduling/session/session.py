@@ -30,6 +30,7 @@ from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.statement import Statement, Trial
+from vcd.scheduling.session.turns import Turns
 from vcd.scheduling.session.views import Job, Task, Views
 from vcd.state.backoff import RefusalBackoff, namespace_backoff
 from vcd.state.content import NO_OBJECTS, Objects
@@ -129,6 +130,7 @@ class Session:
         self.pipelined_sub_jobs: list[Statement] = []
         """Statements of sub-jobs that wait for room: not bound before they have it."""
         self.classes = EquivalenceClasses(self.jobs)
+        self.turns = Turns(len(self.jobs))
         self.orphans = Orphans(snapshot, {name: queue.index for name, queue in self.queues.items()})
 
     @cached_property
@@ -214,18 +216,27 @@ class Session:
         untouched[[job.index for job in self.views.jobs()]] = False
         for lead, followers in self.classes.followers():
             untouched[followers] &= untouched[lead]  # what is said of the lead is said of them
-        others = ~self.classes.follows
+        others = ~(self.classes.follows | (self.turns.aside & untouched))
         self.settled.append((ready & ~ended & untouched, condition))
         return (self.job(index) for index in np.flatnonzero(others & (~untouched | ~(ready | ended))).tolist())
 
     def jobs_with_pending(self, of: Callable[[Shape], bool] | None = None) -> Iterator[Job]:
         """Jobs that had pending tasks, of some shapes by a function of a module, when the session began, in order of
-        key; without those for which another one stands (``classes``)."""
+        key; without those for which another one stands (``classes``), and those that are not tried (``turns``)."""
         jobs = self.views.pending.distinct
         if of is not None:
             chosen = self.snapshot.shape_columns.flags(of)[self.snapshot.tasks.shape[self.views.pending.rows]]
             jobs = self.views.pending.jobs_of(chosen)
-        return (self.job(index) for index in self.classes.leads(jobs))
+        return (self.job(index) for index in self.tried(jobs))
+
+    def tried(self, indices: npt.NDArray[np.intp]) -> list[int]:
+        """Those of some jobs, by index, that this session tries, without those for which another one stands."""
+        return self.classes.leads(indices[~self.turns.aside[indices]])
+
+    def take_turns(self) -> None:
+        """Choose the jobs that this session tries; all of them, before it is called."""
+        self.turns.take(self.snapshot, self.views.pending, self.classes)
+        self.more = self.turns.goes_on
 
     def task(self, row: int) -> Task:
         """The task of a row of the snapshot's columns; it must belong to a job."""
@@ -265,8 +276,9 @@ class Session:
 
         What stays pipelined does not count: each cycle makes it anew, and might get no further.
         """
-        self.more = self.trial.placements - self.trial.staying >= self.snapshot.settings.placements
-        return self.more
+        is_full = self.trial.placements - self.trial.staying >= self.snapshot.settings.placements
+        self.more = is_full or self.turns.goes_on
+        return is_full
 
     def commit_pipelined(self, job: Job) -> None:
         """Commit what a job held without being ready, but for what sub-jobs hold that still are not."""

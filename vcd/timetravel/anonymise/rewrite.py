@@ -34,6 +34,7 @@ from vcd.state.grouptable import GroupTable
 from vcd.state.immunity import Dumped as Lost
 from vcd.state.podtable import PodTable
 from vcd.state.snapshot import Snapshot, SnapshotMaker
+from vcd.state.turns import TurnsTaken
 from vcd.timetravel.anonymise.objects import Rewriter
 from vcd.timetravel.anonymise.words import Words
 
@@ -263,7 +264,15 @@ class _Rewriting:
             more=plan.more,
             rounds=plan.rounds,
             lapsed=tuple(map(self._group, plan.lapsed)),
+            turns=tuple(map(self._turn, plan.turns)),
         )
+
+    def _turn(self, turn: ev.Turn) -> ev.Turn:
+        namespace = self._words(turn.namespace, "namespace")
+        return ev.Turn(namespace, turn.priority, turn.created, self._group(turn.group))
+
+    def _turns_taken(self, taken: TurnsTaken) -> TurnsTaken:
+        return TurnsTaken(self._turn(taken.last), taken.is_news)
 
     def _group(self, key: str) -> str:
         return self._to.key("PodGroup", key) if key else ""
@@ -360,6 +369,7 @@ class _Rewriting:
             "late": {name: self._event(one) for name, one in dump.late.items()},
             "faults": {one.key: one for one in map(self._installation_fault, dump.faults.values())},
             "held_namespaces": {self._words(name, "namespace"): until for name, until in dump.held_namespaces.items()},
+            "turns": {taken.last.namespace: taken for taken in map(self._turns_taken, dump.turns.values())},
         }
         return msgspec.structs.replace(dump, **own)
 

@@ -189,7 +189,7 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
         if self.admitted:
             yield f"{counted(len(self.admitted), 'group')} admitted: {some(self.admitted)}"
         if self.more:
-            yield "the bound on placements was reached: the next session goes on with the rest"
+            yield "a bound on one session's work was reached: the next session goes on with the rest"
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,203 @@
+"""A session tries pods of so many kinds of each namespace; the others have their turn in the next ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from tests.actions.test_preempt import CLASSES, CONF, job
+from tests.dsl import BARE, gang, group, node, pod, priority_class
+from tests.world import Manifest, World
+from vcd.model import events as ev
+from vcd.model.terms import MOST
+from vcd.state.cluster import ClusterState
+from vcd.state.records import Settings
+
+
+def kinds(count: int, *, first: int = 0, least: int = 1, namespace: str = "default") -> Iterator[Manifest]:
+    """Jobs of one pod, each of another kind; what is created first comes first."""
+    for number in range(first, first + count):
+        name = f"job-{number:03}"
+        yield group(name, namespace=namespace, created=number)
+        amounts = {"cpu": f"{1000 * least + number}m"}
+        yield pod(name, group=name, namespace=namespace, created=number, requests=amounts)
+
+
+def bounded(limit: int, *objects: Manifest | Iterable[Manifest], conf: str = BARE, memory: bool = True) -> World:
+    """A cluster whose sessions try so many kinds."""
+    world = World(conf=conf, memory=memory)
+    world.happen(ev.PolicyLoaded(world.policy.digest, world.policy.text, Settings(kinds=limit).as_text()))
+    world.put(*objects)
+    return world
+
+
+def until_all_had_their_turn(world: World, most: int = 60) -> list[ev.Plan]:
+    """The plans of sessions, until no other one has to follow."""
+    plans = [world.cycle()]
+    while plans[-1].more:
+        plans.append(world.cycle())
+        assert len(plans) < most
+    return plans
+
+
+def binds(plan: ev.Plan) -> list[str]:
+    return [operation.key for operation in plan.operations("bind")]
+
+
+@pytest.mark.parametrize(("count", "limit"), [(5, 2), (9, 3), (7, 1), (40, 16)])
+def test_the_first_by_age_have_their_turn_first_and_all_have_one(count: int, limit: int) -> None:
+    world = bounded(limit, node("n", cpu=count * 2), kinds(count))
+    plans = until_all_had_their_turn(world)
+    bound = [key for plan in plans for key in binds(plan)]
+    assert bound == [f"default/job-{number:03}" for number in range(count)]
+    assert {len(binds(plan)) for plan in plans} <= {limit, count % limit, 0}
+    assert not world.state.turns
+
+
+@pytest.mark.parametrize("count", [4, 30, 90])
+def test_another_namespace_does_not_wait_for_one_with_many_kinds(count: int) -> None:
+    world = bounded(3, node("n", cpu=200), kinds(count), kinds(1, first=900, namespace="other"))
+    assert "other/job-900" in binds(world.cycle())
+
+
+def test_higher_priority_has_its_turn_first() -> None:
+    urgent = group("urgent", created=900, priorityClassName="high"), pod("urgent", group="urgent", cpu=1)
+    world = bounded(2, node("n", cpu=100), priority_class("high", 10), kinds(9), urgent)
+    assert binds(world.cycle()) == ["default/urgent", "default/job-000"]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_equal_jobs_and_equal_pods_count_once(limit: int) -> None:
+    alike = [one for number in range(20) for one in gang(f"g{number:02}", 4, cpu=1)]
+    world = bounded(limit, node("n", cpu=100), *alike)
+    plan = world.cycle()
+    assert len(binds(plan)) == 80
+    assert not plan.turns
+
+
+def test_a_gang_of_more_kinds_than_a_session_tries_is_tried_whole() -> None:
+    pods = [pod(f"p{number}", group="g", cpu=number + 1) for number in range(6)]
+    world = bounded(2, node("n", cpu=60), group("g", members=6), *pods, kinds(3, first=10))
+    plans = until_all_had_their_turn(world)
+    assert [len(binds(plan)) for plan in plans][:2] == [6, 2]
+
+
+def test_a_pod_that_states_many_terms_counts_as_several_kinds() -> None:
+    expressions = [{"key": f"key-{number}", "operator": "DoesNotExist"} for number in range(48)]
+    selector = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
+    heavy = group("heavy"), pod("heavy", group="heavy", cpu=1, spec={"affinity": affinity})
+    conf = BARE + "  - name: predicates\n"
+    world = bounded(5, node("n", cpu=60), heavy, kinds(4, first=1), conf=conf)
+    assert binds(world.cycle()) == ["default/heavy", "default/job-001"]
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_those_that_fit_nowhere_are_each_tried_once_and_then_the_cluster_rests(memory: bool) -> None:
+    world = bounded(4, node("n", cpu=8), kinds(10, least=9), memory=memory)
+    plans = until_all_had_their_turn(world)
+    assert [len(plan.turns) for plan in plans] == [1, 1, 1]
+    assert len(world.state.waiting) == 10
+    again = world.cycle()
+    assert not (again.statements or again.waiting or again.groups)
+
+
+def test_reasons_of_those_whose_turn_comes_later_stay() -> None:
+    world = bounded(4, node("n", cpu=8), kinds(10, least=9))
+    until_all_had_their_turn(world)
+    waiting = dict(world.state.waiting)
+    world.put(node("far", cpu=1))
+    plan = world.cycle()
+    assert {each.group for each in plan.waiting} <= {f"default/job-{number:03}" for number in range(4)}
+    assert waiting.keys() == world.state.waiting.keys()
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 3])
+def test_what_happens_while_others_have_their_turn_gives_all_another_one(sessions: int) -> None:
+    """The node that the first job needs comes after its turn; the last session says that another one has to follow."""
+    world = bounded(3, node("n", cpu=8), kinds(12, least=9))
+    for _ in range(sessions):
+        world.cycle()
+    world.put(node("large", cpu=9))
+    plans = until_all_had_their_turn(world)
+    assert "default/job-000" in [key for plan in plans for key in binds(plan)]
+
+
+def test_what_happens_while_the_first_session_is_decided_is_news() -> None:
+    world = bounded(3, node("n", cpu=8), kinds(7, least=9))
+    snapshot = world.maker.snapshot()
+    plan = ev.Plan(more=True, turns=(ev.Turn("default", 0, 1, "default/job-002"),))
+    world.put(node("large", cpu=9))
+    record = ev.SessionDecided(1, snapshot.sequence, "", world.now, 0, 1, {}, ev.encode_plan(plan))
+    world.happen(record)
+    assert world.state.turns["default"].is_news
+
+
+def test_a_namespace_whose_jobs_are_gone_is_forgotten() -> None:
+    world = bounded(3, node("n", cpu=8), kinds(9, least=9))
+    world.cycle()
+    assert list(world.state.turns) == ["default"]
+    for number in range(9):
+        world.remove("Pod", f"default/job-{number:03}")
+        world.remove("PodGroup", f"default/job-{number:03}")
+    until_all_had_their_turn(world)
+    assert not world.state.turns
+
+
+def test_nominated_jobs_have_their_turn_in_each_session() -> None:
+    """The capacity that is being freed for a preemptor stays its own."""
+    jobs = job("victim", "low", on=["n"], cpu=8), job("nominated", "middle", cpu=8)
+    world = bounded(2, CLASSES, node("n", cpu=8), *jobs, conf=CONF)
+    world.decide()
+    assert world.state.nominated
+    world.put(*[job(f"high-{number}", "high", cpu=number) for number in range(10, 20)])
+    assert world.decide().turns
+    assert world.session is not None
+    nominated, last = (world.session.jobs.index(f"default/{name}") for name in ("nominated", "high-19"))
+    assert not world.session.turns.aside[nominated]
+    assert world.session.turns.aside[last]
+
+
+def test_a_checkpoint_holds_the_turns() -> None:
+    world = bounded(3, node("n", cpu=8), kinds(9, least=9))
+    world.cycle()
+    dumped = world.state.dump()
+    loaded = ClusterState.load(dumped)
+    assert loaded.turns == world.state.turns
+    assert world.state.turns
+
+
+@pytest.mark.parametrize(
+    ("field", "spec"),
+    [
+        (
+            "spec.affinity",
+            {
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]}
+                                for number in range(MOST // 2 + 1)
+                            ]
+                        }
+                    }
+                }
+            },
+        ),
+        (
+            "spec.topologySpreadConstraints",
+            {
+                "topologySpreadConstraints": [
+                    {"maxSkew": 1, "topologyKey": f"k{number}", "whenUnsatisfiable": "ScheduleAnyway"}
+                    for number in range(MOST + 1)
+                ]
+            },
+        ),
+    ],
+)
+def test_a_pod_that_states_too_much_waits_and_is_told_which_field_does(field: str, spec: Manifest) -> None:
+    world = World(node("n", cpu=8), group("g"), pod("g", group="g", cpu=1, spec=spec), conf=BARE)
+    assert not binds(world.cycle())
+    assert f"{field} with more than {MOST}" in world.reasons("g")

@@ -1,0 +1,32 @@
+"""Which of a namespace's pending groups had their turn, where one cycle does not try all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from vcd.model.events import Turn
+
+
+class TurnsTaken(msgspec.Struct, frozen=True, gc=False):
+    """The last group that had its turn, and whether anything happened since the first one had it: then all of them
+    have another turn."""
+
+    last: Turn
+    is_news: bool
+
+
+def after_news(turns: dict[str, TurnsTaken]) -> dict[str, TurnsTaken]:
+    """The turns once something happened beside a session."""
+    return {namespace: TurnsTaken(taken.last, True) for namespace, taken in turns.items()}
+
+
+def after_session(turns: dict[str, TurnsTaken], taken: Iterable[Turn], is_news: bool) -> dict[str, TurnsTaken]:
+    """The turns after a session; ``is_news`` says whether anything happened while it was decided."""
+    result = dict(turns)
+    for turn in taken:
+        before = result.pop(turn.namespace, None)
+        if turn.group:
+            result[turn.namespace] = TurnsTaken(turn, is_news if before is None else before.is_news)
+    return result
