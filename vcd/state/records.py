@@ -70,7 +70,7 @@ def seconds_of(time: str | None) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
-_TERMS_A_KIND = 16
+_TERMS_A_KIND = 4
 """So many terms and requirements take about the time of one more kind of pods."""
 
 
@@ -328,6 +328,11 @@ def has_gate(shape: Shape) -> bool:
     return bool(shape.unsupported) or has_foreign_gate(shape.spec)
 
 
+def is_unsupported(shape: Shape) -> bool:
+    """Whether a field that is not supported holds tasks of a shape."""
+    return bool(shape.unsupported)
+
+
 def asks_for_nothing(shape: Shape) -> bool:
     """Whether tasks of a shape ask for nothing."""
     return shape.best_effort
@@ -356,8 +361,8 @@ class Settings(msgspec.Struct, frozen=True):
     tried (0: all, as in logs before 0.2, which do not name it); ``release_after`` the seconds after which a gang that
     the API server let in only in part is released; ``admission_timeout`` the seconds after which the reservation of an
     admitted group with fewer pods than its minimum ends, 0 for never (as in logs before 0.2, which do not name it);
-    ``shadow`` says that nothing of what is decided is done; ``controllers`` of Volcano's in whose place the program acts (it
-    decides nothing).
+    ``shadow`` says that nothing of what is decided is done; ``controllers`` of Volcano's in whose place the program
+    acts (it decides nothing).
     """
 
     scheduler_names: tuple[str, ...] = ("volcano",)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import READY_STATUSES, Phase, TaskStatus
-from vcd.scheduling.framework.feasibility import Feasibility
+from vcd.scheduling.framework.feasibility import MANY, Feasibility
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.search.parts import Depends, Mask, tells_kinds
 from vcd.scheduling.search.podterms import has_required_affinity, has_required_anti_affinity
@@ -26,7 +26,7 @@ from vcd.scheduling.session.nodes import room_needed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.groups import GroupColumns, scheduling_gated
-from vcd.state.records import Shape
+from vcd.state.records import Shape, is_unsupported
 from vcd.state.sums import Ints, sum_of, sums_by
 
 _READY = np.array([status in READY_STATUSES for status in TaskStatus], np.int64)
@@ -185,10 +185,11 @@ class Demand:
         kinds = self._kinds(claims | near, apart)
         self._coming = (session.snapshot.tasks.status == TaskStatus.PENDING) & bool(near.any())
         self._coming[self.rows] = False  # what is left are pods of other schedulers
-        found = np.zeros(len(kinds.first), np.int64)
+        tried = np.bincount(kinds.of, self._is_tried(), len(kinds.first)) > 0
+        found = np.where(tried, 0, MANY)
         by_pods = (claims | near | apart | self.feasibility.is_by_pod)[kinds.first]
-        found[~by_pods] = self._count_plain(kinds.first[~by_pods])
-        for kind in np.flatnonzero(by_pods).tolist():
+        found[tried & ~by_pods] = self._count_plain(kinds.first[tried & ~by_pods])
+        for kind in np.flatnonzero(tried & by_pods).tolist():
             at = int(kinds.first[kind])
             is_refused = bool(claims[at]) and self._is_refused(session.task(int(self.rows[at])))
             near[at] &= not is_refused
@@ -196,6 +197,13 @@ class Demand:
         if near.any():
             self._await_company(kinds, found, np.flatnonzero(near[kinds.first] & (found == 0)).tolist())
         result: Ints = found[kinds.of]
+        return result
+
+    def _is_tried(self) -> Mask:
+        """Return which pods are looked at: those whose jobs are not tried in this session count, and cost nothing."""
+        session = self._session
+        unsupported = session.snapshot.shape_columns.flags(is_unsupported)[self._shapes]
+        result: Mask = ~(session.turns.aside[self.jobs] | unsupported)
         return result
 
     def _count_plain(self, places: Ints) -> list[int]:

@@ -34,7 +34,7 @@ H = TypeVar("H", bound="Held[Any]")
 
 _FEW = 64
 """Up to this many numbers a sum is kept as a dict; more become an array."""
-_MANY = 1024
+_MANY = 128
 """A selector that more label sets than this match is looked up by label set at each placement, not filed under it."""
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
