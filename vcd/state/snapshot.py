@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,16 @@ from vcd.state.records import NodeRecord
 from vcd.state.usage import usage_after, usage_of
 
 T = TypeVar("T")
+F = TypeVar("F", bound="Following")
 Ints = npt.NDArray[np.int64]
+
+
+class Following(Protocol):
+    """What can be made of the same of an earlier snapshot."""
+
+    def after(self, earlier: Snapshot, snapshot: Snapshot, rows: Iterable[int]) -> Self:
+        """The same of a later snapshot, in which some rows differ from the ``earlier`` one that this is of."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,32 @@ class Snapshot(Content):
         if earlier is None or earlier.rows is None or earlier.snapshot.facts is not self.facts:
             return usage_of(self)
         return usage_after(cast(Snapshot, earlier.snapshot).usage, earlier.snapshot, self, earlier.rows)
+
+    @cached_property
+    def _followed(self) -> dict[Any, Any]:
+        return {}
+
+    def following(self, kind: Callable[[Snapshot], F]) -> F:
+        """What ``kind`` makes of a snapshot; of what it made of an earlier one by the rows that changed since, where
+        there is one with the same facts."""
+        found: F | None = self._followed.get(kind) or self._carried(kind)
+        if found is None:
+            found = kind(self)
+        self._followed[kind] = found
+        return found
+
+    def carry_over(self) -> None:
+        """Let later snapshots follow from this one in all that an earlier one was asked for."""
+        for kind in cast(Snapshot, self.earlier.snapshot)._followed if self.earlier is not None else ():
+            if kind not in self._followed and (carried := self._carried(kind)) is not None:
+                self._followed[kind] = carried
+
+    def _carried(self, kind: Callable[[Snapshot], F]) -> F | None:
+        earlier = self.earlier
+        if earlier is None or earlier.rows is None or earlier.snapshot.facts is not self.facts:
+            return None
+        before: F | None = cast(Snapshot, earlier.snapshot)._followed.get(kind)
+        return None if before is None else before.after(cast(Snapshot, earlier.snapshot), self, earlier.rows)
 
 
 _FOLLOWING = frozenset({"shape_columns", "group_columns", "usage"})
@@ -175,6 +210,7 @@ class SnapshotMaker:
         """Let a snapshot make what follows from it of what the last one has that made it, by what changed since."""
         last = self._last
         if last is not None and last.__dict__.keys() >= _FOLLOWING:
+            last.carry_over()
             object.__setattr__(last, "earlier", None)
             self._base = (last, self._counts)
         if self._base is not None:

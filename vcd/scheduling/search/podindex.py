@@ -10,117 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.objects import Namespace, Pod
+from vcd.model.objects import Namespace
 from vcd.model.selectors import DOES_NOT_EXIST, EXISTS, IN, Requirement, Selector
 from vcd.model.status import TaskStatus
+from vcd.scheduling.search.domains import Domains, Ints, Mask, Rows, Sums
+from vcd.scheduling.search.placed import Placed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.facts import NodeFacts
 from vcd.state.interning import Pages
-from vcd.state.records import Shape
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V", bound=np.generic)
 H = TypeVar("H", bound="Held[Any]")
 
-_FEW = 64
-"""Up to this many numbers a sum is kept as a dict; more become an array."""
 _MANY = 128
 """A selector that more label sets than this match is looked up by label set at each placement, not filed under it."""
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
-
-
-class Sums:
-    """Counts by number (a node's row, a domain's code): a dict while few are not zero, an array from then on."""
-
-    __slots__ = ("_array", "_few", "size", "total")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.total = 0
-        self._few: dict[int, int] = {}
-        self._array: Ints | None = None
-
-    def add(self, number: int, times: int) -> None:
-        """Count ``times`` more of a number; -1 stands for none and is not counted."""
-        if number < 0:
-            return
-        self.total += times
-        if self._array is not None:
-            self._array[number] += times
-            return
-        count = self._few.pop(number, 0) + times
-        if count:
-            self._few[number] = count
-            if len(self._few) > _FEW:
-                self._array = self._as_array()
-
-    def add_all(self, numbers: npt.NDArray[np.signedinteger]) -> None:
-        """Count one more for each entry; -1 is not counted."""
-        counted = numbers[numbers >= 0]
-        if len(counted) <= _FEW:
-            for number in counted.tolist():
-                self.add(number, 1)
-            return
-        self._array = self._as_array() + np.bincount(counted, minlength=self.size + 1)
-        self.total += len(counted)
-
-    def _as_array(self) -> Ints:
-        array = np.zeros(self.size + 1, np.int64)
-        for number, count in self._few.items():
-            array[number] = count
-        return array
-
-    def counts(self) -> Ints:
-        """Counts by number, and one more entry, 0, which an index of -1 finds. Not to be changed."""
-        return self._as_array() if self._array is None else self._array
-
-    def positive(self) -> Mask:
-        """Which numbers have a count above 0; one more entry, False, is what an index of -1 finds."""
-        if self._array is not None:
-            return self._array > 0
-        mask = np.zeros(self.size + 1, np.bool_)
-        for number, count in self._few.items():
-            mask[number] = count > 0
-        return mask
-
-
-class Domains:
-    """The domains of a topology key: per node the number of its value (``codes``, -1 for none), and how many there
-    are; ``present`` marks the domains that have a node."""
-
-    __slots__ = ("codes", "present", "size")
-
-    def __init__(self, codes: npt.NDArray[np.signedinteger], size: int) -> None:
-        self.codes: Rows = codes.astype(np.intp)
-        self.size = size
-        self.present: Mask = np.bincount(self.codes[self.codes >= 0], minlength=size) > 0
-
-    def by_node(self, by_domain: npt.NDArray[V]) -> npt.NDArray[V]:
-        """Values by domain as values by node; nodes without a domain get the last value."""
-        result: npt.NDArray[V] = by_domain[self.codes]
-        return result
-
-
-def domains_of(facts: NodeFacts, key: str) -> Domains:
-    """The domains that a label divides the nodes into."""
-
-    codes, values = facts.label(key)
-
-    def make() -> Domains:
-        return Domains(codes, len(values))
-
-    found: Domains = facts.cached(("domains", key if values else ""), make)  # all keys that no node has are one
-    return found
 
 
 # --- what is asked ------------------------------------------------------------------------------------------------
@@ -258,88 +168,64 @@ class Tally:
 
 
 class Held(Generic[K]):
-    """What placed pods have of their own (terms, ports): per distinct thing the number of pods by domain.
+    """What placed pods have of their own as a session goes on: what they had when it began (``placed``), and the sums
+    that its placements changed. A subclass tells of what ``kind``."""
 
-    A subclass tells which shapes have any, what a pod has, and how each thing divides the nodes.
-    """
+    kind: ClassVar[type[Placed[Any]]]
 
     def __init__(self, index: PodIndex) -> None:
-        self.sums: dict[K, Sums] = {}
+        snapshot = index.session.snapshot
+        self.placed: Placed[K] = snapshot.following(self.kind)
         self._index = index
+        self._own: dict[K, Sums] = {}
         self._owners: dict[tuple[int, int, int], list[tuple[Sums, Rows]]] = {}
-        flags = index.session.shape_flags
-        self._having: list[bool] = flags(self.has).tolist()
-        self._by_labels: list[bool] = []
-        self.may_be = any(self._having)
+        flags = snapshot.shape_columns.flags
+        self._having, self._by_labels = flags(self.kind.has), flags(self.kind.minds_labels)
+        self.may_be = bool(self._having.any())
         """Whether any pods have such things, placed or not."""
-        if any(self._having):
-            self._by_labels = flags(lambda shape: self.has(shape) and self.minds_labels(shape)).tolist()
-            self._load()
-
-    def has(self, shape: Shape) -> bool:
-        """Whether pods of a shape have any."""
-        raise NotImplementedError
-
-    def minds_labels(self, shape: Shape) -> bool:
-        """Whether pods of one shape and namespace have different things when their labels differ."""
-        return False
-
-    def things_of(self, pod: Pod) -> Sequence[K]:
-        """What a pod has."""
-        raise NotImplementedError
-
-    def domains(self, thing: K) -> Domains:
-        """How a thing divides the nodes."""
-        raise NotImplementedError
-
-    def appeared(self, thing: K) -> None:
-        """Called for each thing that was not there before."""
-
-    def _load(self) -> None:
-        """Count what is placed, one class of owners at a time."""
-        index, tasks = self._index, self._index.tasks
-        placed = index.placed_rows
-        rows = placed[np.array(self._having)[tasks.shape[placed]]]
-        shapes, namespaces = tasks.shape[rows], tasks.namespace[rows]
-        labels = np.where(np.array(self._by_labels)[shapes], tasks.labels[rows], -1)
-        order = np.lexsort((labels, namespaces, shapes))
-        owners = np.stack([shapes, namespaces, labels])[:, order]
-        firsts = np.flatnonzero(np.diff(owners, prepend=-2).any(axis=0))
-        for part in np.split(rows[order], firsts[1:]):
-            for sums, codes in self._owner(int(part[0])) if len(part) else ():
-                sums.add_all(codes[tasks.node[part]])
         for row, node, times in index.moved():
             self.move(row, node, times)
 
-    def _owner(self, row: int) -> list[tuple[Sums, Rows]]:
+    @property
+    def is_empty(self) -> bool:
+        """Whether no placed pod has any, or had one in this session."""
+        return not (self._own or self.placed.sums)
+
+    def sums(self, thing: K) -> Sums | None:
+        """Placed pods that have a thing, by domain; None if none has it, or had it in this session."""
+        return self._own.get(thing) or self.placed.sums.get(thing)
+
+    def concerns(self, shape: int) -> bool:
+        """Whether pods of a shape, by its number, have any."""
+        return bool(self._having[shape])
+
+    def move(self, row: int, node: int, times: int) -> None:
+        """A pod (by its row) came to a node (times 1) or left it (-1)."""
+        if self.concerns(self._index.tasks.shape[row]):
+            for sums, codes in self._changing(row):
+                sums.add(int(codes[node]), times)
+
+    def appeared(self, thing: K) -> None:
+        """Called for each thing whose sums begin to change."""
+
+    def _changing(self, row: int) -> list[tuple[Sums, Rows]]:
         """The sums that a pod counts in, with the codes of the nodes."""
         tasks = self._index.tasks
         shape = int(tasks.shape[row])
         key = (shape, int(tasks.namespace[row]), int(tasks.labels[row]) if self._by_labels[shape] else -1)
         found = self._owners.get(key)
         if found is None:
-            pod = tasks.pods[row]
-            assert pod is not None
-            found = self._owners[key] = [self._sums_of(thing) for thing in self.things_of(pod)]
+            found = self._owners[key] = [self._changing_of(thing) for thing in self.placed.things_of(tasks.pod(row))]
         return found
 
-    def _sums_of(self, thing: K) -> tuple[Sums, Rows]:
-        domains = self.domains(thing)
-        sums = self.sums.get(thing)
+    def _changing_of(self, thing: K) -> tuple[Sums, Rows]:
+        domains = self.placed.domains(thing)
+        sums = self._own.get(thing)
         if sums is None:
-            sums = self.sums[thing] = Sums(domains.size)
+            before = self.placed.sums.get(thing)
+            sums = self._own[thing] = Sums(domains.size) if before is None else before.copy()
             self.appeared(thing)
         return sums, domains.codes
-
-    def concerns(self, shape: int) -> bool:
-        """Whether pods of a shape, by its number, have any."""
-        return self._having[shape]
-
-    def move(self, row: int, node: int, times: int) -> None:
-        """A pod (by its row) came to a node (times 1) or left it (-1)."""
-        if self.concerns(self._index.tasks.shape[row]):
-            for sums, codes in self._owner(row):
-                sums.add(int(codes[node]), times)
 
 
 class PodIndex:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
 import msgspec
 
 from vcd.model.objects import Affinity, Pod, PodAffinityTerm
 from vcd.model.selectors import IN, NOT_IN, LabelSelector, Requirement, Selector, SelectorError
-from vcd.scheduling.search.podindex import Domains, Held, PodIndex, Scope, Sums, domains_of
+from vcd.scheduling.search.domains import Domains, Sums, domains_of
+from vcd.scheduling.search.placed import Placed
+from vcd.scheduling.search.podindex import Held, PodIndex, Scope
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
+from vcd.state.snapshot import Snapshot
+
+_FEW = 64
+"""Terms that no pod has any more are kept up to as many as there are others, and so many more."""
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -99,15 +106,69 @@ def has_preferred_terms(shape: Shape) -> bool:
     return bool((near is not None and near.preferred) or (away is not None and away.preferred))
 
 
-class HeldTerms(Held[Term]):
-    """Terms of placed pods, found by the pods that they select."""
+def has_label_keys(shape: Shape) -> bool:
+    """Whether terms of a shape take over values of the pod's own labels."""
+    affinity = shape.spec.affinity or Affinity()
+    return any(
+        term.match_label_keys or term.mismatch_label_keys
+        for source in (affinity.pod_affinity, affinity.pod_anti_affinity)
+        if source is not None
+        for term in (*source.required, *(entry.pod_affinity_term for entry in source.preferred))
+    )
 
-    def __init__(self, index: PodIndex) -> None:
+
+class TermFiles:
+    """Terms, filed under the label values that one requirement of each asks for. Snapshots share it: terms that no
+    pod has any more stay, until they are too many."""
+
+    def __init__(self, terms: Iterable[Term]) -> None:
         self._by_label: dict[tuple[str, str], list[Term]] = {}
         self._by_no_label: list[Term] = []
-        self._found: dict[tuple[int, str], tuple[int, list[tuple[Term, Sums]]]] = {}
-        self._facts = index.session.nodes.facts
-        super().__init__(index)
+        self._filed: set[Term] = set()
+        for term in terms:
+            self.add(term)
+
+    def __len__(self) -> int:
+        return len(self._filed)
+
+    def add(self, term: Term) -> None:
+        """File a term once."""
+        if term in self._filed:
+            return
+        self._filed.add(term)
+        need = next((need for need in term.selector.requirements if need.operator == IN), None)
+        if need is None:
+            self._by_no_label.append(term)
+        else:
+            for value in need.values:
+                self._by_label.setdefault((need.key, value), []).append(term)
+
+    def matching(self, labels: Mapping[str, str]) -> list[Term]:
+        """The terms that select pods with some labels, in order of their text."""
+        filed = (*(term for item in labels.items() for term in self._by_label.get(item, ())), *self._by_no_label)
+        return sorted([term for term in filed if term.selector.matches(labels)], key=_order)
+
+
+def _order(term: Term) -> tuple[str, str, int]:
+    return term.text, repr(term.scope), term.weight
+
+
+class PlacedTerms(Placed[Term]):
+    """Terms of placed pods."""
+
+    minds_labels = staticmethod(has_label_keys)
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self.files = TermFiles(self.sums)
+
+    def after(self, earlier: Snapshot, snapshot: Snapshot, rows: Iterable[int]) -> Self:
+        result = super().after(earlier, snapshot, rows)
+        if len(self.files) > 2 * len(result.sums) + _FEW:
+            result.files = TermFiles(result.sums)
+        for term in result.sums.keys() - self.sums.keys():
+            result.files.add(term)
+        return result
 
     def terms_of(self, pod: Pod) -> Sequence[Term]:
         """A pod's terms. Raises SelectorError."""
@@ -120,35 +181,48 @@ class HeldTerms(Held[Term]):
         except SelectorError:
             return ()
 
-    def minds_labels(self, shape: Shape) -> bool:
-        affinity = shape.spec.affinity or Affinity()
-        return any(
-            term.match_label_keys or term.mismatch_label_keys
-            for source in (affinity.pod_affinity, affinity.pod_anti_affinity)
-            if source is not None
-            for term in (*source.required, *(entry.pod_affinity_term for entry in source.preferred))
-        )
-
     def domains(self, thing: Term) -> Domains:
-        return domains_of(self._facts, thing.topology)
+        return domains_of(self.facts, thing.topology)
+
+
+class PlacedOpposing(PlacedTerms):
+    """Required anti-affinity terms of placed pods: they keep others away."""
+
+    has = staticmethod(has_required_anti_affinity)
+
+    def terms_of(self, pod: Pod) -> Sequence[Term]:
+        return required_anti_affinity(pod)
+
+
+class PlacedPreferring(PlacedTerms):
+    """Preferred terms of placed pods."""
+
+    has = staticmethod(has_preferred_terms)
+
+    def terms_of(self, pod: Pod) -> Sequence[Term]:
+        return preferred_terms(pod)
+
+
+class HeldTerms(Held[Term]):
+    """Terms of placed pods, found by the pods that they select."""
+
+    placed: PlacedTerms
+
+    def __init__(self, index: PodIndex) -> None:
+        self._found: dict[tuple[int, str], tuple[int, list[tuple[Term, Sums]]]] = {}
+        super().__init__(index)
 
     def appeared(self, thing: Term) -> None:
-        """File a term under the label values that one of its requirements asks for."""
-        need = next((need for need in thing.selector.requirements if need.operator == IN), None)
-        if need is None:
-            self._by_no_label.append(thing)
-        else:
-            for value in need.values:
-                self._by_label.setdefault((need.key, value), []).append(thing)
+        self.placed.files.add(thing)
 
     def selecting(self, task: Task) -> list[tuple[Term, Sums]]:
         """The terms that select a task, with the number of pods per domain that have them (which may be 0)."""
-        if not self.sums:
+        if self.is_empty:
             return []
-        key = (task.labels, task.namespace)
+        key, changed = (task.labels, task.namespace), len(self._own)
         known = self._found.get(key)
-        if known is None or known[0] != len(self.sums):
-            known = self._found[key] = (len(self.sums), self._find(task))
+        if known is None or known[0] != changed:
+            known = self._found[key] = (changed, self._find(task))
         return known[1]
 
     def select(self, task: Task) -> bool:
@@ -156,30 +230,18 @@ class HeldTerms(Held[Term]):
         return any(sums.total for _, sums in self.selecting(task))
 
     def _find(self, task: Task) -> list[tuple[Term, Sums]]:
-        labels = task.pod.metadata.labels
-        terms = [term for item in labels.items() for term in self._by_label.get(item, ())]
-        return [
-            (term, self.sums[term])
-            for term in (*terms, *self._by_no_label)
-            if term.selector.matches(labels) and self._index.is_inside(task, (term.scope,))
-        ]
+        terms = self.placed.files.matching(task.pod.metadata.labels)
+        found = [(term, self.sums(term)) for term in terms if self._index.is_inside(task, (term.scope,))]
+        return [(term, sums) for term, sums in found if sums is not None]
 
 
 class OpposingTerms(HeldTerms):
     """Required anti-affinity terms of placed pods: they keep others away."""
 
-    def has(self, shape: Shape) -> bool:
-        return has_required_anti_affinity(shape)
-
-    def terms_of(self, pod: Pod) -> Sequence[Term]:
-        return required_anti_affinity(pod)
+    kind = PlacedOpposing
 
 
 class PreferringTerms(HeldTerms):
     """Preferred terms of placed pods."""
 
-    def has(self, shape: Shape) -> bool:
-        return has_preferred_terms(shape)
-
-    def terms_of(self, pod: Pod) -> Sequence[Term]:
-        return preferred_terms(pod)
+    kind = PlacedPreferring

@@ -11,8 +11,9 @@ import numpy as np
 
 from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.selectors import Selector, SelectorError
+from vcd.scheduling.search.domains import Domains, domains_of
 from vcd.scheduling.search.parts import Depends, Mask, Rows
-from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
+from vcd.scheduling.search.podindex import PodIndex, Question, Tally, index_of
 from vcd.scheduling.search.podterms import (
     OpposingTerms,
     Term,
@@ -85,7 +86,7 @@ class InterPodAffinity(TestedPredicate):
         shape = task.shape
         if shape.spec.affinity is not None and (has_required_affinity(shape) or has_required_anti_affinity(shape)):
             return True
-        return bool(self._opposing.sums) and self._opposing.select(task)
+        return not self._opposing.is_empty and self._opposing.select(task)
 
     @cached_property
     def _opposing(self) -> OpposingTerms:
@@ -125,8 +126,8 @@ class InterPodAffinity(TestedPredicate):
         terms = (
             term
             for other in others
-            if opposing.has(other.shape)
-            for term in opposing.things_of(other.pod)
+            if has_required_anti_affinity(other.shape)
+            for term in opposing.placed.things_of(other.pod)
             if term.topology in nodes[other.node].metadata.labels
         )
         labels = task.pod.metadata.labels

@@ -9,8 +9,10 @@ import numpy as np
 
 from vcd.model.objects import Pod, PodSpec
 from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.scheduling.search.domains import Domains, Sums
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows
-from vcd.scheduling.search.podindex import Domains, Held, PodIndex, Sums, index_of
+from vcd.scheduling.search.placed import Placed
+from vcd.scheduling.search.podindex import Held, PodIndex, index_of
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
@@ -37,34 +39,47 @@ def host_ports(spec: PodSpec) -> tuple[Port, ...]:
     return tuple([Port(port.protocol or "TCP", port.host_port, port.host_ip or EVERY_ADDRESS) for port in ports])
 
 
-class HeldPorts(Held[Port]):
+def has_host_ports(shape: Shape) -> bool:
+    """Whether pods of a shape take ports of their host."""
+    return bool(host_ports(shape.spec))
+
+
+class PlacedPorts(Placed[Port]):
     """Host ports of placed pods, by node."""
 
-    def __init__(self, index: PodIndex) -> None:
-        nodes = len(index.session.nodes)
-        self._nodes = Domains(np.arange(nodes), nodes)
-        self._addresses: dict[tuple[str, int], list[tuple[str, Sums]]] = {}
-        super().__init__(index)
-
-    def has(self, shape: Shape) -> bool:
-        return bool(host_ports(shape.spec))
+    has = staticmethod(has_host_ports)
 
     def things_of(self, pod: Pod) -> Sequence[Port]:
         return host_ports(pod.spec)
 
     def domains(self, thing: Port) -> Domains:
-        return self._nodes
+        nodes = len(self.facts)
+        domains: Domains = self.facts.cached("each node", lambda: Domains(np.arange(nodes), nodes))
+        return domains
+
+
+class HeldPorts(Held[Port]):
+    """Host ports of placed pods, found by protocol and number."""
+
+    kind = PlacedPorts
+
+    def __init__(self, index: PodIndex) -> None:
+        self._addresses: dict[tuple[str, int], dict[str, Port]] = {}
+        super().__init__(index)
+        for port in self.placed.sums:
+            self.appeared(port)
 
     def appeared(self, thing: Port) -> None:
-        self._addresses.setdefault((thing.protocol, thing.number), []).append((thing.address, self.sums[thing]))
+        self._addresses.setdefault((thing.protocol, thing.number), {})[thing.address] = thing
 
     def in_the_way(self, port: Port) -> list[Sums]:
         """Pods that hold the same port on an address that overlaps; the wildcard overlaps with all."""
-        return [
-            sums
-            for address, sums in self._addresses.get((port.protocol, port.number), ())
-            if sums.total and (address == port.address or EVERY_ADDRESS in (address, port.address))
-        ]
+        addresses = self._addresses.get((port.protocol, port.number), {})
+        overlapping = (
+            addresses.values() if port.address == EVERY_ADDRESS else map(addresses.get, (port.address, EVERY_ADDRESS))
+        )
+        found = [self.sums(each) for each in overlapping if each is not None]
+        return [sums for sums in found if sums is not None and sums.total]
 
 
 _PORTS = ReasonCode("ports", Cause.PORTS, "node(s) didn't have free ports for the requested pod ports", nodes_help=True)

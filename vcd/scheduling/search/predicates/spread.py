@@ -18,8 +18,9 @@ from vcd.model.selectors import (
     Selector,
     SelectorError,
 )
+from vcd.scheduling.search.domains import Domains, domains_of
 from vcd.scheduling.search.parts import Depends, Mask
-from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Scope, Tally, domains_of, index_of
+from vcd.scheduling.search.podindex import PodIndex, Question, Scope, Tally, index_of
 from vcd.scheduling.search.podterms import narrowed
 from vcd.scheduling.search.predicates.node import HARD_EFFECTS, selected_nodes
 from vcd.scheduling.search.predicates.tested import TestedPredicate

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from vcd.scheduling.search.domains import Domains, domains_of
 from vcd.scheduling.search.parts import Depends, Mask, Score, Scores
-from vcd.scheduling.search.podindex import Domains, Question, Tally, domains_of, index_of
+from vcd.scheduling.search.podindex import Question, Tally, index_of
 from vcd.scheduling.search.podterms import PreferringTerms, has_preferred_terms, preferred_terms
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
@@ -38,7 +39,7 @@ class InterPodAffinityScore(Score):
     def applies(self, task: Task) -> bool:
         if task.shape.spec.affinity is not None and has_preferred_terms(task.shape):
             return True
-        return bool(self._preferring.sums) and self._preferring.select(task)
+        return not self._preferring.is_empty and self._preferring.select(task)
 
     @cached_property
     def _preferring(self) -> PreferringTerms:

@@ -1,0 +1,109 @@
+"""Counts of pods by node, or by the domains that a label divides the nodes into."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.state.facts import NodeFacts
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+V = TypeVar("V", bound=np.generic)
+
+_FEW = 64
+"""Up to this many numbers a sum is kept as a dict; more become an array."""
+
+
+class Sums:
+    """Counts by number (a node's row, a domain's code): a dict while few are not zero, an array from then on."""
+
+    __slots__ = ("_array", "_few", "size", "total")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.total = 0
+        self._few: dict[int, int] = {}
+        self._array: Ints | None = None
+
+    def add(self, number: int, times: int) -> None:
+        """Count ``times`` more of a number; -1 stands for none and is not counted."""
+        if number < 0:
+            return
+        self.total += times
+        if self._array is not None:
+            self._array[number] += times
+            return
+        count = self._few.pop(number, 0) + times
+        if count:
+            self._few[number] = count
+            if len(self._few) > _FEW:
+                self._array = self._as_array()
+
+    def add_all(self, numbers: npt.NDArray[np.signedinteger]) -> None:
+        """Count one more for each entry; -1 is not counted."""
+        counted = numbers[numbers >= 0]
+        if len(counted) <= _FEW:
+            for number in counted.tolist():
+                self.add(number, 1)
+            return
+        self._array = self._as_array() + np.bincount(counted, minlength=self.size + 1)
+        self.total += len(counted)
+
+    def copy(self) -> Sums:
+        """The same counts, to be changed."""
+        result = Sums(self.size)
+        result.total, result._few = self.total, self._few.copy()
+        result._array = None if self._array is None else self._array.copy()
+        return result
+
+    def _as_array(self) -> Ints:
+        array = np.zeros(self.size + 1, np.int64)
+        for number, count in self._few.items():
+            array[number] = count
+        return array
+
+    def counts(self) -> Ints:
+        """Counts by number, and one more entry, 0, which an index of -1 finds. Not to be changed."""
+        return self._as_array() if self._array is None else self._array
+
+    def positive(self) -> Mask:
+        """Which numbers have a count above 0; one more entry, False, is what an index of -1 finds."""
+        if self._array is not None:
+            return self._array > 0
+        mask = np.zeros(self.size + 1, np.bool_)
+        for number, count in self._few.items():
+            mask[number] = count > 0
+        return mask
+
+
+class Domains:
+    """The domains of a topology key: per node the number of its value (``codes``, -1 for none), and how many there
+    are; ``present`` marks the domains that have a node."""
+
+    __slots__ = ("codes", "present", "size")
+
+    def __init__(self, codes: npt.NDArray[np.signedinteger], size: int) -> None:
+        self.codes: Rows = codes.astype(np.intp)
+        self.size = size
+        self.present: Mask = np.bincount(self.codes[self.codes >= 0], minlength=size) > 0
+
+    def by_node(self, by_domain: npt.NDArray[V]) -> npt.NDArray[V]:
+        """Values by domain as values by node; nodes without a domain get the last value."""
+        result: npt.NDArray[V] = by_domain[self.codes]
+        return result
+
+
+def domains_of(facts: NodeFacts, key: str) -> Domains:
+    """The domains that a label divides the nodes into."""
+
+    codes, values = facts.label(key)
+
+    def make() -> Domains:
+        return Domains(codes, len(values))
+
+    found: Domains = facts.cached(("domains", key if values else ""), make)  # all keys that no node has are one
+    return found
