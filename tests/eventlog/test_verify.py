@@ -12,6 +12,7 @@ import zstandard
 
 from tests.eventlog.samples import execute, fold, gone, outcome, spoil_plan, write_history
 from vcd.eventlog import EventLog, LogError, Logged, LogReader, verify
+from vcd.eventlog.errors import DamagedLog
 from vcd.eventlog.packing import PART, Packer, PackError, typical_payloads, unpacked_state
 from vcd.eventlog.store import connect, connect_read_only
 
@@ -77,6 +78,15 @@ async def test_a_column_whose_type_a_disk_changed_is_found(tmp_path: Path, damag
     if "dictionary" not in damage:
         (problem,) = verify(path).problems
         assert problem.startswith("SQLite: non-")
+
+
+async def test_a_schema_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 2)
+    flipped = "replace(sql, 'chained', CAST(x'636861696eff64' AS TEXT))"
+    execute(path, f"PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = {flipped} WHERE name = 'segment'")
+    with pytest.raises(DamagedLog, match="no UTF-8"), LogReader(path):
+        pass
 
 
 _DISGUISED = """

@@ -43,12 +43,12 @@ def explained(path: Path, error: Exception) -> LogError:
     """The LogError that says what a failed access to ``path`` means."""
     if isinstance(error, LogError):
         return DamagedLog(str(error)) if isinstance(error, DamagedLog) else LogError(str(error))
-    name, made = getattr(error, "sqlite_errorname", ""), DamagedLog if is_damage(error) else LogError
+    name, made = sqlite_name(error), DamagedLog if is_damage(error) else LogError
     for prefix, cause in _CAUSES:
         if name.startswith(prefix):
             return made(f"event log {path}: {cause} (SQLite: {error})")
-    if isinstance(error, UnicodeDecodeError):
-        return made(f"event log {path}: {_DAMAGED} (what SQLite says of it is no text)")
+    if is_damage(error):
+        return made(f"event log {path}: {_DAMAGED} (a text in it, or what SQLite says of it, is no UTF-8)")
     if isinstance(error, sqlite3.DatabaseError):
         return LogError(f"event log {path}: SQLite reports {error}")
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -58,7 +58,12 @@ def explained(path: Path, error: Exception) -> LogError:
     return LogError(f"event log {path}: {type(error).__name__}: {error}")
 
 
+def sqlite_name(error: Exception) -> str:
+    """SQLite's name of an error; empty for those that Python raises for it, as for a text that is none."""
+    return str(getattr(error, "sqlite_errorname", ""))
+
+
 def is_damage(error: Exception) -> bool:
-    """Whether SQLite found the file itself to be wrong, be it in words that are taken from the file, and no text."""
-    name = getattr(error, "sqlite_errorname", "")
-    return isinstance(error, UnicodeDecodeError) or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+    """Whether SQLite found the file itself to be wrong, or the file has a text that is none."""
+    is_no_text = isinstance(error, UnicodeDecodeError) or str(error).startswith("Could not decode to UTF-8")
+    return is_no_text or sqlite_name(error).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))

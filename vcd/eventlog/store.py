@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from vcd.eventlog.errors import DamagedLog, LogError, NewerSchema, explained
+from vcd.eventlog.errors import DamagedLog, LogError, NewerSchema, explained, sqlite_name
 from vcd.eventlog.packing import Packer, PackError, typical_payloads
 from vcd.eventlog.rows import Row, group_rows, logged_of, unpacked
 from vcd.eventlog.statements import statements
@@ -121,7 +121,7 @@ def _opened_read_only(path: Path) -> tuple[sqlite3.Connection, int]:
             return _checked_read_only(path, "mode=ro")
         except sqlite3.OperationalError as error:
             wal = path.with_name(path.name + "-wal")
-            unwritable = error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY"))
+            unwritable = sqlite_name(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY"))
             if not unwritable or (wal.exists() and wal.stat().st_size):
                 raise
             # A file in WAL mode in a directory that may not be written: nobody can be writing it.
