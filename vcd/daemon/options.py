@@ -182,7 +182,7 @@ class Options:
         "placements", "int", "50000", "Placements in one cycle at most; the rest goes on in the next.", low=1
     )
     kinds: int = _flag(
-        "kinds",
+        "kinds-per-namespace",
         "int",
         "256",
         "Kinds of pending pods of one namespace that one cycle tries at most; the others have their turn in the next; "
