@@ -110,16 +110,16 @@ def run(node_count: int = NODES, pod_count: int = PODS) -> list[Row]:
     command = [sys.executable, "-m", "bench.endtoend"]
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     with tempfile.TemporaryDirectory() as folder:
-        server = _start([*command, "serve", str(node_count), str(pod_count)], environment)
-        url = _line(server)["url"]
-        daemon = _start([*command, "schedule", url, f"{folder}/log.sqlite"], environment)
-        _line(daemon)
-        _tell(server)
-        binds = _line(server)
+        server = start([*command, "serve", str(node_count), str(pod_count)], environment)
+        url = line(server)["url"]
+        daemon = start([*command, "schedule", url, f"{folder}/log.sqlite"], environment)
+        line(daemon)
+        tell(server)
+        binds = line(server)
         time.sleep(1)
         daemon.send_signal(signal.SIGTERM)
-        spent = _line(daemon)
-        _tell(server)
+        spent = line(daemon)
+        tell(server)
         for process in (daemon, server):
             process.wait(30)
         size = Path(f"{folder}/log.sqlite").stat().st_size
@@ -135,11 +135,12 @@ def run(node_count: int = NODES, pod_count: int = PODS) -> list[Row]:
     ]
 
 
-def _start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+def start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    """Start a program that is told lines and answers with lines of JSON."""
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def _line(process: subprocess.Popen[str]) -> dict[str, Any]:
+def line(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("{"):
@@ -148,7 +149,7 @@ def _line(process: subprocess.Popen[str]) -> dict[str, Any]:
     raise RuntimeError(f"{process.args!r} ended with {process.wait()}")
 
 
-def _tell(process: subprocess.Popen[str]) -> None:
+def tell(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()

@@ -1,32 +1,39 @@
 """What one tenant can do to another: memory, and how long another namespace's pod waits, with and without each attack.
 
-Each attack is what any user may create. A pod of another namespace comes with it; the figure is the time of all
-sessions until that pod is bound, and of the same without the attack. Each attack runs in a process of its own.
+Each attack is what any user may create. Behind it a pod of another namespace is created; the figure is the time until
+that pod is bound, with and without the attack. API server and daemon are processes of their own, new for each attack.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
+import asyncio
+import json
+import os
+import random
+import re
 import statistics
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 from bench.clusters import Manifest, nodes, queues
-from bench.steady import Scheduler
+from bench.endtoend import line, start
 from bench.table import Row, row, show
+from vcd.embedded.store import Store
 
 NODES = (1000, 5000)
 _ROUNDS = 5
-_MOST_SESSIONS = 200
+_PAUSE = 0.3
+"""Seconds between two pods of the other namespace."""
 _SPREAD_AT_VOLCANO = 800.0
 """Milliseconds that another pod waits with vc-scheduler beside one of 4,000 constraints (1,000 nodes)."""
-_BORN = "2026-01-01T00:00:00Z"
 
 
-def group(name: str, **spec: object) -> Manifest:
+def group(name: str, namespace: str = "hostile", **spec: object) -> Manifest:
     """A group of one pod."""
-    meta = {"name": name, "namespace": "hostile", "uid": name, "creationTimestamp": _BORN}
+    meta = {"name": name, "namespace": namespace}
     return {
         "kind": "PodGroup",
         "metadata": meta,
@@ -35,9 +42,11 @@ def group(name: str, **spec: object) -> Manifest:
     }
 
 
-def pod(name: str, requests: Manifest | None = None, node: str = "", **spec: object) -> Manifest:
+def pod(
+    name: str, requests: Manifest | None = None, node: str = "", namespace: str = "hostile", **spec: object
+) -> Manifest:
     """A pod of the group of its name."""
-    meta = {"name": name, "namespace": "hostile", "uid": f"pod-{name}", "creationTimestamp": _BORN}
+    meta = {"name": name, "namespace": namespace}
     container = {"name": "c", "image": "pause", "resources": {"requests": {"cpu": "1", **(requests or {})}}}
     return {
         "kind": "Pod",
@@ -110,10 +119,34 @@ def _running(node_count: int) -> Iterator[Manifest]:
         yield from (group(name), pod(name, node=f"node-{number % node_count:05}", affinity=affinity))
 
 
-def _shapes() -> Iterator[Manifest]:
+def _shapes(least: int) -> Iterator[Manifest]:
     for number in range(3000):
         name = f"shape-{number}"
-        yield from (group(name), pod(name, {"memory": f"{1000 + number}Mi"}))
+        yield from (group(name), pod(name, {"memory": f"{least + number}Mi"}))
+
+
+def _required(name: str, count: int, operator: str) -> Manifest:
+    terms = [
+        {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchExpressions": [{"key": "app", "operator": operator, "values": [f"{name}-{i}"]}]},
+        }
+        for i in range(count)
+    ]
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def _apart() -> Iterator[Manifest]:
+    for number in range(1000):
+        name = f"far-{number}"
+        yield from (group(name), pod(name, {"memory": "1Pi"}, affinity=_required(name, 3, "NotIn")))
+
+
+def _opposing(node_count: int) -> Iterator[Manifest]:
+    for number in range(1000):
+        name = f"keeps-{number}"
+        affinity = _required(name, 100, "In")
+        yield from (group(name), pod(name, node=f"node-{number % node_count:05}", affinity=affinity))
 
 
 ATTACKS: dict[str, Callable[[int], Iterator[Manifest]]] = {
@@ -123,34 +156,95 @@ ATTACKS: dict[str, Callable[[int], Iterator[Manifest]]] = {
     "a pod with 4,000 topologySpreadConstraints": lambda _: _constraints(),
     "1,000 groups with preferred anti-affinity": lambda _: _waiting(),
     "5,000 running pods with 5 preferred terms": _running,
-    "3,000 shapes": lambda _: _shapes(),
+    "1,000 running pods with 100 required terms": _opposing,
+    "3,000 kinds of pods": lambda _: _shapes(1000),
+    "3,000 kinds of pods that fit nowhere": lambda _: _shapes(10**9),
+    "1,000 groups with required anti-affinity that fit nowhere": lambda _: _apart(),
 }
 
 
-def _until_bound(scheduler: Scheduler) -> float:
-    """Create a pod; return the milliseconds of all sessions until it is bound."""
-    scheduler.create_job()
-    key, took = scheduler.newest, 0.0
-    for _ in range(_MOST_SESSIONS):
-        took += scheduler.session()
-        if scheduler.is_bound(key):
-            return took * 1000
-    raise RuntimeError(f"{key} is not bound after {_MOST_SESSIONS} sessions")
+async def serve(attack: str, node_count: int, log: str) -> None:
+    """The server's process: makes the cluster, starts the daemon, and has it attacked."""
+    from vcd.embedded.clock import ClusterClock
+    from vcd.embedded.cluster import EmbeddedCluster
+    from vcd.embedded.server import ApiServer
+    from vcd.embedded.store import Store
+
+    clock = ClusterClock()
+    store = Store(clock.now, random.Random(0))
+    server = ApiServer(store)
+    for namespace in ("volcano-system", "bench", "hostile"):
+        store.create("namespaces", {"metadata": {"name": namespace}})
+    for obj in (*queues(10), *nodes(node_count, cpu=64)):
+        _create(store, obj)
+    async with EmbeddedCluster(store, clock):
+        await server.start()
+        daemon = start([sys.executable, "-m", "bench.endtoend", "schedule", server.url, log], dict(os.environ))
+        await asyncio.to_thread(line, daemon)
+        victim = _Victim(store)
+        await victim.waits()
+        usual = statistics.median([await victim.waits() for _ in range(_ROUNDS)])
+        before = _peak(daemon.pid)
+        for obj in ATTACKS[attack](node_count):
+            _create(store, obj)
+        first = await victim.waits()
+        later = statistics.median([await victim.waits() for _ in range(_ROUNDS)])
+        more = _peak(daemon.pid) - before
+        daemon.terminate()
+        await asyncio.to_thread(daemon.wait, 60)
+    await server.stop()
+    print(json.dumps({"usual": usual, "first": first, "later": later, "more": more}), flush=True)  # noqa: T201
 
 
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+class _Victim:
+    """Creates pods of another namespace, one after the other."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._count = 0
+        self._bound = asyncio.Event()
+        store.subscribe(["pods"], self._note)
+
+    async def waits(self) -> float:
+        """Return the milliseconds until a new pod is bound."""
+        self._count += 1
+        self._bound.clear()
+        for obj in (group(self._name, namespace="bench"), pod(self._name, namespace="bench")):
+            _create(self._store, obj)
+        began = time.monotonic()
+        await asyncio.wait_for(self._bound.wait(), 300)
+        took = time.monotonic() - began
+        await asyncio.sleep(_PAUSE)
+        return 1000 * took
+
+    @property
+    def _name(self) -> str:
+        return f"victim-{self._count}"
+
+    def _note(self, event: str, _: str, obj: Manifest) -> None:
+        if obj["metadata"]["name"] == self._name and obj["spec"].get("nodeName"):
+            self._bound.set()
+
+
+def _create(store: Store, obj: Manifest) -> None:
+    resource = {"Node": "nodes", "Pod": "pods", "Queue": "queues.scheduling.volcano.sh"}.get(obj["kind"])
+    store.create(resource or "podgroups.scheduling.volcano.sh", obj)
+
+
+def _peak(process: int) -> float:
+    """Return the most memory (MiB) that a process had."""
+    (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return int(found) / 1024
 
 
 def measure(attack: str, node_count: int) -> tuple[float, float, float, float]:
     """Return milliseconds without the attack, with it as it comes and later, and the MiB that it adds to the peak."""
-    scheduler = Scheduler([*nodes(node_count, cpu=64), *queues(10)])
-    usual = statistics.median(_until_bound(scheduler) for _ in range(_ROUNDS))
-    before = _peak()
-    scheduler.put(ATTACKS[attack](node_count))
-    first = _until_bound(scheduler)
-    later = statistics.median(_until_bound(scheduler) for _ in range(_ROUNDS))
-    return usual, first, later, _peak() - before
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bench.hostile", attack, str(node_count), f"{folder}/log.sqlite"]
+        server = start(command, {**os.environ, "PYTHONPATH": str(Path.cwd())})
+        found = line(server)
+        server.wait(60)
+    return found["usual"], found["first"], found["later"], found["more"]
 
 
 def run() -> list[Row]:
@@ -158,8 +252,7 @@ def run() -> list[Row]:
     found: list[Row] = []
     for node_count in NODES:
         for attack in ATTACKS:
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-                usual, first, later, more = process.submit(measure, attack, node_count).result()
+            usual, first, later, more = measure(attack, node_count)
             what, goal = f"{node_count:,} nodes, {attack}", 2 * usual
             peer = _SPREAD_AT_VOLCANO if "topologySpread" in attack and node_count == NODES[0] else None
             found += [
@@ -172,4 +265,7 @@ def run() -> list[Row]:
 
 
 if __name__ == "__main__":
-    show(run())
+    if sys.argv[1:]:
+        asyncio.run(serve(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+    else:
+        show(run())

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.endtoend import GANG, NODES, PODS, _line, _start, _tell
+from bench.endtoend import GANG, NODES, PODS, line, start, tell
 from bench.table import Row, row, show
 from tests.e2e.usage import cpu_seconds
 from tests.ports import free_port
@@ -97,13 +97,13 @@ class Daemon:
 def run(node_count: int = NODES, pod_count: int = PODS) -> list[Row]:
     """Rows of each number of followers."""
     name = f"one log, {node_count:,} nodes, {pod_count:,} pods in gangs of {GANG}"
-    return [row(name, None, ""), *(line for count in FOLLOWERS for line in _rows(count, node_count, pod_count))]
+    return [row(name, None, ""), *(found for count in FOLLOWERS for found in _rows(count, node_count, pod_count))]
 
 
 def _rows(followers: int, node_count: int, pod_count: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         server = stack.enter_context(_served(node_count, pod_count))
-        url = _line(server)["url"]
+        url = line(server)["url"]
         token = _token(url, Path(folder) / "token")
         daemons: list[Daemon] = []
         for number in range(followers + 1):
@@ -113,11 +113,11 @@ def _rows(followers: int, node_count: int, pod_count: int) -> Iterator[Row]:
             _until(lambda: daemons[0].metric("vcd_leader") == 1)
         _until(lambda: daemons[0].metric("vcd_event_log_followers") == followers)
         before = [one.cpu() for one in daemons]
-        _tell(server)
-        binds = _line(server)
+        tell(server)
+        binds = line(server)
         leader = daemons[0]
         _until(lambda: all(one.metric("vcd_event_log_sequence") == _settled(leader) for one in daemons))
-        spent = [one.cpu() - start for one, start in zip(daemons, before, strict=True)]
+        spent = [one.cpu() - began for one, began in zip(daemons, before, strict=True)]
         wait = "vcd_event_log_followers_wait_seconds"
         yield row(f"  {followers} followers: first to last bind", pod_count / binds["seconds"], "pods/s")
         yield row("    leader's CPU for a pod", 1000 * spent[0] / pod_count, "ms")
@@ -131,7 +131,7 @@ def _rows(followers: int, node_count: int, pod_count: int) -> Iterator[Row]:
             sent = leader.metric("vcd_event_log_sent_bytes_total")
             yield row("    sent to a follower for a pod", sent / followers / pod_count, "bytes")
         yield row("    a replica's disk", daemons[-1].disk() / 2**20, "MiB")
-        _tell(server)
+        tell(server)
 
 
 def _settled(leader: Daemon) -> float:
@@ -145,7 +145,7 @@ def _settled(leader: Daemon) -> float:
 @contextmanager
 def _served(node_count: int, pod_count: int) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "bench.endtoend", "serve", str(node_count), str(pod_count)]
-    process = _start(command, {**os.environ, "PYTHONPATH": str(Path.cwd())})
+    process = start(command, {**os.environ, "PYTHONPATH": str(Path.cwd())})
     try:
         yield process
     finally:
