@@ -124,7 +124,7 @@ class Cycle:
         """Whether the last session said that again, or waits for a watch that is behind: the next one is due after a
         period, though nothing changes."""
         self._fruitless = 0
-        """Sessions in a row, without a pause between them, that decided nothing about any pod."""
+        """Sessions in a row, without a pause between them, that decided nothing about any pod and left no work."""
         self.idle = asyncio.Event()
         """Set while there is nothing to decide on."""
         self.logged = 0
@@ -191,7 +191,7 @@ class Cycle:
         decided = _Decided(snapshot, policy, now, seed, epoch, session, plan, encoded, recorder.asked)
         if (again := self._is_void(decided)) is not None:
             return again
-        self._fruitless = 0 if plan.statements else self._fruitless + 1
+        self._fruitless = 0 if plan.statements or plan.more else self._fruitless + 1
         self._wakes.note(session, plan)
         news = self.is_news(plan)
         self._held_back = news and self._repeats(plan, now)
