@@ -55,6 +55,8 @@ def flags(draw: Draw, acts: list[Act]) -> tuple[dict[str, list[str]], list[Act]]
     for name, texts in SINGLE.items():
         if draw.often(0.04 if name in RARE else 0.4 if name in OFTEN else 0.15):
             given[name] = [draw.pick(texts)]
+    if "placements" in given:  # the other bound of a session's work
+        given["kinds-per-namespace"] = given["placements"]
     if any(act.what == "keep_busy" for act in acts) and draw.often(0.5):  # a state is kept while another one comes
         given["checkpoint-interval"] = ["20"]
     if draw.often(0.25):
