@@ -37,6 +37,7 @@ PLACES = {
         "daemon/telling.py",
         "model/events.py",
         "scheduling/actions/allocate.py",
+        "scheduling/framework/validity.py",
         "timetravel/why/queuewaits.py",
         "timetravel/why/story.py",
     ),

@@ -10,12 +10,12 @@ from hypothesis import given
 from tests.dsl import Manifest, node
 from tests.predicates.random_pods import SEEDS, random_affinity, random_cluster, random_keys, random_ports
 from tests.world import World
-from vcd.scheduling.search.placed import Placed
+from vcd.scheduling.search.placed import PlacedCounts
 from vcd.scheduling.search.podterms import PlacedOpposing, PlacedPreferring
 from vcd.scheduling.search.predicates.ports import PlacedPorts
 from vcd.state.snapshot import Snapshot
 
-KINDS: tuple[type[Placed[Any]], ...] = (PlacedOpposing, PlacedPreferring, PlacedPorts)
+KINDS: tuple[type[PlacedCounts[Any]], ...] = (PlacedOpposing, PlacedPreferring, PlacedPorts)
 
 
 def drawn(random: Random) -> Manifest:
@@ -24,7 +24,7 @@ def drawn(random: Random) -> Manifest:
     )
 
 
-def counts(placed: Placed[Any]) -> dict[Any, list[int]]:
+def counts(placed: PlacedCounts[Any]) -> dict[Any, list[int]]:
     return {thing: sums.counts().tolist() for thing, sums in placed.sums.items() if sums.total}
 
 

@@ -84,7 +84,7 @@ def test_a_gang_of_more_kinds_than_a_session_tries_is_tried_whole() -> None:
 
 
 def test_a_pod_that_states_many_terms_counts_as_several_kinds() -> None:
-    expressions = [{"key": f"key-{number}", "operator": "DoesNotExist"} for number in range(48)]
+    expressions = [{"key": f"key-{number}", "operator": "DoesNotExist"} for number in range(12)]
     selector = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
     heavy = group("heavy"), pod("heavy", group="heavy", cpu=1, spec={"affinity": affinity})
@@ -201,3 +201,13 @@ def test_a_pod_that_states_too_much_waits_and_is_told_which_field_does(field: st
     world = World(node("n", cpu=8), group("g"), pod("g", group="g", cpu=1, spec=spec), conf=BARE)
     assert not binds(world.cycle())
     assert f"{field} with more than {MOST}" in world.reasons("g")
+
+
+def test_what_only_confirms_a_decision_or_shows_nothing_new_is_no_news() -> None:
+    """Else the conditions that are written of some jobs would give all others another turn, and so on."""
+    world = bounded(3, node("n", cpu=8), kinds(9, least=9))
+    session = world.cycle()
+    assert session.turns
+    shown = ev.ObjectPut("Pod", "default/job-000", "7", None)
+    world.happen(shown, ev.OperationDone(world.state.session, 0, 0, "done"))
+    assert not world.state.turns["default"].is_news

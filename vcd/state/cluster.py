@@ -208,9 +208,18 @@ class ClusterState:
                     pass
             case ev.OperationDone():
                 self._outcome(event)
-        if self.turns and not (self.as_intended or isinstance(event, ev.SessionDecided)):
+        if self.turns and self._is_news(event):
             self.turns = after_news(self.turns)
         self.sequence = sequence
+
+    def _is_news(self, event: ev.Event) -> bool:
+        """Whether an event that was folded may change what is decided, and no session foresaw it."""
+        match event:
+            case ev.ObjectPut():
+                return event.payload is not None and not self.as_intended
+            case ev.OperationDone():
+                return event.result != "done"
+        return not isinstance(event, ev.SessionDecided)
 
     def session_in_steps(self, sequence: int, event: ev.SessionDecided) -> Iterator[None]:
         """Fold a session as ``apply`` does, with a pause wherever it yields; the state is whole when it has ended."""

@@ -17,7 +17,7 @@ _Owner = tuple[Shape, str, Hashable]
 """Shape, namespace, and labels where these matter: of pods that are alike in these one is looked at."""
 
 
-class Placed(Generic[K]):
+class PlacedCounts(Generic[K]):
     """Per distinct thing that placed pods have, the number of pods by domain (``sums``).
 
     It is of one snapshot and never changed: a later snapshot's is made of it (``after``). A subclass tells which shapes

@@ -20,7 +20,7 @@ from vcd.model.objects import Namespace
 from vcd.model.selectors import DOES_NOT_EXIST, EXISTS, IN, Requirement, Selector
 from vcd.model.status import TaskStatus
 from vcd.scheduling.search.domains import Domains, Ints, Mask, Rows, Sums
-from vcd.scheduling.search.placed import Placed
+from vcd.scheduling.search.placed import PlacedCounts
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.interning import Pages
@@ -171,11 +171,11 @@ class Held(Generic[K]):
     """What placed pods have of their own as a session goes on: what they had when it began (``placed``), and the sums
     that its placements changed. A subclass tells of what ``kind``."""
 
-    kind: ClassVar[type[Placed[Any]]]
+    kind: ClassVar[type[PlacedCounts[Any]]]
 
     def __init__(self, index: PodIndex) -> None:
         snapshot = index.session.snapshot
-        self.placed: Placed[K] = snapshot.following(self.kind)
+        self.placed: PlacedCounts[K] = snapshot.following(self.kind)
         self._index = index
         self._own: dict[K, Sums] = {}
         self._owners: dict[tuple[int, int, int], list[tuple[Sums, Rows]]] = {}

@@ -10,7 +10,7 @@ import msgspec
 from vcd.model.objects import Affinity, Pod, PodAffinityTerm
 from vcd.model.selectors import IN, NOT_IN, LabelSelector, Requirement, Selector, SelectorError
 from vcd.scheduling.search.domains import Domains, Sums, domains_of
-from vcd.scheduling.search.placed import Placed
+from vcd.scheduling.search.placed import PlacedCounts
 from vcd.scheduling.search.podindex import Held, PodIndex, Scope
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
@@ -153,7 +153,7 @@ def _order(term: Term) -> tuple[str, str, int]:
     return term.text, repr(term.scope), term.weight
 
 
-class PlacedTerms(Placed[Term]):
+class PlacedTerms(PlacedCounts[Term]):
     """Terms of placed pods."""
 
     minds_labels = staticmethod(has_label_keys)

@@ -11,7 +11,7 @@ from vcd.model.objects import Pod, PodSpec
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.search.domains import Domains, Sums
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows
-from vcd.scheduling.search.placed import Placed
+from vcd.scheduling.search.placed import PlacedCounts
 from vcd.scheduling.search.podindex import Held, PodIndex, index_of
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
@@ -44,7 +44,7 @@ def has_host_ports(shape: Shape) -> bool:
     return bool(host_ports(shape.spec))
 
 
-class PlacedPorts(Placed[Port]):
+class PlacedPorts(PlacedCounts[Port]):
     """Host ports of placed pods, by node."""
 
     has = staticmethod(has_host_ports)
