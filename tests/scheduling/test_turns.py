@@ -211,3 +211,17 @@ def test_what_only_confirms_a_decision_or_shows_nothing_new_is_no_news() -> None
     shown = ev.ObjectPut("Pod", "default/job-000", "7", None)
     world.happen(shown, ev.OperationDone(world.state.session, 0, 0, "done"))
     assert not world.state.turns["default"].is_news
+
+
+def test_a_gang_that_lacks_pods_is_told_the_same_in_each_session() -> None:
+    """Whoever looks at it while others have their turn, its reasons are those of its own turn."""
+    gang_plugin = BARE + "  - name: proportion\n"
+    short = [group("short", members=3, minTaskMember={"main": 3}), pod("short", group="short", cpu=1)]
+    world = bounded(2, node("n", cpu=8), kinds(5, first=1, least=9), *short, conf=gang_plugin)
+    until_all_had_their_turn(world)
+    told = world.state.waiting["default/short"]
+    for number in range(4):
+        world.put(node(f"more-{number}", cpu=1))
+        for plan in until_all_had_their_turn(world):
+            assert not [each for each in plan.waiting if each.group == "default/short"]
+    assert world.state.waiting["default/short"] == told

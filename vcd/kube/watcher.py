@@ -320,7 +320,7 @@ class Watcher:
             return None, version
         if entry.type == "DELETED":
             self._overlay[key] = None
-            self._budget.forget(key)
+            self._budget.gone(key)
             return ObjectGone(self.kind.name, key, version), version
         if entry.type == "ERROR":
             raise status_error(entry.object)

@@ -53,6 +53,11 @@ class WriteBudget:
         """Drop what is held of an object: it is gone, or a newer version is in the log."""
         self._held.pop(key, None)
 
+    def gone(self, key: str) -> None:
+        """Drop all of an object that was deleted."""
+        self.forget(key)
+        self._written.pop(key, None)
+
     def release(self, *, at_once: bool = False) -> list[ObjectPut]:
         """Return the versions whose window is over, or all of them ``at_once``; they are held no longer."""
         if not self._held or not (at_once or self._clock.monotonic() >= self._window_end):

@@ -223,8 +223,9 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
     columns, shown = session.jobs, session.snapshot.waiting
     now = {job.index: tuple(job.why) for job in session.views.jobs() if job.why and _still_waits(job)}
     told = columns.derived(shown_reasons)
-    asked = (told != 0) & ~session.turns.aside
+    asked = told != 0
     asked[list(now)] = True
+    asked &= ~session.turns.aside  # what was said of those in their turn holds
     asked &= ~session.classes.follows  # what is said of those is said of who stands for them
     found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(asked).tolist()}
     for lead, others in session.classes.followers():

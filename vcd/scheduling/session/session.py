@@ -209,14 +209,16 @@ class Session:
 
     def settle(self, condition: Condition) -> Iterator[Job]:
         """Set ``condition`` on jobs that have their minimum and that nobody looked at; all others are left to the
-        caller, but for jobs that ended: what they were told in their time holds."""
+        caller, but for jobs that ended, or whose turn comes later: what they were told in their time holds."""
         columns = self.jobs
         ready, ended = columns.derived(is_ready), columns.derived(has_ended)
         untouched = np.ones(len(columns), np.bool_)
         untouched[[job.index for job in self.views.jobs()]] = False
         for lead, followers in self.classes.followers():
             untouched[followers] &= untouched[lead]  # what is said of the lead is said of them
-        others = ~(self.classes.follows | (self.turns.aside & untouched))
+        aside = self.turns.aside.copy()
+        aside[[job.index for job in self.views.jobs() if job.touched]] = False
+        others = ~(self.classes.follows | aside)
         self.settled.append((ready & ~ended & untouched, condition))
         return (self.job(index) for index in np.flatnonzero(others & (~untouched | ~(ready | ended))).tolist())
 
