@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import gcd
+from typing import cast
 
 import numpy as np
 
+from vcd.model.objects import PodSpec
 from vcd.model.selectors import NodeSelector, Toleration
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import framework_of
@@ -21,6 +23,7 @@ from vcd.scheduling.search.predicates.node import (
 )
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, sum_of
 
 _Kind = tuple[tuple[Toleration, ...], frozenset[tuple[str, str]], NodeSelector | None]
@@ -39,9 +42,10 @@ class Reach:
         tasks = session.snapshot.tasks
         alive = np.flatnonzero((session.job_of_row >= 0) & tasks.alive)
         self._shapes, first = np.unique(tasks.shape[alive], return_index=True)
-        examples = [session.task(row) for row in alive[first].tolist()]
-        self._kinds = [_kind_of(task) for task in examples]
-        self._examples = dict(zip(self._kinds, examples, strict=True))
+        shapes = session.snapshot.shapes
+        self._kinds = [_kind_of(cast(Shape, shapes[number]).spec) for number in self._shapes.tolist()]
+        row_of = dict(zip(self._kinds, alive[first].tolist(), strict=True))
+        self._examples = {kind: session.task(row) for kind, row in row_of.items()}
         self._masks: dict[_Kind, Mask] = {}
         self._beyond: dict[tuple[Toleration, ...], Mask] = {}
         self._tests: list[Predicate] = [
@@ -109,7 +113,7 @@ class Reach:
         return result
 
     def _of(self, task: Task) -> Mask:
-        kind = _kind_of(task)
+        kind = _kind_of(task.shape.spec)
         found = self._masks.get(kind)
         if found is None:
             found = self._taken_by(task)
@@ -133,6 +137,5 @@ class Reach:
         return mask
 
 
-def _kind_of(task: Task) -> _Kind:
-    spec = task.shape.spec
+def _kind_of(spec: PodSpec) -> _Kind:
     return spec.tolerations, frozenset(spec.node_selector.items()), required_nodes(spec)
