@@ -225,3 +225,15 @@ def test_a_gang_that_lacks_pods_is_told_the_same_in_each_session() -> None:
         for plan in until_all_had_their_turn(world):
             assert not [each for each in plan.waiting if each.group == "default/short"]
     assert world.state.waiting["default/short"] == told
+
+
+def test_equal_jobs_keep_their_reasons_while_another_stands_for_them() -> None:
+    equal = [gang(f"equal-{number}", 1, cpu=30) for number in range(4)]
+    world = bounded(2, node("n", cpu=8), *equal, kinds(5, first=1, least=9))
+    until_all_had_their_turn(world)
+    told = dict(world.state.waiting)
+    assert len(told) == 9
+    world.put(node("more", cpu=1))
+    for plan in until_all_had_their_turn(world):
+        assert not [each for each in plan.waiting if not each.gate]
+    assert world.state.waiting.keys() == told.keys()

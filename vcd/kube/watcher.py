@@ -173,6 +173,8 @@ class Watcher:
             if not at and len(seen) > self._farthest:  # one that fails at the same page each time gets nowhere
                 self._farthest, self.status.got_on = len(seen), self.clock.monotonic()
         gone = sorted(key for key in self.known.keys(self.kind.name) if key not in seen)
+        for key in gone:
+            self._budget.gone(key)
         events: list[Event] = [ObjectGone(self.kind.name, key, version) for key in gone]
         await self._emit([*events, KindListed(self.kind.name, version)])
         self._budget.release(at_once=True)  # the list had newer versions

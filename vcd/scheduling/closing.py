@@ -229,6 +229,8 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
     asked &= ~session.classes.follows  # what is said of those is said of who stands for them
     found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(asked).tolist()}
     for lead, others in session.classes.followers():
+        if session.turns.aside[lead]:
+            continue
         why = now.get(lead, ())
         said = open_reasons(why, pods_of(columns, lead)) if why else ()
         for index in others[told[others] != number_of(said)].tolist():

@@ -65,6 +65,8 @@ class Turns:
             elif last is not None:
                 self.taken = (*self.taken, Turn(namespace))
         self.aside[_nominated(snapshot, pending)] = False
+        for lead, others in classes.followers():
+            self.aside[others] = self.aside[lead]
 
     def _take_some(
         self, namespace: str, ordered: list[tuple[_Place, int]], kinds: Ints, limit: int, last: TurnsTaken | None
