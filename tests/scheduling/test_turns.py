@@ -237,3 +237,26 @@ def test_equal_jobs_keep_their_reasons_while_another_stands_for_them() -> None:
     for plan in until_all_had_their_turn(world):
         assert not [each for each in plan.waiting if not each.gate]
     assert world.state.waiting.keys() == told.keys()
+
+
+def test_nobody_of_lower_priority_comes_before_those_whose_turn_is_still_to_come() -> None:
+    classes = priority_class("high", 10)
+    jobs = list(kinds(7))
+    for each in jobs:
+        if each["kind"] == "PodGroup":
+            each["spec"]["priorityClassName"] = "high"
+    world = bounded(3, classes, node("n", cpu=100), jobs, kinds(1, first=900, namespace="other"))
+    bound = [binds(plan) for plan in until_all_had_their_turn(world)]
+    assert [len(keys) for keys in bound[:2]] == [3, 3]
+    assert "other/job-900" in bound[2]
+
+
+def test_each_job_has_its_turn_where_two_namespaces_differ_in_priority() -> None:
+    classes = priority_class("high", 10)
+    first, second = list(kinds(5)), list(kinds(5, namespace="other"))
+    for each in first:
+        if each["kind"] == "PodGroup":
+            each["spec"]["priorityClassName"] = "high"
+    world = bounded(2, classes, node("n", cpu=100), first, second)
+    plans = until_all_had_their_turn(world)
+    assert len([key for plan in plans for key in binds(plan)]) == 10

@@ -2,9 +2,10 @@
 
 A tenant chooses how many kinds of pods there are, and each kind has costs of its own. So a session tries jobs of each
 namespace until their pods are of ``Settings.kinds`` kinds, the first by priority, age and key; the next session goes on
-behind them (``Plan.turns``). A pod that states many terms counts as several kinds. Once all jobs of a namespace had
-their turn, the first are tried again if anything happened meanwhile. Nothing here depends on what earlier sessions left
-in memory, so that a replay gives the same turns.
+behind them (``Plan.turns``), and nobody of lower priority comes before those whose turn is still to come. A pod that
+states many terms counts as several kinds. Once all jobs of a namespace had their turn, the first are tried again if
+anything happened meanwhile. Nothing here depends on what earlier sessions left in memory, so that a replay gives the
+same turns.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,28 @@ from vcd.state.turns import TurnsTaken
 Ints = npt.NDArray[np.int64]
 _Place = tuple[int, int, str]
 """What orders a job within its namespace: lower priority later, then younger, then key."""
+
+
+class _Namespace(NamedTuple):
+    """A namespace whose jobs are not all tried: all of them in order, and from and up to which."""
+
+    name: str
+    ordered: list[tuple[_Place, int]]
+    begin: int
+    end: int
+    last: TurnsTaken | None
+
+    @property
+    def next_priority(self) -> int | None:
+        """The priority of the job whose turn is next; None if there is none."""
+        return -self.ordered[self.end][0][0] if self.end < len(self.ordered) else None
+
+    def down_to(self, priority: int) -> _Namespace:
+        """The same without jobs of lower priority."""
+        end = self.end
+        while end > self.begin and -self.ordered[end - 1][0][0] < priority:
+            end -= 1
+        return self._replace(end=end)
 
 
 class Turns:
@@ -57,32 +81,44 @@ class Turns:
         by_namespace: dict[str, list[int]] = {}
         for index in leads:
             by_namespace.setdefault(jobs.keys[index].partition("/")[0], []).append(index)
-        for namespace in sorted({*by_namespace, *snapshot.turns}):
-            indices, last = by_namespace.get(namespace, []), snapshot.turns.get(namespace)
+        large = []
+        for name in sorted({*by_namespace, *snapshot.turns}):
+            indices, last = by_namespace.get(name, []), snapshot.turns.get(name)
             if limit and int(kinds[indices].sum()) > limit:
                 ordered = sorted((_place(jobs, index), index) for index in indices)
-                self._take_some(namespace, ordered, kinds, limit, last)
+                large.append(_some_of(name, ordered, kinds, limit, last))
             elif last is not None:
-                self.taken = (*self.taken, Turn(namespace))
+                self.taken = (*self.taken, Turn(name))
+        to_come = [priority for each in large if (priority := each.next_priority) is not None]
+        if to_come:  # nobody of lower priority comes before one whose turn is still to come
+            self.aside |= waits & (jobs.priority < max(to_come))
+            large = [each.down_to(max(to_come)) for each in large]
+        for each in large:
+            self._take_in(each)
         self.aside[_nominated(snapshot, pending)] = False
         for lead, others in classes.followers():
             self.aside[others] = self.aside[lead]
 
-    def _take_some(
-        self, namespace: str, ordered: list[tuple[_Place, int]], kinds: Ints, limit: int, last: TurnsTaken | None
-    ) -> None:
-        """Choose as many jobs of one namespace as the limit allows, from the one behind the last on; one at least."""
-        begin = 0 if last is None else bisect_right(ordered, _place_of(last.last), key=itemgetter(0))
-        count = int(np.searchsorted(np.cumsum(kinds[[index for _, index in ordered[begin:]]]), limit, "right"))
-        end = min(begin + max(count, 1), len(ordered))
-        self.aside[[index for _, index in (*ordered[:begin], *ordered[end:])]] = True
-        if end < len(ordered):
-            priority, created, key = ordered[end - 1][0]
-            self.taken = (*self.taken, Turn(namespace, -priority, created, key))
-            self.goes_on = True
-        else:
-            self.taken = (*self.taken, Turn(namespace))
-            self.goes_on |= last is not None and last.is_news
+    def _take_in(self, of: _Namespace) -> None:
+        """Set aside the jobs of a namespace that have no turn, and note how far it came."""
+        self.aside[[index for _, index in (*of.ordered[: of.begin], *of.ordered[of.end :])]] = True
+        if of.end == len(of.ordered):
+            self.taken = (*self.taken, Turn(of.name))
+            self.goes_on |= of.last is not None and of.last.is_news
+            return
+        self.goes_on = True
+        if of.end > of.begin:
+            priority, created, key = of.ordered[of.end - 1][0]
+            self.taken = (*self.taken, Turn(of.name, -priority, created, key))
+
+
+def _some_of(
+    name: str, ordered: list[tuple[_Place, int]], kinds: Ints, limit: int, last: TurnsTaken | None
+) -> _Namespace:
+    """As many jobs of a namespace as the limit allows, from the one behind the last on; one at least."""
+    begin = 0 if last is None else bisect_right(ordered, _place_of(last.last), key=itemgetter(0))
+    count = int(np.searchsorted(np.cumsum(kinds[[index for _, index in ordered[begin:]]]), limit, "right"))
+    return _Namespace(name, ordered, begin, min(begin + max(count, 1), len(ordered)), last)
 
 
 def _place(jobs: GroupColumns, index: int) -> _Place:
