@@ -1,8 +1,8 @@
 """A bound on what one object may write to the log in a minute, so that a tenant's patches do not fill it.
 
 Of an object beyond its budget only changes are let through on which the pods of others depend; of the rest the newest
-version waits until the minute is over. What is held back is not in the log, and so nobody decides by it (law 1). Its
-owner alone notices: changes to the object's labels, annotations or conditions are seen later.
+version waits until the minute is over. What is held back is not in the log, and so nobody decides by it (docs/laws.md,
+law 1). Its owner alone notices: changes to the object's labels, annotations or conditions are seen later.
 """
 
 from __future__ import annotations
