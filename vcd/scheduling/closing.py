@@ -25,6 +25,7 @@ from vcd.scheduling.session.session import ROOT_QUEUE, Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import Counts, GroupColumns, Rows
 from vcd.state.sums import Ints, bounded, changed, sums_by
+from vcd.state.turns import decides
 
 _COUNTED = [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]
 _TEXTS = [phase.text for phase in Phase]
@@ -36,7 +37,7 @@ Phases = npt.NDArray[np.int8]
 
 def plan_of(session: Session) -> ev.Plan:
     """The session's decision as a plan."""
-    return ev.Plan(
+    plan = ev.Plan(
         statements=tuple(_statements(session)),
         groups=tuple(_groups(session)),
         queues=tuple(_queues(session)),
@@ -47,6 +48,9 @@ def plan_of(session: Session) -> ev.Plan:
         lapsed=tuple(session.lapsed),
         turns=session.turns.taken,
     )
+    if session.turns.ends and decides(plan):  # the first of a round may get what its last session made possible
+        plan = msgspec.structs.replace(plan, more=True)
+    return plan
 
 
 def _statements(session: Session) -> Iterable[ev.Statement]:

@@ -581,8 +581,8 @@ class ClusterState:
             del self.held_namespaces[namespace]
         plan = ev.decode_plan(decided.plan)
         self.rounds.update(dict.fromkeys(plan.rounds, decided.now))
-        if plan.turns:
-            self.turns = after_session(self.turns, plan.turns, is_news=decided.head != self.sequence)
+        if self.turns or plan.turns:
+            self.turns = after_session(self.turns, plan, is_news=decided.head != self.sequence)
         self._end_admissions(plan.lapsed)
         if not self.settings.shadow:  # of what a shadow decides nothing is done: the next session sees what really is
             yield from self._take_over(decided, plan)

@@ -383,6 +383,10 @@ class Settings(msgspec.Struct, frozen=True):
         """The same where what is decided is done."""
         return msgspec.structs.replace(self, shadow=False)
 
+    def with_all_tried(self) -> Settings:
+        """The same where one cycle tries all jobs: for what is decided once, to answer a question."""
+        return msgspec.structs.replace(self, kinds=0)
+
     def as_text(self) -> dict[str, str]:
         """For the log."""
         text = {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
-from vcd.model.events import Turn
+from vcd.model.events import Plan, Turn
 
 
 class TurnsTaken(msgspec.Struct, frozen=True, gc=False):
@@ -22,11 +20,17 @@ def after_news(turns: dict[str, TurnsTaken]) -> dict[str, TurnsTaken]:
     return {namespace: TurnsTaken(taken.last, True) for namespace, taken in turns.items()}
 
 
-def after_session(turns: dict[str, TurnsTaken], taken: Iterable[Turn], is_news: bool) -> dict[str, TurnsTaken]:
-    """The turns after a session; ``is_news`` says whether anything happened while it was decided."""
-    result = dict(turns)
-    for turn in taken:
+def after_session(turns: dict[str, TurnsTaken], plan: Plan, is_news: bool) -> dict[str, TurnsTaken]:
+    """The turns after a session; ``is_news`` says whether anything happened while it was decided. What it decides is
+    news to those that had their turn in earlier ones."""
+    result = after_news(turns) if decides(plan) else dict(turns)
+    for turn in plan.turns:
         before = result.pop(turn.namespace, None)
         if turn.group:
             result[turn.namespace] = TurnsTaken(turn, is_news if before is None else before.is_news)
     return result
+
+
+def decides(plan: Plan) -> bool:
+    """Whether a plan changes what other groups may get."""
+    return bool(plan.statements or plan.lapsed or any(status.phase != status.was for status in plan.groups))

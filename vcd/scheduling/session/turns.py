@@ -57,13 +57,13 @@ class Turns:
     """The turns of one session.
 
     ``aside`` marks the jobs, by index, that are not tried in it; ``taken`` is what the plan says of it; ``goes_on``
-    whether the next session has to follow at once.
+    whether the next session has to follow at once; ``ends`` whether all jobs of a namespace had their turn.
     """
 
     def __init__(self, jobs: int) -> None:
         self.aside: npt.NDArray[np.bool_] = np.zeros(jobs, np.bool_)
         self.taken: tuple[Turn, ...] = ()
-        self.goes_on = False
+        self.goes_on = self.ends = False
 
     def take(self, snapshot: Snapshot, pending: PendingRows, classes: EquivalenceClasses) -> None:
         """Choose the jobs that are tried; of equal ones only the first counts."""
@@ -104,6 +104,7 @@ class Turns:
         self.aside[[index for _, index in (*of.ordered[: of.begin], *of.ordered[of.end :])]] = True
         if of.end == len(of.ordered):
             self.taken = (*self.taken, Turn(of.name))
+            self.ends = True
             self.goes_on |= of.last is not None and of.last.is_news
             return
         self.goes_on = True

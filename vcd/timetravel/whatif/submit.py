@@ -159,7 +159,8 @@ def eta_in_words(found: Submission) -> list[str]:
 def _first_plan(here: Present, policy: Policy, new: Work, seed: int) -> ev.Plan:
     """What one session would do with what is submitted, on the very state that the log shows."""
     state = ClusterState.load(here.state.dump())
-    events: list[ev.Event] = [ev.PolicyLoaded(policy.digest, policy.text, state.settings.as_done().as_text())]
+    settings = state.settings.as_done().with_all_tried()
+    events: list[ev.Event] = [ev.PolicyLoaded(policy.digest, policy.text, settings.as_text())]
     events += new.others
     events += [ev.ObjectPut("PodGroup", group.key, "", encode_payload(group)) for group in new.groups]
     events += [ev.ObjectPut("Pod", pod.key, "", encode_payload(pod)) for pod in new.pods]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -118,6 +119,8 @@ class Trials:
     def _decide(self, snapshot: Snapshot, memory: Memory | None) -> ev.Plan:
         self.decisions += 1
         record = self._wait.record
+        if snapshot.turns or self._base.turns:  # the job's own turn may come in another session
+            snapshot = replace(snapshot, settings=snapshot.settings.with_all_tried(), turns={})
         return decide(
             snapshot,
             self._policy,
