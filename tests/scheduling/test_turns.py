@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from tests.actions.test_preempt import CLASSES, CONF, job
-from tests.dsl import BARE, gang, group, node, pod, priority_class
+from tests.dsl import BARE, BY_QUEUE, gang, group, node, pod, priority_class, queue
 from tests.world import Manifest, World
 from vcd.model import events as ev
 from vcd.model.terms import MOST
@@ -270,3 +270,24 @@ def test_what_a_session_decides_gives_those_before_it_another_turn() -> None:
     record = ev.SessionDecided(2, world.state.sequence, "", world.now, 0, 1, {}, ev.encode_plan(plan))
     world.happen(record)
     assert world.state.turns["default"].is_news
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2])
+def test_a_group_that_fits_nowhere_reserves_nothing_while_its_turn_is_later(limit: int) -> None:
+    conf = BY_QUEUE.replace("capacity", "proportion")
+    nowhere = [
+        group("nowhere", queue="q", minimum={"cpu": 3}),
+        pod("nowhere", group="nowhere", cpu=3, spec={"nodeSelector": {"disk": "none"}}),
+    ]
+    late = group("late", queue="q", phase="Pending", created=50, minimum={"cpu": 2})
+    world = bounded(
+        limit,
+        node("n", cpu=8),
+        queue("q", capability={"cpu": "4"}),
+        nowhere,
+        late,
+        kinds(3, first=9, least=9),
+        conf=conf,
+    )
+    until_all_had_their_turn(world)
+    assert world.state.groups["default/late"].group.status.phase == "Inqueue"

@@ -185,11 +185,14 @@ class Demand:
         kinds = self._kinds(claims | near, apart)
         self._coming = (session.snapshot.tasks.status == TaskStatus.PENDING) & bool(near.any())
         self._coming[self.rows] = False  # what is left are pods of other schedulers
-        tried = np.bincount(kinds.of, self._is_tried(), len(kinds.first)) > 0
-        found = np.where(tried, 0, MANY)
+        found = np.full(len(kinds.first), MANY)
         by_pods = (claims | near | apart | self.feasibility.is_by_pod)[kinds.first]
-        found[tried & ~by_pods] = self._count_plain(kinds.first[tried & ~by_pods])
-        for kind in np.flatnonzero(tried & by_pods).tolist():
+        aside = np.bincount(kinds.of, ~session.turns.aside[self.jobs], len(kinds.first)) == 0
+        supported = ~session.snapshot.shape_columns.flags(is_unsupported)[self._shapes[kinds.first]]
+        later = by_pods & aside & (not self.feasibility.is_by_pod)
+        for chosen, by_facts in ((~by_pods & supported, False), (later & supported, True)):
+            found[chosen] = self._count_plain(kinds.first[chosen], by_facts=by_facts)
+        for kind in np.flatnonzero(by_pods & ~aside).tolist():
             at = int(kinds.first[kind])
             is_refused = bool(claims[at]) and self._is_refused(session.task(int(self.rows[at])))
             near[at] &= not is_refused
@@ -199,26 +202,23 @@ class Demand:
         result: Ints = found[kinds.of]
         return result
 
-    def _is_tried(self) -> Mask:
-        """Return which pods are looked at: those whose jobs are not tried in this session count, and cost nothing."""
-        session = self._session
-        unsupported = session.snapshot.shape_columns.flags(is_unsupported)[self._shapes]
-        result: Mask = ~(session.turns.aside[self.jobs] | unsupported)
-        return result
-
-    def _count_plain(self, places: Ints) -> list[int]:
+    def _count_plain(self, places: Ints, *, by_facts: bool) -> list[int]:
         """Return how many pods the nodes could take together of each kind that neither claims nor other pods matter
-        to; ``places`` has one pod of each. The numbers are known until the nodes' facts or the predicates change."""
+        to; or, ``by_facts``, if they did not matter, for kinds whose turn comes in another session. ``places`` has one
+        pod of each. The numbers are known until the nodes' facts or the predicates change."""
         session, rows = self._session, self.rows[places].tolist()
         known: dict[tuple[Shape, str], int] = session.nodes.facts.cached(
-            ("pods together", self._framework.evaluator.versions), dict
+            ("pods together", by_facts, self._framework.evaluator.versions), dict
         )
         names = [queue.name for queue in session.queue_list]
         shapes = [cast(Shape, session.snapshot.shapes[number]) for number in self._shapes[places].tolist()]
         keys = [(shape, names[queue]) for shape, queue in zip(shapes, session.queue_of_row[rows].tolist(), strict=True)]
         new = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in known]
         for (key, _), task in zip(new, self.feasibility.examples([row for _, row in new]), strict=True):
-            known[key] = self.feasibility.most_together(task, self.rows[:0], self._coming)
+            if by_facts:
+                known[key] = self.feasibility.most_by_facts(task)
+            else:
+                known[key] = self.feasibility.most_together(task, self.rows[:0], self._coming)
         counts = [known[key] for key in keys]
         known.clear()  # shapes that no pod has any more are not kept
         known.update(zip(keys, counts, strict=True))

@@ -74,21 +74,33 @@ class Feasibility:
         """Return how many of the pods ``rows``, which are like a task, the nodes could take together if they were empty
         and the pods ``coming`` (by row) were placed."""
         mask = self.reachable(task, coming)
-        sizes, of = self._size_classes
-        asked = np.flatnonzero(task.request > 0)
-        asked = asked[asked != self._nodes.column_of["pods"]]  # Volcano compares no places for pods here
-        if len(asked):
-            each = np.minimum((sizes[:, asked] // task.request[asked]).min(axis=1), MANY)
-        else:
-            each = np.full(len(sizes), MANY)
         divisions = [codes for test in self._by_pods for codes in test.divisions(task, rows)]
         if divisions:
-            return _together(np.where(mask, each[of], 0), divisions)
+            return _together(np.where(mask, self._each(task)[self._size_classes[1]], 0), divisions)
+        return self._sum_over(mask, task)
+
+    def most_by_facts(self, task: Task) -> int:
+        """Return how many pods like a task the nodes could take together if they were empty and no other pods and
+        claims mattered."""
+        return self._sum_over(self._evaluator.static(task).mask, task)
+
+    def _each(self, task: Task) -> Ints:
+        """Return how many pods like a task a node of each size takes."""
+        sizes, _ = self._size_classes
+        asked = np.flatnonzero(task.request > 0)
+        asked = asked[asked != self._nodes.column_of["pods"]]  # Volcano compares no places for pods here
+        if not len(asked):
+            return np.full(len(sizes), MANY)
+        each: Ints = np.minimum((sizes[:, asked] // task.request[asked]).min(axis=1), MANY)
+        return each
+
+    def _sum_over(self, mask: Mask, task: Task) -> int:
+        sizes, of = self._size_classes
         key = mask.tobytes()
         counts = self._counts.get(key)
         if counts is None:
             counts = self._counts[key] = np.bincount(of[mask], minlength=len(sizes))
-        return min(int((each * counts).sum()), MANY)
+        return min(int((self._each(task) * counts).sum()), MANY)
 
     @cached_property
     def _size_classes(self) -> tuple[Ints, Rows]:
