@@ -264,7 +264,7 @@ def test_each_job_has_its_turn_where_two_namespaces_differ_in_priority() -> None
 
 def test_what_a_session_decides_gives_those_before_it_another_turn() -> None:
     """The first job is tried before the eviction that makes room for it, which another namespace's turn brings."""
-    plan = ev.Plan(statements=(ev.Statement("other/g", "reclaim", ()),))
+    plan = ev.Plan(statements=(ev.Statement("other/g", "reclaim", (ev.Operation("evict", "other/p", "", ""),)),))
     world = bounded(3, node("n", cpu=8), kinds(9, least=9))
     world.cycle()
     record = ev.SessionDecided(2, world.state.sequence, "", world.now, 0, 1, {}, ev.encode_plan(plan))

@@ -32,5 +32,6 @@ def after_session(turns: dict[str, TurnsTaken], plan: Plan, is_news: bool) -> di
 
 
 def decides(plan: Plan) -> bool:
-    """Whether a plan changes what other groups may get."""
-    return bool(plan.statements or plan.lapsed or any(status.phase != status.was for status in plan.groups))
+    """Whether a plan changes what other groups may get. Pipelined placements are made anew in each session."""
+    done = any(operation.verb != "pipeline" for statement in plan.statements for operation in statement.operations)
+    return done or bool(plan.lapsed) or any(status.phase != status.was for status in plan.groups)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tests.laws.accounts import asked_by
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
@@ -78,11 +80,11 @@ class Holds:
 
 
 def untrue(plan: ev.Plan, session: Session) -> Iterator[str]:
-    """What a session says of holds that is not so."""
-    facts = _Facts(plan, session)
+    """What a session says of holds that is not so; of a group whose turn comes in another session it says nothing."""
+    facts, aside = _Facts(plan, session), {session.jobs.keys[index] for index in np.flatnonzero(session.turns.aside)}
     for group, reasons in ev.waits_after(session.snapshot.waiting, plan.waiting).items():
         first = next(filter(keeps_back, reasons), None)
-        for remark in held_in(reasons):
+        for remark in held_in(reasons) if group not in aside else ():
             if first is None or cause_of(first) not in _EXPLAINED[_said(remark).code]:
                 yield f"{group} is told of a hold that does not explain its first reason: {reason_in_words(remark)!r}"
             elif not facts.hold(group, _said(remark)):
