@@ -291,3 +291,13 @@ def test_a_group_that_fits_nowhere_reserves_nothing_while_its_turn_is_later(limi
     )
     until_all_had_their_turn(world)
     assert world.state.groups["default/late"].group.status.phase == "Inqueue"
+
+
+def test_a_group_that_runs_in_part_shows_the_same_phase_in_each_session() -> None:
+    part = gang("part", 3, on=["n"], cpu=1, phase="Running")
+    others = kinds(6, first=1, least=9)
+    world = bounded(2, node("n", cpu=2), part, others)
+    until_all_had_their_turn(world)
+    world.put(node("more", cpu="500m"))
+    for plan in until_all_had_their_turn(world):
+        assert not plan.groups

@@ -65,10 +65,12 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
 
 def _groups(session: Session) -> list[ev.GroupStatus]:
     """Statuses that differ from what the groups show."""
-    columns, viewed = session.jobs, session.views.jobs()
+    columns, later = session.jobs, session.later()
+    viewed = [job for job in session.views.jobs() if not later[job.index]]
     shown, (said, conditions) = columns.derived(_shown), _conditions(session)
     asked = (shown[:, 4] > 0) | (session.views.phases != columns.phase) | (said > 0)
     asked[[job.index for job in viewed]] = True
+    asked &= ~later
     indices = np.flatnonzero(asked)
     counts, releasing = columns.counts[indices], session.releasing_on_nodes()[indices]
     phase = session.views.phases[indices]

@@ -216,9 +216,7 @@ class Session:
         untouched[[job.index for job in self.views.jobs()]] = False
         for lead, followers in self.classes.followers():
             untouched[followers] &= untouched[lead]  # what is said of the lead is said of them
-        aside = self.turns.aside.copy()
-        aside[[job.index for job in self.views.jobs() if job.touched]] = False
-        others = ~(self.classes.follows | aside)
+        others = ~(self.classes.follows | self.later())
         self.settled.append((ready & ~ended & untouched, condition))
         return (self.job(index) for index in np.flatnonzero(others & (~untouched | ~(ready | ended))).tolist())
 
@@ -234,6 +232,13 @@ class Session:
     def tried(self, indices: npt.NDArray[np.intp]) -> list[int]:
         """Those of some jobs, by index, that this session tries, without those for which another one stands."""
         return self.classes.leads(indices[~self.turns.aside[indices]])
+
+    def later(self) -> npt.NDArray[np.bool_]:
+        """The jobs, by index, whose turn comes in another session and of which nothing changed: what was said of them
+        in their own turn holds."""
+        later = self.turns.aside.copy()
+        later[[job.index for job in self.views.jobs() if job.touched]] = False
+        return later
 
     def take_turns(self) -> None:
         """Choose the jobs that this session tries; all of them, before it is called."""
