@@ -120,6 +120,8 @@ class Cycle:
         self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
         """What queues have allocated by the last session that was logged under the epoch, and when it was decided."""
         self._wakes = _Wakes()
+        self._round_began: int | None = None
+        """When the first session decided after which jobs wait for their turn, while some do (ns since the epoch)."""
         self._held_back = False
         """Whether the last session said that again, or waits for a watch that is behind: the next one is due after a
         period, though nothing changes."""
@@ -198,7 +200,17 @@ class Cycle:
         if self._held_back or not news:
             self.handover(None, plan, session, durations)
             return False
-        return await self._log(decided, stopwatch, durations)
+        goes_on = await self._log(decided, stopwatch, durations)
+        return self._ends_round_late(now) or goes_on
+
+    def _ends_round_late(self, now: int) -> bool:
+        """Whether all jobs had their turn, and some had it before a time at which something may be decided for them."""
+        if self.keeper.state.turns:
+            self._round_began = now if self._round_began is None else self._round_began
+            return False
+        began, self._round_began = self._round_began, None
+        due = None if began is None else next_deadline(self.keeper.state, began, self._wakes.ahead)
+        return due is not None and due <= self.clock()
 
     async def _log(self, decided: _Decided, stopwatch: _Stopwatch, durations: dict[str, float]) -> bool:
         """Verify a plan, log it as a session and hand it over; whether the next session is to follow at once."""

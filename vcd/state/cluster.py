@@ -582,7 +582,8 @@ class ClusterState:
         plan = ev.decode_plan(decided.plan)
         self.rounds.update(dict.fromkeys(plan.rounds, decided.now))
         if self.turns or plan.turns:
-            self.turns = after_session(self.turns, plan, is_news=decided.head != self.sequence)
+            is_news = bool(decided.stale) or decided.head != self.sequence
+            self.turns = after_session(self.turns, plan, is_news=is_news)
         self._end_admissions(plan.lapsed)
         if not self.settings.shadow:  # of what a shadow decides nothing is done: the next session sees what really is
             yield from self._take_over(decided, plan)
