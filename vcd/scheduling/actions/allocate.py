@@ -217,12 +217,9 @@ class AllocateAction(Action):
         """Give what is left to jobs that only their queue keeps from it, by the same orders.
 
         While it lasts the plugins at ``lend`` let queues go beyond their share. A job that gets nothing waits for what
-        it waited for before, and for what lending refuses. Nothing is lent while jobs wait for their turn, since it may
-        be their queue's.
+        it waited for before, and for what lending refuses.
         """
         session = framework.session
-        if session.turns.goes_on:
-            return
         kept = [job for job in session.jobs_with_pending() if any(why.gate == "queue" for why in job.why)]
         if kept and not session.is_full() and framework.lend(True):
             jobs, tasks = self._to_place(framework, kept)
