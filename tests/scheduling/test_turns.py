@@ -301,3 +301,14 @@ def test_a_group_that_runs_in_part_shows_the_same_phase_in_each_session() -> Non
     world.put(node("more", cpu="500m"))
     for plan in until_all_had_their_turn(world):
         assert not plan.groups
+
+
+def test_a_group_without_pending_pods_is_told_the_same_while_others_have_their_turn() -> None:
+    short = gang("short", 2, members=3, on=["n", "n"], cpu=1, phase="Running")
+    world = bounded(2, node("n", cpu=2), short, kinds(6, first=1, least=9))
+    until_all_had_their_turn(world)
+    told = world.state.waiting["default/short"]
+    world.put(node("more", cpu="500m"))
+    for plan in until_all_had_their_turn(world):
+        assert not plan.groups
+        assert world.state.waiting["default/short"] == told

@@ -134,7 +134,7 @@ class GangPlugin(Plugin):
         for job in session.settle(scheduled):
             if not job.task_count:
                 continue
-            if session.more and not (job.touched or job.why):
+            if session.full and not (job.touched or job.why):
                 continue  # it was not tried yet: the next cycle follows at once
             if job.partition is not None:
                 self._tell_of_sub_groups(session, job, job.partition)

@@ -93,7 +93,8 @@ class Session:
         """The plugins and actions that failed or took too long; of plugins those are here that ask outside."""
         self.now = now
         self.seed = seed
-        self.more = False
+        self.full = False
+        """Whether the bound on placements was reached, so that jobs behind were not tried."""
         self.rounds: dict[str, None] = {}
         """Plugins that held a round in this session (``Plan.rounds``), to be set when it closes."""
         self.lapsed: list[str] = []
@@ -243,7 +244,6 @@ class Session:
     def take_turns(self) -> None:
         """Choose the jobs that this session tries; all of them, before it is called."""
         self.turns.take(self.snapshot, self.views.pending, self.classes)
-        self.more = self.turns.goes_on
 
     def task(self, row: int) -> Task:
         """The task of a row of the snapshot's columns; it must belong to a job."""
@@ -283,9 +283,13 @@ class Session:
 
         What stays pipelined does not count: each cycle makes it anew, and might get no further.
         """
-        is_full = self.trial.placements - self.trial.staying >= self.snapshot.settings.placements
-        self.more = is_full or self.turns.goes_on
-        return is_full
+        self.full = self.trial.placements - self.trial.staying >= self.snapshot.settings.placements
+        return self.full
+
+    @property
+    def more(self) -> bool:
+        """Whether the next session has to follow at once, since this one did not try all jobs."""
+        return self.full or self.turns.goes_on
 
     def commit_pipelined(self, job: Job) -> None:
         """Commit what a job held without being ready, but for what sub-jobs hold that still are not."""
