@@ -312,3 +312,26 @@ def test_a_group_without_pending_pods_is_told_the_same_while_others_have_their_t
     for plan in until_all_had_their_turn(world):
         assert not plan.groups
         assert world.state.waiting["default/short"] == told
+
+
+@pytest.mark.parametrize(("jobs", "labelled", "sessions"), [(16, False, 1), (40, False, 3), (16, True, 16)])
+def test_jobs_of_one_shape_are_one_kind_unless_labels_matter(jobs: int, labelled: bool, sessions: int) -> None:
+    """They are of one class only where nothing else tells them apart, as their queues do here."""
+    selector = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "kubernetes.io/hostname"}
+    term = {"weight": 1, "podAffinityTerm": selector}
+    affinity = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    queues = [queue(f"q{number}") for number in range(jobs)]
+    made = [
+        gang(
+            f"g{number:02}",
+            1,
+            cpu=1,
+            queue=f"q{number}",
+            labels={"n": str(number)},
+            spec={"affinity": affinity} if labelled else {},
+        )
+        for number in range(jobs)
+    ]
+    world = bounded(1, node("n", cpu=jobs), *queues, *made, conf=BARE + "  - name: predicates\n")
+    plans = [plan for plan in until_all_had_their_turn(world) if binds(plan)]
+    assert len(plans) == sessions

@@ -108,7 +108,7 @@ def _told_by_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple
     tasks, counts = jobs.tasks, np.array([len(rows) for rows in members], np.int64)
     rows, starts = np.array(list(chain.from_iterable(members)), np.intp), np.cumsum(counts) - counts
     shapes = tasks.shape[rows]
-    minding = [number for number in np.unique(shapes).tolist() if _minds_labels(cast(Shape, jobs.shapes[number]))]
+    minding = [number for number in np.unique(shapes).tolist() if minds_labels(cast(Shape, jobs.shapes[number]))]
     labels = np.where(np.isin(shapes, minding), tasks.labels[rows], _MIXED)
     columns = [shapes, *[column[rows] for column in (tasks.namespace, tasks.scheduler, tasks.priority)], labels]
     firsts = [column[starts] for column in columns]
@@ -120,7 +120,7 @@ def _told_by_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple
     return [None if differs else each for each, differs in zip(told, mixed, strict=True)]
 
 
-def _minds_labels(shape: Shape) -> bool:
+def minds_labels(shape: Shape) -> bool:
     """Whether a shape's terms may be about labels."""
     return shape.spec.affinity is not None or bool(shape.spec.topology_spread_constraints)
 

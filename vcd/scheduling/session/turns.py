@@ -1,17 +1,18 @@
 """Which waiting jobs a session tries, where a namespace has pending pods of more kinds than one session tries.
 
 A tenant chooses how many kinds of pods there are, and each kind has costs of its own. So a session tries jobs of each
-namespace until their pods are of ``Settings.kinds`` kinds, the first by priority, age and key; the next session goes on
-behind them (``Plan.turns``), and nobody of lower priority comes before those whose turn is still to come. A pod that
-states many terms counts as several kinds. Once all jobs of a namespace had their turn, the first are tried again if
-anything happened meanwhile. Nothing here depends on what earlier sessions left in memory, so that a replay gives the
-same turns.
+namespace until their pods are of ``Settings.kinds`` kinds, or until the jobs are sixteen times as many, the first by
+priority, age and key. The next session goes on behind them (``Plan.turns``), and nobody of lower priority comes before
+those whose turn is still to come. A pod that states many terms counts as several kinds. Once all jobs of a namespace
+had their turn, the first are tried again if anything happened meanwhile. Nothing here depends on what earlier sessions
+left in memory, so that a replay gives the same turns.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -20,13 +21,15 @@ import numpy.typing as npt
 
 from vcd.model.events import Turn
 from vcd.model.status import Phase
-from vcd.scheduling.session.classes import EquivalenceClasses
+from vcd.scheduling.session.classes import EquivalenceClasses, minds_labels
 from vcd.scheduling.session.views import PendingRows
 from vcd.state.groups import GroupColumns
 from vcd.state.snapshot import Snapshot
 from vcd.state.turns import TurnsTaken
 
 Ints = npt.NDArray[np.int64]
+_JOBS_A_KIND = 16
+"""So many jobs are tried for each kind that a session may try: their pods need not be of other kinds."""
 _Place = tuple[int, int, str]
 """What orders a job within its namespace: lower priority later, then younger, then key."""
 
@@ -71,22 +74,20 @@ class Turns:
         waits = jobs.phase == Phase.PENDING
         waits[pending.distinct] = True
         leads = classes.leads(np.flatnonzero(waits))
-        counted = ~classes.follows[pending.jobs]
-        owners, shapes = pending.jobs[counted], snapshot.tasks.shape[pending.rows[counted]].astype(np.int64)
-        weights = snapshot.shape_columns.weights
-        if not snapshot.turns and (not limit or len(leads) + int(weights[_distinct(owners, shapes)[1]].sum()) <= limit):
+        costs = _Costs(snapshot, pending, ~classes.follows[pending.jobs])
+        if not snapshot.turns and (not limit or len(leads) + costs.at_most <= limit):
             return
-        owners, shapes = _distinct(*_in_order(owners, shapes))
-        kinds = np.maximum(np.bincount(owners, weights[shapes], len(jobs)).astype(np.int64), 1)
         by_namespace: dict[str, list[int]] = {}
         for index in leads:
             by_namespace.setdefault(jobs.keys[index].partition("/")[0], []).append(index)
         large = []
         for name in sorted({*by_namespace, *snapshot.turns}):
             indices, last = by_namespace.get(name, []), snapshot.turns.get(name)
-            if limit and int(kinds[indices].sum()) > limit:
+            if limit and costs.count(indices, limit) < len(indices):
                 ordered = sorted((_place(jobs, index), index) for index in indices)
-                large.append(_some_of(name, ordered, kinds, limit, last))
+                begin = 0 if last is None else bisect_right(ordered, _place_of(last.last), key=itemgetter(0))
+                count = costs.count([index for _, index in ordered[begin:]], limit)
+                large.append(_Namespace(name, ordered, begin, begin + count, last))
             elif last is not None:
                 self.taken = (*self.taken, Turn(name))
         to_come = [priority for each in large if (priority := each.next_priority) is not None]
@@ -113,13 +114,44 @@ class Turns:
             self.taken = (*self.taken, Turn(of.name, -priority, created, key))
 
 
-def _some_of(
-    name: str, ordered: list[tuple[_Place, int]], kinds: Ints, limit: int, last: TurnsTaken | None
-) -> _Namespace:
-    """As many jobs of a namespace as the limit allows, from the one behind the last on; one at least."""
-    begin = 0 if last is None else bisect_right(ordered, _place_of(last.last), key=itemgetter(0))
-    count = int(np.searchsorted(np.cumsum(kinds[[index for _, index in ordered[begin:]]]), limit, "right"))
-    return _Namespace(name, ordered, begin, min(begin + max(count, 1), len(ordered)), last)
+class _Costs:
+    """The kinds of pods that jobs ask a session to try: shapes, and labels where these matter to a shape."""
+
+    def __init__(self, snapshot: Snapshot, pending: PendingRows, counted: npt.NDArray[np.bool_]) -> None:
+        tasks, columns = snapshot.tasks, snapshot.shape_columns
+        rows, self._owners = pending.rows[counted], pending.jobs[counted]
+        self._shapes = tasks.shape[rows].astype(np.int64)
+        labels = np.where(columns.flags(minds_labels)[self._shapes], tasks.labels[rows] + 1, 0)
+        self._kinds = self._shapes * (len(snapshot.label_sets) + 1) + labels
+        self._weights = columns.weights
+
+    @property
+    def at_most(self) -> int:
+        """No fewer than the kinds of all jobs."""
+        first = (np.diff(self._owners, prepend=-1) != 0) | (np.diff(self._kinds, prepend=-1) != 0)
+        return int(self._weights[self._shapes[first]].sum())
+
+    @cached_property
+    def _of_job(self) -> dict[int, dict[int, int]]:
+        """The kinds of each job, and what each counts."""
+        found: dict[int, dict[int, int]] = {}
+        weights = self._weights[self._shapes].tolist()
+        for owner, kind, weight in zip(self._owners.tolist(), self._kinds.tolist(), weights, strict=True):
+            found.setdefault(owner, {})[kind] = weight
+        return found
+
+    def count(self, indices: Sequence[int], limit: int) -> int:
+        """Return how many of some jobs, from the first on, have no more kinds than ``limit``, and are not too many; one
+        at least."""
+        seen: set[int] = set()
+        left = limit
+        for number, index in enumerate(indices):
+            of_job = self._of_job.get(index, {})
+            left -= sum(weight for kind, weight in of_job.items() if kind not in seen)
+            seen.update(of_job)
+            if number and (left < 0 or number == limit * _JOBS_A_KIND):
+                return number
+        return len(indices)
 
 
 def _place(jobs: GroupColumns, index: int) -> _Place:
@@ -128,17 +160,6 @@ def _place(jobs: GroupColumns, index: int) -> _Place:
 
 def _place_of(turn: Turn) -> _Place:
     return -turn.priority, turn.created, turn.group
-
-
-def _in_order(owners: Ints, shapes: Ints) -> tuple[Ints, Ints]:
-    order = np.lexsort((shapes, owners))
-    return owners[order], shapes[order]
-
-
-def _distinct(owners: Ints, shapes: Ints) -> tuple[Ints, Ints]:
-    """Pairs that are not the same as the one before."""
-    first = (np.diff(owners, prepend=-1) != 0) | (np.diff(shapes, prepend=-1) != 0)
-    return owners[first], shapes[first]
 
 
 def _nominated(snapshot: Snapshot, pending: PendingRows) -> list[int]:
