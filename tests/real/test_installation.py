@@ -17,6 +17,7 @@ from tests.e2e import processes
 from tests.e2e.cluster import Daemon, pod
 from tests.e2e.test_installation import GAUGE
 from tests.grafana.written import ALERTS
+from tests.real.api import Refused
 from tests.real.cluster import JOBS, RealCluster
 from tests.real.controlplane import ControlPlane
 from tests.real.webhook import DENIES, GONE, HANGS, Webhook
@@ -70,6 +71,24 @@ async def denied_by_policy(cluster: RealCluster) -> AsyncIterator[None]:
     finally:
         for resource in (BINDINGS, POLICIES):
             cluster.plane.api.clear(resource, None)
+        await until_podgroups_may_change(cluster.plane)
+
+
+async def until_podgroups_may_change(plane: ControlPlane) -> None:
+    """Wait until no admission policy is in force any more: the API server lets go of one a second after its end."""
+    group = {"metadata": {"name": "probe", "namespace": "default"}, "spec": {"minMember": 1}}
+    made = plane.api.create(PODGROUPS, group)
+
+    def may_change() -> bool:
+        try:
+            plane.api.update(PODGROUPS, made)
+        except Refused as error:
+            assert error.status == 422, error
+            return False
+        return True
+
+    await until(may_change, what="the API server lets PodGroups be changed")
+    plane.api.delete(PODGROUPS, "default", "probe", grace_period=0)
 
 
 def webhook(how: str, resource: str) -> Fault:
