@@ -1,7 +1,7 @@
 """A bound on what one object may write to the log in a minute, so that a tenant's patches do not fill it.
 
 Of an object beyond its budget only changes are let through on which the pods of others depend; of the rest the newest
-version waits until the minute is over. What is held back is not in the log, and so nobody decides by it (docs/laws.md,
+version waits until the minute is over. What is held back is not in the log, so no decision depends on it (docs/laws.md,
 law 1). Its owner alone notices: changes to the object's labels, annotations or conditions are seen later.
 """
 
@@ -34,7 +34,7 @@ class WriteBudget:
         self._held: dict[str, ObjectPut] = {}
 
     def holds(self, event: ObjectPut, obj: Object) -> bool:
-        """Return whether a changed object has to wait; it is kept then, in place of an older version."""
+        """Return whether a changed object has to wait; it then replaces an older version that waits."""
         if self._clock.monotonic() >= self._window_end:
             self._written.clear()
             self._window_end = self._clock.monotonic() + WINDOW

@@ -231,7 +231,7 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
     told = columns.derived(shown_reasons)
     asked = told != 0
     asked[list(now)] = True
-    asked &= ~session.turns.aside  # what was said of those in their turn holds
+    asked &= ~session.turns.aside  # their reasons are those of their own turn
     asked &= ~session.classes.follows  # what is said of those is said of who stands for them
     found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(asked).tolist()}
     for lead, others in session.classes.followers():

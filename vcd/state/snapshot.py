@@ -70,7 +70,7 @@ class Snapshot(Content):
         return found
 
     def carry_over(self) -> None:
-        """Let later snapshots follow from this one in all that an earlier one was asked for."""
+        """Let later snapshots follow from this one in all that an earlier one computed."""
         for kind in cast(Snapshot, self.earlier.snapshot)._followed if self.earlier is not None else ():
             if kind not in self._followed and (carried := self._carried(kind)) is not None:
                 self._followed[kind] = carried

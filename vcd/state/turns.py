@@ -16,7 +16,7 @@ class TurnsTaken(msgspec.Struct, frozen=True, gc=False):
 
 
 def after_news(turns: dict[str, TurnsTaken]) -> dict[str, TurnsTaken]:
-    """The turns once something happened beside a session."""
+    """The turns after an event other than a session."""
     return {namespace: TurnsTaken(taken.last, True) for namespace, taken in turns.items()}
 
 

@@ -34,7 +34,7 @@ class PlacedCounts(Generic[K]):
 
     @staticmethod
     def has(shape: Shape) -> bool:
-        """Whether pods of a shape have any; a function of a module, so that what it says is kept."""
+        """Whether pods of a shape have any; a module's function, by which results are cached."""
         raise NotImplementedError
 
     @staticmethod

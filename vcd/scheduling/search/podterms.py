@@ -17,7 +17,7 @@ from vcd.state.records import Shape
 from vcd.state.snapshot import Snapshot
 
 _FEW = 64
-"""Terms that no pod has any more are kept up to as many as there are others, and so many more."""
+"""Terms without a pod are removed once they outnumber the others by more than this."""
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -146,7 +146,8 @@ class TermFiles:
     def matching(self, labels: Mapping[str, str]) -> list[Term]:
         """The terms that select pods with some labels, in order of their text."""
         filed = (*(term for item in labels.items() for term in self._by_label.get(item, ())), *self._by_no_label)
-        return sorted([term for term in filed if term.selector.matches(labels)], key=_order)
+        distinct = dict.fromkeys(filed)  # a session that is decided again in another thread may file a term, too
+        return sorted([term for term in distinct if term.selector.matches(labels)], key=_order)
 
 
 def _order(term: Term) -> tuple[str, str, int]:

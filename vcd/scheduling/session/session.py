@@ -235,8 +235,8 @@ class Session:
         return self.classes.leads(indices[~self.turns.aside[indices]])
 
     def later(self) -> npt.NDArray[np.bool_]:
-        """The jobs, by index, whose turn comes in another session and of which nothing changed: what was said of them
-        in their own turn holds."""
+        """The jobs, by index, whose turn comes in another session and of which nothing changed: their reasons
+        and statuses stay those of their own turn."""
         later = self.turns.aside.copy()
         later[[job.index for job in self.views.jobs() if job.touched]] = False
         return later

@@ -2,7 +2,7 @@
 
 A tenant chooses how many kinds of pods there are, and each kind has costs of its own. So a session tries jobs of each
 namespace until their pods are of ``Settings.kinds`` kinds, or until the jobs are sixteen times as many, the first by
-priority, age and key. The next session goes on behind them (``Plan.turns``), and nobody of lower priority comes before
+priority, age and key. The next session goes on behind them (``Plan.turns``), and no job of lower priority comes before
 those whose turn is still to come. A pod that states many terms counts as several kinds. Once all jobs of a namespace
 had their turn, the first are tried again if anything happened meanwhile. Nothing here depends on what earlier sessions
 left in memory, so that a replay gives the same turns.
@@ -59,7 +59,7 @@ class _Namespace(NamedTuple):
 class Turns:
     """The turns of one session.
 
-    ``aside`` marks the jobs, by index, that are not tried in it; ``taken`` is what the plan says of it; ``goes_on``
+    ``aside`` marks the jobs, by index, that are not tried in it; ``taken`` is recorded in the plan; ``goes_on``
     whether the next session has to follow at once; ``ends`` whether all jobs of a namespace had their turn.
     """
 
@@ -91,7 +91,7 @@ class Turns:
             elif last is not None:
                 self.taken = (*self.taken, Turn(name))
         to_come = [priority for each in large if (priority := each.next_priority) is not None]
-        if to_come:  # nobody of lower priority comes before one whose turn is still to come
+        if to_come:  # no job of lower priority comes before one whose turn is still to come
             self.aside |= waits & (jobs.priority < max(to_come))
             large = [each.down_to(max(to_come)) for each in large]
         for each in large:
