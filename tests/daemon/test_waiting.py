@@ -26,6 +26,7 @@ from vcd.scheduling import decide
 from vcd.scheduling.framework.reasons import cause_of, keeps_back
 from vcd.scheduling.session.session import Session
 from vcd.state.checkpoint import uncollected
+from vcd.state.records import Settings
 
 NAMES = [f"g{number:02}" for number in range(20)]
 CAUSES = ("cluster-full", "queue-share", "gang-incomplete")
@@ -321,3 +322,18 @@ def test_noting_a_session_costs_what_changed() -> None:
         calls.append(sum(entry.callcount for entry in profile.getstats()))
     assert calls[0] > 10 * 1000  # all of them are new
     assert calls[-1] < 2000  # whatever their number
+
+
+def test_a_remark_alone_keeps_nobody_waiting() -> None:
+    """A session that is full leaves pods untried, of which nothing is known but what gangreclaim passed over."""
+    conf = 'actions: "gangreclaim, allocate"\ntiers:\n- plugins:\n  - name: gang\n  - name: proportion\n'
+    running = gang("old", 2, members=1, cpu=1, queue="old", on=["n", "n"])
+    newcomer = gang("new", 2, members=1, cpu=1, queue="new")
+    world = Answering(queue("old", weight=9), queue("new"), node("n", cpu=3), running, newcomer, conf=conf)
+    counts = WaitingCounts()
+    world.happen(ev.PolicyLoaded(world.policy.digest, world.policy.text, Settings(placements=1).as_text()))
+    _, plan = _counted(counts, world)
+    assert plan.more
+    assert plan.waiting
+    assert not any(map(keeps_back, plan.waiting))
+    assert counts.reasons.groups == counts.verdicts.groups == {}

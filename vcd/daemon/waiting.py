@@ -168,12 +168,12 @@ class WaitingCounts:
                 known.reasons = reasons  # those of the state, in place of a plan's: nothing is kept twice
                 return
             self._tally(known, -1)
-        if not reasons:
+        holding = filter(keeps_back, reasons)
+        kinds = tuple([(waiting.gate, cause_of(waiting), waiting.tasks) for waiting in holding])
+        if not kinds:  # remarks alone keep nobody waiting
             self._known.pop(key, None)
             self._causes.pop(key, None)
             return
-        holding = filter(keeps_back, reasons)
-        kinds = tuple([(waiting.gate, cause_of(waiting), waiting.tasks) for waiting in holding])
         share, cause = self._shares((queue, kinds, pending), partial(_share, queue, kinds, pending))
         self._known[key] = known = _Known(reasons, pending, share, (queue, self._causes.get(key, cause)))
         self._tally(known, 1)
