@@ -15,7 +15,7 @@ from vcd.model.jsontext import shallow
 from vcd.model.manifests import plain
 from vcd.model.plainjson import TOO_MANY_DIGITS
 from vcd.model.version import __version__
-from vcd.model.words import did_you_mean, span_in_words
+from vcd.model.words import counted, did_you_mean, some, span_in_words
 from vcd.timetravel import logfile
 from vcd.timetravel.history import opened
 from vcd.timetravel.log import Log, LoggedJob
@@ -25,6 +25,7 @@ from vcd.timetravel.why.explain import Explanation, Kind, NotFound
 from vcd.timetravel.words import moment
 
 if TYPE_CHECKING:
+    from vcd.diagnosis.diagnosedwaits import DiagnosedWait
     from vcd.model.yamltext import YamlError, read_documents
     from vcd.scheduling.configuration import read_policy
     from vcd.scheduling.framework.arguments import parse_duration
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from vcd.timetravel.figures import QueueFigures
     from vcd.timetravel.overview import Glance, NodeUse, Overview, PodLine, glances, overview, pods_on
     from vcd.timetravel.parallel import processors
-    from vcd.timetravel.planning import PlanResult
+    from vcd.timetravel.planning import PlacedJob, PlanResult
     from vcd.timetravel.reading import Reading, queues_in, read, to_create
     from vcd.timetravel.remarks import remarks
     from vcd.timetravel.replay import Replayed, replay
@@ -95,7 +96,7 @@ _LATER = {
     "vcd.timetravel.figures": "QueueFigures",
     "vcd.timetravel.overview": "Glance NodeUse Overview PodLine glances overview pods_on",
     "vcd.timetravel.parallel": "processors",
-    "vcd.timetravel.planning": "PlanResult",
+    "vcd.timetravel.planning": "PlacedJob PlanResult DiagnosedWait",
     "vcd.timetravel.reading": "Reading queues_in read to_create",
     "vcd.timetravel.remarks": "remarks",
     "vcd.timetravel.replay": "Replayed replay",

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -61,6 +62,8 @@ def test_json_is_what_the_library_says(file: Path, conf: Path) -> None:
         "evictions": result.evictions,
         "ungated": result.ungated,
         "pipelined": result.pipelined,
+        "placed": msgspec.to_builtins(result.placed),
+        "waits": msgspec.to_builtins(result.waits),
         "phases": result.phases,
         "why": result.why,
         "problems": result.problems,
@@ -110,10 +113,12 @@ def test_standard_input_is_read_once() -> None:
 
 
 def test_the_table_shows_binds_and_waits(file: Path, conf: Path) -> None:
-    lines = [line.split() for line in run("-f", file, "--scheduler-conf", conf, *NOW).stdout.splitlines()]
-    assert ["default/fits-0", "bind", "n1"] in lines
-    (waiting,) = (line for line in lines if line[0] == "default/waits")
-    assert waiting[1:3] == ["Inqueue", "predicate"]
+    assert run("-f", file, "--scheduler-conf", conf, *NOW).stdout.splitlines() == [
+        "WOULD BIND  1 job, 2 pods",
+        "  default/fits  n1 (2 pods)",
+        "WAITS          QUEUE    NEEDS      WHY",
+        "default/waits  default  2 x 3 cpu  never: all nodes together have 4 cpu",
+    ]
 
 
 def test_the_table_says_when_there_is_nothing_to_do(conf: Path) -> None:

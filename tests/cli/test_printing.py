@@ -86,8 +86,9 @@ def test_nothing_is_wider_than_the_terminal(busy: Path, columns: int) -> None:
         assert (max(map(len, shown)) <= columns, len(shown) > 2) == (True, True), shown
 
 
-def test_the_variable_names_the_columns_of_a_terminal() -> None:
-    assert max(map(len, lines(on_terminal(PLAN, 200, COLUMNS="70")))) <= 70 < max(map(len, lines(piped(PLAN))))
+def test_the_variable_names_the_columns_of_a_terminal(busy: Path) -> None:
+    asked = ("explain", "job", "large", "--event-log", str(busy))
+    assert max(map(len, lines(on_terminal(asked, 200, COLUMNS="70")))) <= 70 < max(map(len, lines(piped(asked))))
 
 
 def test_a_terminal_of_which_nobody_said_how_wide_it_is_has_80_columns(busy: Path) -> None:

@@ -8,8 +8,8 @@ from tests.dsl import gang, group, node, pod
 from tests.laws.answering import Answering
 from vcd.diagnosis.case import served
 from vcd.diagnosis.diagnosis import diagnosed
-from vcd.diagnosis.verdictwords import said
 from vcd.diagnosis.waiting import GroupWait
+from vcd.text.causes import said
 
 LOST = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "lost"}}]}
 

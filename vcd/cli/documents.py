@@ -41,6 +41,8 @@ class Plan(msgspec.Struct):
     evictions: list[str]
     ungated: list[str]
     pipelined: dict[str, str]
+    placed: list[api.PlacedJob]
+    waits: list[api.DiagnosedWait]
     phases: dict[str, str]
     why: dict[str, list[dict[str, Any]]]
     problems: dict[str, list[str]]

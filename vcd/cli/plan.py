@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import datetime
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
 from vcd import api
 from vcd.cli.conffile import read_configuration
@@ -16,7 +17,7 @@ from vcd.cli.documents import Plan, PlannedCluster
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
 from vcd.cli.inputs import end_by, print_reading, read_manifests
-from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
+from vcd.cli.printing import print_json, print_lines, print_rows
 from vcd.daemon.options import OptionError, Options, parse_options
 
 if TYPE_CHECKING:  # what talks to an API server takes longer to import than most plans take
@@ -203,43 +204,42 @@ def _document(result: api.PlanResult, listed: Listed | None) -> Plan:
 
 
 def _print(result: api.PlanResult, lacking: str = "") -> None:
-    pods = table("pod", "what", "node")
-    for pod, node in result.binds.items():
-        add_row(pods, pod, Text("bind", style="green"), node)
-    for pod in result.evictions:
-        add_row(pods, pod, Text("evict", style="red"), "")
-    for pod in result.ungated:
-        add_row(pods, pod, Text("lift gate", style="green"), "")
-    for pod, node in result.pipelined.items():
-        add_row(pods, pod, Text("wait for room", style="yellow"), node)
-    groups = table("group", "phase", "waits at", "for")
-    for group, phase in result.phases.items():
-        reasons = result.why.get(group) or [{}]
-        for index, reason in enumerate(reasons):
-            add_row(groups, *((group, phase) if index == 0 else ("", "")), _gate(reason), _told(reason))
-    for group in sorted(result.why.keys() - result.phases.keys()):
-        for reason in result.why[group]:
-            add_row(groups, group, "", _gate(reason), _told(reason))
-    print_tables(*(one for one in (pods, groups) if one.row_count))
-    if not pods.row_count:
-        click.echo(
-            "nothing to bind or evict" + (_LACKING if result.notes or result.unknown or result.refused else lacking)
-        )
+    """Print what would be done, job by job, and who waits for what."""
+    lines = [
+        *_places("WOULD BIND", [(one.job, one.binds) for one in result.placed]),
+        *_pods("WOULD EVICT", result.evictions),
+        *_places("WOULD BIND ONCE THAT ROOM IS FREE", [(one.job, one.pipelined) for one in result.placed]),
+        *_pods("WOULD LIFT THE QUEUE'S SCHEDULING GATE", result.ungated),
+    ]
+    if not lines:
+        lines.append("nothing to bind or evict" + (_LACKING if _lacks(result) else lacking))
+    print_lines(lines)
+    if result.waits:
+        rows = [(one.job, one.queue, one.needs, one.why) for one in result.waits]
+        print_rows(("WAITS", "QUEUE", "NEEDS", "WHY"), rows)
 
 
-def _gate(reason: dict[str, Any]) -> str:
-    plugin = reason.get("plugin", "")
-    gate = str(reason.get("gate", ""))
-    return f"{gate} ({plugin})" if plugin and plugin != gate else gate
+def _lacks(result: api.PlanResult) -> bool:
+    """Whether not all of the manifests was planned."""
+    return bool(result.notes or result.unknown or result.refused)
 
 
-def _told(reason: dict[str, Any]) -> str:
-    words = str(reason.get("reason", ""))
-    if reason.get("nodes"):
-        words = f"{reason['nodes']} node(s): {words}"
-    if reason.get("pods"):
-        count = max(int(reason.get("tasks", 0)), len(reason["pods"]))
-        more = " ..." if count > len(reason["pods"]) else ""
-        words = f"{count} pod(s) ({', '.join(reason['pods'])}{more}): {words}"
-    detail = ", ".join(f"{name} {amount}" for name, amount in reason.get("detail", {}).items())
-    return f"{words} ({detail})" if detail else words
+def _places(title: str, jobs: list[tuple[str, dict[str, str]]]) -> Iterator[str]:
+    """A title with counts, and for each job that has pods there its nodes."""
+    placed = [(job, nodes) for job, nodes in jobs if nodes]
+    if not placed:
+        return
+    pods = sum(len(nodes) for _, nodes in placed)
+    yield f"{title}  {api.counted(len(placed), 'job')}, {api.counted(pods, 'pod')}"
+    width = max(len(job) for job, _ in placed)
+    for job, nodes in placed:
+        counts = Counter(nodes.values())
+        names = [node if count == 1 else f"{node} ({count} pods)" for node, count in sorted(counts.items())]
+        yield f"  {job:<{width}}  {api.some(names)}"
+
+
+def _pods(title: str, pods: list[str]) -> Iterator[str]:
+    """A title with a count, and the pods a line each."""
+    if pods:
+        yield f"{title}  {api.counted(len(pods), 'pod')}"
+        yield from (f"  {pod}" for pod in pods)

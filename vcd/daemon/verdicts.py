@@ -18,19 +18,20 @@ import msgspec
 from vcd.daemon.knownwaits import KnownWaits, ToldSession
 from vcd.daemon.threads import in_thread
 from vcd.daemon.watchdog import Watchdog
-from vcd.diagnosis.case import Diagnosis, Served
+from vcd.diagnosis.case import Served
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
 from vcd.diagnosis.spans import Kind, dominant, kind_of
-from vcd.diagnosis.verdictwords import for_namespace, said, shortened
 from vcd.diagnosis.waiting import GroupWait
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.waits import first_of
 from vcd.model import events as ev
+from vcd.model.diagnosis import Diagnosis
 from vcd.scheduling.framework.guard import Interrupted, at_fault
 from vcd.scheduling.framework.reasons import reason_for_its_namespace
 from vcd.scheduling.holdnotes import remarks_on
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
+from vcd.text.causes import for_namespace, said, shortened
 
 MOST = 200
 """Groups that are asked about in a row, at most."""

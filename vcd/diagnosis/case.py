@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 
-import msgspec
 import numpy as np
 
-from vcd.diagnosis.funnel import Funnel, FunnelLine
+from vcd.diagnosis.funnel import Funnel
 from vcd.diagnosis.waiting import GroupWait, waiting_task
 from vcd.model import events as ev
+from vcd.model.diagnosis import Amounts, Diagnosis
 from vcd.model.reasons import Cause, Reason
 from vcd.model.requests import UNOFFERED
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
@@ -22,8 +22,6 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.state.shapes import unoffered
 from vcd.state.sums import sum_of
 
-Amounts = dict[str, dict[str, int]]
-"""By resource (empty for plain counts) and role, in base units."""
 _GATES = ("enqueue", "invalid", "unsupported", "gated", "queue", "predicate")
 """The gates in the order in which a job comes to them; those of other plugins come next."""
 _LAST = len(_GATES) + 2
@@ -42,17 +40,6 @@ def served(pods: frozenset[str]) -> Served:
         return np.array([row for row, key in enumerate(keys) if key in pods], np.int64)
 
     return rows
-
-
-class Diagnosis(msgspec.Struct, frozen=True):
-    """The cause (a ``Cause``), names by the roles that they play, and amounts by resource (empty for plain counts) and
-    role, in base units; ``words`` are the reason's own where it was taken as it was given."""
-
-    cause: str
-    subject: dict[str, str] = {}
-    amounts: Amounts = {}
-    words: str = ""
-    funnel: list[FunnelLine] = []
 
 
 class Case:

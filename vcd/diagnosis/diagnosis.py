@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from vcd.diagnosis.case import Case, Diagnosis, Served, as_given, in_order
+from vcd.diagnosis.case import Case, Served, as_given, in_order
 from vcd.diagnosis.limitcause import of_limit
 from vcd.diagnosis.nodecause import is_of_nodes, of_nodes, of_shape
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
+from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.framework.reasons import cause_of, keeps_back

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
+from vcd.model.diagnosis import FunnelLine
 from vcd.model.reasons import Cause, Reason
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import label_of
@@ -33,18 +33,6 @@ class Clause(NamedTuple):
     def text(self) -> str:
         """As a user wrote it, where it is that short."""
         return dict(self.reason.names).get("clause") or self.reason.words
-
-
-class FunnelLine(msgspec.Struct, frozen=True):
-    """A line of the funnel: how many nodes pass the clause alone, and how many it and all before."""
-
-    cause: str
-    clause: str
-    passes: int
-    left: int
-
-    def __str__(self) -> str:
-        return f"{self.clause}: {self.passes}" + (f" ({self.left} left)" if self.left != self.passes else "")
 
 
 class Funnel:

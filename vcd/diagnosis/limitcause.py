@@ -6,9 +6,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from vcd.diagnosis.case import Case, Diagnosis
+from vcd.diagnosis.case import Case
 from vcd.diagnosis.holders import amount_in, held_in
 from vcd.model import events as ev
+from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause
 from vcd.model.status import Phase
 from vcd.scheduling.framework.framework import framework_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from vcd.diagnosis.case import Amounts, Case, Diagnosis, as_given
+from vcd.diagnosis.case import Case, as_given
 from vcd.diagnosis.funnel import Clause, Funnel
 from vcd.diagnosis.holders import held_in, holders_of
 from vcd.model import events as ev
+from vcd.model.diagnosis import Amounts, Diagnosis
 from vcd.model.reasons import Cause
 from vcd.scheduling.framework.reasons import cause_of
 from vcd.scheduling.search.parts import Mask

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from vcd.diagnosis.case import Diagnosis, field_of
+from vcd.diagnosis.case import field_of
 from vcd.model import events as ev
+from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Reason
 from vcd.scheduling.framework.reasons import keeps_back
 

@@ -17,6 +17,8 @@ Amount = tuple[str, str, int]
 """A role such as ``asks``, a resource (empty for a plain count), and how much in the resource's base unit."""
 
 
+JOB_ROLES: Final = frozenset({"owner", "owners", "holder", "ahead"})
+"""Roles of what reasons and diagnoses name that are jobs, perhaps of other namespaces."""
 MEND_NAMED: Final = "mend what is named"
 """What ends the wait where the reason says itself what is wrong."""
 

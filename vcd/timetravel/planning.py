@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits, job_name
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, encode_payload, from_manifest, kinds_of
 from vcd.model.controllers import GROUP_NAME, Manifest
@@ -28,6 +29,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.reasons import told
 from vcd.scheduling.framework.registry import kinds, kinds_read
+from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker
@@ -41,9 +43,21 @@ Entry = tuple[str, str, str, bytes | str]
 """Of an object kind, key, of which pod it is implied (empty for none), payload or fault."""
 
 
+class PlacedJob(msgspec.Struct):
+    """A job of which pods would be bound or have room held: ``group`` is the key of its PodGroup, ``job`` how users
+    call it, ``binds`` and ``pipelined`` give nodes by pod."""
+
+    group: str
+    job: str
+    queue: str
+    binds: dict[str, str]
+    pipelined: dict[str, str]
+
+
 class PlanResult(msgspec.Struct):
     """What one cycle would do; keys are ``namespace/name``.
 
+    ``placed`` has the same binds and pipelined pods by job; ``waits`` the jobs that wait, each with its cause.
     ``ungated`` are pods whose queue's scheduling gate would be lifted.
     ``why`` tells for each group that waits what for: entries of gate, plugin, reason, nodes, pods and quantities.
     ``notes`` say what pods were not looked at, ``unknown`` what of the manifests is not understood, ``refused`` which
@@ -57,6 +71,8 @@ class PlanResult(msgspec.Struct):
     evictions: list[str] = msgspec.field(default_factory=list)
     ungated: list[str] = msgspec.field(default_factory=list)
     pipelined: dict[str, str] = msgspec.field(default_factory=dict)
+    placed: list[PlacedJob] = msgspec.field(default_factory=list)
+    waits: list[DiagnosedWait] = msgspec.field(default_factory=list)
     phases: dict[str, str] = msgspec.field(default_factory=dict)
     why: dict[str, list[dict[str, Any]]] = msgspec.field(default_factory=dict)
     set_aside: dict[str, str] = msgspec.field(default_factory=dict)
@@ -194,7 +210,7 @@ def plan(
     state, admission, notes = _described(reading, kinds_read(policy), settings)
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     execution.take_problems(framework_of(session), kinds(), None)
-    result = _result_of(state, plan_of(session))
+    result = _result_of(state, session, plan_of(session))
     result.notes.extend([*notes, *admission.notes()])
     if not settings.scheduler_names:
         result.unknown.extend([*reading.unknown, *admission.unknown()])
@@ -209,13 +225,15 @@ def plan(
     return result
 
 
-def _result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
+def _result_of(state: ClusterState, session: Session, plan: ev.Plan) -> PlanResult:
     """A plan told as names."""
     result = PlanResult(set_aside={f"{kind} {key}": message for (kind, key), message in sorted(state.bad.items())})
     result.faults.extend(plan.faults)
     result.binds = dict(sorted((one.key, one.node) for one in plan.operations("bind")))
     result.pipelined = dict(sorted((one.key, one.node) for one in plan.operations("pipeline")))
     result.evictions = sorted(one.key for one in plan.operations("evict"))
+    result.placed = _placed(state, session, plan)
+    result.waits = diagnosed_waits(session, ev.waits_after(session.snapshot.waiting, plan.waiting))
     result.ungated = sorted(one.key for one in plan.operations("ungate"))
     phases = {key: record.group.status.phase or "Pending" for key, record in state.groups.items()}
     phases.update({status.key: status.phase for status in plan.groups})
@@ -224,3 +242,19 @@ def _result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
         entry: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(told(waiting)))
         result.why.setdefault(entry.pop("group"), []).append(entry)
     return result
+
+
+def _placed(state: ClusterState, session: Session, plan: ev.Plan) -> list[PlacedJob]:
+    """The jobs that a plan gives nodes, by key, each with its pods."""
+    found: dict[str, PlacedJob] = {}
+    for operation in sorted((*plan.operations("bind"), *plan.operations("pipeline")), key=lambda one: one.key):
+        pod = state.pod(operation.key)
+        record = None if pod is None else state.groups.get(pod.group_key)
+        if record is None:
+            continue
+        key = record.group.key
+        if key not in found:
+            found[key] = PlacedJob(key, job_name(record.group), session.queue_name_of(record), {}, {})
+        nodes = found[key].binds if operation.verb == "bind" else found[key].pipelined
+        nodes[operation.key] = operation.node
+    return [found[key] for key in sorted(found)]

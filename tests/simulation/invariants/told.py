@@ -11,12 +11,12 @@ from tests.simulation.invariants.holds import with_remarks
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
-from vcd.diagnosis.verdictwords import for_namespace, said, shortened
 from vcd.embedded.controllers.pods import condition_of
 from vcd.kube.recorder import COMBINED, MESSAGE_LIMIT
 from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
 from vcd.scheduling.framework.reasons import cause_of, reason_for_its_namespace
+from vcd.text.causes import for_namespace, said, shortened
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation

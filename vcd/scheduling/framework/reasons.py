@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from vcd.model.events import Waiting
-from vcd.model.reasons import CODES, Reason, ReasonCode
+from vcd.model.reasons import CODES, JOB_ROLES, Reason, ReasonCode
 from vcd.model.words import counted, quantities_in_words, without_others
 from vcd.scheduling.framework import registry
 
@@ -15,10 +15,6 @@ SAID_IN_WORDS = "said-in-words"
 """The cause of what a log of vcd 0.1 holds, which has words and no codes."""
 NOT_INSTALLED = "not-installed"
 """The cause of a reason that a plugin gave which is not here."""
-
-
-JOB_ROLES = frozenset({"owner", "owners", "holder", "ahead"})
-"""Roles of what reasons and diagnoses name that are jobs, perhaps of other namespaces."""
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -8,16 +8,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from vcd.diagnosis.case import Diagnosis, as_given, in_order
+from vcd.diagnosis.case import as_given, in_order
 from vcd.diagnosis.diagnosis import diagnosed
 from vcd.diagnosis.loggedwaits import Happened, follow, happened_to, sessions_told
 from vcd.diagnosis.spans import HeldFor, Kind, Reasons, WaitFold, WholeWait
-from vcd.diagnosis.verdictwords import said, shortened
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
+from vcd.model.diagnosis import Diagnosis
 from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, span_in_words
+from vcd.text.causes import said, shortened
 from vcd.timetravel.history import History, shown
 from vcd.timetravel.why.counterfactual import smallest_change
 from vcd.timetravel.why.explain import NotFound

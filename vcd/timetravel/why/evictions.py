@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from vcd.diagnosis.funnel import FunnelLine
 from vcd.eventlog import LogError, Logged
 from vcd.eventlog.reader import OperationInfo
 from vcd.model import events as ev
+from vcd.model.diagnosis import FunnelLine
 from vcd.model.objects import Pod
 from vcd.model.words import counted, quantities_in_words, span_in_words
 from vcd.scheduling.framework.standing import Precedence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from vcd.diagnosis.case import Diagnosis
 from vcd.model import events as ev
+from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause, shown
 from vcd.model.words import counted
 from vcd.scheduling.framework.reasons import mending

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from vcd.diagnosis.case import Diagnosis, Served, served
+from vcd.diagnosis.case import Served, served
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
-from vcd.diagnosis.funnel import Funnel, FunnelLine
+from vcd.diagnosis.funnel import Funnel
 from vcd.diagnosis.spans import HeldFor, WholeWait, dominant
-from vcd.diagnosis.verdictwords import JOBS, cut, said, shortened
 from vcd.diagnosis.waiting import pending_task
 from vcd.eventlog.reader import LAST
+from vcd.model.diagnosis import Diagnosis, FunnelLine
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import Phase
@@ -26,6 +26,7 @@ from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
+from vcd.text.causes import JOBS, cut, said, shortened
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.waits import wait_at

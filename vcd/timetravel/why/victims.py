@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from vcd.diagnosis.funnel import Funnel, FunnelLine
+from vcd.diagnosis.funnel import Funnel
+from vcd.model.diagnosis import FunnelLine
 from vcd.model.status import TaskStatus
 from vcd.model.words import counted, quantities_in_words
 from vcd.scheduling.framework.framework import framework_of

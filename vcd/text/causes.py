@@ -1,4 +1,4 @@
-"""A diagnosis as the sentence that a verdict ends with: by cause, whom it is about and the figures."""
+"""A diagnosis as text, by cause: ``said`` is the sentence of an answer, ``phrase`` the few words of a row in a list."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from vcd.diagnosis.case import Diagnosis
-from vcd.model.reasons import Cause, shown
+from vcd.model.diagnosis import Diagnosis
+from vcd.model.reasons import JOB_ROLES, Cause, shown
 from vcd.model.words import counted, without_others
-from vcd.scheduling.framework.reasons import JOB_ROLES
 
 LONGEST = 200
 """Characters that a verdict has at most."""

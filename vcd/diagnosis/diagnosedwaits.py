@@ -1,0 +1,98 @@
+"""The jobs that wait at the end of one session, each with its cause, for lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from vcd.diagnosis.case import served
+from vcd.diagnosis.diagnosis import diagnosed
+from vcd.diagnosis.waiting import GroupWait
+from vcd.model import events as ev
+from vcd.model.diagnosis import Diagnosis
+from vcd.model.objects import PodGroup
+from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.reasons import keeps_back
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
+from vcd.text.amounts import needs
+from vcd.text.causes import said
+from vcd.text.phrases import phrase
+
+
+class DiagnosedWait(msgspec.Struct, frozen=True):
+    """A job that waits. ``group`` is the key of its PodGroup, ``job`` how users call it (`job_name`); ``needs`` is what
+    its pods without a node ask for; ``cause``, ``subject`` and ``amounts`` are those of its `Diagnosis`, ``why`` says
+    it in a few words and ``text`` in a sentence."""
+
+    group: str
+    job: str
+    queue: str
+    needs: str
+    cause: str
+    why: str
+    text: str
+    subject: dict[str, str] = {}
+    amounts: dict[str, dict[str, int]] = {}
+
+
+def diagnosed_waits(session: Session, waiting: Mapping[str, tuple[ev.Waiting, ...]]) -> list[DiagnosedWait]:
+    """Return the groups that wait at the end of a session, by key; ``waiting`` gives their reasons.
+
+    Jobs that ask for the same and wait for the same reasons are diagnosed once.
+    """
+    diagnose = _Diagnoses(session)
+    found = []
+    for group in sorted(waiting):
+        reasons = tuple(filter(keeps_back, waiting[group]))
+        record = session.snapshot.groups.get(group)
+        if not reasons or record is None:
+            continue
+        wait = GroupWait(group, session, reasons)
+        diagnosis = diagnose(wait)
+        asked = "" if wait.job is None else needs(_requests(wait.job))
+        where = (group, job_name(record.group), session.queue_name_of(record), asked)
+        about = diagnosis.subject, diagnosis.amounts
+        found.append(DiagnosedWait(*where, diagnosis.cause, phrase(diagnosis), said(diagnosis), *about))
+    return found
+
+
+def job_name(group: PodGroup) -> str:
+    """Return how users call a group, with its namespace: by the Volcano Job that it was made for, else by its own
+    name."""
+    meta = group.metadata
+    owners = (one.name for one in meta.owner_references if one.controller and one.kind == "Job")
+    owner = next((name for name in owners if meta.name.startswith(f"{name}-")), meta.name)
+    return f"{meta.namespace}/{owner}"
+
+
+class _Diagnoses:
+    """The diagnoses of a session, one for all jobs that are alike."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._found: dict[Any, Diagnosis] = {}
+        self._none = served(frozenset())
+
+    def __call__(self, wait: GroupWait) -> Diagnosis:
+        key = self._key(wait)
+        if key not in self._found:
+            self._found[key] = diagnosed(wait, self._none)
+        return self._found[key]
+
+    def _key(self, wait: GroupWait) -> Any:
+        job = wait.job
+        if job is None:
+            return wait.group
+        shape_of = self._session.snapshot.tasks.shape
+        pods = tuple(sorted((int(shape_of[task.row]), task.labels, task.status) for task in job.pending()))
+        reasons = [msgspec.msgpack.encode(msgspec.structs.replace(one, group="", pods=())) for one in wait.reasons]
+        namespace = wait.group.partition("/")[0]
+        return namespace, job.queue.index, job.min_available, job.ready_count, job.task_count, pods, tuple(reasons)
+
+
+def _requests(job: Job) -> Iterable[Mapping[str, int]]:
+    """What each pod of a job without a node asks for, by resource."""
+    return (task.shape.requests for task in job.pending() if task.status == TaskStatus.PENDING)

@@ -1,0 +1,72 @@
+"""Amounts as users write them: ``8 GPU``, ``1.5Ti memory``, ``0.5 cpu``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from vcd.model.reasons import is_bytes, shown
+from vcd.model.requests import CPU, MEMORY, PODS
+
+_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_PER_UNIT = 1000
+"""Thousandths, in which all resources but bytes and pods are counted."""
+_OF_EVERY_POD = (CPU, MEMORY, PODS, "ephemeral-storage")
+_LONGEST = 5
+"""Characters of an amount of bytes that is written in full."""
+
+
+def resource_name(resource: str) -> str:
+    """Return how a resource is called in text: ``GPU`` for ``nvidia.com/gpu``, others by their own names."""
+    return "GPU" if resource.endswith(".com/gpu") else resource
+
+
+def number(resource: str, amount: int) -> str:
+    """Return an amount of a resource (base units, as reasons have them) without its name.
+
+    Thousandths are a decimal number (``0.5``); bytes have a binary suffix, and three digits where the exact number is
+    longer.
+    """
+    if resource == PODS or not resource:
+        return f"{amount:,}"
+    if not is_bytes(resource):
+        return f"{amount / _PER_UNIT:,.3f}".rstrip("0").rstrip(".")
+    exact = shown(resource, amount)
+    return exact if len(exact) <= _LONGEST else _rounded(amount)
+
+
+def _rounded(amount: int) -> str:
+    value, unit = float(amount), 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f}{_UNITS[unit]}" if value >= 100 else f"{value:.3g}{_UNITS[unit]}"
+
+
+def amount_of(resource: str, amount: int) -> str:
+    """Return an amount with the name of its resource: ``8 GPU``."""
+    return f"{number(resource, amount)} {resource_name(resource)}".rstrip()
+
+
+def main_resource(requests: Mapping[str, int]) -> str:
+    """Return the resource by which a pod is known: an extended one, else cpu, else memory; empty where it asks for
+    none. Of several extended ones it is the first by name."""
+    asked = sorted(name for name, amount in requests.items() if amount > 0)
+    extended = [name for name in asked if name not in _OF_EVERY_POD]
+    return next(iter([*extended, *(name for name in (CPU, MEMORY) if name in asked)]), "")
+
+
+def needs(pods: Iterable[Mapping[str, int]]) -> str:
+    """Return what pods ask for, given each one's requests: ``2 x 4 GPU``, ``1 x 4 GPU + 8 x 2 cpu``; more kinds than
+    two are counted and summed up: ``12 pods, 16 GPU``."""
+    kinds: Counter[tuple[str, int]] = Counter()
+    for requests in pods:
+        resource = main_resource(requests)
+        kinds[resource, requests.get(resource, 0)] += 1
+    if not kinds:
+        return ""
+    most = kinds.most_common()
+    if len(most) <= 2:
+        return " + ".join(f"{count:,} x {amount_of(*kind) if kind[0] else 'nothing'}" for kind, count in most)
+    first = main_resource({resource: 1 for resource, _ in kinds if resource})
+    total = sum(count * amount for (resource, amount), count in kinds.items() if resource == first)
+    return f"{sum(kinds.values()):,} pods, {amount_of(first, total)}"

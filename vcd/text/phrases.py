@@ -1,0 +1,94 @@
+"""Why a job waits in the few words of a row in a list."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vcd.model.diagnosis import Diagnosis
+from vcd.model.reasons import Cause
+from vcd.model.words import cut
+from vcd.text.amounts import number, resource_name
+
+LONGEST = 80
+"""Characters that a phrase has at most."""
+
+PHRASES: Final[dict[str, str]] = {
+    Cause.SHAPE: "never: the largest node has {largest} {resource}",
+    "shape-of-some": "never: the largest node with {clause} has {largest} {resource}",
+    Cause.CLUSTER_FULL: "cluster full: {free} of {total} {resource} free",
+    "cluster-too-small": "never: all nodes together have {total} {resource}",
+    Cause.NODE_ROOM: "no allowed node has {asks} {resource} free",
+    "node-room-for-some": "room for {fits} of {needs} pods on allowed nodes",
+    Cause.FRAGMENTATION: "fragmented: {free} {resource} free, no node has {pod}",
+    "fragmented-for-some": "fragmented: {free} {resource} free, room for {fits} of {needs} pods",
+    "fragmented-by-resources": "fragmented: no node has all that a pod asks for",
+    Cause.QUEUE_DESERVED: "queue {queue}: {has} of {limit} {resource} in use",
+    Cause.QUEUE_CAPABILITY: "queue {queue}: {has} of {limit} {resource} in use",
+    Cause.PARENT_LIMIT: "queue {queue} above it: {has} of {limit} {resource} in use",
+    Cause.OTHERS_GUARANTEE: "kept for queue {queue}: {has} of {limit} other {resource} in use",
+    Cause.CARD_QUOTA: "queue {queue}: {has} of {limit} {resource} cards in use",
+    Cause.NAMESPACE_QUOTA: "ResourceQuota {quota}: {used} of {limit} {resource} in use",
+    Cause.ADMISSION: "not admitted: {has} of {limit} {resource} reserved",
+    Cause.PODS_MISSING: "{pods} of {minimum} pods exist",
+    Cause.ORDER: "behind {ahead}",
+    Cause.LEAVING: "room is being freed: {pods} pods leaving",
+    Cause.QUEUE_CLOSED: "queue {queue} is closed",
+    Cause.GATED: "scheduling gate {gate}",
+    Cause.UNSUPPORTED: "not supported: {field}",
+    Cause.TAINT: "taint {clause} excludes {excluded} of {nodes} nodes",
+    Cause.UNSCHEDULABLE_NODE: "{excluded} of {nodes} nodes are cordoned",
+    "clause-of-none": "no node has {clause}",
+    "clause": "{clause}: {passes} of {nodes} nodes, needs {needs}",
+    "claim": "claim {claim}: {passes} of {nodes} nodes",
+}
+"""By cause, or by the variant of one. A name in braces is one of `_facts`."""
+
+
+def phrase(diagnosis: Diagnosis) -> str:
+    """Return why a job waits, in LONGEST characters at most; the words of the reason where no template fits it."""
+    template, facts = PHRASES.get(_variant(diagnosis)), _facts(diagnosis)
+    try:
+        text = diagnosis.words or diagnosis.cause if template is None else template.format_map(facts)
+    except KeyError:  # the reason does not say all that the template names
+        text = diagnosis.words or diagnosis.cause
+    return cut(text, LONGEST)
+
+
+def _variant(diagnosis: Diagnosis) -> str:
+    """The template for a diagnosis: one cause has several where the figures say different things."""
+    cause, subject, counts = diagnosis.cause, diagnosis.subject, diagnosis.amounts.get("", {})
+    if "passes" in counts:
+        if "claim" in subject:
+            return "claim"
+        if cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE):
+            return cause
+        return "clause" if counts["passes"] or "clause" not in subject else "clause-of-none"
+    if cause == Cause.SHAPE:
+        return "shape-of-some" if "clause" in subject else cause
+    if cause == Cause.CLUSTER_FULL:
+        return "cluster-too-small" if any(of["asks"] > of["total"] for of in diagnosis.amounts.values()) else cause
+    if cause == Cause.NODE_ROOM:
+        return "node-room-for-some" if counts.get("fits") else cause
+    if cause == Cause.FRAGMENTATION:
+        if counts.get("fits"):
+            return "fragmented-for-some"
+        pieces = [of for name, of in diagnosis.amounts.items() if name and "pod" in of]
+        return "fragmented-by-resources" if pieces and all(of["largest"] >= of["pod"] for of in pieces) else cause
+    if cause == Cause.ORDER and "ahead" not in subject:
+        return ""
+    return cause
+
+
+def _facts(diagnosis: Diagnosis) -> dict[str, str]:
+    """What templates may name: the subject, the plain counts, and the amounts of the resource that is short first."""
+    counts = diagnosis.amounts.get("", {})
+    facts = {role: f"{count:,}" for role, count in counts.items()}
+    if "passes" in counts and "nodes" in counts:
+        facts["excluded"] = f"{counts['nodes'] - counts['passes']:,}"
+    resource = next((name for name in diagnosis.amounts if name), "")
+    facts["resource"] = resource_name(resource)
+    if resource:
+        facts |= {role: number(resource, amount) for role, amount in diagnosis.amounts[resource].items()}
+    facts |= diagnosis.subject
+    facts["clause"] = facts.get("clause", facts.get("term", "")).removeprefix("nodeSelector ")
+    return facts
