@@ -55,7 +55,7 @@ RUNBOOKS = ROOT / "docs" / "runbooks.md"
 SCHEMAS = ROOT / "docs" / "schemas"
 _YES = {True: "yes", False: ""}
 _MARKED = re.compile(r"(<!-- begin: ([a-z-]+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(\.\d+Z)?")
 _HEAD = "<!-- Written by docs/generate.py from {source}; edit that, not this. -->\n\n"
 
 

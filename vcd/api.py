@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
     from vcd.timetravel.whatif.submitted import NO_POD, NothingSubmitted
     from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
+    from vcd.timetravel.why.answer import answer_lines
     from vcd.timetravel.why.causes import FirstCauses
     from vcd.timetravel.why.changes import Change, What
     from vcd.timetravel.why.compare import JobDifference
@@ -118,6 +119,7 @@ _LATER = {
     "vcd.timetravel.whatif.submit": "RUNS eta eta_in_words submit",
     "vcd.timetravel.whatif.submitted": "NO_POD NothingSubmitted",
     "vcd.timetravel.whatif.sweep": "Sweep sweep variants_of",
+    "vcd.timetravel.why.answer": "answer_lines",
     "vcd.timetravel.why.causes": "FirstCauses",
     "vcd.timetravel.why.changes": "Change What",
     "vcd.timetravel.why.compare": "JobDifference",

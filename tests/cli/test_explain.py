@@ -30,7 +30,7 @@ async def busy(tmp_path: Path) -> Path:
 
 
 def test_a_job_is_told_in_sentences(busy: Path) -> None:
-    result = run("job", "large", "--event-log", busy)
+    result = run("job", "large", "--all", "--event-log", busy)
     lines = result.stdout.splitlines()
     assert (result.exit_code, lines[1]) == (0, "job default/large in queue default")
     assert lines[0] == "large waited 11 min: it needs 35 cpu, and all nodes together have 32"
@@ -39,7 +39,7 @@ def test_a_job_is_told_in_sentences(busy: Path) -> None:
 
 
 def test_a_choice_is_told_below_the_bind(busy: Path) -> None:
-    lines = run("pod", "default/large-2", "--event-log", busy).stdout.splitlines()
+    lines = run("pod", "default/large-2", "--all", "--event-log", busy).stdout.splitlines()
     (index,) = (index for index, line in enumerate(lines) if "bound the pod to" in line)
     told = "3 of 5 nodes took it (2 nodes Insufficient cpu): n4 and n2 are not rated by any plugin, and n4 comes first"
     assert lines[index + 1].strip() == f"{told} in the seeded order"
@@ -55,7 +55,7 @@ def test_json_has_the_episodes(busy: Path) -> None:
 def test_when_what_waits_will_start_is_told_after_the_verdict(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = functools.partial(api.eta, samples=1)
     monkeypatch.setattr(api, "eta", functools.cache(few))  # its runs are made once for both ways to print them
-    lines = run("job", "large", "--session", 7, "--eta", "--event-log", busy).stdout.splitlines()
+    lines = run("job", "large", "--session", 7, "--eta", "--all", "--event-log", busy).stdout.splitlines()
     assert lines[0].startswith("large ")
     assert lines[1].startswith("it starts in ")
     assert lines[2].startswith("provided that jobs go on coming like the last 3, ")
@@ -68,10 +68,10 @@ def test_when_what_waits_will_start_is_told_after_the_verdict(busy: Path, monkey
 def test_of_what_does_not_wait_it_is_told_when_it_started(busy: Path) -> None:
     result = run("job", "large", "--eta", "--event-log", busy)
     assert (result.exit_code, result.stderr) == (0, "")
-    story = run("job", "large", "--event-log", busy).stdout
-    (line,) = (line for line in result.stdout.splitlines() if line not in story.splitlines())
+    story = run("job", "large", "--all", "--event-log", busy).stdout
+    (line,) = (line for line in result.stdout.splitlines() if line.startswith("Starts"))
     words, started = line[:-19], line[-19:]
-    assert words == "it does not wait: it started "
+    assert words == "Starts   it does not wait: it started "
     assert f"{started.replace(' ', 'T')}" in story.replace(" ", "T")
 
 
@@ -115,15 +115,15 @@ async def test_a_job_that_lacks_pods_has_a_verdict_though_no_session_says_that_i
         await made.cycle()
     for asked in ((), ("--change",)):
         lines = run("job", "train", *asked, "--event-log", tmp_path / "log").stdout.splitlines()
-        assert lines[0] == "train waits 0 s: 0 of 5 pods exist; whoever made the group has to create the others"
-        assert lines[1] == "job default/train in queue default"
+        assert lines[0] == "default/train  WAITING 0 s  queue default"
+        assert lines[1] == "Why      0 of 5 pods exist; whoever made the group has to create the others."
 
 
 # --- other kinds ------------------------------------------------------------------------------------------------------
 
 
 def test_a_job_that_waits_is_told_what_stands_in_its_way(busy: Path) -> None:
-    lines = run("job", "large", "--session", 7, "--change", "--event-log", busy).stdout.splitlines()
+    lines = run("job", "large", "--session", 7, "--change", "--all", "--event-log", busy).stdout.splitlines()
     headed = [line for line in lines if line.startswith("job default/large at session 7 ")]
     assert len(headed) == 1
     assert any(line.startswith("smallest change: ") for line in lines)
@@ -144,19 +144,19 @@ async def test_cause_and_change_are_of_one_session(tmp_path: Path) -> None:
         assert (told["verdict"]["cause"], told["verdict"]["session"]) == ("queue-closed", 1)
         assert (told["change"]["session"], told["obstacles"]["session"]) == (1, 3)
         assert told["verdict"]["fix"] == ""  # nothing that is tried opens a queue, and node n1 was no matter then
-        lines = run("job", "train", "--change", *asked, *log).stdout.splitlines()
+        lines = run("job", "train", "--change", "--all", *asked, *log).stdout.splitlines()
         assert sum(line.startswith("job default/train at session 1 ") for line in lines) == 1
 
 
 def test_a_job_is_told_as_of_a_time(busy: Path) -> None:
     at_time = run("job", "large", "--at", "30s", "--event-log", busy)
-    assert at_time.stdout.startswith("large waits 10 min: ")
+    assert at_time.stdout.startswith("default/large  WAITING 10 min  ")
     assert at_time.stdout == run("job", "large", "--session", 7, "--event-log", busy).stdout
 
 
 def test_a_story_since_a_time_is_shorter(busy: Path) -> None:
-    lines = run("pod", "large-2", "--since", "30s", "--event-log", busy).stdout.splitlines()
-    assert 2 < len(lines) < len(run("pod", "large-2", "--event-log", busy).stdout.splitlines())
+    lines = run("pod", "large-2", "--since", "30s", "--all", "--event-log", busy).stdout.splitlines()
+    assert 2 < len(lines) < len(run("pod", "large-2", "--all", "--event-log", busy).stdout.splitlines())
 
 
 def test_json_of_a_job_holds_its_story_and_what_was_asked_beside(busy: Path) -> None:
@@ -182,7 +182,7 @@ def test_json_of_a_job_holds_its_story_and_what_was_asked_beside(busy: Path) -> 
         (("queue", "small", "--since", "30s"), "queue small, sessions 8 to 8"),
         (("queue", "small", "--since", "0s"), "queue small, sessions 8 to 8"),
         (("cluster", "--since", "0s"), "0.00056 pod-hours lost by 1 job in the stretch"),
-        (("job", "third", "--since", "0s"), "third waits 0 s: queue small may have 8 cpu"),
+        (("job", "third", "--since", "0s"), "default/third  WAITING 0 s  queue small  2 x 2 cpu"),
     ],
 )
 def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...], first: str) -> None:
@@ -226,9 +226,14 @@ def test_what_cannot_be_told_is_said_in_a_line(busy: Path, arguments: tuple[str,
 
 
 def test_a_pod_that_waits_is_told_with_the_verdict_on_its_job(busy: Path) -> None:
-    verdict = run("job", "large", "--event-log", busy).stdout.splitlines()[0]
-    assert verdict.startswith("large wait")
-    assert run("pod", "large-0", "--event-log", busy).stdout.splitlines()[0] == verdict
+    for asked in ((), ("--all",)):
+        found = [
+            run(kind, name, *asked, "--event-log", busy).stdout for kind, name in (("job", "large"), ("pod", "large-0"))
+        ]
+        (verdict,) = (
+            line for line in found[0].splitlines() if "it needs 35 cpu" in line and "waited 11 min" in line.lower()
+        )
+        assert verdict in found[1].splitlines()
 
 
 def test_without_a_kind_the_clusters_first_causes_are_told(busy: Path) -> None:

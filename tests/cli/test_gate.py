@@ -67,7 +67,7 @@ def test_one_that_fails_exits_with_1_and_says_each_condition_in_a_line() -> None
     failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
     assert failed == [
         "FAILED wait.max < +0%: wait.max 20 s -> 0 s (-100.0%, limit 20 s)",
-        "FAILED wait.mean < 1s and started > 2: wait.mean 6.67 s -> 0 s (-100.0%); started 3 -> 3",
+        "FAILED wait.mean < 1s and started > 2: wait.mean 6.7 s -> 0 s (-100.0%); started 3 -> 3",
     ]
 
 

@@ -19,9 +19,9 @@ from vcd.cli.fromcluster import FileLog
 SCHEMA_1 = Path(__file__).parents[1] / "data" / "older" / "schema-1.sqlite"
 """By version 0.1.0: queue research takes back from serving what it deserves, and one of its jobs is too large."""
 ASKED = {
-    ("explain", "job", "train"): "bind of train-0, train-2, train-1: done by the API server",
-    ("explain", "job", "large", "--change"): "largest node cpu 8, needs cpu 12",
-    ("explain", "pod", "train-0"): "session 4 (reclaim) holds room that is being freed",
+    ("explain", "job", "train", "--all"): "bind of train-0, train-2, train-1: done by the API server",
+    ("explain", "job", "large", "--change", "--all"): "largest node cpu 8, needs cpu 12",
+    ("explain", "pod", "train-0", "--all"): "session 4 (reclaim) holds room that is being freed",
     ("explain", "queue", "research"): "weight 3, under root",
     ("explain", "session", "5"): "decided from event 107",
     ("explain", "order", "research"): "default/large",

@@ -151,10 +151,10 @@ def test_a_file_whose_name_is_no_text_is_read(busy: Path) -> None:
 
 
 def test_a_sentence_goes_on_below_where_its_text_began(busy: Path) -> None:
-    shown = lines(on_terminal(("explain", "job", "large", "--event-log", str(busy)), 100))
+    shown = lines(on_terminal(("explain", "job", "large", "--all", "--event-log", str(busy)), 100))
     (first,) = (place for place, line in enumerate(shown) if "waited 10 min at enqueue" in line)
     assert shown[first + 1].index(shown[first + 1].strip()) == shown[first].index("waited 10 min")
-    whole = piped(("explain", "job", "large", "--event-log", str(busy)))
+    whole = piped(("explain", "job", "large", "--all", "--event-log", str(busy)))
     assert " ".join(" ".join(shown).split()) == " ".join(whole.split())
 
 

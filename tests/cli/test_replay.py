@@ -141,7 +141,7 @@ def test_a_file_of_an_older_vcd_is_explained_from_a_copy(busy: Path, monkeypatch
     make_older(busy, monkeypatch)
     result = CliRunner().invoke(main, ["explain", "job", "first", "--event-log", str(busy)])
     assert (result.exit_code, "a copy of it is read" in result.stderr) == (0, True)
-    assert result.stdout.startswith("job default/first in queue default\n")
+    assert result.stdout.startswith("default/first  3 Succeeded  queue default\n")
 
 
 def test_json_holds_every_difference(forged: Path) -> None:

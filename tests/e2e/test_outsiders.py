@@ -142,7 +142,7 @@ async def test_one_with_a_quota_says_which_limit_is_in_the_way_and_what_would_do
             "gate": "queue", "plugin": "licences", "queue": "research", "resource": "solver", "bound": "licence quota",
             "asks": "1", "taken": "3", "limit": "3", "own": "1", "held_by": held_by,
         }  # fmt: skip
-        text = vcd("explain", "job", "second", "--change", "--event-log", daemon.log)
+        text = vcd("explain", "job", "second", "--change", "--all", "--event-log", daemon.log)
         assert "behind the licence quota of queue research (licences): 3 of 3 solver taken (1 by its own pods)" in text
         assert "smallest change: queue research's licence quota of solver 3 -> 4: all 2 pods are bound" in text
 
@@ -175,7 +175,9 @@ async def test_one_with_a_kind_of_its_own_is_allowed_to_read_it_and_decides_by_i
         daemon = await cluster.started("a", f"--scheduler-conf={file}")
         keys = submit(cluster, "train")
         await until(lambda: "namespace is frozen" in waiting(daemon).get("default/train", ()), what="the job waits")
-        assert "namespace is frozen (because a release)" in vcd("explain", "job", "train", "--event-log", daemon.log)
+        assert "namespace is frozen (because a release)" in vcd(
+            "explain", "job", "train", "--all", "--event-log", daemon.log
+        )
         cluster.store.delete("freezes.example.com", "default", "release")
         await cluster.until_bound(keys)
         puts = [event for event in daemon.events("put") if isinstance(event, ev.ObjectPut)]

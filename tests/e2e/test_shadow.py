@@ -205,12 +205,15 @@ async def test_explanations_say_what_would_have_been(tmp_path: Path) -> None:
         await until(lambda: key in given(shadow), what="it is given a node")
         log = f"--event-log={shadow.log}"
         for kind, name in (("job", "job"), ("pod", "job-0"), ("session", "1")):
-            code, told = vcd("explain", kind, name, log)
+            code, told = vcd("explain", kind, name, *(() if kind == "session" else ("--all",)), log)
             assert code == 0, told
             assert ("would have bound" in told) or ("nothing of it was done" in told), told
             assert ") bound" not in told, told
             assert "call" not in told, told
-        assert "the scheduler that is there did not" in vcd("explain", "job", "job", log)[1]
+        answer = vcd("explain", "job", "job", log)[1]
+        assert "the scheduler that is there did not" in answer
+        assert "Shadow   would have bound it to node-0" in answer
+        assert "Placed" not in answer
 
 
 async def test_what_ifs_of_its_log_run_what_was_submitted(tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ class _Job(msgspec.Struct):
     eta: Any = None  # an ``api.Submission``, for which much is imported
 
     def lines(self) -> Iterator[str]:
+        eta = () if self.eta is None else tuple(api.eta_in_words(self.eta))
+        yield from api.answer_lines(self.story, self.verdict, self.obstacles, self.change, eta)
+
+    def all_lines(self) -> Iterator[str]:
+        """All that is known: each episode, each reason, each trial."""
         if self.verdict is not None:
             yield from self.verdict.lines()
         if self.eta is not None:
@@ -159,6 +164,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
     "to": ("last", _BY_SESSIONS),
     "change": ("change", ("cluster", "job")),
     "eta": ("eta", ("job",)),
+    "all": ("whole", ("job", "pod")),
     "other-log": ("other_log", ("diff",)),
 }
 """What an option is given as, and the kinds that it is for."""
@@ -184,16 +190,18 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 @click.option(
     "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that the other job is in."
 )
+@click.option("--all", "whole", is_flag=True, help="job, pod: the whole story, with every reason and every trial.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
-def explain(kind: str, event_log: EventLog, output: str, **given: Any) -> None:
+def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: Any) -> None:
     """Tell from an event log what happened, and why. Times are in UTC.
 
     \b
     cluster        the five causes that cost jobs most pod-hours, in the log's last 24 h or --from one session --to
                    another, each with its worst job; this is what is told where no KIND is given
-    job NAME       when it waited for what, where it was placed and why there; who is ahead of it, who holds what it
-                   needs, with --change what would have let it in, and with --eta when it is to be expected to start
+    job NAME       how it stands, why it waits or waited, who holds what it needs and who is ahead of it, and what
+                   happened; with --change what would have let it in, with --eta when it is to be expected to start,
+                   with --all when it waited for what, where it was placed and why there
     pod NAME       the same of one pod
     queue NAME     what it had, was owed and asked for, who waited in it, who was evicted
     session [N]    what it was decided from, what it decided, and how it differs from its neighbours; the last one
@@ -211,7 +219,7 @@ def explain(kind: str, event_log: EventLog, output: str, **given: Any) -> None:
 
     Exits with 0, with 2 if the file cannot be used or there is nothing of that name in it.
     """
-    _check(kind, given)
+    _check(kind, {**given, "whole": whole})
     with ExitStack() as stack:
         called: dict[str, str] = {}
 
@@ -226,7 +234,7 @@ def explain(kind: str, event_log: EventLog, output: str, **given: Any) -> None:
         for remark in api.remarks(log.history.reader):
             print_lines([f"note: {remark}"], err=True)
         told = KINDS[kind](asked)
-    print_told(_document(told), told.lines(), output)
+    print_told(_document(told), told.all_lines() if whole and isinstance(told, _Job) else told.lines(), output)
 
 
 def _check(kind: str, given: dict[str, Any]) -> None:

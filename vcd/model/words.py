@@ -50,12 +50,15 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
 
 
 def span_in_words(seconds: float | None) -> str:
-    """A length of time in its two largest units: ``45.2 s``, ``12 min 30 s``, ``2 d 4 h``; ``never`` for none."""
+    """A length of time in its two largest units: ``less than 1 s``, ``4.2 s``, ``45 s``, ``12 min 30 s``, ``2 d 4 h``;
+    ``never`` for none."""
     if seconds is None:
         return "never"
+    if 0 < seconds < 1:
+        return "less than 1 s"
     whole = round(seconds)
     if whole < 60:
-        return f"{seconds:.3g} s"
+        return f"{round(seconds, 1) if whole < 10 else whole:g} s"
     units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
     first = next(place for place, (size, _) in enumerate(units) if whole >= size)
     (size, unit), (part_size, part) = units[first : first + 2]

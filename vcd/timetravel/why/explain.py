@@ -13,7 +13,7 @@ from vcd.model.objects import Pod
 from vcd.model.words import did_you_mean, some
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
 from vcd.timetravel.why.placement import choices
-from vcd.timetravel.why.sentences import present, reasons, sentence
+from vcd.timetravel.why.sentences import pods_without_node, present, reasons, sentence, state
 from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import UID, moment
 
@@ -38,7 +38,8 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     """The story of a job (a PodGroup and its pods) or of a pod.
 
     ``key`` and ``group`` are ``namespace/name``; ``now`` says in a sentence how things stand at ``until``, the time
-    of the last event that was looked at (RFC 3339).
+    of the last event that was looked at (RFC 3339), and ``state`` in a few words. ``needs`` is what its pods without a
+    node ask for; of its ``pods`` a job needs ``minimum`` together.
     """
 
     kind: Kind
@@ -48,6 +49,10 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     until: str
     now: str
     episodes: list[Episode]
+    state: str = ""
+    needs: str = ""
+    pods: int = 0
+    minimum: int = 0
 
     def lines(self) -> Iterator[str]:
         """The explanation in sentences, with times in UTC."""
@@ -178,7 +183,9 @@ def _told(history: History, kind: Kind, key: str, group: str, last: int, since: 
         if episode.what == "bound":
             _work_out(history, story, episode)
     queue = "" if story.group is None else story.settings.queue_of(story.group)
-    return Explanation(kind, key, group, queue, moment(time), present(story), episodes)
+    minimum = 0 if story.group is None else story.group.spec.min_member
+    stands = (state(story), pods_without_node(story), len(story.pods), minimum)
+    return Explanation(kind, key, group, queue, moment(time), present(story), episodes, *stands)
 
 
 def _work_out(history: History, story: Story, episode: Episode) -> None:

@@ -11,6 +11,7 @@ from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
 from vcd.model.words import counted, quantities_in_words, some, span_in_words
 from vcd.scheduling.framework.reasons import Told
+from vcd.text.amounts import needs
 from vcd.timetravel.why.placement import Placement, Rated
 from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import place_in_words, pods_in_words
@@ -34,6 +35,25 @@ def present(story: Story) -> str:
     pods = ", ".join(f"{count} {standing}" for standing, count in sorted(phases.items()))
     words = f"the job is {story.phase or 'Pending'} with {pods or 'no pods'}"
     return f"{words}; {_why_pending(story)}" if story.waits_for or phases["Pending"] else words
+
+
+def state(story: Story) -> str:
+    """How its pods stand after the last event, in a few words: ``3 Running, 1 Pending``."""
+    if story.group is None and not story.pods:
+        return "gone"
+    phases = Counter(_standing(key, pod, story) for key, pod in story.pods.items())
+    if story.only is not None:
+        return next(iter(phases), "gone")
+    return ", ".join(f"{count:,} {standing}" for standing, count in sorted(phases.items())) or "no pods"
+
+
+def pods_without_node(story: Story) -> str:
+    """What its pods without a node ask for."""
+    pending = [pod for pod in story.pods.values() if not pod.spec.node_name and pod.status.phase in ("", "Pending")]
+    try:
+        return needs([pod_requests(pod.spec) for pod in pending])
+    except QuantityError:
+        return ""
 
 
 def _why_pending(story: Story) -> str:

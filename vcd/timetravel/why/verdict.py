@@ -47,10 +47,11 @@ class Verdict(msgspec.Struct, frozen=True):
     """Why a job waited. ``cause`` is that which held longest, ``share`` of the ``waited`` seconds that began at
     ``since`` (RFC 3339); ``subject`` names what it is about and ``amounts`` has the figures, by resource (empty for
     plain counts) and role in base units, as of ``session``. ``fix`` is the smallest change that would let it in,
-    ``verified`` by deciding again; ``text`` says it all in a sentence. ``funnel`` counts the nodes that pass each thing
-    that a pod of it asks of nodes. It is about the wait that goes on, or the last one: ``earlier`` ones ended before,
-    of ``earlier_waited`` seconds in all. ``looked`` is the part of the wait that was looked into, which is less than
-    all where it had very many kinds of reasons. ``older`` is a wait that began before the log does."""
+    ``verified`` by deciding again; ``text`` says it all in a sentence, ``why`` the cause alone. ``funnel`` counts the
+    nodes that pass each thing that a pod of it asks of nodes. It is about the wait that goes on (``still``), or the
+    last one: ``earlier`` ones ended before, of ``earlier_waited`` seconds in all. ``looked`` is the part of the wait
+    that was looked into, which is less than all where it had very many kinds of reasons. ``older`` is a wait that began
+    before the log does."""
 
     job: str
     cause: str
@@ -68,6 +69,8 @@ class Verdict(msgspec.Struct, frozen=True):
     earlier_waited: float = 0
     looked: float = 1
     older: bool = False
+    still: bool = False
+    why: str = ""
 
     def lines(self) -> Iterator[str]:
         """The sentence, the funnel in a line, what the sentence leaves out of the wait, and the waits before."""
@@ -92,7 +95,8 @@ def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
         if found is not None:
             since = max([window.since, *(time for _, time, _ in shown_so[:1])])
             waited = max(window.end(history.reader) - since, 0)
-            return _made(group, found, since, waited, waited, record.session, "waits")
+            made = _made(group, found, since, waited, waited, record.session, "waits")
+            return msgspec.structs.replace(made, still=True)
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
 
 
@@ -173,6 +177,7 @@ def verdict_on(
         earlier_waited=sum(one.length for one in earlier) / _SECOND,
         looked=round(found.looked / wait.length, 3),
         older=older,
+        still=still,
     )
 
 
@@ -195,11 +200,12 @@ def _without_others(diagnosis: Diagnosis, seen: Callable[[str, str], bool]) -> D
 def _made(group: str, found: Diagnosis, since: int, waited: int, held: int, session: int, verb: str) -> Verdict:
     """A diagnosis as a verdict without a change, of which the cause ``held`` so long; times in ns."""
     seconds = round(waited / _SECOND, 6)  # a moment counts as a ns
-    text = shortened(f"{cut(group.partition('/')[2])} {verb} {span_in_words(seconds)}: {said(found)}")
+    why = said(found)
+    text = shortened(f"{cut(group.partition('/')[2])} {verb} {span_in_words(seconds)}: {why}")
     share = round(held / waited, 3) if waited else 1.0
     return Verdict(
         group, found.cause, found.subject, found.amounts, moment(since), seconds, share, session, "", False, text,
-        found.funnel,
+        found.funnel, why=why,
     )  # fmt: skip
 
 

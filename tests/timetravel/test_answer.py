@@ -1,0 +1,58 @@
+"""The short answer about a job: what it says, line by line, in no more columns than a terminal has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.timetravel.histories import write_busy_history
+from vcd import api
+
+COLUMNS = 120
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> Path:
+    """A log in which the job ``large`` waits twice and is bound."""
+    await write_busy_history(tmp_path / "busy.log")
+    return tmp_path / "busy.log"
+
+
+def answer(log: Path, name: str, session: int | None = None, *, change: bool = False) -> list[str]:
+    with api.open(log) as opened:
+        job = opened.job(name, "default", session)
+        found = job.change(job.verdict().session) if change else None
+        lines = list(api.answer_lines(job.story(), job.verdict(), job.obstacles(), found))
+    assert max(map(len, lines)) <= COLUMNS
+    assert len(set(lines)) == len(lines)
+    return lines
+
+
+def test_a_job_that_waits(busy: Path) -> None:
+    assert answer(busy, "large", 7, change=True) == [
+        "default/large  WAITING 10 min  queue default  5 x 7 cpu, all or nothing",
+        "Why      It needs 35 cpu, and all nodes together have 32.",
+        "Held by  default/second 3 cpu",
+        "Helps    job default/large's minMember 5 -> 2: 2 of 5 pods are bound, to n2, n3",
+        "History  00:00:05 created, 5 pods created; 00:10:05 admitted",
+        "As of    2026-01-01T00:10:05.000Z",
+    ]
+
+
+def test_a_job_that_waited_is_told_with_its_pods_and_places(busy: Path) -> None:
+    assert answer(busy, "large") == [
+        "default/large  5 Running  queue default",
+        "Before   Waited 11 min: it needs 35 cpu, and all nodes together have 32.",
+        "Placed   n2, n3, n4 (3 pods), session 8",
+        "History  00:00:05 created, 5 pods created; 00:10:05 admitted; 00:11:05 5 pods bound; 00:11:06 5 pods running",
+        "As of    2026-01-01T00:11:06.000Z",
+    ]
+
+
+def test_a_queues_limit_is_told_with_who_holds_it(busy: Path) -> None:
+    assert answer(busy, "third")[:3] == [
+        "default/third  WAITING 11 min 3 s  queue small  2 x 2 cpu, all or nothing",
+        "Why      Queue small may have 8 cpu (spec.capability.cpu): 6 taken, and it asks for 4.",
+        "Held by  default/second 6 cpu",
+    ]

@@ -1,0 +1,134 @@
+"""The short answer about a job or a pod: how it stands, why, who is in its way, what would help, what happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import chain
+
+from vcd.model.reasons import Cause
+from vcd.model.words import counted, some, span_in_words
+from vcd.text.amounts import resource_name
+from vcd.timetravel.why.counterfactual import Counterfactual
+from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.obstacles import Obstacles
+from vcd.timetravel.why.story import Episode
+from vcd.timetravel.why.verdict import Verdict
+from vcd.timetravel.words import UID
+
+_WIDTH = 9
+"""Columns of the names of the lines."""
+_HOLDERS, _AHEAD, _MARKS = 3, 3, 5
+"""How many are named of each; of more marks of the history those in the middle are counted."""
+_TOGETHER = timedelta(seconds=1)
+_TOLD = {
+    "created": "created",
+    "admitted": "admitted",
+    "bound": "bound",
+    "evicted": "evicted",
+    "running": "running",
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "gone": "deleted",
+    "bad": "could not be read",
+}
+"""The episodes that the history names, and how."""
+
+
+def answer_lines(
+    story: Explanation,
+    verdict: Verdict | None = None,
+    obstacles: Obstacles | None = None,
+    change: Counterfactual | None = None,
+    eta: Sequence[str] = (),
+) -> Iterator[str]:
+    """Return the answer in lines: a head, and a line for each thing that there is to say; ``eta`` are the sentences of
+    a forecast."""
+    waits = verdict is not None and verdict.still
+    queue = f"queue {story.queue}" if story.queue else ""
+    yield "  ".join(filter(None, [_name(story.key), _state(story, verdict), queue, _asks(story)]))
+    parts: list[tuple[str, str]] = []
+    if verdict is not None:
+        waited = f"waited {span_in_words(verdict.waited)}: " if not waits else ""
+        parts.append(("Why" if waits else "Before", _sentence(f"{waited}{verdict.why}")))
+        if len(verdict.funnel) > 1:
+            parts.append(("Nodes", "; ".join(map(str, verdict.funnel))))
+    if obstacles is not None and waits and verdict is not None and verdict.cause != Cause.SHAPE:
+        parts += [("Held by", _holders(obstacles)), ("Behind", _ahead(obstacles))]
+    if change is not None:
+        parts.append(("Helps", change.sentence()))
+    if not waits and (story.state == "gone" or "Pending" in story.state):
+        parts.append(("Now", _sentence(story.now)))
+    parts += [("Starts", line) for line in eta]
+    parts += [*_placed(story.episodes), ("History", _history(story.episodes)), ("As of", story.until)]
+    for name, text in parts:
+        if text:
+            yield f"{name:<{_WIDTH}}{text}"
+
+
+def _name(key: str) -> str:
+    """A job or pod as users call it: a Volcano Job's group without the UID behind the Job's name."""
+    name = UID.sub("", key)
+    return key if name.endswith("/podgroup") else name
+
+
+def _sentence(words: str) -> str:
+    first = words.partition(" ")[0]
+    return f"{words[:1].upper() if first.islower() else words[:1]}{words[1:]}."
+
+
+def _state(story: Explanation, verdict: Verdict | None) -> str:
+    if verdict is not None and verdict.still:
+        return f"WAITING {'at least ' if verdict.older else ''}{span_in_words(verdict.waited)}"
+    return story.state
+
+
+def _asks(story: Explanation) -> str:
+    """What its pods without a node ask for, and how many of a job have to start together."""
+    if not story.needs or story.kind == "pod":
+        return story.needs
+    if story.minimum <= 1:
+        return story.needs
+    together = "all or nothing" if story.minimum >= story.pods else f"at least {story.minimum} together"
+    return f"{story.needs}, {together}"
+
+
+def _holders(obstacles: Obstacles) -> str:
+    """Who holds most of what lacks: in the queue or the cluster whose limit it is, else on the nearest node."""
+    limits = [(one.resource, one.held_by) for one in obstacles.limits if one.held_by]
+    nodes = [(next(iter(one.lacks), ""), one.held_by) for one in obstacles.nodes if one.held_by]
+    resource, held = next(chain(limits, nodes), ("", []))
+    names = [f"{_name(one.job)} {one.amounts.get(resource, '0')} {resource_name(resource)}" for one in held]
+    return some(names, _HOLDERS)
+
+
+def _ahead(obstacles: Obstacles) -> str:
+    """Who was served before it in its last session."""
+    return some([f"{_name(one.job)} (priority {one.priority})" for one in obstacles.ahead], _AHEAD)
+
+
+def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
+    """Where its pods were bound last, or would have been by a scheduler that is a shadow."""
+    last = next((one for one in reversed(episodes) if one.what == "bound"), None)
+    if last is not None:
+        nodes = Counter(last.places.values())
+        names = [node if count == 1 else f"{node} ({counted(count, 'pod')})" for node, count in sorted(nodes.items())]
+        where = f"{some(names)}, session {last.session}"
+        yield ("Shadow", f"would have bound it to {where}") if last.shadow else ("Placed", where)
+
+
+def _history(episodes: Sequence[Episode]) -> str:
+    """What happened when (UTC), the first and the last of it; what happened within a second is told together."""
+    marks: list[tuple[datetime, list[str]]] = []
+    for one in episodes:
+        if one.what in _TOLD and not one.shadow:
+            pods = one.pods or one.places
+            words = f"{counted(len(pods), 'pod')} {_TOLD[one.what]}" if pods else _TOLD[one.what]
+            if not marks or one.start - marks[-1][0] >= _TOGETHER:
+                marks.append((one.start, []))
+            marks[-1][1].append(words)
+    told = [f"{time:%H:%M:%S} {', '.join(words)}" for time, words in marks]
+    if len(told) > _MARKS:
+        told = [*told[:2], f"{len(told) - _MARKS + 1} more", *told[3 - _MARKS :]]
+    return "; ".join(told)
