@@ -97,7 +97,7 @@ def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
         Text(),
         _nodes(view),
         Text(),
-        _jobs(view),
+        _jobs(view, glance.waits),
     )
 
 
@@ -203,18 +203,14 @@ def _fullness(node: api.NodeUse) -> tuple[float, str]:
     return max(shares, key=lambda one: one[0], default=(0.0, ""))
 
 
-def _jobs(view: api.Overview) -> Table:
+def _jobs(view: api.Overview, waits: list[api.DiagnosedWait]) -> Table:
     waiting = sorted((job for job in view.jobs if job.since is not None), key=lambda job: (job.since or 0, job.key))
-    rows = [
-        (
-            job.key,
-            job.queue,
-            job.phase,
-            f"{job.running:,} of {job.pods:,}",
-            f"{job.minimum:,}",
-            api.span_in_words((view.time - (job.since or 0)) / _SECOND),
-            job.waiting or "no session has said why",
-        )
-        for job in waiting
-    ]
-    return filled(_table("waiting job", "queue", "phase", "run", "min", "for", "why"), rows, _ROWS, len(rows))
+    causes = {one.group: one for one in waits}
+    rows = []
+    for job in waiting:
+        known = causes.get(job.key)
+        since = api.span_in_words((view.time - (job.since or 0)) / _SECOND)
+        name, needs = (job.key, "") if known is None else (known.job, known.needs)
+        why = known.why if known is not None else job.waiting or "no session has said why"
+        rows.append((name, job.queue, f"{job.running:,} of {job.pods:,}", needs, since, why))
+    return filled(_table("waiting job", "queue", "run", "needs", "for", "why"), rows, _ROWS, len(rows))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import numpy as np
 
+from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits
 from vcd.model import events as ev
 from vcd.model.status import STATUSES, TaskStatus
 from vcd.model.words import did_you_mean
@@ -23,6 +24,8 @@ from vcd.timetravel.standing import LogStanding, standing
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import place_in_words
 
+DIAGNOSED = 20
+"""Of how many jobs the cause is looked for: each is asked of all nodes."""
 _SECOND = 1_000_000_000
 _RECENT = 60
 """Over how many sessions their rate is taken."""
@@ -87,7 +90,8 @@ class Overview(msgspec.Struct, frozen=True):
 class Glance(msgspec.Struct, frozen=True):
     """A log as it is at this moment: its last event and when that was logged (ns), its last session, how many sessions
     a minute there were of late, and the cluster after the last one (None before the first); ``remarks`` are told first,
-    ``standing`` is whose log it is among the replicas' and by how much it lags (None: nobody says).
+    ``waits`` has the causes of those that wait longest, ``standing`` is whose log it is among the replicas' and by how
+    much it lags (None: nobody says).
     """
 
     head: int
@@ -97,20 +101,22 @@ class Glance(msgspec.Struct, frozen=True):
     overview: Overview | None
     remarks: list[str] = []
     standing: LogStanding | None = None
+    waits: list[DiagnosedWait] = []
 
 
 def glances(history: History) -> Iterator[Glance]:
     """A log as it is each time that it is looked at, also while it is written; without end. Raises LogError."""
-    reader, last = history.reader, None
+    reader, last, waits = history.reader, None, list[DiagnosedWait]()
     while True:
         recent = list(reader.sessions(max(1, reader.last_session() - _RECENT)))
         if recent and (last is None or last.session != recent[-1].number):
             last = overview(history, recent[-1].number)
+            waits = longest_waits(history, recent[-1].number, last.jobs)
         span = recent[-1].time - recent[0].time if recent else 0
         rate = (len(recent) - 1) * 60 * _SECOND / span if span else 0.0
         number = recent[-1].number if recent else 0
         stands = standing(reader.path)
-        yield Glance(reader.head(), reader.last_time(), number, rate, last, remarks(reader), stands)
+        yield Glance(reader.head(), reader.last_time(), number, rate, last, remarks(reader), stands, waits)
 
 
 def overview(history: History, number: int) -> Overview:
@@ -223,6 +229,17 @@ def _since(record: GroupRecord, pods: int, oldest: int, now: int) -> int | None:
     if pods and oldest == _NEVER:
         return None
     return min((oldest if pods else record.created) * _SECOND, now)
+
+
+def longest_waits(history: History, number: int, jobs: Iterable[JobLine]) -> list[DiagnosedWait]:
+    """Return the causes of the DIAGNOSED jobs that wait longest at a session, the oldest first; ``jobs`` are those of
+    its overview."""
+    record, session = history.rerun(number)
+    plan = ev.decode_plan(record.plan)
+    oldest = sorted((job.since, job.key) for job in jobs if job.since is not None and job.waiting)[:DIAGNOSED]
+    known = ev.waits_after(session.snapshot.waiting, plan.waiting)
+    found = {one.group: one for one in diagnosed_waits(session, {key: known[key] for _, key in oldest})}
+    return [found[key] for _, key in oldest if key in found]
 
 
 def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:
