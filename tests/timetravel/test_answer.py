@@ -56,3 +56,13 @@ def test_a_queues_limit_is_told_with_who_holds_it(busy: Path) -> None:
         "Why      Queue small may have 8 cpu (spec.capability.cpu): 6 taken, and it asks for 4.",
         "Held by  default/second 6 cpu",
     ]
+
+
+def test_a_pod_that_runs_does_not_wait_with_its_job(busy: Path) -> None:
+    with api.open(busy) as opened:
+        verdict = opened.job("third", "default").verdict()
+        assert verdict.still
+        story = opened.pod("large-0", "default")
+        head, second, *_ = api.answer_lines(story, verdict)
+    assert head == "default/large-0  Running  queue default"
+    assert second.startswith("Before   Waited 11 min 3 s: ")

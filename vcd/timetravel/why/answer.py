@@ -45,7 +45,7 @@ def answer_lines(
 ) -> Iterator[str]:
     """Return the answer in lines: a head, and a line for each thing that there is to say; ``eta`` are the sentences of
     a forecast."""
-    waits = verdict is not None and verdict.still
+    waits = _waits(story, verdict)
     queue = f"queue {story.queue}" if story.queue else ""
     yield "  ".join(filter(None, [_name(story.key), _state(story, verdict), queue, _asks(story)]))
     parts: list[tuple[str, str]] = []
@@ -78,8 +78,13 @@ def _sentence(words: str) -> str:
     return f"{words[:1].upper() if first.islower() else words[:1]}{words[1:]}."
 
 
+def _waits(story: Explanation, verdict: Verdict | None) -> bool:
+    """Whether it waits at the end; a verdict is on a job, of which a pod may run already."""
+    return verdict is not None and verdict.still and (story.kind == "job" or story.state == "Pending")
+
+
 def _state(story: Explanation, verdict: Verdict | None) -> str:
-    if verdict is not None and verdict.still:
+    if verdict is not None and _waits(story, verdict):
         return f"WAITING {'at least ' if verdict.older else ''}{span_in_words(verdict.waited)}"
     return story.state
 
