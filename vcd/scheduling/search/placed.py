@@ -15,6 +15,8 @@ from vcd.state.snapshot import Snapshot
 K = TypeVar("K", bound=Hashable)
 _Owner = tuple[Shape, str, Hashable]
 """Shape, namespace, and labels where these matter: of pods that are alike in these one is looked at."""
+_Placement = tuple[_Owner, int]
+"""An owner, and the row of its node."""
 
 
 class PlacedCounts(Generic[K]):
@@ -55,14 +57,24 @@ class PlacedCounts(Generic[K]):
         result = type(self).__new__(type(self))
         result.__dict__.update(self.__dict__)
         result.sums, result._owners = self.sums.copy(), self._owners.copy()
-        copied: set[K] = set()
+        copied: dict[K, None] = {}
         rows = sorted(set(rows))
-        for of, times in ((earlier, -1), (snapshot, 1)):
-            tasks, flags = of.tasks, of.shape_columns.flags(self.has)
-            for row in rows:
-                if row < len(tasks.status) and tasks.placed[row] and flags[tasks.shape[row]]:
-                    result._count(of, row, times, copied)
+        before, now = self._placements(earlier, rows), self._placements(snapshot, rows)
+        for of, found, other, times in ((earlier, before, now, -1), (snapshot, now, before, 1)):
+            for row, placement in found.items():
+                if placement != other.get(row):
+                    result._count(of, row, placement, times, copied)
+        result.appeared([thing for thing in copied if thing not in self.sums])
         return result
+
+    def appeared(self, things: Iterable[K]) -> None:
+        """Called for what placed pods have now and had not in the snapshot that this was made of."""
+
+    def _placements(self, snapshot: Snapshot, rows: Iterable[int]) -> dict[int, _Placement]:
+        """Owner and node of the pods among some rows that count."""
+        tasks, flags = snapshot.tasks, snapshot.shape_columns.flags(self.has)
+        chosen = [row for row in rows if row < len(tasks.status) and tasks.placed[row] and flags[tasks.shape[row]]]
+        return {row: (self._owner(snapshot, row), int(tasks.node[row])) for row in chosen}
 
     def _owner(self, snapshot: Snapshot, row: int) -> _Owner:
         tasks = snapshot.tasks
@@ -70,8 +82,8 @@ class PlacedCounts(Generic[K]):
         labels = tuple(sorted(pod.metadata.labels.items())) if self.minds_labels(shape) else None
         return shape, pod.metadata.namespace, labels
 
-    def _count(self, snapshot: Snapshot, row: int, times: int, copied: set[K]) -> None:
-        owner, node = self._owner(snapshot, row), int(snapshot.tasks.node[row])
+    def _count(self, snapshot: Snapshot, row: int, placement: _Placement, times: int, copied: dict[K, None]) -> None:
+        owner, node = placement
         things, count = self._owners.get(owner) or (self.things_of(snapshot.tasks.pod(row)), 0)
         if count + times:
             self._owners[owner] = things, count + times
@@ -80,13 +92,13 @@ class PlacedCounts(Generic[K]):
         for thing in things:
             domains = self.domains(thing)
             if thing not in copied:
-                copied.add(thing)
+                copied[thing] = None
                 found = self.sums.get(thing)
                 self.sums[thing] = Sums(domains.size) if found is None else found.copy()
             self.sums[thing].add(int(domains.codes[node]), times)
             if not self.sums[thing].total:
                 del self.sums[thing]
-                copied.remove(thing)
+                del copied[thing]
 
     def _load(self, snapshot: Snapshot) -> None:
         """Count what is placed, one class of owners at a time."""

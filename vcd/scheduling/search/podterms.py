@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
 
 import msgspec
 
@@ -163,13 +162,11 @@ class PlacedTerms(PlacedCounts[Term]):
         super().__init__(snapshot)
         self.files = TermFiles(self.sums)
 
-    def after(self, earlier: Snapshot, snapshot: Snapshot, rows: Iterable[int]) -> Self:
-        result = super().after(earlier, snapshot, rows)
-        if len(self.files) > 2 * len(result.sums) + _FEW:
-            result.files = TermFiles(result.sums)
-        for term in result.sums.keys() - self.sums.keys():
-            result.files.add(term)
-        return result
+    def appeared(self, things: Iterable[Term]) -> None:
+        if len(self.files) > 2 * len(self.sums) + _FEW:
+            self.files = TermFiles(self.sums)
+        for term in things:
+            self.files.add(term)
 
     def terms_of(self, pod: Pod) -> Sequence[Term]:
         """A pod's terms. Raises SelectorError."""
