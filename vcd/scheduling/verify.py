@@ -15,15 +15,15 @@ from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, TERMINATED_STAT
 from vcd.scheduling.framework import registry
 from vcd.scheduling.search.predicates.claims import outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
+from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.session import ROOT_QUEUE
 from vcd.state.records import has_queue_gate
 from vcd.state.snapshot import Snapshot
-from vcd.state.sums import sum_of, sums_by
+from vcd.state.sums import sum_of
 
 _NOWHERE = -1
-_ALLOCATED = tuple(map(int, ALLOCATED_STATUSES))
 _READY = tuple(map(int, READY_STATUSES))
-_HELD = (*_ALLOCATED, int(TaskStatus.RELEASING))
+_HELD = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
 """Those that are on their way out still hold what plugins limit."""
 
 
@@ -322,10 +322,9 @@ def _ready(snapshot: Snapshot) -> Ints:
 
 def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
     """What each queue has allocated, by resource, pods included whose group is gone."""
-    names = list(snapshot.queues)
-    queues, _ = _places(snapshot, names, _ALLOCATED)
-    rows = np.flatnonzero(queues >= 0)
-    sums = sums_by(queues[rows], snapshot.shape_columns.requests[snapshot.tasks.shape[rows]], len(names))
+    names = sorted(snapshot.queues)
+    orphans = Orphans(snapshot, {name: number for number, name in enumerate(names)})
+    sums = snapshot.group_columns.sums("allocated") + orphans.allocated
     return {
         name: Counter(dict(zip(snapshot.resources, held, strict=True)))
         for name, held in zip(names, sums.tolist(), strict=True)
