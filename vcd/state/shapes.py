@@ -41,7 +41,8 @@ class ShapeColumns:
         result.requests = np.concatenate([self.requests, np.zeros((more, len(self.resources)), np.int64)])
         result.scored = np.concatenate([self.scored, np.zeros((more, 2), np.int64)])
         result.weights = np.concatenate([self.weights, np.zeros(more, np.int64)])
-        result._flags = {of: np.concatenate([flags, np.zeros(more, np.bool_)]) for of, flags in self._flags.items()}
+        known = dict(self._flags)  # the thread that makes gauges may add to it
+        result._flags = {of: np.concatenate([flags, np.zeros(more, np.bool_)]) for of, flags in known.items()}
         result._kept = dict(self._kept)
         for number in numbers:
             result._kept.pop(number, None)

@@ -179,7 +179,7 @@ class Demand:
         """Return for each pod how many like it the nodes could take together if they were empty."""
         session = self._session
         claims, near, apart = (
-            session.shape_flags(of)[self._shapes]
+            session.snapshot.shape_columns.flags(of)[self._shapes]
             for of in (_names_volumes, has_required_affinity, has_required_anti_affinity)
         )
         kinds = self._kinds(claims | near, apart)

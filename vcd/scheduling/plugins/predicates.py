@@ -147,7 +147,7 @@ class PredicatesPlugin(FollowsPods):
         self._attachments: Attachments | None = None
         tasks = session.snapshot.tasks
         pending = tasks.shape[tasks.status == TaskStatus.PENDING]
-        if session.shape_flags(lambda shape: has_claims(shape.spec))[pending].any():
+        if session.snapshot.shape_columns.flags(has_claims)[pending].any():
             self._storage = session.provided(Storage, lambda: Storage(session))
             if self.is_on("NodeVolumeLimits") and self._storage.nodes:
                 self._attachments = Attachments(session, self._storage)

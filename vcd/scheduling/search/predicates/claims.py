@@ -21,7 +21,6 @@ from vcd.model.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
-    PodSpec,
     StorageClass,
 )
 from vcd.model.quantity import QuantityError, parse_units
@@ -33,6 +32,7 @@ from vcd.scheduling.search.predicates.node import matching
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -103,9 +103,10 @@ class _Assumed(msgspec.Struct):
     users: int = 0
 
 
-def has_claims(spec: PodSpec) -> bool:
-    """Whether a pod has volumes behind claims."""
-    return any(volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in spec.volumes)
+def has_claims(shape: Shape) -> bool:
+    """Whether pods of a shape have volumes behind claims."""
+    volumes = shape.spec.volumes
+    return any(volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in volumes)
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
@@ -419,7 +420,7 @@ class Attachments:
         self._users: dict[Attachment, dict[int, int]] = {}
         self._counts: dict[str, Ints] = {}
         tasks = session.snapshot.tasks
-        flags = session.shape_flags(lambda shape: has_claims(shape.spec))
+        flags = session.snapshot.shape_columns.flags(has_claims)
         placed = tasks.placed & flags[tasks.shape]
         for row in np.flatnonzero(placed).tolist():
             self._change(storage.wanted_by(cast(Pod, tasks.pods[row])), int(tasks.node[row]), 1)
