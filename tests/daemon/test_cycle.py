@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.daemon.fakes import FakeLog
 from tests.dsl import BARE, NOW_NS, flat, gang, group, node, queue
 from tests.kube.scripted import running, until
 from vcd.api import read_policy
-from vcd.daemon.cycle import Cycle
+from vcd.daemon.cycle import Cycle, gather_briefly
 from vcd.daemon.keeper import Keeper
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
@@ -70,7 +71,7 @@ class Replica:
             yield
 
 
-async def _at_once(fruitless: int) -> None:
+async def _at_once(fruitless: int, new_work: asyncio.Event) -> None:
     await asyncio.sleep(0)
 
 
@@ -353,7 +354,7 @@ async def test_changes_that_call_for_nothing_are_gathered_for_longer(replica: Re
     """Until there was a pause, or something was decided about a pod."""
     fruitless: list[int] = []
 
-    async def gather(sessions: int) -> None:
+    async def gather(sessions: int, new_work: asyncio.Event) -> None:
         fruitless.append(sessions)
         await asyncio.sleep(0)
 
@@ -369,6 +370,49 @@ async def test_changes_that_call_for_nothing_are_gathered_for_longer(replica: Re
         await until(lambda: replica.log.sessions)
         await replica.settled()
     assert fruitless[4:] == [0] * len(fruitless[4:])
+
+
+@pytest.mark.parametrize(
+    ("objects", "is_work"),
+    [
+        ([*gang("g", 1, cpu=1)], True),
+        ([*gang("g", 1, cpu=1, on=["n"])], False),
+        ([*gang("g", 1, cpu=1, spec={"schedulerName": "other"})], False),
+        ([group("g", phase="Pending")], True),
+        ([group("g", phase="Inqueue")], False),
+        ([node("m", cpu=1)], False),
+    ],
+)
+async def test_only_what_has_no_place_yet_is_new_work(replica: Replica, objects: list[Any], is_work: bool) -> None:
+    replica.keeper.new_work.clear()
+    await replica.happen(*objects)
+    assert replica.keeper.new_work.is_set() is is_work
+    replica.keeper.new_work.clear()
+    for event in puts(*objects):
+        await replica.keeper.put([replace(event, resource_version="2")])  # it is shown once more
+    assert not replica.keeper.new_work.is_set()
+
+
+@pytest.mark.parametrize(("fruitless", "waits"), [(0, 0), (1, 0.02), (4, 0.08), (99, 0.08)])
+async def test_new_work_ends_the_longer_gathering(
+    fruitless: int, waits: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    timeout = asyncio.timeout
+
+    def noted(seconds: float) -> asyncio.Timeout:
+        waited.append(seconds)
+        return timeout(3600)
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "timeout", noted)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    new_work = asyncio.Event()
+    new_work.set()
+    await gather_briefly(fruitless, new_work)
+    assert waited == [pytest.approx(waits), 0.02]
 
 
 async def test_what_was_decided_about_a_group_is_not_the_next_ones(

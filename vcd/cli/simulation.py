@@ -154,7 +154,7 @@ class Simulation:
             ready.set()
             await service.run(self._stop)
 
-    async def _gather(self, _: int) -> None:
+    async def _gather(self, *_: object) -> None:
         """Where time stands still, all that happens at one time is decided on together, as far as it comes soon."""
         assert self.service is not None
         with contextlib.suppress(TimeoutError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import KW_ONLY, InitVar, dataclass, field
@@ -35,19 +36,23 @@ _log = structlog.get_logger(__name__)
 Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float]], None]
 Read = Callable[[ev.Plan, Snapshot], Awaitable[Readings]]
 """Reads at the API server what a plan depends on and the watches may not have shown yet."""
-Gather = Callable[[int], Awaitable[None]]
-"""Waits, after a change, for what comes along with it, so that one session decides on all of it; it is told how many
-sessions in a row, without a pause between them, decided nothing about any pod."""
+Gather = Callable[[int, asyncio.Event], Awaitable[None]]
+"""Waits, after a change, for what comes along with it, so that one session decides on all of it. Its arguments are how
+many sessions in a row, without a pause between them, decided nothing about any pod, and the event of new work."""
 
 _GATHERING = 0.02
 """Seconds that a change waits for others like it."""
-_LONGEST_GATHERING = 0.1
+_MOST_FRUITLESS = 4
+"""Sessions in a row that decided nothing, after which the gathering grows no longer."""
 
 
-async def gather_briefly(fruitless: int) -> None:
+async def gather_briefly(fruitless: int, new_work: asyncio.Event) -> None:
     """What comes within a short time belongs together; the more so where there are many changes that call for nothing,
-    as while binds are confirmed."""
-    await asyncio.sleep(min(_GATHERING * (1 + fruitless), _LONGEST_GATHERING))
+    as while binds are confirmed. New work does not wait for more of these."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_GATHERING * min(fruitless, _MOST_FRUITLESS)):
+            await new_work.wait()
+    await asyncio.sleep(_GATHERING)
 
 
 async def _at_once() -> None:
@@ -142,9 +147,10 @@ class Cycle:
                 self.idle.set()
                 await self._wait_for_change()
             self.idle.clear()
-            await self.gather(self._fruitless)
+            await self.gather(self._fruitless, self.keeper.new_work)
             await self.room()
             changed.clear()
+            self.keeper.new_work.clear()
             epoch = self.may_decide()
             if epoch is None:
                 self._held_back = False  # whoever leads says it

@@ -72,7 +72,8 @@ def _unwatched(task: asyncio.Task[int]) -> None:
 class Keeper:
     """Appends events to the log and, once they are durable, folds them into the state in the log's order.
 
-    ``changed`` is set when something happened that a cycle could decide on. ``observers`` are told each event after it
+    ``changed`` is set when something happened that a cycle could decide on, ``new_work`` when a pod without a node or a
+    group that is not admitted was among it; whoever decides clears both. ``observers`` are told each event after it
     was folded; ``appended`` how many seconds an append took. ``minded`` tells whether someone decides by the answers
     to a question: only then does one give a reason for a cycle.
     """
@@ -81,6 +82,7 @@ class Keeper:
         self.log = log
         self.state = state
         self.changed = asyncio.Event()
+        self.new_work = asyncio.Event()
         self.observers: list[Callable[[Event], None]] = []
         self.appended: Callable[[float], None] = lambda _: None
         self.minded: Callable[[str], bool] = lambda _: True
@@ -234,6 +236,7 @@ class Keeper:
         self._durable.clear()
 
     async def _fold_one(self, event: Event) -> None:
+        may_be_work = isinstance(event, ObjectPut) and self.state.digest(event.kind, event.key) is None
         if isinstance(event, SessionDecided):
             await in_slices(self.state.session_in_steps(self._next, event))
         else:
@@ -243,6 +246,8 @@ class Keeper:
             observe(event)
         if not self._is_quiet(event):
             self.changed.set()
+        if may_be_work and isinstance(event, ObjectPut) and self.state.is_work(event.kind, event.key):
+            self.new_work.set()
 
     def _is_quiet(self, event: Event) -> bool:
         """Whether an event gives no reason for another cycle by itself."""

@@ -16,7 +16,7 @@ from vcd.model.codec import BadObject, decode_payload, encode_payload, payload_d
 from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec, may_be_resized
-from vcd.model.status import TaskStatus, phase_of
+from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.state.admissions import IncompleteAdmission, is_incomplete
 from vcd.state.backoff import RELEASE, RefusalBackoff, after_refusal, after_release
 from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
@@ -164,6 +164,15 @@ class ClusterState:
         row = self.tasks.row_of.get(key)
         pod = None if row is None else self.pods[row]
         return None if row is None or pod is None else on_node(pod, self.shown_nodes[row])
+
+    def is_work(self, kind: str, key: str) -> bool:
+        """Whether an object is a pod of ours without a node, or a group that is not admitted."""
+        if kind == "PodGroup":
+            return key in self.groups and self.groups[key].phase == Phase.PENDING
+        row, names = self.tasks.row_of.get(key) if kind == "Pod" else None, self.settings.scheduler_names
+        if row is None or self.tasks.at(row, "status") != TaskStatus.PENDING:
+            return False
+        return not names or self.schedulers[self.tasks.at(row, "scheduler")] in names
 
     # --- folding --------------------------------------------------------------------------------------------------
 
