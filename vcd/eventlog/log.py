@@ -29,7 +29,7 @@ from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096
 """Events that one transaction takes from waiting calls; a single call is never split, however long."""
-GATHERING = 0.05
+GATHERING = 0.01
 """Seconds after a transaction that several callers shared in which the next waits for them."""
 ENOUGH = 100
 """Calls that are worth a transaction of their own: where so many wait, the next one does not wait for more."""
