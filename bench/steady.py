@@ -20,6 +20,7 @@ from vcd.model.events import ObjectPut, Plan, SessionDecided, encode_plan
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.verify import stale_statements
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -45,6 +46,10 @@ class Scheduler:
         self._sessions += 1
         snapshot = self._maker.snapshot()
         return snapshot, decide(snapshot, self._policy, self._sessions, 0, self._memory)
+
+    def verify(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Verify what was decided from a snapshot against the state as it is by now."""
+        stale_statements(plan, self._maker.snapshot(), snapshot)
 
     def fold(self, snapshot: Snapshot, plan: Plan) -> None:
         """Fold what was decided into the state."""

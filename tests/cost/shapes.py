@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from bench.clusters import Manifest, pending_gangs
 from bench.contention import CONFS, full_of_low, half_deserved, in_teams, with_cards
+from bench.hostile import ATTACKS
 from bench.session import DEFAULT, PLACEMENT, create_gang, different_pods, pods_apart, pods_spread, running_gangs
 from bench.steady import Scheduler, running_jobs, waiting_jobs
 from tests.dsl import policy_of
@@ -20,6 +22,8 @@ LINEAR = 2.3
 """How much more a shape of twice the size may cost where the work of a session grows with it."""
 STEADY = 1.3
 """The same where only the cluster grows, and what a session has to do does not."""
+_COMING = 10
+"""Objects of an attack that come before a session is decided, and as many while it is."""
 
 Prepare = Callable[[int], Callable[[], object]]
 """Makes a cluster of size n and returns the session to be counted."""
@@ -68,6 +72,29 @@ def _newcomer(objects: Callable[[int], Iterable[Manifest]]) -> Prepare:
     return prepare
 
 
+def _attacked(attack: str) -> Prepare:
+    """Decide and verify while the first n groups of an attack are there and more come: one pod of others is new."""
+
+    def prepare(n: int) -> Callable[[], object]:
+        objects = ATTACKS[attack](20)
+        scheduler = Scheduler(running_jobs(0, 20))
+        scheduler.put(islice(objects, 2 * n))
+
+        def session() -> None:
+            scheduler.put(islice(objects, _COMING))
+            scheduler.create_job()
+            decided = scheduler.decide()
+            scheduler.put(islice(objects, _COMING))
+            scheduler.verify(*decided)
+            scheduler.fold(*decided)
+
+        for _ in range(3):
+            session()
+        return session
+
+    return prepare
+
+
 def _running_groups(n: int) -> Iterable[Manifest]:
     return running_jobs(n, 50)
 
@@ -87,6 +114,15 @@ def _groups_without_a_node(n: int) -> Iterable[Manifest]:
         yield manifest
 
 
+_ATTACKS = (
+    "1,000 groups with preferred anti-affinity",
+    "5,000 running pods with 5 preferred terms",
+    "1,000 running pods with 100 required terms",
+    "3,000 kinds of pods",
+    "3,000 kinds of pods that fit nowhere",
+    "1,000 groups with required anti-affinity that fit nowhere",
+)
+
 SHAPES = {
     "gangs": Shape(1000, LINEAR, _session_of(lambda n: pending_gangs(n // 5, n, 4), DEFAULT)),
     "different": Shape(2, LINEAR, _first_session(lambda n: different_pods(50 * n, n), DEFAULT)),
@@ -100,6 +136,7 @@ SHAPES = {
     "pending groups of 20 kinds: idle": Shape(500, STEADY, _idle(_groups_of_kinds)),
     "pending groups of 20 kinds: newcomer": Shape(500, STEADY, _newcomer(_groups_of_kinds)),
     "groups that no node takes: idle": Shape(500, STEADY, _idle(_groups_without_a_node)),
+    **{f"newcomer beside {attack}": Shape(250, STEADY, _attacked(attack)) for attack in _ATTACKS},
     "reclaim": Shape(50, LINEAR, _first_session(half_deserved, CONFS["reclaim"])),
     "gangreclaim": Shape(50, LINEAR, _first_session(lambda n: half_deserved(n, n // 2), CONFS["gangreclaim"])),
     **{
