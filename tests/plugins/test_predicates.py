@@ -9,6 +9,7 @@ import pytest
 from tests.dsl import gang, node, planned, pod, queue, session_of
 from tests.predicates.asking import PREDICATES, named, pending, with_arguments
 from tests.predicates.storage import claim, csi_node, storage_class, using, volume
+from vcd.diagnosis.funnel import Funnel
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.registry import plugins
@@ -210,3 +211,15 @@ def test_so_they_do_where_a_card_may_be_on_tainted_nodes(actions: str) -> None:
         quota, *nodes, gang("bad", 2, cpu=1, gpu=1, queue="q", spec=UNREADABLE, annotations=asked), conf=conf
     )
     assert (plan.faults, plan.binds) == ([], {})
+
+
+@pytest.mark.parametrize("count", [2, 8, 9, 4000])
+def test_a_clause_names_few_of_many_terms(count: int) -> None:
+    terms = [{"matchExpressions": [{"key": f"key-{number}", "operator": "Exists"}]} for number in range(count)]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    nodes = node("m"), node("n", labels={f"key-{count - 1}": ""})
+    session = session_of(*nodes, gang("g", 1, spec={"affinity": {"nodeAffinity": required}}), conf=PREDICATES)
+    (clause,) = [one for one in Funnel(session, session.job(0).pending()[0]).lasting if "Affinity" in one.text]
+    named = [f"key-{number} Exists" for number in range(min(count, 8))]
+    assert clause.text == "nodeAffinity " + " or ".join([*named, *([f"{count - 8} more"] if count > 8 else [])])
+    assert clause.passes.tolist() == [False, True]

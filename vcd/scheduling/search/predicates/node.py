@@ -65,6 +65,8 @@ _TOLERATIONS_UNREADABLE = ReasonCode(
 _SELECTOR = ReasonCode("node-selector", Cause.SELECTOR, "node(s) didn't match {clause}", nodes_help=True)
 _CORDONED = ReasonCode("cordoned", Cause.UNSCHEDULABLE_NODE, "node(s) were unschedulable", nodes_help=True)
 _TAINT = ReasonCode("taint", Cause.TAINT, "node(s) had untolerated taint {taint}", nodes_help=True)
+_NAMED = 8
+"""Terms of a node affinity that a clause names one by one."""
 HARD_EFFECTS = (NO_SCHEDULE, NO_EXECUTE)
 
 
@@ -127,17 +129,20 @@ def matching(facts: NodeFacts, term: NodeSelectorTerm) -> Mask:
 
 
 def selected_nodes(facts: NodeFacts, shape: Shape) -> Mask:
-    """Nodes that a shape's nodeSelector and required node affinity select. A pod may have thousands of terms, so the
-    result is cached as long as the nodes' facts hold."""
-    spec, required = shape.spec, required_nodes(shape.spec)
-    if required is None:
-        return facts.matches_labels(spec.node_selector)
+    """Nodes that a shape's nodeSelector and required node affinity select."""
+    labelled, required = facts.matches_labels(shape.spec.node_selector), required_nodes(shape.spec)
+    return labelled if required is None else labelled & _selected_by(facts, shape, required)
+
+
+def _selected_by(facts: NodeFacts, shape: Shape, required: NodeSelector) -> Mask:
+    """Nodes that one of a shape's required terms selects. A pod may have thousands of terms, so the result is cached as
+    long as the nodes' facts hold."""
 
     def select() -> Mask:
         result = np.zeros(len(facts), np.bool_)
         for term in required.node_selector_terms:
             result |= matching(facts, term)
-        return result & facts.matches_labels(spec.node_selector)
+        return result
 
     found: Mask = facts.cached(("selected nodes", shape), select)
     return found
@@ -176,11 +181,12 @@ class NodeAffinity(Predicate):
         required = required_nodes(spec)
         if required is not None:
             terms = required.node_selector_terms
-            parts = [(part,) for part in _requirements(terms[0])] if len(terms) == 1 else []
-            for chosen in (*parts,) if parts else (terms,):
-                masks = [matching(facts, term) for term in chosen]
-                mask = np.logical_or.reduce(masks) if masks else np.zeros(len(facts), np.bool_)
-                found.append((f"nodeAffinity {' or '.join(map(_term_text, chosen)) or 'without terms'}", mask))
+            parts = _requirements(terms[0]) if len(terms) == 1 else []
+            found += [(f"nodeAffinity {_term_text(part)}", matching(facts, part)) for part in parts]
+            if not parts:
+                words = [*map(_term_text, terms[:_NAMED]), *([f"{len(terms) - _NAMED} more"] if terms[_NAMED:] else [])]
+                mask = _selected_by(facts, task.shape, required)
+                found.append((f"nodeAffinity {' or '.join(words) or 'without terms'}", mask))
         return [(_SELECTOR({"clause": text}), at_rows(mask, usage)) for text, mask in found]
 
 
