@@ -18,6 +18,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import instances
 from vcd.scheduling.search.candidates import Memory
 from vcd.state.cluster import ClusterState
+from vcd.state.records import MOST_RESOURCES
 from vcd.state.snapshot import SnapshotMaker
 
 
@@ -128,6 +129,14 @@ def test_a_bad_quantity_sets_the_object_aside_and_names_it() -> None:
     state = folded(put(node("n1", cpu="a lot")))
     assert "n1" not in state.nodes
     assert "a lot" in state.bad["Node", "n1"]
+
+
+@pytest.mark.parametrize("count", [10, MOST_RESOURCES, MOST_RESOURCES + 1, 15 * MOST_RESOURCES])
+def test_a_group_that_names_too_many_resources_is_set_aside(count: int) -> None:
+    state = folded(put(group("g", minimum={f"example.com/r-{number}": 1 for number in range(count)})))
+    message = f"it names {count:,} resources, and may name 1,000" if count > MOST_RESOURCES else ""
+    assert message in state.bad.get(("PodGroup", "default/g"), "")
+    assert ("default/g" in state.groups) is (not message)
 
 
 def test_an_object_that_becomes_good_again_is_no_longer_set_aside() -> None:

@@ -48,6 +48,10 @@ TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
+MOST_RESOURCES = 1000
+"""Resources that a PodGroup's minResources may name. No cluster offers as many, and reading more makes others wait."""
+
+
 def encoded_spec(spec: PodGroupSpec) -> bytes:
     """What tells specs of PodGroups apart that are not equal."""
     return _encode(spec)
@@ -158,6 +162,8 @@ class _GroupSpec(NamedTuple):
 def _group_spec(encoded: bytes) -> _GroupSpec:
     """What an encoded spec comes to, which nobody may change. Raises QuantityError, and ValueError for other bytes."""
     spec = msgspec.msgpack.decode(encoded, type=PodGroupSpec)
+    if spec.min_resources is not None and len(spec.min_resources) > MOST_RESOURCES:
+        raise QuantityError(f"it names {len(spec.min_resources):,} resources, and may name {MOST_RESOURCES:,}")
     minimum = None if spec.min_resources is None else within_bounds(resource_values(spec.min_resources))
     return _GroupSpec(spec.queue, minimum, demands("PodGroup", spec), wishes("PodGroup", spec))
 
