@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = (
-    *("model", "state", "scheduling", "eventlog", "kube", "diagnosis", "timetravel", "daemon", "embedded"),
+    *("model", "state", "scheduling", "eventlog", "kube", "text", "diagnosis", "timetravel", "daemon", "embedded"),
     *("serving", "api", "view", "cli"),
 )
 
@@ -22,10 +22,11 @@ PARTS = (
 ARROWS = {
     "cli": {"api", "view", "daemon", "embedded"},
     "view": {"api", "serving"},
-    "api": {"timetravel", "scheduling", "state", "model"},
-    "daemon": {"kube", "serving", "diagnosis", "eventlog", "scheduling", "state", "model"},
-    "timetravel": {"diagnosis", "eventlog", "scheduling", "state", "model"},
-    "diagnosis": {"eventlog", "scheduling", "state", "model"},
+    "api": {"timetravel", "diagnosis", "text", "scheduling", "state", "model"},
+    "daemon": {"kube", "serving", "diagnosis", "text", "eventlog", "scheduling", "state", "model"},
+    "timetravel": {"diagnosis", "text", "eventlog", "scheduling", "state", "model"},
+    "diagnosis": {"text", "eventlog", "scheduling", "state", "model"},
+    "text": {"model"},
     "scheduling": {"state", "model"},
     "state": {"model"},
     "eventlog": {"model"},
