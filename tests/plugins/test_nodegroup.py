@@ -590,6 +590,19 @@ def test_what_is_remembered_of_pods_of_one_shape_is_by_queue() -> None:
     assert _excluded(world) == {"y": True}
 
 
+def test_what_is_remembered_of_pods_holds_while_the_rules_of_their_queue_stay() -> None:
+    """The rules change between two sessions, and nothing else does: no number of the first holds in the second."""
+    world = World(
+        of_group("n", "g", cpu=8),
+        queue("some", affinity=affinity(required=["no-such"])),
+        gang("x", 1, cpu=1, queue="some"),
+        conf=SHARES,
+    )
+    assert _excluded(world) == {"x": True}
+    world.put(queue("some", affinity=affinity(required=["g"])))
+    assert _excluded(world) == {"x": False}
+
+
 def _excluded(world: World) -> dict[str, bool]:
     session = decide.run(world.maker.snapshot(), world.policy, world.now, 0, world.memory)
     waiting = [job for job in session.all_jobs() if job.pending()]

@@ -9,9 +9,9 @@ resources from others now: it leaves out nodes that refuse a pod now, for anythi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -205,24 +205,26 @@ class Demand:
     def _count_plain(self, places: Ints, *, by_facts: bool) -> list[int]:
         """Return how many pods the nodes could take together of each kind that neither claims nor other pods matter
         to; or, ``by_facts``, if they did not matter, for kinds whose turn comes in another session. ``places`` has one
-        pod of each. The numbers are known until the nodes' facts or the predicates change."""
-        session, rows = self._session, self.rows[places].tolist()
-        known: dict[tuple[Shape, str], int] = session.nodes.facts.cached(
-            ("pods together", by_facts, self._framework.evaluator.versions), dict
+        pod of each. The numbers are known until the nodes' facts or the predicates change, by all that predicates on
+        facts look at of a pod: a queue of the same name may have other rules than in the session before."""
+        evaluator = self._framework.evaluator
+        known: dict[Hashable, int] = self._session.nodes.facts.cached(
+            ("pods together", by_facts, evaluator.versions), dict
         )
-        names = [queue.name for queue in session.queue_list]
-        shapes = [cast(Shape, session.snapshot.shapes[number]) for number in self._shapes[places].tolist()]
-        keys = [(shape, names[queue]) for shape, queue in zip(shapes, session.queue_of_row[rows].tolist(), strict=True)]
-        new = [(key, row) for key, row in zip(keys, rows, strict=True) if key not in known]
-        for (key, _), task in zip(new, self.feasibility.examples([row for _, row in new]), strict=True):
-            if by_facts:
-                known[key] = self.feasibility.most_by_facts(task)
-            else:
-                known[key] = self.feasibility.most_together(task, self.rows[:0], self._coming)
-        counts = [known[key] for key in keys]
+        tasks = self.feasibility.examples(self.rows[places].tolist())
+        counts: dict[Hashable, int] = {}
+        keys = [evaluator.kinds.static_key(task) for task in tasks]
+        for key, task in zip(keys, tasks, strict=True):
+            if key not in counts:
+                counts[key] = known[key] if key in known else self._count_of(task, by_facts=by_facts)
         known.clear()  # shapes that no pod has any more are not kept
-        known.update(zip(keys, counts, strict=True))
-        return counts
+        known.update(counts)
+        return [counts[key] for key in keys]
+
+    def _count_of(self, task: Task, *, by_facts: bool) -> int:
+        if by_facts:
+            return self.feasibility.most_by_facts(task)
+        return self.feasibility.most_together(task, self.rows[:0], self._coming)
 
     def _kinds(self, by_namespace: Mask, by_job: Mask) -> _Kinds:
         """Divide the pods by what predicates on facts may look at. If claims or other pods matter, divide by namespace
