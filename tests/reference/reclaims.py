@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.reference import evictions
 from tests.reference.evictions import GANGS, Allowance, Each, Gang
+from tests.reference.immunity import is_immune
 from tests.reference.model import ALLOCATED, Job, Node, Queue, Task, total
 from tests.reference.session import PredicateFailure, Session, Statement
 from tests.reference.values import CPU, MEMORY, PODS, Resource
@@ -338,6 +339,7 @@ def _free(session: Session, queue: Queue, statement: Statement, task: Task, node
     held = [other for other in node.pods() if other.status in ("Bound", "Running")]
     offered = [other for other in held if _is_offered(session, queue, other)]
     offered = [other for other in offered if other.best_effort or not task.best_effort]
+    offered = [other for other in offered if not is_immune(session, other, session.cluster.jobs[task.job])]
     if not offered:
         return False
     offered = _in_victim_order(session, queue, offered)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 
+from tests.actions import test_preempt, test_reclaim
+from tests.dsl import gang, node, priority_class, queue
 from tests.parity.cases import NOW, load
 from tests.reference import decide
 from tests.reference.clusters import random_case
+from tests.reference.immunity import REPLACES
 from tests.reference.model import ALLOCATED, build
 
 SEEDS = range(300)
@@ -71,3 +75,20 @@ def test_odd_clusters_of_every_family_are_decided_without_error(family: str) -> 
             f"{m['metadata']['namespace']}/{m['metadata']['name']}" for m in case.objects if m["kind"] == "PodGroup"
         }
         assert groups <= set(decide(case.objects, None, NOW).phases)
+
+
+@pytest.mark.parametrize("owner", ["asks", "another"])
+@pytest.mark.parametrize(
+    ("conf", "its_queue"), [(test_preempt.CONF, "a"), (test_reclaim.LONE, "b"), (test_reclaim.CAPACITY, "b")]
+)
+def test_what_replaces_an_evicted_pod_stays_for_whom_that_was_evicted(conf: str, its_queue: str, owner: str) -> None:
+    told = {"place": 0, "knew": [[]], "lost": {f"default/{owner}": 1}, "undisturbed": False}
+    high = {"priorityClassName": "high"}
+    objects = [
+        priority_class("high", 100),
+        *[queue(name, deserved={"cpu": "2"}) for name in "ab"],
+        node("n", cpu=4),
+        *gang("old", 4, members=1, on=["n"] * 4, queue="a", cpu=1, annotations={REPLACES: json.dumps(told)}),
+        *gang("asks", 1, queue=its_queue, cpu=1, group_spec=high, spec={"priority": 100}),
+    ]
+    assert len(decide(objects, conf, NOW).evictions) == (owner == "another")
