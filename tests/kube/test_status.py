@@ -637,6 +637,25 @@ async def test_conditions_that_were_refused_in_one_term_are_not_written_in_the_n
     assert shown.object["status"]["conditions"] == ["new: by another leader"]
 
 
+async def test_what_waits_to_be_sent_when_a_term_ends_is_not_sent_in_the_next() -> None:
+    """The replica leads again before the request had its turn; what it begins with is written."""
+    words = Condition("PodScheduled", "False", "Unschedulable", "by the first term")
+    async with writing(in_flight=1) as f:
+        f.server.on("PATCH", "/pods/first", Answer(200, {}, hang=True))
+        shown = Store(f.server, "/pods/p", {})
+        f.writer.submit_pod_condition("ns/first", "u", words)
+        await until(lambda: f.server.seen)
+        f.writer.submit_pod_condition("ns/p", "u", words)
+        await until(lambda: f.writer._work.pending(("Pod", "ns/p")) is None)
+        f.writer.begin()
+        f.group(phase="Pending")
+        f.writer.submit_groups([GroupStatus("ns/g", "Inqueue")])
+        f.server.closing.set()
+        await f.writer.idle()
+        assert shown.version == 10
+        assert [patch["status"]["phase"] for patch in f.patches() if "phase" in patch["status"]] == ["Inqueue"]
+
+
 async def test_a_status_that_somebody_took_away_is_written_again() -> None:
     """PodGroup has no status subresource: who replaces the whole object by its manifest takes the status away."""
     shown: dict[str, tuple[str, PodGroupStatus, str]] = {}

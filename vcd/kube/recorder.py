@@ -9,12 +9,12 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from vcd.kube.client import STRATEGIC_PATCH, KubeClient, Urgency
+from vcd.kube.client import JSON, STRATEGIC_PATCH, KubeClient, Urgency
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock, Random
 from vcd.kube.errors import ApiError, KubeError, is_final
 from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
-from vcd.kube.writer import Writer
+from vcd.kube.writer import Fence, Writer
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.words import cut, rfc3339
 
@@ -93,7 +93,7 @@ class Recorder(Writer[_Identity, _Series]):
         self,
         client: KubeClient,
         component: str,
-        fence: Callable[[], bool],
+        fence: Fence,
         *,
         capacity: int = 5000,
         dropped: Callable[[str], None] = lambda _: None,
@@ -162,30 +162,28 @@ class Recorder(Writer[_Identity, _Series]):
         subject = identity.subject
         self._client.log_failure(log, "event_lost", error, kind=subject.kind, key=subject.key)
 
-    async def _write(self, identity: _Identity, series: _Series, *, again: bool) -> None:
+    async def _write(self, identity: _Identity, series: _Series, fence: Fence, *, again: bool) -> None:
         key = identity.subject.key
         namespace = key.partition("/")[0] if "/" in key else "default"
         path = f"/api/v1/namespaces/{namespace}/events"
         if series.written:
             body = {"count": series.count, "lastTimestamp": rfc3339(series.last), "message": series.message}
             try:
-                await self._call("PATCH", f"{path}/{series.name}", _encode(body), STRATEGIC_PATCH)
+                await self._call("PATCH", f"{path}/{series.name}", _encode(body), fence, STRATEGIC_PATCH)
                 return
             except ApiError as error:
                 if error.status != 404:
                     raise
             series.name = self._name(identity.subject, self._clock.wall())  # the old one has expired
         try:
-            await self._call("POST", path, self._body(identity, series, namespace))
+            await self._call("POST", path, self._body(identity, series, namespace), fence)
         except ApiError as error:
             if error.status != 409:  # an earlier attempt got through, its answer did not
                 raise
         series.written = True
 
-    async def _call(self, method: str, path: str, body: bytes, content_type: str = "application/json") -> None:
-        await self._client.request(
-            method, path, body, content_type=content_type, urgency=Urgency.EVENT, fence=self._fence
-        )
+    async def _call(self, method: str, path: str, body: bytes, fence: Fence, content_type: str = JSON) -> None:
+        await self._client.request(method, path, body, content_type=content_type, urgency=Urgency.EVENT, fence=fence)
 
     def _body(self, identity: _Identity, series: _Series, namespace: str) -> bytes:
         subject = identity.subject

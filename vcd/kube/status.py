@@ -18,7 +18,7 @@ from vcd.kube.errors import ApiError, KubeError, Unanswered, decoded, is_final
 from vcd.kube.recent import Recent
 from vcd.kube.requestinfo import is_installation_fault
 from vcd.kube.workqueue import WorkQueue
-from vcd.kube.writer import Writer
+from vcd.kube.writer import Fence, Writer
 from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Condition, PodGroupStatus, QueueStatus
@@ -106,7 +106,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
     def __init__(
         self,
         client: KubeClient,
-        fence: Callable[[], bool],
+        fence: Fence,
         *,
         known_group: Callable[[str], tuple[str, PodGroupStatus, str] | None] = lambda _: None,
         waits: Callable[[str], bool] = lambda _: True,
@@ -235,28 +235,29 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         pending = super()._newest(name, work)
         return pending.after(work) if isinstance(pending, _GroupWork) else pending
 
-    async def _write(self, name: tuple[str, str], work: _Work, *, again: bool) -> None:
+    async def _write(self, name: tuple[str, str], work: _Work, fence: Fence, *, again: bool) -> None:
         key = name[1]
         if isinstance(work, _GroupWork):
-            await self._put_group(key, work)
+            await self._put_group(key, work, fence)
         elif isinstance(work, QueueUsage):
-            await self._put_queue(key, work)
+            await self._put_queue(key, work, fence)
         else:
             self._unwritten.pop(key, None)
             try:
-                await self._put_condition(key, work)
+                await self._put_condition(key, work, fence)
             except (ApiError, Unanswered):
-                self._unwritten[key] = work
+                if fence():
+                    self._unwritten[key] = work
                 raise
 
-    async def _put_group(self, key: str, work: _GroupWork) -> None:
+    async def _put_group(self, key: str, work: _GroupWork, fence: Fence) -> None:
         """Merge into the newest copy. PodGroup has no status subresource, so its version guards the write."""
         path = _PODGROUP.object_path(key)
         group, known = self._groups.get(key), None if self._doubted.get(key) else self._known_group(key)
         if known is not None and (group is None or _is_later(known[0], group.metadata.resource_version)):
             group = _Group(_Meta(known[0], known[2]), known[1])
         if group is None or not work.is_about(group):
-            group = decoded(_group_decoder, await self._client.request("GET", path, fence=self._fence), path)
+            group = decoded(_group_decoder, await self._client.request("GET", path, fence=fence), path)
             self._groups.set(key, group)
             self._doubted.drop(key)
         if not work.is_about(group) or not self._group_patch(group.status, work):
@@ -271,7 +272,7 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
             meta = {"resourceVersion": group.metadata.resource_version}
             return _encode({"metadata": meta, "status": status}) if status else None
 
-        self._groups.set(key, decoded(_group_decoder, await self._patch(path, newest), path))
+        self._groups.set(key, decoded(_group_decoder, await self._patch(path, newest, fence), path))
 
     def _group_patch(self, old: PodGroupStatus, work: _GroupWork) -> dict[str, Any]:
         """The fields of a group's status that differ from what is wanted."""
@@ -292,22 +293,22 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
             return {**patch, "conditions": [*kept, new]}
         return {**patch, "conditions": [new if condition is last else condition for condition in old.conditions]}
 
-    async def _put_queue(self, key: str, usage: QueueUsage) -> None:
+    async def _put_queue(self, key: str, usage: QueueUsage, fence: Fence) -> None:
         path = _QUEUE.object_path(key)
         old = self._queues.get(key)
         if old is None:
-            old = decoded(_queue_decoder, await self._client.request("GET", path, fence=self._fence), path)
+            old = decoded(_queue_decoder, await self._client.request("GET", path, fence=fence), path)
             self._queues.set(key, old)
         shown = old.status.allocated
         patch: dict[str, str | None] = {k: v for k, v in usage.allocated.items() if shown.get(k) != v}
         patch.update(dict.fromkeys(shown.keys() - usage.allocated.keys()))  # null removes a key
         if not patch:
             return
-        raw = await self._patch(f"{path}/status", _encode({"status": {"allocated": patch}}))
+        raw = await self._patch(f"{path}/status", _encode({"status": {"allocated": patch}}), fence)
         if self._queues.get(key) is old:  # else it is another one by now
             self._queues.set(key, decoded(_queue_decoder, raw, path))
 
-    async def _put_condition(self, key: str, work: _PodWork) -> None:
+    async def _put_condition(self, key: str, work: _PodWork, fence: Fence) -> None:
         condition = work.condition
         # one entry a pod is enough: the scheduler writes PodScheduled alone
         last = self._conditions.get(key)
@@ -324,11 +325,11 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         status = {"conditions": [body], **({"nominatedNodeName": work.nominated} if work.nominated else {})}
         patch = _encode({"metadata": {"uid": work.uid}, "status": status})
         await self._patch(
-            f"{_POD.object_path(key)}/status", lambda: patch if self._waits(key) else None, STRATEGIC_PATCH
+            f"{_POD.object_path(key)}/status", lambda: patch if self._waits(key) else None, fence, STRATEGIC_PATCH
         )
         self._conditions.set(key, work)
 
-    async def _patch(self, path: str, body: Body, content_type: str = MERGE_PATCH) -> bytes:
+    async def _patch(self, path: str, body: Body, fence: Fence, content_type: str = MERGE_PATCH) -> bytes:
         return await self._client.request(
-            "PATCH", path, body, content_type=content_type, urgency=Urgency.STATUS, fence=self._fence
+            "PATCH", path, body, content_type=content_type, urgency=Urgency.STATUS, fence=fence
         )

@@ -14,6 +14,9 @@ from vcd.kube.workqueue import WorkQueue
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
+Fence = Callable[[], bool]
+"""Whether a request may be sent now."""
+
 ATTEMPTS = 5
 """For one value; then it is given up."""
 
@@ -23,7 +26,7 @@ class Writer(Generic[K, V]):
     """Writes what is put into ``work``, with so many workers; ``fence`` says whether this replica may."""
 
     _client: KubeClient
-    _fence: Callable[[], bool]
+    _fence: Fence
     _work: WorkQueue[K, V]
     _workers: int
     _clock: Clock
@@ -50,12 +53,18 @@ class Writer(Generic[K, V]):
 
     async def _attend(self, key: K, value: V) -> None:
         backoff, term = Backoff(0.2, 5.0, self._random), self._term
+
+        def may_write() -> bool:
+            """A request that waited to be sent may find the next term of this replica begun."""
+            return self._term == term and self._fence()
+
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                await self._write(key, value, again=attempt > 1)
+                await self._write(key, value, may_write, again=attempt > 1)
                 return
             except Fenced:
-                self._lost_lease()
+                if self._term == term:
+                    self._lost_lease()
                 return
             except Superseded:
                 return
@@ -74,8 +83,8 @@ class Writer(Generic[K, V]):
         """What is to be written in place of a value that was to be written."""
         return self._work.pending(key) or value
 
-    async def _write(self, key: K, value: V, *, again: bool) -> None:
-        """One attempt, ``again`` after one that failed. Raises KubeError."""
+    async def _write(self, key: K, value: V, fence: Fence, *, again: bool) -> None:
+        """Make one attempt with requests under ``fence``, ``again`` after one that failed. Raises KubeError."""
         raise NotImplementedError
 
     def _lost_lease(self) -> None:
