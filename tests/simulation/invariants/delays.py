@@ -8,6 +8,7 @@ from tests.e2e.cluster import GROUPS, LEASES, QUEUES
 from tests.simulation.invariants.truth import key_of
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.machine import EPOCH
+from vcd.daemon.lookups import PATIENCE
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.usage import settings_of
 from vcd.kube.watcher import IDLE_TIMEOUT
@@ -24,6 +25,8 @@ _CALLS = 60
 SOON = {"bind": 20.0 + 15.0 + _SESSION, "evict": 60.0 + 15.0 + _SESSION, "admit": 20.0 + _SESSION}
 """Seconds: sla has its groups wait for 20 (swarm/configurations.py), one of which a part was let in is released after
 60 (docs/operations.md), and a call that failed is made again after 15 at most (``committer._LONGEST_PATIENCE``)."""
+_LOOKED_UP = 1.25 * PATIENCE
+"""Seconds until a replica finds that what it was told is done is done no more: of that the watch shows nothing."""
 TAKES_OVER = 15.0
 """Seconds until somebody has the Lease beyond twice its duration, since who sees no lists lets others go first: the
 program begins anew, and asks again each ``--leader-elect-retry-period``."""
@@ -47,6 +50,10 @@ class Delays:
         self._changed = 0.0
         """When somebody else than the scheduler changed something last, or another one began to lead."""
         self._phases: dict[str, str] = {}
+        self._bound: dict[str, str] = {}
+        """The UIDs of pods that have a node, by key."""
+        self._looked_up = 0.0
+        """Until when binds are looked up that a restore of the server's storage undid; till then they hold capacity."""
         storm = sim.script.storm
         # what is after the storm, such as a pause of all replicas for half an hour, says for how long at its end
         self._calm = max([storm, *(sum((act.at, *act.given[-1:])) for act in sim.script.acts if act.at > storm)])
@@ -94,11 +101,20 @@ class Delays:
         is_made = resource == GROUPS and event == "ADDED"  # be it by a replica, in the controller's place
         if self._witness.asking is None or is_made:
             self._changed = self._sim.loop.time()
+        if resource == "pods":
+            self._see_pod(event, obj)
         if resource == GROUPS:
             key, phase = key_of(obj), (obj.get("status") or {}).get("phase") or ""
             if phase == "Inqueue" and self._phases.get(key) != phase:
                 self._look("admit", key)
             self._phases[key] = phase
+
+    def _see_pod(self, event: str, pod: Obj) -> None:
+        key, uid = key_of(pod), pod["metadata"]["uid"]
+        if event != "DELETED" and pod["spec"].get("nodeName"):
+            self._bound[key] = uid
+        elif self._bound.pop(key, None) == uid and event != "DELETED":
+            self._looked_up = self._sim.loop.time() + _LOOKED_UP
 
     def _see_lease(self, event: str, resource: str, obj: Obj) -> None:
         since = self._goes_well_since()
@@ -125,7 +141,7 @@ class Delays:
                 self._changed = self._sim.loop.time()
 
     def _look(self, verb: str, key: str) -> None:
-        waited = self._sim.loop.time() - max(self._changed, self._goes_well_since())
+        waited = self._sim.loop.time() - max(self._changed, self._goes_well_since(), self._looked_up)
         soon = SOON[verb] + self._calls + self._behind()
         if waited > soon:
             self._sim.violated("done soon", f"{verb} {key} {waited:.1f} s after the last change, not in {soon:g}")
