@@ -176,7 +176,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def broken(self) -> list[dict[str, Any]]:
         """What no task's owner asked for: exceptions that went unseen."""
         for process in self._ready.processes:
-            self.look_through(process)
+            if process.alive:  # the others were looked through as they ended
+                self.look_through(process)
         return self._broken
 
     def look_through(self, process: Process) -> None:

@@ -42,6 +42,12 @@ class Machine(Process):
         """The name of the replica that it is of."""
         return self.name.partition("-")[0]
 
+    @property
+    def asks_as_it_ends(self) -> bool:
+        """Whether its program is ending: it asks what became of its parts once all of them have ended, and does not get
+        so far where it is killed before."""
+        return self.told_to_end or (self.service is not None and self.service.keeper.log.failure is not None)
+
 
 @dataclass(eq=False)
 class Replica:
@@ -160,7 +166,7 @@ class Replica:
         machine = self.machine
         if machine is None or not machine.alive:
             return
-        if machine.service is None or machine.service.keeper.log.failure is None:  # else it asks as it ends
+        if not machine.asks_as_it_ends:
             self.loop.look_through(machine)
         machine.kill()
         machine.disk.gone = True
@@ -176,6 +182,8 @@ class Replica:
         """End it as SIGTERM does, and start it again."""
         machine = self.machine
         if machine is not None and machine.alive and (handler := machine.signals.get(signal.SIGTERM)):
+            if not machine.asks_as_it_ends:
+                self.loop.look_through(machine)
             machine.told_to_end = True
             handler()
 

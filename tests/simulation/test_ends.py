@@ -1,0 +1,40 @@
+"""The invariant "nothing fails unseen" where a program is killed: what it would have asked as it ended is no fault."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from tests.simulation.replica import Machine, Replica
+
+
+def replica(folder: Path, looked_through: list[object], failure: Exception | None = None) -> Replica:
+    """A replica whose program runs; ``failure`` is that of its log."""
+    loop = Mock(look_through=looked_through.append, time=lambda: 0.0)
+    found = Replica("a", loop, folder, {}, Mock(), Mock(), Mock())
+    found.machine = Machine("a-1", disk=Mock(), link=Mock(), peers=Mock())
+    found.machine.service = SimpleNamespace(keeper=SimpleNamespace(log=SimpleNamespace(failure=failure)))  # type: ignore[assignment]
+    found.machine.signals[signal.SIGTERM] = lambda: None
+    return found
+
+
+@pytest.mark.parametrize(("failure", "times"), [(None, 1), (OSError("disk full"), 0)])
+def test_who_is_killed_is_looked_through_unless_it_is_ending(
+    failure: Exception | None, times: int, tmp_path: Path
+) -> None:
+    looked_through: list[object] = []
+    replica(tmp_path, looked_through, failure).kill()
+    assert len(looked_through) == times
+
+
+def test_who_is_told_to_end_is_looked_through_before_and_not_as_it_is_killed(tmp_path: Path) -> None:
+    looked_through: list[object] = []
+    it = replica(tmp_path, looked_through)
+    it.terminate()
+    assert looked_through == [it.machine]
+    it.kill()
+    assert looked_through == [it.machine]
