@@ -77,7 +77,7 @@ def test_it_runs_in_an_empty_environment(environment: Path, wheel: Path) -> None
     folder = environment.parent
     assert wheel.name.split("-")[1] in run(str(folder / "vcd"), "--version", cwd=folder)
     planned = run(str(folder / "vcd"), "plan", "-f", str(ROOT / "examples" / "gang.yaml"), cwd=folder)
-    assert "default/train-0" in planned
+    assert "default/train  node-a (2 pods), node-b" in planned
     assert "explain" in run(str(folder / "kubectl-vcd"), "--help", cwd=folder)
     run(str(environment), "-c", "import vcd.eventlog.archive.stores, botocore", cwd=folder)
 
