@@ -15,7 +15,8 @@ from vcd.model.jsontext import shallow
 from vcd.model.manifests import plain
 from vcd.model.plainjson import TOO_MANY_DIGITS
 from vcd.model.version import __version__
-from vcd.model.words import counted, did_you_mean, some, span_in_words
+from vcd.model.words import counted, did_you_mean, span_in_words
+from vcd.text.amounts import pods_on_nodes
 from vcd.timetravel import logfile
 from vcd.timetravel.history import opened
 from vcd.timetravel.log import Log, LoggedJob

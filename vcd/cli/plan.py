@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import importlib
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -233,9 +232,7 @@ def _places(title: str, jobs: list[tuple[str, dict[str, str]]]) -> Iterator[str]
     yield f"{title}  {api.counted(len(placed), 'job')}, {api.counted(pods, 'pod')}"
     width = max(len(job) for job, _ in placed)
     for job, nodes in placed:
-        counts = Counter(nodes.values())
-        names = [node if count == 1 else f"{node} ({count} pods)" for node, count in sorted(counts.items())]
-        yield f"  {job:<{width}}  {api.some(names)}"
+        yield f"  {job:<{width}}  {api.pods_on_nodes(nodes.values())}"
 
 
 def _pods(title: str, pods: list[str]) -> Iterator[str]:

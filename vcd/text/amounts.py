@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from vcd.model.reasons import is_bytes, shown
 from vcd.model.requests import CPU, MEMORY, PODS
+from vcd.model.words import some
 
 _UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _PER_UNIT = 1000
@@ -45,6 +46,12 @@ def _rounded(amount: int) -> str:
 def amount_of(resource: str, amount: int) -> str:
     """Return an amount with the name of its resource: ``8 GPU``."""
     return f"{number(resource, amount)} {resource_name(resource)}".rstrip()
+
+
+def pods_on_nodes(nodes: Iterable[str]) -> str:
+    """Return the node of each pod as ``n1, n2 (3 pods)``, by name; the first four of many."""
+    counts = Counter(nodes)
+    return some([node if count == 1 else f"{node} ({count:,} pods)" for node, count in sorted(counts.items())])
 
 
 def main_resource(requests: Mapping[str, int]) -> str:

@@ -46,10 +46,9 @@ PHRASES: Final[dict[str, str]] = {
 
 def phrase(diagnosis: Diagnosis) -> str:
     """Return why a job waits, in LONGEST characters at most; the words of the reason where no template fits it."""
-    template, facts = PHRASES.get(_variant(diagnosis)), _facts(diagnosis)
     try:
-        text = diagnosis.words or diagnosis.cause if template is None else template.format_map(facts)
-    except KeyError:  # the reason does not say all that the template names
+        text = PHRASES[_variant(diagnosis)].format_map(_facts(diagnosis))
+    except KeyError:  # no template, or a plugin's own reason does not say all that it names
         text = diagnosis.words or diagnosis.cause
     return cut(text, LONGEST)
 
@@ -66,7 +65,8 @@ def _variant(diagnosis: Diagnosis) -> str:
     if cause == Cause.SHAPE:
         return "shape-of-some" if "clause" in subject else cause
     if cause == Cause.CLUSTER_FULL:
-        return "cluster-too-small" if any(of["asks"] > of["total"] for of in diagnosis.amounts.values()) else cause
+        first = next((of for name, of in diagnosis.amounts.items() if name), {})
+        return "cluster-too-small" if first["asks"] > first["total"] else cause
     if cause == Cause.NODE_ROOM:
         return "node-room-for-some" if counts.get("fits") else cause
     if cause == Cause.FRAGMENTATION:

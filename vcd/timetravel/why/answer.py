@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, some, span_in_words
-from vcd.text.amounts import resource_name
+from vcd.text.amounts import pods_on_nodes, resource_name
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.explain import Explanation
 from vcd.timetravel.why.obstacles import Obstacles
@@ -117,9 +116,7 @@ def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
     """Where its pods were bound last, or would have been by a scheduler that is a shadow."""
     last = next((one for one in reversed(episodes) if one.what == "bound"), None)
     if last is not None:
-        nodes = Counter(last.places.values())
-        names = [node if count == 1 else f"{node} ({counted(count, 'pod')})" for node, count in sorted(nodes.items())]
-        where = f"{some(names)}, session {last.session}"
+        where = f"{pods_on_nodes(last.places.values())}, session {last.session}"
         yield ("Shadow", f"would have bound it to {where}") if last.shadow else ("Placed", where)
 
 
