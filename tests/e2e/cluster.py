@@ -38,6 +38,7 @@ from vcd.embedded.store import Store
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.quantity import resource_value
+from vcd.serving.connections import stop_listening
 from vcd.timetravel.logfile import verify
 from vcd.timetravel.replay import replay
 
@@ -158,9 +159,9 @@ class Wire:
 
     async def stop(self) -> None:
         assert self._server is not None
-        self._server.close()
+        await stop_listening(self._server)
         self.release()
-        for _ in range(3):  # what was accepted last becomes a task
+        for _ in range(2):  # what was accepted last becomes a task
             await asyncio.sleep(0)
         self.cut()
         while self._tasks:

@@ -11,6 +11,8 @@ from xml.sax.saxutils import escape
 import pytest
 from aiohttp import web
 
+from vcd.serving.connections import listening
+
 
 class Bucket:
     """A bucket. While ``status`` is not 200 all is answered with it; while ``answers`` is not set, nothing is."""
@@ -30,15 +32,12 @@ class Bucket:
         application.router.add_route("*", "/{bucket}", self._answered)
         application.router.add_route("*", "/{bucket}/{key:.*}", self._answered)
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
-            yield
-        finally:
-            self.answers.set()
-            await runner.cleanup()
+        async with listening(runner, "127.0.0.1", 0) as port:
+            self.url = f"http://127.0.0.1:{port}"
+            try:
+                yield
+            finally:
+                self.answers.set()
 
     async def _answered(self, request: web.Request) -> web.Response:
         self.asked += 1

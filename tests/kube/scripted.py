@@ -19,6 +19,7 @@ from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
 from vcd.model import codec
 from vcd.model.events import Event, ObjectBad, ObjectGone, ObjectPut
+from vcd.serving.connections import listening
 
 START = 1_767_225_600_000_000_000  # 2026-01-01T00:00:00Z
 
@@ -198,16 +199,13 @@ async def scripted() -> AsyncIterator[ScriptedServer]:
     app = web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", server._handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield server
-    finally:
-        server.closing.set()
-        server.end_watches()
-        await runner.cleanup()
+    async with listening(runner, "127.0.0.1", 0, most=4096) as port:
+        server.url = f"http://127.0.0.1:{port}"
+        try:
+            yield server
+        finally:
+            server.closing.set()
+            server.end_watches()
 
 
 @asynccontextmanager

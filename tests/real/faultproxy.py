@@ -21,6 +21,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.real.certificates import Pair
+from vcd.serving.connections import Acceptor, stop_listening
 
 LATEST = 0.8
 """Seconds after which a request is not sent on any more: less than any replica's time-out."""
@@ -61,6 +62,7 @@ class FaultProxy:
 
     async def start(self) -> None:
         self._web = web.Server(self._handle, handler_cancellation=True, access_log=None, keepalive_timeout=3600)
+        self._acceptor = Acceptor(self._web, most=4096)
         connector = aiohttp.TCPConnector(ssl=self._trust, limit=0)
         self._session = aiohttp.ClientSession(
             connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None, sock_connect=5)
@@ -73,7 +75,8 @@ class FaultProxy:
     async def stop(self) -> None:
         """End it; a second time does nothing."""
         if not self._session.closed:
-            self.refuse()
+            await self.refuse()
+            self._acceptor.give_up()
             await self._web.shutdown(timeout=5)
             await self._session.close()
 
@@ -112,17 +115,17 @@ class FaultProxy:
         self._up.set()
         self._down.set()
 
-    def refuse(self) -> None:
+    async def refuse(self) -> None:
         """End all connections and take no new ones, as a server that is restarted."""
         assert self._listening is not None
-        self._listening.close()
+        await stop_listening(self._listening)
         self.cut()
 
     async def listen(self) -> None:
         """Take connections, again at the same address."""
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(
-            self._web, "127.0.0.1", self._port, ssl=self._shown, reuse_address=True
+            self._acceptor, "127.0.0.1", self._port, ssl=self._shown, reuse_address=True
         )
         self._port = self._listening.sockets[0].getsockname()[1]
 

@@ -185,7 +185,7 @@ class Storm(RealCluster):
 
     async def refuse(self, name: str) -> None:
         """Nobody listens for a while, as when a server is restarted."""
-        self.proxies[name].refuse()
+        await self.proxies[name].refuse()
         await asyncio.sleep(self.chance.uniform(0.2, 4))
         await self.proxies[name].listen()
 

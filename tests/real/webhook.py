@@ -4,6 +4,7 @@ listens for."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from tests.real.controlplane import ControlPlane
+from vcd.serving.connections import listening
 
 Obj = dict[str, Any]
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
@@ -30,19 +32,21 @@ class Webhook:
         self._how = how
         self._resources = resources
         self._namespace = namespace
-        self._socket = socket.create_server(("127.0.0.1", 0)) if how != GONE else socket.socket()
-        if how == GONE:
-            self._socket.bind(("127.0.0.1", 0))  # nobody else gets the port, and nothing listens
+        self._port = 0
+        self._stack = contextlib.AsyncExitStack()
         self._ended = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        self._runner = web.ServerRunner(web.Server(self._review), shutdown_timeout=1)
-        await self._runner.setup()
-        if self._how != GONE:
+        if self._how == GONE:
+            held = self._stack.enter_context(socket.socket())
+            held.bind(("127.0.0.1", 0))  # nobody else gets the port, and nothing listens
+            self._port = held.getsockname()[1]
+        else:
             serving = self._plane.authority.issue("webhook")
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(serving.certificate, serving.key)
-            await web.SockSite(self._runner, self._socket, ssl_context=context).start()
+            runner = web.ServerRunner(web.Server(self._review), shutdown_timeout=1)
+            self._port = await self._stack.enter_async_context(listening(runner, "127.0.0.1", 0, context))
         self._plane.api.create(CONFIGURATIONS, self._configuration())
         return self
 
@@ -51,8 +55,7 @@ class Webhook:
     ) -> None:
         self._plane.api.delete(CONFIGURATIONS, None, "gate")
         self._ended.set()
-        await self._runner.cleanup()
-        self._socket.close()
+        await self._stack.aclose()
 
     async def _review(self, request: web.BaseRequest) -> web.StreamResponse:
         asked = await request.json()
@@ -70,8 +73,7 @@ class Webhook:
             }
             for resource in self._resources
         ]  # fmt: skip
-        port = self._socket.getsockname()[1]
-        client = {"url": f"https://127.0.0.1:{port}/", "caBundle": self._plane.authority.bundle}
+        client = {"url": f"https://127.0.0.1:{self._port}/", "caBundle": self._plane.authority.bundle}
         selector = {"matchLabels": {"kubernetes.io/metadata.name": self._namespace}} if self._namespace else {}
         hook = {
             "name": NAME, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",

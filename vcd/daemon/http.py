@@ -14,7 +14,7 @@ from vcd.daemon.addresses import AddressError
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, join_address, split_address
 from vcd.daemon.security import Security
-from vcd.serving.connections import IDLE_SECONDS, listen
+from vcd.serving.connections import IDLE_SECONDS, listening
 
 _log = structlog.get_logger(__name__)
 
@@ -45,15 +45,11 @@ async def _listening(
     runner = web.AppRunner(
         application, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS
     )
-    await runner.setup()
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(runner.cleanup)
         try:
-            listener = await listen(runner, host, port, tls)
+            bound = await stack.enter_async_context(listening(runner, host, port, tls))
         except OSError as error:
             raise AddressError.of(flag, address, error) from error
-        stack.callback(listener.close)
-        bound = int(listener.sockets[0].getsockname()[1])
         _log.info("listening", address=join_address(host, bound), pages=list(pages))
         yield bound
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from aiohttp import web
@@ -32,6 +32,7 @@ from vcd.embedded.shelf import Entry
 from vcd.embedded.store import Store
 from vcd.embedded.tables import Columns, columns_of
 from vcd.embedded.watch import WatchStream
+from vcd.serving.connections import listening
 
 Object = dict[str, Any]
 
@@ -39,8 +40,8 @@ ADMIN: Final = "system:admin"
 JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _BODY_LIMIT: Final = 3 * 1024 * 1024
-_TURNS: Final = 3
-"""Turns of the event loop until what was accepted last is a connection, which is closed with the others."""
+_CONNECTIONS: Final = 4096
+"""That it keeps open: its clients are one person's."""
 _WATCH_SECONDS: Final = 2700.0
 _BOOKMARK_SECONDS: Final = 60.0
 HEALTH: Final = ("/healthz", "/readyz", "/livez")
@@ -58,7 +59,7 @@ class ApiServer:
         self._account_tokens = AccountTokens(store.clock)
         self._columns: dict[str, tuple[ResourceType, Columns]] = {}
         self._streams: list[WatchStream] = []
-        self._runner: web.AppRunner | None = None
+        self._stack = AsyncExitStack()
         self.application = web.Application(client_max_size=_BODY_LIMIT)
         self.application.router.add_route("*", "/{path:.*}", self._handle)
         self.application.on_shutdown.append(self._end_watches)
@@ -67,25 +68,15 @@ class ApiServer:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; ``url`` tells where, also with port 0 (any free one). Raises OSError when the port is taken."""
-        self._runner = web.AppRunner(
+        runner = web.AppRunner(
             self.application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, keepalive_timeout=300.0
         )
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
-        address = self._runner.addresses[0]
-        shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-        self.url = f"http://{shown}:{address[1]}"
+        bound = await self._stack.enter_async_context(listening(runner, host, port, most=_CONNECTIONS))
+        self.url = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
 
     async def stop(self) -> None:
         """End all watches and stop listening."""
-        if self._runner is not None:
-            for site in tuple(self._runner.sites):
-                await site.stop()
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
-            await self._runner.cleanup()
-            self._runner = None
+        await self._stack.aclose()
 
     async def _end_watches(self, _: web.Application) -> None:
         for stream in tuple(self._streams):

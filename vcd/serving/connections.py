@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import resource
 import ssl
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 
 from aiohttp import web
 
@@ -26,29 +27,58 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def listen(
-    runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None, spared: Collection[object] = ()
-) -> asyncio.Server:
-    """Serve what a runner is set up for; an empty host is all addresses. Raises OSError.
+@asynccontextmanager
+async def listening(
+    runner: web.BaseRunner,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    *,
+    most: int = CONNECTIONS,
+    spared: Collection[object] = (),
+) -> AsyncIterator[int]:
+    """Serve what ``runner`` is for at an address, and clean the runner up at the end; the port, also where 0 was asked
+    for. An empty host is all addresses. Raises OSError when the address cannot be had.
 
-    Connections in ``spared`` (``request.protocol``) do not count against the bound and are not closed for others.
+    At most ``most`` connections stay open. Those in ``spared`` (``request.protocol``) do not count and are not closed
+    for others.
     """
+    await runner.setup()
     assert runner.server is not None
-    return await asyncio.get_running_loop().create_server(
-        _Acceptor(runner.server, spared),
-        host or None,
-        port,
-        backlog=CONNECTIONS,
-        ssl=tls,
-        ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
-    )
+    acceptor = Acceptor(runner.server, most, spared)
+    try:
+        listener = await asyncio.get_running_loop().create_server(
+            acceptor,
+            host or None,
+            port,
+            backlog=CONNECTIONS,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+        )
+        try:
+            yield int(listener.sockets[0].getsockname()[1])
+        finally:
+            await stop_listening(listener)
+            acceptor.give_up()
+    finally:
+        await runner.cleanup()
 
 
-class _Acceptor:
+async def stop_listening(listener: asyncio.Server) -> None:
+    """Close it so that what was accepted last has begun: asyncio never closes the connection of an accepted socket that
+    meets a closed server."""
+    for each in listener.sockets:
+        asyncio.get_running_loop().remove_reader(each)
+    await asyncio.sleep(0)
+    listener.close()
+
+
+class Acceptor:
     """Makes what serves each new connection to a server of aiohttp, and closes the oldest where there are too many."""
 
-    def __init__(self, serve: web.Server, spared: Collection[object]) -> None:
+    def __init__(self, serve: web.Server, most: int = CONNECTIONS, spared: Collection[object] = ()) -> None:
         self._serve = serve
+        self._most = most
         self._spared = spared
         self._greeted: dict[asyncio.Task[object], None] = {}
         """What accepts a connection, until its handshake has ended: the server knows of it only then."""
@@ -58,9 +88,15 @@ class _Acceptor:
         if (accepting := asyncio.current_task()) is not None:
             self._greeted[accepting] = None
             accepting.add_done_callback(lambda task: self._greeted.pop(task, None))
-        for oldest in list(self._greeted)[: max(0, len(self._greeted) - CONNECTIONS)]:
+        for oldest in list(self._greeted)[: max(0, len(self._greeted) - self._most)]:
             oldest.cancel()
         open_ = [connection for connection in self._serve.connections if connection not in self._spared]
-        for connection in open_[: max(0, len(open_) + 1 - CONNECTIONS)]:
+        for connection in open_[: max(0, len(open_) + 1 - self._most)]:
             connection.force_close()
         return self._serve()
+
+    def give_up(self) -> None:
+        """End what is being accepted. Called once nobody listens any more, and before the server of aiohttp is shut
+        down, which closes the connections it knows of: one that it came to know later would stay open."""
+        for accepting in self._greeted:
+            accepting.cancel()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from vcd.serving.connections import IDLE_SECONDS, listen
+from vcd.serving.connections import IDLE_SECONDS, listening
 from vcd.serving.hosts import is_local, not_local, not_named
 from vcd.serving.people import Person, Reviews, Tokens
 from vcd.view import questions
@@ -71,7 +71,8 @@ class View:
     ) -> None:
         self._path = path
         self._host = host
-        self._port = port
+        self.port = port
+        """The port that it listens on, once it does."""
         self._flag = flag
         self._called = called
         self._local = is_local(host)
@@ -79,47 +80,36 @@ class View:
         self._hosts = frozenset(name.lower() for name in hosts)
         self._tls = None if self._local else tls
         self._worker, self._patient = Worker(), Worker()
-        self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
+        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> View:
         """Listen. Raises ViewError."""
-        where = f"{self._flag} {self._host}:{self._port}"
+        where = f"{self._flag} {self._host}:{self.port}"
         if not self._local and self._tokens is None:
             raise ViewError(
                 f"{where}: others could read the log there, and nothing reviews their tokens; serve it on 127.0.0.1 and"
                 " reach it by a tunnel (kubectl port-forward, ssh -L)"
             )
-        self._runner = web.AppRunner(
+        self._stack.push_async_callback(self._patient.stop)
+        self._stack.push_async_callback(self._worker.stop)
+        runner = web.AppRunner(
             self._application(),
             access_log=None,
             handler_cancellation=True,
             shutdown_timeout=1.0,
             keepalive_timeout=IDLE_SECONDS,
         )
-        await self._runner.setup()
         try:
-            self._listener = await listen(self._runner, self._host, self._port, self._tls)
+            self.port = await self._stack.enter_async_context(listening(runner, self._host, self.port, self._tls))
         except OSError as error:
-            await self._runner.cleanup()
+            await self._stack.aclose()
             taken = "; give another port" if error.errno == errno.EADDRINUSE else ""
             raise ViewError(f"{where}: {error.strerror or error}{taken}") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop listening; a question under way is given up."""
-        if self._listener is not None:
-            self._listener.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-        await self._worker.stop()
-        await self._patient.stop()
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        assert self._listener is not None
-        return int(self._listener.sockets[0].getsockname()[1])
+        await self._stack.aclose()
 
     @property
     def url(self) -> str:

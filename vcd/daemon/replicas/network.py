@@ -16,7 +16,7 @@ from vcd.daemon.options import join_address
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.identity import Address, certificate
 from vcd.eventlog.errors import LogError
-from vcd.serving.connections import listen
+from vcd.serving import connections
 
 SILENCE = 10.0
 """Seconds without a word of the other side, or a ping answered, after which a connection counts as lost."""
@@ -57,17 +57,12 @@ async def listening(
     application = web.Application()
     application.router.add_get(wire.PATH, answer)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=SILENCE)
-    await runner.setup()
-    try:
-        listener = await listen(runner, host, port, context, admitted)
-    except OSError as error:
-        await runner.cleanup()
-        raise AddressError.of("--replicas-address", join_address(host, port), error) from error
-    try:
-        yield Address.of(advertised, int(listener.sockets[0].getsockname()[1]), fingerprint)
-    finally:
-        listener.close()
-        await runner.cleanup()
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            bound = await stack.enter_async_context(connections.listening(runner, host, port, context, spared=admitted))
+        except OSError as error:
+            raise AddressError.of("--replicas-address", join_address(host, port), error) from error
+        yield Address.of(advertised, bound, fingerprint)
 
 
 async def accepted(request: web.Request) -> web.WebSocketResponse:
