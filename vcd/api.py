@@ -23,7 +23,7 @@ from vcd.timetravel.log import Log, LoggedJob
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.older import errors_about, up_to_date
 from vcd.timetravel.why.explain import Explanation, Kind, NotFound
-from vcd.timetravel.words import moment
+from vcd.timetravel.words import clock_time, moment
 
 if TYPE_CHECKING:
     from vcd.diagnosis.diagnosedwaits import DiagnosedWait
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from vcd.scheduling.framework.queuefields import check_queues, unread_queue_fields
     from vcd.scheduling.framework.reasons import reason_in_words
     from vcd.scheduling.framework.registry import RegistryError, describe_policy
+    from vcd.text.amounts import number, resource_name
+    from vcd.text.capacity import capacity_lines, cluster_resource, resource_shown
     from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
     from vcd.timetravel.differences import Difference
     from vcd.timetravel.figures import QueueFigures
@@ -93,6 +95,8 @@ _LATER = {
     "vcd.scheduling.framework.queuefields": "check_queues unread_queue_fields",
     "vcd.scheduling.framework.reasons": "reason_in_words",
     "vcd.scheduling.framework.registry": "RegistryError describe_policy",
+    "vcd.text.amounts": "number resource_name",
+    "vcd.text.capacity": "capacity_lines cluster_resource resource_shown",
     "vcd.timetravel.bisect": "JobBisection WaitsBisection bisect_job bisect_waits",
     "vcd.timetravel.differences": "Difference",
     "vcd.timetravel.figures": "QueueFigures",

@@ -26,7 +26,7 @@ ASKED = {
     ("explain", "session", "5"): "decided from event 107",
     ("explain", "order", "research"): "default/large",
     ("explain", "eviction", "sweep-3"): "evicted by reclaim of queue research",
-    ("top", "--once"): "nodes: 2 of 2 ready",
+    ("top", "--once"): "2/2 nodes",
     ("whatif", "--set", "queue/research.spec.weight=1"): "queue/research.spec.weight=1",
     ("conf", "show"): "enqueue, allocate, reclaim, preempt, backfill",
     ("log", "ls"): "identity=replica_",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import click
 import msgspec
@@ -17,12 +16,14 @@ from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of
 from vcd.cli.inputs import DAY, FiniteRange, event_log_argument
-from vcd.cli.printing import console, filled, print_json, print_tables, terminal_width
+from vcd.cli.printing import add_row, console, filled, print_json, print_tables, terminal_width
 
-_ROWS = 10
-"""Nodes and jobs that a table shows at most."""
-_QUEUE_ROWS = 16
-_BAR = 24
+_JOBS, _QUEUES = 20, 12
+"""Rows of each table at most."""
+_BAR = 16
+"""Columns of a bar."""
+_ROW = ("allocated", "deserved", "request")
+"""The series whose amounts are beside a queue's bar."""
 _SECOND = 1_000_000_000
 
 
@@ -37,10 +38,10 @@ _SECOND = 1_000_000_000
 )
 @says_errors
 def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
-    """Watch an event log: queues as bars, the fullest nodes, the jobs that wait longest and why. Ctrl-C ends it.
+    """Watch an event log: what is free, queues as bars, the jobs that wait longest and why. Ctrl-C ends it.
 
-    The log may be one that a scheduler is writing; nothing is changed by it. A bar is what the queue has allocated,
-    up to its capability (or the cluster's room, where it has no limit), with a mark at what it deserves.
+    The log may be one that a scheduler is writing; nothing is changed by it. A bar is what the queue uses, up to its
+    capability (or to what all nodes offer, if it has no limit), with a mark at what it deserves.
 
     Exits with 0, with 2 if the file cannot be used.
     """
@@ -80,25 +81,26 @@ def live(console: Console, look: Callable[[], RenderableType], wait: Callable[[]
 
 
 def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
-    """What is shown at one moment; ``now`` in nanoseconds since the epoch."""
+    """Return the screen at one moment, 80 columns wide; ``now`` in nanoseconds since the epoch."""
     behind = _behind(glance.time, now)
     view = glance.overview
     if view is None:
         return Group(Text(f"{name}: no session yet, {glance.head:,} events, {behind}", style="bold"), *_first(glance))
-    pods = ", ".join(f"{count:,} {status}" for status, count in view.pods.items()) or "none"
-    ready = sum(node.ready for node in view.nodes)
-    session = f"session {view.session:,} of {api.moment(view.time)}, {glance.rate:.3g} sessions a minute"
     return Group(
-        Text(f"{name}: {session}, {behind}", style="bold"),
+        Text(f"{name}: session {view.session:,} at {api.clock_time(view.time)}, {behind}", style="bold"),
         *_first(glance),
-        Text(f"nodes: {ready:,} of {len(view.nodes):,} ready   jobs: {len(view.jobs):,}   pods: {pods}"),
+        *map(Text, _capacity(view)),
         Text(),
         _queues(view),
         Text(),
-        _nodes(view),
-        Text(),
         _jobs(view, glance.waits),
     )
+
+
+def _capacity(view: api.Overview) -> Iterator[str]:
+    waiting = sum(job.since is not None for job in view.jobs)
+    running = sum(job.running > 0 and job.since is None for job in view.jobs)
+    return api.capacity_lines(view.nodes, waiting, running)
 
 
 def _first(glance: api.Glance) -> Iterator[Text]:
@@ -112,7 +114,7 @@ def _behind(time: int, now: int) -> str:
     """How old the last event is. A clock that was simulated, or is another machine's, may be ahead of this one's."""
     if not time:
         return "no event yet"
-    apart = api.span_in_words(abs(now - time) / _SECOND)
+    apart = api.span_in_words(abs(now - time) // _SECOND)
     return f"last event {apart} ago" if time <= now else f"last event {apart} ahead of this clock"
 
 
@@ -129,49 +131,47 @@ def _table(*columns: str) -> Table:
 
 
 def _queues(view: api.Overview) -> Table:
-    rows = [cells for queue in view.queues for cells in _queue_rows(queue, _room(view))]
-    table = _table("queue", "resource", "allocated", "", "deserved", "capability", "request")
-    return filled(table, rows, _QUEUE_ROWS, len(rows))
+    """A row for each queue that uses, deserves or requests something, or has jobs; the others are counted."""
+    oldest, main = _oldest_waits(view), api.cluster_resource(view.nodes)
+    rows = [(queue, api.resource_shown(main, _amounts(queue, *_ROW))) for queue in view.queues]
+    used = [(queue, resource) for queue, resource in rows if resource or queue.name in oldest]
+    table = _table("QUEUE", "", "USED/DESERVED/REQUESTED", "LIMIT", "OLDEST WAIT")
+    filled(table, (_queue_row(view, *row, oldest.get(row[0].name)) for row in used), _QUEUES, len(used))
+    if idle := len(rows) - len(used):
+        add_row(table, Text(f"{api.counted(idle, 'idle queue')}", style="dim"), "", "", "", "")
+    return table
 
 
-def _room(view: api.Overview) -> dict[str, int]:
-    """What all nodes together offer."""
-    room: dict[str, int] = {}
-    for node in view.nodes:
-        for resource, amount in node.allocatable.items():
-            room[resource] = room.get(resource, 0) + amount
-    return room
+def _amounts(queue: api.QueueFigures, *series: str) -> list[dict[str, int]]:
+    return [queue.amounts.get(name, {}) for name in series]
 
 
-def _queue_rows(queue: api.QueueFigures, room: dict[str, int]) -> Iterator[Sequence[Any]]:
-    """A row for each resource that the queue has, asks for, or is owed."""
-    amounts = queue.amounts
-    series = [amounts.get(name, {}) for name in ("allocated", "request", "deserved", "guarantee")]
-    told = {name for of_series in series for name, amount in of_series.items() if amount}
-    resources = [name for name in (*room, *sorted(told - room.keys())) if name in told and name != "pods"]
+def _oldest_waits(view: api.Overview) -> dict[str, int]:
+    """Since when (ns) the oldest waiting job of each queue waits."""
+    oldest: dict[str, int] = {}
+    for job in view.jobs:
+        if job.since is not None:
+            oldest[job.queue] = min(job.since, oldest.get(job.queue, job.since))
+    return oldest
+
+
+def _queue_row(view: api.Overview, queue: api.QueueFigures, resource: str, since: int | None) -> Sequence[str | Text]:
     title = f"{queue.name}{'' if queue.state == 'Open' else f' ({queue.state})'}"
-    if not resources:
-        yield title, "", Text("nothing", style="dim")
-    for position, resource in enumerate(resources):
-        allocated = amounts.get("allocated", {}).get(resource, 0)
-        limit = amounts.get("capability", {}).get(resource, room.get(resource, 0))
-        deserved = amounts.get("deserved", {}).get(resource)
-        yield (
-            "" if position else title,
-            resource,
-            _bar(allocated, limit, deserved, over=queue.overused),
-            queue.quantity("allocated", resource),
-            "" if deserved is None else queue.quantity("deserved", resource),
-            queue.quantity("capability", resource),
-            queue.quantity("request", resource),
-        )
+    wait = "" if since is None else api.span_in_words((view.time - since) // _SECOND)
+    if not resource:
+        return title, "", "", "", wait
+    used, deserved, requested, limit = (each.get(resource) for each in _amounts(queue, *_ROW, "capability"))
+    offered = sum(node.allocatable.get(resource, 0) for node in view.nodes)
+    bar = _bar(used or 0, offered if limit is None else limit, deserved, over=queue.overused)
+    numbers = "/".join("-" if each is None else api.number(resource, each) for each in (used or 0, deserved, requested))
+    limited = "" if limit is None else api.number(resource, limit)
+    return title, bar, f"{numbers} {api.resource_name(resource)}", limited, wait
 
 
 def _bar(amount: int, limit: int, mark: int | None = None, *, over: bool = False) -> Text:
     """How much of a limit an amount is, with a mark at another amount."""
     filled = _cells(amount, limit)
-    cells = ["█"] * filled + ["░"] * (_BAR - filled)
-    bar = Text("".join(cells), style="yellow" if over else "cyan")
+    bar = Text("█" * filled + "░" * (_BAR - filled), style="yellow" if over else "cyan")
     if mark is not None and limit:
         place = min(_cells(mark, limit), _BAR - 1)
         bar = Text.assemble(bar[:place], ("│", "bold magenta"), bar[place + 1 :])
@@ -182,25 +182,7 @@ def _cells(amount: int, limit: int) -> int:
     return min(_BAR, round(_BAR * amount / limit)) if limit > 0 else 0
 
 
-# --- nodes and jobs ---------------------------------------------------------------------------------------------------
-
-
-def _nodes(view: api.Overview) -> Table:
-    fullest = sorted(view.nodes, key=lambda node: (-_fullness(node)[0], node.name))
-    rows = []
-    for node in fullest:
-        share, resource = _fullness(node)
-        cells = (Text(node.name, style="" if node.ready else "red"), _bar(round(share * 1000), 1000), f"{share:.0%}")
-        rows.append((*cells, resource, f"{node.pods:,}", "yes" if node.ready else "no"))
-    return filled(_table("node", "fullest in", "", "", "pods", "ready"), rows, _ROWS, len(rows))
-
-
-def _fullness(node: api.NodeUse) -> tuple[float, str]:
-    """The largest share of a resource that is used, and the resource."""
-    shares = [
-        (node.used.get(name, 0) / room, name) for name, room in node.allocatable.items() if name != "pods" and room
-    ]
-    return max(shares, key=lambda one: one[0], default=(0.0, ""))
+# --- jobs -------------------------------------------------------------------------------------------------------------
 
 
 def _jobs(view: api.Overview, waits: list[api.DiagnosedWait]) -> Table:
@@ -209,8 +191,8 @@ def _jobs(view: api.Overview, waits: list[api.DiagnosedWait]) -> Table:
     rows = []
     for job in waiting:
         known = causes.get(job.key)
-        since = api.span_in_words((view.time - (job.since or 0)) / _SECOND)
+        since = api.span_in_words((view.time - (job.since or 0)) // _SECOND)
         name, needs = (job.key, "") if known is None else (known.job, known.needs)
         why = known.why if known is not None else job.waiting or "no session has said why"
-        rows.append((name, job.queue, f"{job.running:,} of {job.pods:,}", needs, since, why))
-    return filled(_table("waiting job", "queue", "run", "needs", "for", "why"), rows, _ROWS, len(rows))
+        rows.append((name, needs, since, why))
+    return filled(_table("WAITING", "NEEDS", "SINCE", "WHY"), rows, _JOBS, len(rows))

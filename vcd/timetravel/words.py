@@ -79,3 +79,8 @@ def clock(nanoseconds: int) -> str:
 def moment(nanoseconds: int) -> str:
     """A time in nanoseconds since the epoch as RFC 3339, in UTC, to the millisecond."""
     return rfc3339(nanoseconds, 3)
+
+
+def clock_time(nanoseconds: int) -> str:
+    """Return the time of day (UTC) of a time in ns: ``09:22:38``."""
+    return moment(nanoseconds)[11:19]

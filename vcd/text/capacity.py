@@ -1,0 +1,88 @@
+"""What a cluster offers and what of it is free, in the few lines that begin a screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from vcd.model.requests import CPU, MEMORY
+from vcd.model.words import some
+from vcd.text.amounts import amount_of, main_resource, number, resource_name
+
+_EXACT = 5
+"""A histogram names up to so many amounts exactly; of more, each quarter of the largest node is a bar."""
+
+
+class Node(Protocol):
+    """A node: what pods may use of it and what they use, in base units, by resource."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def allocatable(self) -> Mapping[str, int]: ...
+    @property
+    def used(self) -> Mapping[str, int]: ...
+
+
+def cluster_resource(nodes: Iterable[Node]) -> str:
+    """Return the resource that a cluster is known by: an extended one that its nodes offer, else cpu; empty for a
+    cluster that offers nothing."""
+    return main_resource(_totals(nodes, lambda node: node.allocatable))
+
+
+def resource_shown(first: str, amounts: Iterable[Mapping[str, int]]) -> str:
+    """Return the resource that a row about a queue shows: ``first`` if one of its amounts has it, else the main one of
+    these; empty where all are zero."""
+    known = {name: 1 for each in amounts for name, amount in each.items() if amount}
+    return first if first in known else main_resource(known)
+
+
+def capacity_lines(nodes: Sequence[Node], waiting: int, running: int) -> Iterator[str]:
+    """Return the lines about a cluster: what is used and free, its jobs, free capacity per node, nodes not ready."""
+    resource, jobs = cluster_resource(nodes), f"{waiting:,} waiting, {running:,} running"
+    offered, used = (_totals(nodes, part) for part in (lambda node: node.allocatable, lambda node: node.used))
+    ready = [node for node in nodes if node.ready]
+    parts = [f"{len(ready):,}/{len(nodes):,} nodes", jobs]
+    if not resource:
+        yield "   ".join(parts)
+        return
+    total, taken = offered[resource], used.get(resource, 0)
+    beside = [name for name in (CPU, MEMORY) if name != resource and offered.get(name)]
+    sums = [f"{name} {number(name, used.get(name, 0))}/{number(name, offered[name])}" for name in beside]
+    free = f"{amount_of(resource, total)}: {number(resource, taken)} used, {number(resource, total - taken)} free"
+    yield "   ".join([free, *sums, *parts])
+    yield f"Free {resource_name(resource)} per node: {_histogram(resource, ready)}"
+    if lost := sorted(node.name for node in nodes if not node.ready):
+        yield f"Not ready: {some(lost)}"
+
+
+def _totals(nodes: Iterable[Node], part: Callable[[Node], Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for node in nodes:
+        total.update(part(node))
+    return dict(total)
+
+
+def _histogram(resource: str, nodes: Sequence[Node]) -> str:
+    """``0: 3 nodes, 4: gpu-7``: how many nodes have how much free, a single one by its name."""
+    free = {node.name: max(node.allocatable.get(resource, 0) - node.used.get(resource, 0), 0) for node in nodes}
+    bars: dict[tuple[int, str], list[str]] = {}
+    largest, exact = max(free.values(), default=0), len(set(free.values())) <= _EXACT
+    for name, amount in sorted(free.items()):
+        bar = (amount, number(resource, amount)) if exact or not amount else _quarter(resource, amount, largest)
+        bars.setdefault(bar, []).append(name)
+    counted = [f"{words}: {_one_or_count(names)}" for (_, words), names in sorted(bars.items())]
+    return ", ".join(counted) or "no node is ready"
+
+
+def _one_or_count(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names):,} nodes"
+
+
+def _quarter(resource: str, amount: int, largest: int) -> tuple[int, str]:
+    """The upper end of the quarter of the largest amount that an amount is in, and its name."""
+    end = largest * -(-4 * amount // largest) // 4
+    return end, f"up to {number(resource, end)}"
