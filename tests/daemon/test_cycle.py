@@ -134,6 +134,32 @@ async def test_it_wakes_when_a_back_off_ends_and_does_not_poll(replica: Replica)
     assert [op.key for s in plan.statements for op in s.operations] == ["default/g-0"]
 
 
+async def test_a_back_off_that_ends_while_a_session_is_decided_is_not_missed(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [NOW_NS]
+
+    async def alarm(at: int) -> None:
+        if now[0] < at:
+            await asyncio.Event().wait()
+
+    def passes() -> None:
+        now[0] += 2_000_000_000
+
+    def binds() -> int:
+        plans = [ev.decode_plan(record.plan) for record in replica.log.sessions]
+        return sum(op.verb == "bind" for plan in plans for s in plan.statements for op in s.operations)
+
+    replica.cycle.clock, replica.cycle.until = lambda: now[0], alarm
+    async with replica.runs():
+        await replica.happen(gang("g", 1, cpu=1))
+        await until(lambda: binds() == 1)
+        await replica.settled()
+        meanwhile(replica, monkeypatch, passes)
+        await replica.keeper.put([ev.OperationDone(1, 0, 0, "failed", "denied", NOW_NS)])  # a back-off of 1 s
+        await until(lambda: binds() == 2)
+
+
 async def test_the_record_names_what_it_was_decided_from(replica: Replica) -> None:
     await replica.happen(gang("g", 1, cpu=1))
     head = replica.keeper.state.sequence

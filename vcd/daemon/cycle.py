@@ -125,6 +125,9 @@ class Cycle:
         self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
         """What queues have allocated by the last session that was logged under the epoch, and when it was decided."""
         self._wakes = _Wakes()
+        self._looked_at = 0
+        """The time of the last session (ns since the epoch), or when it last turned out that none may be decided here. A
+        deadline after it is still to come, even if it has passed: a session takes time."""
         self._round_began: int | None = None
         """When the first session decided after which jobs wait for their turn, while some do (ns since the epoch)."""
         self._held_back = False
@@ -153,7 +156,7 @@ class Cycle:
             self.keeper.new_work.clear()
             epoch = self.may_decide()
             if epoch is None:
-                self._held_back = False  # whoever leads says it
+                self._held_back, self._looked_at = False, self.clock()  # whoever leads says it
                 continue
             if await self.once(epoch):
                 changed.set()
@@ -163,7 +166,7 @@ class Cycle:
         ends: list[Coroutine[Any, Any, object]] = [self.keeper.changed.wait()]
         if self._held_back or is_timed(self.policy()):
             ends.append(asyncio.sleep(self.period))
-        due = next_deadline(self.keeper.state, self.clock(), self._wakes.ahead)
+        due = next_deadline(self.keeper.state, self._looked_at, self._wakes.ahead)
         if due is not None:
             ends.append(self._until(due))
         waiting = [asyncio.ensure_future(end) for end in ends]
@@ -185,6 +188,7 @@ class Cycle:
             self._memory, self._epoch, self._said = Memory(), epoch, None
         structlog.contextvars.bind_contextvars(session=self.keeper.log.last_session + 1)
         policy, seed, now = self.policy(), self.seed, self.clock()
+        self._looked_at = now
         durations: dict[str, float] = {}
         stopwatch = _Stopwatch(durations)
         async with self.deciding:
