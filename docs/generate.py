@@ -55,7 +55,7 @@ RUNBOOKS = ROOT / "docs" / "runbooks.md"
 SCHEMAS = ROOT / "docs" / "schemas"
 _YES = {True: "yes", False: ""}
 _MARKED = re.compile(r"(<!-- begin: ([a-z-]+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(\.\d+Z)?")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(\.\d+Z)?|(?<=WAITING )(less than )?[\d.]+ s\b")
 _HEAD = "<!-- Written by docs/generate.py from {source}; edit that, not this. -->\n\n"
 
 
@@ -481,7 +481,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
 
 
 def timeless(text: str) -> str:
-    """A text without the times of day in it, which differ each time that it is made."""
+    """Return a text without times of day and lengths of waits, which differ each time that it is made."""
     return _TIME.sub("TIME", text)
 
 

@@ -90,7 +90,7 @@ def test_sessions_with_the_same_figures_are_one_span(busy: Path) -> None:
 def test_a_queue_that_has_all_it_deserves_while_nobody_wants_more_is_not_called_overused(busy: Path) -> None:
     explanation = explain_queue(busy, "default")
     assert [span.sessions for span in explanation.spans if span.overused] == []
-    assert not any(line.startswith("  overused for") or line.endswith("; overused") for line in explanation.lines())
+    assert not any(line.startswith("  overused for") or line.endswith("; overused") for line in explanation.all_lines())
 
 
 async def test_one_that_has_all_it_deserves_and_keeps_a_job_waiting_is_overused_for_that_time(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ async def test_one_that_has_all_it_deserves_and_keeps_a_job_waiting_is_overused_
         await at(made, 120)
     explanation = explain_queue(tmp_path / "log", "blue")
     assert [(span.sessions, span.overused) for span in explanation.spans] == [((1, 1), False), ((2, 3), True)]
-    assert "  overused for 1 min of 2 min" in list(explanation.lines())
+    assert "  overused for 1 min of 2 min" in list(explanation.all_lines())
 
 
 @pytest.mark.parametrize(("samples", "sampled"), [(0, 1), (1, 2), (3, 4), (8, 8), (100, 8)])
@@ -338,8 +338,8 @@ def test_evictions_are_told_in_the_queue_that_loses_and_in_the_one_that_gains(re
     assert [(one.session, one.action, one.pod, one.queue, one.for_queue) for one in loser.evictions] == [
         (2, "reclaim", f"default/old-{number}", "a", "b") for number in (3, 2)
     ]
-    assert "  2 pods of queue a by reclaim for queue b" in list(loser.lines())
-    assert "2 pods evicted for it:" in list(winner.lines())
+    assert "  2 pods of queue a by reclaim for queue b" in list(loser.all_lines())
+    assert "2 pods evicted for it:" in list(winner.all_lines())
 
 
 def test_the_figures_follow_the_evictions(reclaimed: Path) -> None:
@@ -370,8 +370,36 @@ def test_an_explanation_is_data_for_json(busy: Path, name: str) -> None:
     assert msgspec.json.decode(msgspec.json.encode(explanation), type=QueueExplanation) == explanation
 
 
+def test_the_answer_is_how_the_queue_stands_and_why_its_jobs_wait(busy: Path) -> None:
+    assert list(explain_queue(busy, "small").lines()) == [
+        "queue small  Open  weight 1  1 waiting",
+        "RESOURCE  USED  DESERVED  REQUESTED  GUARANTEE  LIMIT",
+        "cpu       6     8         10         -          8",
+        "WAITING        NEEDS      SINCE       WHY",
+        "default/third  2 x 2 cpu  11 min 4 s  queue small: 6 of 8 cpu in use",
+        "Changed  00:00:00 created",
+        "As of    2026-01-01T00:11:06.000Z, sessions 1 to 8; --all shows its figures over time",
+    ]
+
+
+def test_the_answer_counts_evictions_by_action_and_queue(reclaimed: Path) -> None:
+    loser, winner = (list(explain_queue(reclaimed, name).lines()) for name in "ab")
+    assert "Evicted  2 pods of it by reclaim for queue b" in loser
+    assert "Evicted  2 pods for it by reclaim of queue a" in winner
+
+
+async def test_the_answer_about_a_deleted_queue_says_so(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.queue("a"), dsl.node("n1"))
+        await at(made, 0)
+        await made.delete("Queue", "a")
+        await at(made, 60)
+    first, *_ = explain_queue(tmp_path / "log", "a").lines()
+    assert first == "queue a  does not exist any more"
+
+
 def test_lines_begin_with_the_range_and_end_with_how_it_stands(busy: Path) -> None:
-    lines = list(explain_queue(busy, "small").lines())
+    lines = list(explain_queue(busy, "small").all_lines())
     assert lines[0] == "queue small, sessions 1 to 8, 11 min 6 s until 2026-01-01T00:11:06.000Z"
     assert lines[-3:-1] == [
         "  queue small is Open, weight 1, share 0.75",
@@ -380,7 +408,7 @@ def test_lines_begin_with_the_range_and_end_with_how_it_stands(busy: Path) -> No
 
 
 def test_lines_tell_the_queues_state_only_where_it_changed(busy: Path) -> None:
-    lines = list(explain_queue(busy, "small").lines())
+    lines = list(explain_queue(busy, "small").all_lines())
     assert lines[3:6] == [
         "  2026-01-01T00:00:00.000Z  2 s           Open, weight 1",
         "  2026-01-01T00:00:02.000Z  1 s           allocated 6 of 6 cpu deserved, capability 8",
@@ -392,7 +420,7 @@ async def test_a_queue_in_which_nobody_waited_is_told_so(tmp_path: Path) -> None
     async with scheduler(tmp_path / "log") as made:
         await made.show(dsl.queue("a"), dsl.queue("b"), dsl.node("n1", cpu=1), dsl.gang("job", 1, cpu=2, queue="a"))
         await at(made, 0)
-    lines = list(explain_queue(tmp_path / "log", "b").lines())
+    lines = list(explain_queue(tmp_path / "log", "b").all_lines())
     assert "none of its jobs waited" in lines
     assert lines[-1] == "  no job waits in it"
 
@@ -410,7 +438,7 @@ async def test_jobs_of_queues_below_wait_in_it_too(tmp_path: Path) -> None:
         ("default/job", "team", 60, True)
     ]
     assert explanation.waiting == 1
-    lines = list(explanation.lines())
+    lines = list(explanation.all_lines())
     assert any(line.startswith("  default/job (queue team) 1 min, and still waits at ") for line in lines)
     assert explain_queue(tmp_path / "log", "root").waited == 2
     assert explain_queue(tmp_path / "log", "team").longest[0].queue == ""
@@ -436,7 +464,7 @@ async def test_jobs_of_queues_below_count_with_those_of_the_queue(tmp_path: Path
         "root": {"default/else": 50, "default/job": 50},
     }
     assert "2 jobs waited in it and in 3 queues below it, 2 at the end, all together:" in list(
-        explain_queue(tmp_path / "log", "root").lines()
+        explain_queue(tmp_path / "log", "root").all_lines()
     )
 
 

@@ -164,7 +164,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
     "to": ("last", _BY_SESSIONS),
     "change": ("change", ("cluster", "job")),
     "eta": ("eta", ("job",)),
-    "all": ("whole", ("job", "pod")),
+    "all": ("whole", ("job", "pod", "queue")),
     "other-log": ("other_log", ("diff",)),
 }
 """What an option is given as, and the kinds that it is for."""
@@ -190,7 +190,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 @click.option(
     "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that the other job is in."
 )
-@click.option("--all", "whole", is_flag=True, help="job, pod: the whole story, with every reason and every trial.")
+@click.option("--all", "whole", is_flag=True, help="job, pod, queue: the whole story, with every reason.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: Any) -> None:
@@ -203,7 +203,8 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
                    happened; with --change what would have let it in, with --eta when it is to be expected to start,
                    with --all when it waited for what, where it was placed and why there
     pod NAME       the same of one pod
-    queue NAME     what it had, was owed and asked for, who waited in it, who was evicted
+    queue NAME     what it uses, deserves and requests, which jobs wait in it and why, evictions and changes; with
+                   --all its figures and waits over time
     session [N]    what it was decided from, what it decided, and how it differs from its neighbours; the last one
     eviction NAME  why a pod, or a job's pods, had to go, and not others
     diff A B       why job A started and B did not, or later: in what they differ, who comes first, and what makes B
@@ -234,7 +235,8 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
         for remark in api.remarks(log.history.reader):
             print_lines([f"note: {remark}"], err=True)
         told = KINDS[kind](asked)
-    print_told(_document(told), told.all_lines() if whole and isinstance(told, _Job) else told.lines(), output)
+    lines = told.all_lines() if whole and isinstance(told, _Job | api.QueueExplanation) else told.lines()
+    print_told(_document(told), lines, output)
 
 
 def _check(kind: str, given: dict[str, Any]) -> None:

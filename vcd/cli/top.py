@@ -91,9 +91,9 @@ def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
         *_first(glance),
         *map(Text, _capacity(view)),
         Text(),
-        _queues(view),
+        _queues(view, glance.time),
         Text(),
-        _jobs(view, glance.waits),
+        _jobs(view, glance.waits, glance.time),
     )
 
 
@@ -130,16 +130,20 @@ def _table(*columns: str) -> Table:
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
-def _queues(view: api.Overview) -> Table:
+def _queues(view: api.Overview, now: int) -> Table:
     """A row for each queue that uses, deserves or requests something, or has jobs; the others are counted."""
     oldest, main = _oldest_waits(view), api.cluster_resource(view.nodes)
     rows = [(queue, api.resource_shown(main, _amounts(queue, *_ROW))) for queue in view.queues]
     used = [(queue, resource) for queue, resource in rows if resource or queue.name in oldest]
     table = _table("QUEUE", "", "USED/DESERVED/REQUESTED", "LIMIT", "OLDEST WAIT")
-    filled(table, (_queue_row(view, *row, oldest.get(row[0].name)) for row in used), _QUEUES, len(used))
+    filled(table, (_queue_row(view, *row, _since(oldest.get(row[0].name), now)) for row in used), _QUEUES, len(used))
     if idle := len(rows) - len(used):
         add_row(table, Text(f"{api.counted(idle, 'idle queue')}", style="dim"), "", "", "", "")
     return table
+
+
+def _since(begin: int | None, now: int) -> str:
+    return "" if begin is None else api.span_in_words((now - begin) // _SECOND)
 
 
 def _amounts(queue: api.QueueFigures, *series: str) -> list[dict[str, int]]:
@@ -155,9 +159,8 @@ def _oldest_waits(view: api.Overview) -> dict[str, int]:
     return oldest
 
 
-def _queue_row(view: api.Overview, queue: api.QueueFigures, resource: str, since: int | None) -> Sequence[str | Text]:
+def _queue_row(view: api.Overview, queue: api.QueueFigures, resource: str, wait: str) -> Sequence[str | Text]:
     title = f"{queue.name}{'' if queue.state == 'Open' else f' ({queue.state})'}"
-    wait = "" if since is None else api.span_in_words((view.time - since) // _SECOND)
     if not resource:
         return title, "", "", "", wait
     used, deserved, requested, limit = (each.get(resource) for each in _amounts(queue, *_ROW, "capability"))
@@ -185,14 +188,13 @@ def _cells(amount: int, limit: int) -> int:
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def _jobs(view: api.Overview, waits: list[api.DiagnosedWait]) -> Table:
+def _jobs(view: api.Overview, waits: list[api.DiagnosedWait], now: int) -> Table:
     waiting = sorted((job for job in view.jobs if job.since is not None), key=lambda job: (job.since or 0, job.key))
     causes = {one.group: one for one in waits}
     rows = []
     for job in waiting:
         known = causes.get(job.key)
-        since = api.span_in_words((view.time - (job.since or 0)) // _SECOND)
         name, needs = (job.key, "") if known is None else (known.job, known.needs)
         why = known.why if known is not None else job.waiting or "no session has said why"
-        rows.append((name, needs, since, why))
+        rows.append((name, needs, _since(job.since, now), why))
     return filled(_table("WAITING", "NEEDS", "SINCE", "WHY"), rows, _JOBS, len(rows))

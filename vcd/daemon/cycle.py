@@ -126,8 +126,8 @@ class Cycle:
         """What queues have allocated by the last session that was logged under the epoch, and when it was decided."""
         self._wakes = _Wakes()
         self._looked_at = 0
-        """The time of the last session (ns since the epoch), or when it last turned out that none may be decided here. A
-        deadline after it is still to come, even if it has passed: a session takes time."""
+        """The time of the last session (ns since the epoch), or of the last look by a replica that does not lead. A
+        later deadline still calls for a session, even if it has passed: a session takes time."""
         self._round_began: int | None = None
         """When the first session decided after which jobs wait for their turn, while some do (ns since the epoch)."""
         self._held_back = False

@@ -11,6 +11,7 @@ from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits
 from vcd.model import events as ev
 from vcd.model.status import STATUSES, TaskStatus
 from vcd.model.words import did_you_mean
+from vcd.scheduling.closing import plan_of
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.nodeview import all_nodes
@@ -234,10 +235,9 @@ def _since(record: GroupRecord, pods: int, oldest: int, now: int) -> int | None:
 def longest_waits(history: History, number: int, jobs: Iterable[JobLine]) -> list[DiagnosedWait]:
     """Return the causes of the DIAGNOSED jobs that wait longest at a session, the oldest first; ``jobs`` are those of
     its overview."""
-    record, session = history.rerun(number)
-    plan = ev.decode_plan(record.plan)
+    _, session = history.rerun(number)
     oldest = sorted((job.since, job.key) for job in jobs if job.since is not None and job.waiting)[:DIAGNOSED]
-    known = ev.waits_after(session.snapshot.waiting, plan.waiting)
+    known = ev.waits_after(session.snapshot.waiting, plan_of(session).waiting)  # older logs have reasons in words
     found = {one.group: one for one in diagnosed_waits(session, {key: known[key] for _, key in oldest})}
     return [found[key] for _, key in oldest if key in found]
 

@@ -83,9 +83,11 @@ def _waits(story: Explanation, verdict: Verdict | None) -> bool:
 
 
 def _state(story: Explanation, verdict: Verdict | None) -> str:
-    if verdict is not None and _waits(story, verdict):
-        return f"WAITING {'at least ' if verdict.older else ''}{span_in_words(verdict.waited)}"
-    return story.state
+    if verdict is None or not _waits(story, verdict):
+        return story.state
+    if story.pending is not None:
+        return f"WAITING {span_in_words(round(story.pending))}"
+    return f"WAITING {'at least ' if verdict.older else ''}{span_in_words(verdict.waited)}"
 
 
 def _asks(story: Explanation) -> str:

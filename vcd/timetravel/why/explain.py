@@ -13,7 +13,7 @@ from vcd.model.objects import Pod
 from vcd.model.words import did_you_mean, some
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
 from vcd.timetravel.why.placement import choices
-from vcd.timetravel.why.sentences import pods_without_node, present, reasons, sentence, state
+from vcd.timetravel.why.sentences import pending_seconds, pods_without_node, present, reasons, sentence, state
 from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import UID, moment
 
@@ -39,7 +39,8 @@ class Explanation(msgspec.Struct, omit_defaults=True):
 
     ``key`` and ``group`` are ``namespace/name``; ``now`` says in a sentence how things stand at ``until``, the time
     of the last event that was looked at (RFC 3339), and ``state`` in a few words. ``needs`` is what its pods without a
-    node ask for; of its ``pods`` a job needs ``minimum`` together.
+    node ask for; of its ``pods`` a job needs ``minimum`` together. ``pending`` is for how long (seconds) the oldest pod
+    without a node has been there, or the group while it has no pods.
     """
 
     kind: Kind
@@ -53,6 +54,7 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     needs: str = ""
     pods: int = 0
     minimum: int = 0
+    pending: float | None = None
 
     def lines(self) -> Iterator[str]:
         """The explanation in sentences, with times in UTC."""
@@ -184,7 +186,7 @@ def _told(history: History, kind: Kind, key: str, group: str, last: int, since: 
             _work_out(history, story, episode)
     queue = "" if story.group is None else story.settings.queue_of(story.group)
     minimum = 0 if story.group is None else story.group.spec.min_member
-    stands = (state(story), pods_without_node(story), len(story.pods), minimum)
+    stands = (state(story), pods_without_node(story), len(story.pods), minimum, pending_seconds(story, time))
     return Explanation(kind, key, group, queue, moment(time), present(story), episodes, *stands)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from vcd.diagnosis.diagnosedwaits import DiagnosedWait
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
@@ -15,8 +16,10 @@ from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.words import counted, did_you_mean, some, span_in_words
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
+from vcd.text.amounts import aligned, number, resource_name
 from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
+from vcd.timetravel.overview import longest_waits, overview
 from vcd.timetravel.why.explain import NotFound, keys_of
 from vcd.timetravel.why.news import changed_fields
 from vcd.timetravel.why.queuewaits import QueueCourse, WaitedFor, WaitingJob, first_sessions_after
@@ -33,6 +36,7 @@ LOADED = 2
 
 _LAST = 5
 """How many evictions are listed that were last."""
+_LAST_EDITS = 3
 _SECOND = 1e9
 
 
@@ -67,6 +71,8 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
     ``below`` it. ``waited`` jobs waited at some time, ``waiting`` do at the end. A gang's missing minimum is counted as
     a reason only where there is no other. ``evictions`` are those of these jobs' pods, ``evictions_for`` those that
     made room for these jobs. ``now`` tells in sentences how it stands at the end, ``notes`` what could not be told.
+    ``waits`` are the 20 longest waits at the end with their causes, ``waits_for`` how long (seconds) the oldest pod
+    without a node has been there.
     """
 
     queue: str
@@ -89,9 +95,31 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
     now: list[str]
     below: int = 0
     notes: list[str] = []
+    waits: list[DiagnosedWait] = []
+    waits_for: list[float] = []
 
     def lines(self) -> Iterator[str]:
-        """The explanation in sentences, with times in UTC."""
+        """Return the short answer: how the queue stands, what waits in it and why, evictions, changes."""
+        figures = self.spans[-1].figures if self.spans else None
+        waiting = f"{self.waiting:,} waiting{self._below(' in it and')}"
+        if figures is None:
+            yield f"queue {self.queue}  does not exist any more"
+        else:
+            state = figures.state if not figures.overused else f"{figures.state}, overused"
+            yield "  ".join([f"queue {self.queue}", state, f"weight {figures.weight}", *_under(figures), waiting])
+            yield from aligned(_amount_rows(figures))
+        yield from aligned(_wait_rows(self))
+        for name, text in (
+            ("Evicted", _evictions_in_short(self)),
+            ("Changed", some([f"{edit.time[11:19]} {edit.text}" for edit in reversed(self.edits)], _LAST_EDITS)),
+            ("Note", "; ".join(self.notes)),
+            ("As of", f"{self.until}, sessions {self.first} to {self.last}; --all shows its figures over time"),
+        ):
+            if text:
+                yield f"{name:<9}{text}"
+
+    def all_lines(self) -> Iterator[str]:
+        """Return the explanation in sentences, with times in UTC: its figures, waits and evictions over time."""
         seconds = span_in_words(self.seconds)
         yield f"queue {self.queue}, sessions {self.first} to {self.last}, {seconds} until {self.until}"
         yield from (f"  {edit.time}  {edit.text}" for edit in self.edits)
@@ -132,6 +160,44 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
             yield f"  {job.group}{where} {span_in_words(job.seconds)}" + (
                 f", and still waits {job.waiting}" if job.still else ""
             )
+
+
+def _under(figures: QueueFigures) -> list[str]:
+    return [f"under {figures.parent}"] if figures.parent else []
+
+
+_SERIES = ("allocated", "deserved", "request", "guarantee", "capability")
+
+
+def _amount_rows(figures: QueueFigures) -> Iterator[Sequence[str]]:
+    """A row for each resource that the queue uses, deserves, requests or has guaranteed, or that limits it."""
+    resources = _resources(figures)
+    if not resources:
+        return
+    yield "RESOURCE", "USED", "DESERVED", "REQUESTED", "GUARANTEE", "LIMIT"
+    for resource in resources:
+        amounts = [figures.amounts.get(series, {}).get(resource) for series in _SERIES]
+        yield resource_name(resource), *("-" if each is None else number(resource, each) for each in amounts)
+
+
+def _wait_rows(found: QueueExplanation) -> Iterator[Sequence[str]]:
+    """A row for each job that waits at the end."""
+    if not found.waits:
+        return
+    yield "WAITING", "NEEDS", "SINCE", "WHY"
+    for one, seconds in zip(found.waits, found.waits_for, strict=True):
+        yield one.job, one.needs, span_in_words(round(seconds)), one.why
+    if found.waiting > len(found.waits):
+        yield f"... and {found.waiting - len(found.waits):,} more", "", "", ""
+
+
+def _evictions_in_short(found: QueueExplanation) -> str:
+    """``7 pods of it by reclaim for queue production; 2 pods for it by preempt of queue default``."""
+    lost = Counter((one.action, one.for_queue or "none") for one in found.evictions)
+    won = Counter((one.action, one.queue or "none") for one in found.evictions_for)
+    parts = [f"{counted(n, 'pod')} of it by {action} for queue {queue}" for (action, queue), n in lost.most_common()]
+    parts += [f"{counted(n, 'pod')} for it by {action} of queue {queue}" for (action, queue), n in won.most_common()]
+    return "; ".join(parts)
 
 
 def explain_queue(
@@ -255,14 +321,19 @@ def _state(figures: QueueFigures) -> str:
 
 def _amounts(figures: QueueFigures) -> list[str]:
     """``allocated 38 of 40 cpu deserved, requested 44, guarantee 10, capability 60``, for each resource."""
+    return [_amount(figures, name) for name in _resources(figures)]
+
+
+def _resources(figures: QueueFigures) -> list[str]:
+    """The resources that say something of a queue: cpu and memory first, the others by name."""
     named: set[str] = set()
-    for series in ("allocated", "request", "deserved", "guarantee", "capability"):
+    for series in _SERIES:
         amounts = figures.amounts.get(series, {})
         named.update(name for name, value in amounts.items() if value or series == "capability")
     if PODS not in figures.amounts.get("capability", {}):
         named.discard(PODS)  # every pod asks for one of them, and nothing limits that
     first = [name for name in (CPU, MEMORY) if name in named]
-    return [_amount(figures, name) for name in (*first, *sorted(named.difference(first)))]
+    return [*first, *sorted(named.difference(first))]
 
 
 def _amount(figures: QueueFigures, resource: str) -> str:
@@ -295,6 +366,7 @@ def _explained(
     if figures.unreadable is not None and not figures.count:
         raise figures.unreadable
     figures.finish(end)
+    waits, lengths = _diagnosed(history, infos[-1], course, end)
     return QueueExplanation(
         name, infos[0].number, infos[-1].number, moment(infos[0].time), moment(end),
         seconds=(end - infos[0].time) / _SECOND,
@@ -312,7 +384,22 @@ def _explained(
         now=_now(name, figures.spans, course),
         below=course.below,
         notes=figures.failed,
+        waits=waits,
+        waits_for=lengths,
     )  # fmt: skip
+
+
+def _diagnosed(
+    history: History, last: SessionInfo, course: QueueCourse, end: int
+) -> tuple[list[DiagnosedWait], list[float]]:
+    """The causes of the longest waits at a time (ns), and how long each is; none where the last session cannot be
+    decided again, which a note says."""
+    try:
+        jobs = {job.key: job for job in overview(history, last.number).jobs if job.queue in course.inside}
+        waits = longest_waits(history, last.number, jobs.values())
+    except Exception:  # noqa: BLE001 - `_Samples` notes it
+        return [], []
+    return waits, [(end - (jobs[one.group].since or end)) / _SECOND for one in waits]
 
 
 def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[QueueCourse, int]:

@@ -239,6 +239,11 @@ class QueueCourse:
                 found = one
         return "" if found is None else found.group_key
 
+    @property
+    def inside(self) -> frozenset[str]:
+        """The queue and those below it."""
+        return self._inside
+
     # --- what it comes to ---------------------------------------------------------------------------------------------
 
     @property

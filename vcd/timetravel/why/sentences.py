@@ -13,7 +13,7 @@ from vcd.model.words import counted, quantities_in_words, some, span_in_words
 from vcd.scheduling.framework.reasons import Told
 from vcd.text.amounts import needs
 from vcd.timetravel.why.placement import Placement, Rated
-from vcd.timetravel.why.story import Episode, Story
+from vcd.timetravel.why.story import Episode, Story, created_at
 from vcd.timetravel.words import place_in_words, pods_in_words
 
 _NAMED = 4
@@ -49,11 +49,25 @@ def state(story: Story) -> str:
 
 def pods_without_node(story: Story) -> str:
     """What its pods without a node ask for."""
-    pending = [pod for pod in story.pods.values() if not pod.spec.node_name and pod.status.phase in ("", "Pending")]
     try:
-        return needs([pod_requests(pod.spec) for pod in pending])
+        return needs([pod_requests(pod.spec) for pod in _pending(story)])
     except QuantityError:
         return ""
+
+
+def pending_seconds(story: Story, now: int) -> float | None:
+    """Return for how long the oldest pod without a node has been there at a time (ns), the group while it has no pods;
+    None where no such object says when it was created."""
+    objects: Sequence[Pod | PodGroup] = _pending(story)
+    if not story.pods and story.group is not None:
+        objects = [story.group]
+    created = [created_at(one.metadata.creation_timestamp, 0) for one in objects]
+    known = [time for time in created if time > 0]
+    return max(now - min(known), 0) / 1e9 if known else None
+
+
+def _pending(story: Story) -> list[Pod]:
+    return [pod for pod in story.pods.values() if not pod.spec.node_name and pod.status.phase in ("", "Pending")]
 
 
 def _why_pending(story: Story) -> str:

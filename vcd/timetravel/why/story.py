@@ -210,7 +210,7 @@ class Story:
 
     def _see_group(self, group: PodGroup, time: int) -> None:
         if self.group is None and self.only is None:
-            self._add("created", _created(group.metadata.creation_timestamp, time))
+            self._add("created", created_at(group.metadata.creation_timestamp, time))
         self.group = group
         self._enter(group.status.phase or "Pending", time, 0)
 
@@ -230,7 +230,7 @@ class Story:
             self._gone("Pod", key, time)
             before = None
         if before is None:
-            self._grow("created", _created(pod.metadata.creation_timestamp, time), key)
+            self._grow("created", created_at(pod.metadata.creation_timestamp, time), key)
         elif pod == before:
             return
         self.pods[key] = pod
@@ -403,7 +403,7 @@ def _when(nanoseconds: int) -> datetime:
     )
 
 
-def _created(stamp: str | None, seen: int) -> int:
+def created_at(stamp: str | None, seen: int) -> int:
     """The creation timestamp in nanoseconds; when it was seen, where it has none that can be read."""
     if stamp and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", stamp):
         return int(datetime.fromisoformat(stamp).timestamp()) * 1_000_000_000
