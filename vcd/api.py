@@ -18,11 +18,12 @@ from vcd.model.version import __version__
 from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.text.amounts import pods_on_nodes
 from vcd.timetravel import logfile
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
 from vcd.timetravel.log import Log, LoggedJob
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.older import errors_about, up_to_date
-from vcd.timetravel.why.explain import Explanation, Kind, NotFound
+from vcd.timetravel.why.explain import Explanation, Kind
 from vcd.timetravel.words import clock_time, moment
 
 if TYPE_CHECKING:

@@ -170,19 +170,20 @@ def test_json_of_a_job_holds_its_story_and_what_was_asked_beside(busy: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "first"),
     [
-        (("queue", "small"), "queue small, sessions 1 to 8"),
-        (("queue", "small", "--from", "2", "--to", "4"), "queue small, sessions 2 to 4"),
+        (("queue", "small"), "queue small  Open  weight 1  1 waiting"),
+        (("queue", "small", "--all"), "queue small, sessions 1 to 8"),
+        (("queue", "small", "--all", "--from", "2", "--to", "4"), "queue small, sessions 2 to 4"),
         (("session",), "session 8 at "),
         (("session", "3"), "session 3 at "),
         (("order",), "session 8 at "),
         (("order", "default", "--session", "6"), "session 6 at "),
         (("order", "--at", "30s"), "session 7 at "),
         (("session", "--at", "30s"), "session 7 at "),
-        (("queue", "small", "--at", "30s"), "queue small, sessions 1 to 7"),
-        (("queue", "small", "--since", "30s"), "queue small, sessions 8 to 8"),
-        (("queue", "small", "--since", "0s"), "queue small, sessions 8 to 8"),
+        (("queue", "small", "--all", "--at", "30s"), "queue small, sessions 1 to 7"),
+        (("queue", "small", "--all", "--since", "30s"), "queue small, sessions 8 to 8"),
+        (("queue", "small", "--all", "--since", "0s"), "queue small, sessions 8 to 8"),
         (("cluster", "--since", "0s"), "0.00056 pod-hours lost by 1 job in the stretch"),
-        (("job", "third", "--since", "0s"), "default/third  WAITING 0 s  queue small  2 x 2 cpu"),
+        (("job", "third", "--since", "0s"), "default/third  WAITING 11 min 4 s  queue small  2 x 2 cpu"),
     ],
 )
 def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...], first: str) -> None:

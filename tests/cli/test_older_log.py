@@ -22,7 +22,7 @@ ASKED = {
     ("explain", "job", "train", "--all"): "bind of train-0, train-2, train-1: done by the API server",
     ("explain", "job", "large", "--change", "--all"): "largest node cpu 8, needs cpu 12",
     ("explain", "pod", "train-0", "--all"): "session 4 (reclaim) holds room that is being freed",
-    ("explain", "queue", "research"): "weight 3, under root",
+    ("explain", "queue", "research"): "weight 3  under root",
     ("explain", "session", "5"): "decided from event 107",
     ("explain", "order", "research"): "default/large",
     ("explain", "eviction", "sweep-3"): "evicted by reclaim of queue research",

@@ -29,9 +29,9 @@ from vcd.state.records import name_bits
 from vcd.timetravel import logfile
 from vcd.timetravel.anonymise.rewrite import _Rewriting
 from vcd.timetravel.anonymise.words import KEPT, Words, stays
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.replay import replay
-from vcd.timetravel.why.explain import NotFound
 
 HARDWARE = ("nvidia.com", "volcano.sh/card")
 """Labels and annotations of cards, whose names stay."""

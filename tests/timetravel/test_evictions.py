@@ -17,9 +17,9 @@ from tests.timetravel.histories import Scheduler, scheduler
 from vcd.api import explain_eviction
 from vcd.model import events as ev
 from vcd.scheduling.framework.standing import Precedence
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.why.evictions import Eviction, EvictionExplanation
-from vcd.timetravel.why.explain import NotFound
 
 CONF = """\
 actions: "allocate, reclaim, preempt"

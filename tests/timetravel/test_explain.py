@@ -21,8 +21,9 @@ from vcd.api import explain, verdict
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
-from vcd.timetravel.why.explain import Explanation, NotFound
+from vcd.timetravel.why.explain import Explanation
 from vcd.timetravel.why.placement import Placement, Rated, choices
 from vcd.timetravel.why.queues import explain_queue
 from vcd.timetravel.why.sentences import reasons

@@ -18,6 +18,7 @@ from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.words import rfc3339
 from vcd.scheduling.configuration import read_policy
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened as history_of
 from vcd.timetravel.logfile import import_logs
 from vcd.timetravel.whatif.cluster import SimulatedCluster, SimulatedUnit
@@ -29,7 +30,6 @@ from vcd.timetravel.whatif.onejob import job_whatif
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.sweep import sweep
 from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
-from vcd.timetravel.why.explain import NotFound
 
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
 

@@ -20,8 +20,8 @@ from vcd.scheduling.framework.order import SHARE, Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.standing import Precedence
 from vcd.scheduling.session.views import Job
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
-from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.orders import Factor, OrderedJob, OrderExplanation
 
 SMALLER = "smaller share (0.5 against 1), says proportion"

@@ -14,8 +14,8 @@ from vcd.api import explain_queue
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.why import queues
-from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.queues import QueueExplanation, WaitedFor
 
 CONF = """\

@@ -16,7 +16,7 @@ from vcd.api import explain_session
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel import logfile
-from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.why.sessions import Contrast, SessionExplanation
 
 RECLAIM = """\

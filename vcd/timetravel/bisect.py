@@ -15,13 +15,14 @@ from vcd.model.codec import encode_payload
 from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.alterations import CONFIGURATION, Alteration, Taken, alterations, taken_back
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, opened, shown
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, simulated
 from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import quantile
 from vcd.timetravel.whatif.workload import Workload
-from vcd.timetravel.why.explain import NotFound, named
+from vcd.timetravel.why.explain import named
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.waits import Wait, wait_at, waits_of
 from vcd.timetravel.words import moment

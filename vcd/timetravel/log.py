@@ -10,8 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, LogWindow, opened
-from vcd.timetravel.why.explain import Explanation, NotFound, explain, named
+from vcd.timetravel.why.explain import Explanation, explain, named
 
 if TYPE_CHECKING:
     from vcd.diagnosis.spans import WholeWait

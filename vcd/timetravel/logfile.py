@@ -22,8 +22,8 @@ from vcd.model.words import did_you_mean, rfc3339
 from vcd.scheduling.framework.policy import digest_of
 from vcd.state.checkpoint import renumbered, without_tables
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import time_before
-from vcd.timetravel.why.explain import NotFound
 
 if TYPE_CHECKING:
     from vcd.eventlog.archive.restoring import Restored as Restored

@@ -18,11 +18,11 @@ from vcd.scheduling.session.nodeview import all_nodes
 from vcd.scheduling.session.session import Session
 from vcd.state.groups import priorities_of
 from vcd.state.records import GroupRecord
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.remarks import remarks
 from vcd.timetravel.standing import LogStanding, standing
-from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import place_in_words
 
 DIAGNOSED = 20

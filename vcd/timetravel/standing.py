@@ -12,7 +12,7 @@ import msgspec
 from vcd.eventlog.errors import NoSession
 from vcd.eventlog.standing import WriterStanding, standing_beside
 from vcd.model.words import counted, span_in_words
-from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.errors import NotFound
 
 FRESH = 3.0
 """A log that had all so many seconds ago has all: who follows is told each second that nothing is new."""

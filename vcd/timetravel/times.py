@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from vcd.eventlog import LogReader
 from vcd.scheduling.framework.arguments import parse_duration
-from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.words import moment
 
 _MILLISECOND = 1_000_000

@@ -14,6 +14,7 @@ from vcd.model import events as ev
 from vcd.model.requests import names_in_order
 from vcd.model.words import counted, span_in_words
 from vcd.scheduling.configuration import read_policy
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import session_at, span_of, time_of
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import Run, Shift, Variant, caveats, largest, policy_of, room
@@ -23,7 +24,6 @@ from vcd.timetravel.whatif.measure import GPU, quantile
 from vcd.timetravel.whatif.runtimes import accuracy
 from vcd.timetravel.whatif.sweep import Stretch, sweep
 from vcd.timetravel.whatif.workload import Workload
-from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import moment
 
 VERSION = 1

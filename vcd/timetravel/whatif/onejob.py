@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from vcd.model.words import counted, did_you_mean, span_in_words
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.whatif.compare import Shift, Variant, whatif
 from vcd.timetravel.whatif.edits import Assignment, Edits
-from vcd.timetravel.why.explain import NotFound, keys_of
+from vcd.timetravel.why.explain import keys_of
 
 
 class JobWhatIf(msgspec.Struct, frozen=True):

@@ -19,9 +19,9 @@ from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, span_in_words
 from vcd.text.causes import said, shortened
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, shown
 from vcd.timetravel.why.counterfactual import smallest_change
-from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.mends import mend_of
 from vcd.timetravel.why.verdict import served_between
 from vcd.timetravel.why.waits import wait_at

@@ -22,9 +22,10 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, LogWindow
 from vcd.timetravel.why.changes import with_minimum, with_pods, with_priority
-from vcd.timetravel.why.explain import NotFound, named
+from vcd.timetravel.why.explain import named
 from vcd.timetravel.why.news import leaves
 from vcd.timetravel.why.orders import table
 from vcd.timetravel.why.sentences import waits_in_words

@@ -11,6 +11,7 @@ from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod
 from vcd.model.words import did_you_mean, some
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import pending_seconds, pods_without_node, present, reasons, sentence, state
@@ -28,10 +29,6 @@ NEAR = 3
 _NO_GROUP = "; for a Volcano Job look whether Volcano's controllers run: they make its PodGroup"
 
 _WIDTH = len("2026-01-01 00:00:00 - 00:00:00")
-
-
-class NotFound(LookupError):
-    """No job or pod has the name, or several have; the message tells which."""
 
 
 class Explanation(msgspec.Struct, omit_defaults=True):

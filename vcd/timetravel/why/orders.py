@@ -21,8 +21,8 @@ from vcd.scheduling.framework.standing import (
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
-from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import moment
 
 SHOWN_JOBS = 20

@@ -17,10 +17,11 @@ from vcd.model.words import counted, did_you_mean, some, span_in_words
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
 from vcd.text.amounts import aligned, number, resource_name
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.overview import longest_waits, overview
-from vcd.timetravel.why.explain import NotFound, keys_of
+from vcd.timetravel.why.explain import keys_of
 from vcd.timetravel.why.news import changed_fields
 from vcd.timetravel.why.queuewaits import QueueCourse, WaitedFor, WaitingJob, first_sessions_after
 from vcd.timetravel.why.sentences import waits_in_words

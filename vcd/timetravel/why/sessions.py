@@ -17,9 +17,9 @@ from vcd.scheduling.framework.reasons import Told, all_told, told
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.differences import difference_from
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.figures import allocated_now, held_by_queue, queue_figures
 from vcd.timetravel.history import History
-from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.words import ANOTHER, moment, operation_in_words, place_in_words, status_in_words

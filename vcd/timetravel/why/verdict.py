@@ -27,8 +27,8 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
 from vcd.text.causes import JOBS, cut, said, shortened
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
-from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import ANOTHER, moment
 

@@ -7,8 +7,9 @@ from vcd.diagnosis.spans import WholeWait
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow
-from vcd.timetravel.why.explain import NotFound, named
+from vcd.timetravel.why.explain import named
 
 
 class Wait(GroupWait, frozen=True):
