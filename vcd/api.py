@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from vcd.text.amounts import number, resource_name
     from vcd.text.capacity import capacity_lines, cluster_resource, resource_shown
     from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
+    from vcd.timetravel.clusterchanges import ClusterChanges
     from vcd.timetravel.differences import Difference
     from vcd.timetravel.figures import QueueFigures
     from vcd.timetravel.overview import Glance, NodeUse, Overview, PodLine, glances, overview, pods_on
@@ -99,6 +100,7 @@ _LATER = {
     "vcd.text.amounts": "number resource_name",
     "vcd.text.capacity": "capacity_lines cluster_resource resource_shown",
     "vcd.timetravel.bisect": "JobBisection WaitsBisection bisect_job bisect_waits",
+    "vcd.timetravel.clusterchanges": "ClusterChanges",
     "vcd.timetravel.differences": "Difference",
     "vcd.timetravel.figures": "QueueFigures",
     "vcd.timetravel.overview": "Glance NodeUse Overview PodLine glances overview pods_on",

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.timetravel.histories import write_busy_history
+from tests.timetravel.histories import START, write_busy_history
 from vcd import api
+from vcd.eventlog.standing import WriterStanding, say_standing
 
 COLUMNS = 120
 
@@ -38,6 +39,32 @@ def test_a_job_that_waits(busy: Path) -> None:
         "History  00:00:05 created, 5 pods created; 00:10:05 admitted",
         "As of    2026-01-01T00:10:05.000Z",
     ]
+
+
+def test_a_wait_goes_on_in_a_quiet_cluster_while_its_log_is_written(
+    busy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = WriterStanding("leader", "vcd-0", "volcano-system/vcd", "vcd-0", 0.0)
+    monkeypatch.setattr("time.time", lambda: START / 1e9 + 1266)
+    monkeypatch.setattr("time.time_ns", lambda: START + 1266 * 10**9)
+    say_standing(busy, said)
+    lines = answer(busy, "third")
+    assert lines[0] == "default/third  WAITING 21 min 4 s  queue small  2 x 2 cpu, all or nothing"
+    assert lines[-1] == "As of    2026-01-01T00:21:06.000Z; the last event was 10 min before"
+    with api.open(busy) as log:
+        assert log.job("third").verdict().waited == 21 * 60 + 3
+        assert "default/third  2 x 2 cpu  21 min 4 s" in "\n".join(log.queue("small").lines())
+        glance = next(api.glances(log.history))
+    assert glance.as_of == START + 1266 * 10**9
+
+
+def test_a_log_that_nothing_writes_any_more_is_as_of_its_last_event(
+    busy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: START / 1e9)
+    say_standing(busy, WriterStanding("leader", "vcd-0", "volcano-system/vcd", "vcd-0", 0.0))
+    monkeypatch.setattr("time.time", lambda: START / 1e9 + 1266)
+    assert answer(busy, "third")[-1] == "As of    2026-01-01T00:11:06.000Z"
 
 
 def test_a_job_that_waited_is_told_with_its_pods_and_places(busy: Path) -> None:

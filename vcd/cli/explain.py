@@ -39,6 +39,7 @@ class _Asked:
     """Since when (ns)."""
     change: bool
     eta: bool
+    around: str
     other: str
     other_log: api.Log | None
     called: dict[str, str]
@@ -135,6 +136,7 @@ KINDS: dict[str, Callable[[_Asked], _Told]] = {
     "session": lambda asked: asked.log.session(asked.session or asked.name or "last"),
     "eviction": lambda asked: asked.log.eviction(asked.name, asked.namespace, asked.session, asked.since),
     "diff": _difference,
+    "changes": lambda asked: asked.log.changes(asked.since, asked.session, asked.around, asked.namespace),
     "order": lambda asked: asked.log.order(asked.name or None, asked.session),
 }
 """What can be asked about, each with its explanation."""
@@ -152,19 +154,20 @@ class _Kinds(click.Choice):  # type: ignore[type-arg]  # not generic in older cl
             raise click.BadParameter(f"{error.message.rstrip('.')}{hint}", ctx, param) from None
 
 
-_NAMELESS = ("cluster", "session", "order")
+_NAMELESS = ("cluster", "session", "order", "changes")
 _BY_SESSIONS = ("cluster", "queue")
 """Kinds that are told of from one session to another."""
 _SAME = (("at", "session", "session"), ("at", "last", "to"), ("since", "first", "from"))
 """Options that say the same, and what the second is given as."""
 _OF: dict[str, tuple[str, tuple[str, ...]]] = {
-    "session": ("session", ("job", "pod", "session", "order", "eviction", "diff")),
-    "since": ("since", ("cluster", "job", "pod", "queue", "eviction")),
+    "session": ("session", ("job", "pod", "session", "order", "eviction", "diff", "changes")),
+    "since": ("since", ("cluster", "job", "pod", "queue", "eviction", "changes")),
     "from": ("first", _BY_SESSIONS),
     "to": ("last", _BY_SESSIONS),
     "change": ("change", ("cluster", "job")),
     "eta": ("eta", ("job",)),
     "all": ("whole", ("job", "pod", "queue")),
+    "around": ("around", ("changes",)),
     "other-log": ("other_log", ("diff",)),
 }
 """What an option is given as, and the kinds that it is for."""
@@ -177,7 +180,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 @event_log_option
 @namespace_option
 @click.option("--at", metavar="TIME", help="As of the last session at or before TIME.")
-@click.option("--since", metavar="TIME", help="cluster, job, pod, queue, eviction: what was after TIME.")
+@click.option("--since", metavar="TIME", help="cluster, job, pod, queue, eviction, changes: what was after TIME.")
 @click.option("--session", type=NUMBER, help="As of this session; for cluster and queue see --to.")
 @click.option("--from", "first", type=NUMBER, help="cluster, queue: from this session on.")
 @click.option("--to", "last", type=NUMBER, help="cluster, queue: up to this session.")
@@ -187,6 +190,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
     help="job, cluster: search the smallest change that would have let it in, or the worst job of each cause.",
 )
 @click.option("--eta", is_flag=True, help="job: forecast when it starts that waits; 20 runs, which take a while.")
+@click.option("--around", default="", metavar="JOB", help="changes: from ten minutes before JOB came to its start.")
 @click.option(
     "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that the other job is in."
 )
@@ -210,6 +214,8 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
     diff A B       why job A started and B did not, or later: in what they differ, who comes first, and what makes B
                    start, too. A@5 is A as of session 5, so that diff A@5 A@9 compares A with itself; with --other-log
                    B, or A itself, is taken from another log
+    changes        what people and failures changed: nodes, queues, quotas, priority classes, the configuration,
+                   faults of the installation; --since a time, or --around a job
     order [QUEUE]  who is served before whom, with the value of each plugin
 
     A job is named by its PodGroup, by the Volcano Job that the PodGroup was made for, or by as much of the PodGroup's
@@ -243,8 +249,8 @@ def _check(kind: str, given: dict[str, Any]) -> None:
     """Raises UsageError for what does not go together."""
     if given["other"] and kind != "diff":
         raise click.UsageError(f"explain {kind} takes one name")
-    if given["name"] and kind == "cluster":
-        raise click.UsageError("explain cluster takes no name")
+    if given["name"] and kind in ("cluster", "changes"):
+        raise click.UsageError(f"explain {kind} takes no name")
     if not given["name"] and kind not in _NAMELESS:
         raise click.UsageError(f"explain {kind} needs a name")
     if kind == "session" and given["name"] and (given["session"] or given["at"]):

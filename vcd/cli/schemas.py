@@ -34,6 +34,7 @@ def documents() -> dict[str, type[msgspec.Struct]]:
         "conf check": ConfigurationCheck,
         "conf diff": ConfigurationChange,
         "conf show": Configuration,
+        "explain changes": api.ClusterChanges,
         "explain cluster": api.FirstCauses,
         "explain diff": api.JobDifference,
         "explain eviction": api.EvictionExplanation,

@@ -91,9 +91,9 @@ def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
         *_first(glance),
         *map(Text, _capacity(view)),
         Text(),
-        _queues(view, glance.time),
+        _queues(view, glance.as_of),
         Text(),
-        _jobs(view, glance.waits, glance.time),
+        _jobs(view, glance.waits, glance.as_of),
     )
 
 

@@ -24,6 +24,7 @@ from vcd.scheduling.session.session import Session
 from vcd.state.checkpoint import uncollected
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
+from vcd.timetravel.standing import as_of
 
 
 def opened(path: str | Path) -> History:
@@ -53,8 +54,8 @@ class LogWindow(NamedTuple):
         return reader.last_session() if self.session is None else self.session.number
 
     def end(self, reader: LogReader) -> int:
-        """When it ends (ns)."""
-        return reader.last_time() if self.session is None else self.session.time
+        """When it ends (ns); a log that is being written ends now."""
+        return as_of(reader) if self.session is None else self.session.time
 
     @property
     def until(self) -> int | None:

@@ -16,6 +16,7 @@ from vcd.timetravel.why.explain import Explanation, explain, named
 
 if TYPE_CHECKING:
     from vcd.diagnosis.spans import WholeWait
+    from vcd.timetravel.clusterchanges import ClusterChanges
     from vcd.timetravel.why.causes import FirstCauses
     from vcd.timetravel.why.changes import What
     from vcd.timetravel.why.compare import JobDifference
@@ -104,6 +105,19 @@ class Log:
 
         return explain_eviction(self.history, name, namespace, self._window(session, since))
 
+    def changes(
+        self, since: int = 0, session: int | None = None, around: str = "", namespace: str = "default"
+    ) -> ClusterChanges:
+        """What people and failures changed in the cluster after a time (ns) and up to a session; ``around`` a job, from
+        ten minutes before it was created until its pods were bound last."""
+        from vcd.timetravel.clusterchanges import BEFORE, cluster_changes
+
+        window = self._window(session, since)
+        if around:
+            job = self.job(around, namespace, session)
+            return cluster_changes(self.history, *job.span(BEFORE))
+        return cluster_changes(self.history, since, window.end(self.history.reader))
+
     def difference(
         self,
         one: str,
@@ -141,6 +155,14 @@ class LoggedJob:
     def story(self) -> Explanation:
         """When it waited for what, where it was placed, and why there."""
         return explain(self._history, "job", self.key, window=self._window)
+
+    def span(self, before: int = 0) -> tuple[int, int]:
+        """The times (ns) ``before`` it was created and when its last pod was bound, now while one has no node."""
+        story = self.story()
+        times = [int(one.start.timestamp() * 1e9) for one in story.episodes if one.what in ("created", "bound")]
+        end = self._window.end(self._history.reader)
+        is_over = story.pending is None and len(times) > 1
+        return min(times, default=end) - before, times[-1] if is_over else end
 
     @cached_property
     def _waits(self) -> list[WholeWait]:

@@ -22,7 +22,7 @@ from vcd.timetravel.errors import NotFound
 from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.remarks import remarks
-from vcd.timetravel.standing import LogStanding, standing
+from vcd.timetravel.standing import LogStanding, as_of, standing
 from vcd.timetravel.words import place_in_words
 
 DIAGNOSED = 20
@@ -92,7 +92,8 @@ class Glance(msgspec.Struct, frozen=True):
     """A log as it is at this moment: its last event and when that was logged (ns), its last session, how many sessions
     a minute there were of late, and the cluster after the last one (None before the first); ``remarks`` are told first,
     ``waits`` has the causes of those that wait longest, ``standing`` is whose log it is among the replicas' and by how
-    much it lags (None: nobody says).
+    much it lags (None: nobody says). Waits are counted up to ``as_of`` (ns): now for a log that is being written, else
+    its last event.
     """
 
     head: int
@@ -103,6 +104,7 @@ class Glance(msgspec.Struct, frozen=True):
     remarks: list[str] = []
     standing: LogStanding | None = None
     waits: list[DiagnosedWait] = []
+    as_of: int = 0
 
 
 def glances(history: History) -> Iterator[Glance]:
@@ -117,7 +119,9 @@ def glances(history: History) -> Iterator[Glance]:
         rate = (len(recent) - 1) * 60 * _SECOND / span if span else 0.0
         number = recent[-1].number if recent else 0
         stands = standing(reader.path)
-        yield Glance(reader.head(), reader.last_time(), number, rate, last, remarks(reader), stands, waits)
+        yield Glance(
+            reader.head(), reader.last_time(), number, rate, last, remarks(reader), stands, waits, as_of(reader)
+        )
 
 
 def overview(history: History, number: int) -> Overview:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from vcd.eventlog import LogReader
 from vcd.eventlog.errors import NoSession
 from vcd.eventlog.standing import WriterStanding, standing_beside
 from vcd.model.words import counted, span_in_words
@@ -48,6 +49,16 @@ def standing(path: str | Path) -> LogStanding | None:
     lacks = _lacks(said, age, behind)
     words = _words(said, age, behind, lacks=lacks)
     return LogStanding(said.role, said.name, said.lease, said.holder, behind, said.events, lacks, words)
+
+
+def as_of(reader: LogReader) -> int:
+    """Return the time (ns since the epoch) for which an answer about a whole log holds.
+
+    That is now while the log is being written, so that waits go on in a quiet cluster; else the time of its last event.
+    """
+    last, said = reader.last_time(), standing_beside(reader.path)
+    is_live = said is not None and time.time() - said.written <= SILENT
+    return max(last, time.time_ns()) if is_live else last
 
 
 @contextmanager

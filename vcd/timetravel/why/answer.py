@@ -60,10 +60,16 @@ def answer_lines(
     if not waits and (story.state == "gone" or "Pending" in story.state):
         parts.append(("Now", _sentence(story.now)))
     parts += [("Starts", line) for line in eta]
-    parts += [*_placed(story.episodes), ("History", _history(story.episodes)), ("As of", story.until)]
+    parts += [*_placed(story.episodes), ("History", _history(story.episodes)), ("As of", _as_of(story))]
     for name, text in parts:
         if text:
             yield f"{name:<{_WIDTH}}{text}"
+
+
+def _as_of(story: Explanation) -> str:
+    if story.quiet < 1:
+        return story.as_of
+    return f"{story.as_of}; the last event was {span_in_words(round(story.quiet))} before"
 
 
 def _name(key: str) -> str:

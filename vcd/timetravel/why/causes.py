@@ -21,6 +21,7 @@ from vcd.model.words import counted, span_in_words
 from vcd.text.causes import said, shortened
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, shown
+from vcd.timetravel.standing import as_of
 from vcd.timetravel.why.counterfactual import smallest_change
 from vcd.timetravel.why.mends import mend_of
 from vcd.timetravel.why.verdict import served_between
@@ -140,7 +141,7 @@ def _stretch(history: History, first: int | None, last: int | None) -> _Stretch:
     sessions, day = list(reader.sessions(first, last)), first is None and last is None
     if not sessions:
         raise LogError(f"event log {reader.path}: no session from {first or 1} to {last or 'the end'} is in it")
-    end = reader.last_time() if sessions[-1].number == reader.last_session() else sessions[-1].time
+    end = as_of(reader) if sessions[-1].number == reader.last_session() else sessions[-1].time
     begin = max(sessions[0].time, end - DAY) if day else sessions[0].time
     inside = [info for info in sessions if info.time >= begin] or sessions[-1:]
     return _Stretch(begin, end, inside[0], sessions[-1], day)

@@ -37,7 +37,8 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     ``key`` and ``group`` are ``namespace/name``; ``now`` says in a sentence how things stand at ``until``, the time
     of the last event that was looked at (RFC 3339), and ``state`` in a few words. ``needs`` is what its pods without a
     node ask for; of its ``pods`` a job needs ``minimum`` together. ``pending`` is for how long (seconds) the oldest pod
-    without a node has been there, or the group while it has no pods.
+    without a node has been there, or the group while it has no pods, up to ``as_of`` (RFC 3339): now for a log that is
+    being written, which is ``quiet`` seconds after ``until``.
     """
 
     kind: Kind
@@ -52,6 +53,8 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     pods: int = 0
     minimum: int = 0
     pending: float | None = None
+    as_of: str = ""
+    quiet: float = 0.0
 
     def lines(self) -> Iterator[str]:
         """The explanation in sentences, with times in UTC."""
@@ -88,7 +91,7 @@ def explain(
     if window.session is not None and first >= window.session.sequence:
         number = window.session.number
         raise NotFound(f"event log {history.reader.path}: session {number}: {kind} {key} is not there yet")
-    return _told(history, kind, key, group, min(last, window.until or last), window.since)
+    return _told(history, kind, key, group, min(last, window.until or last), window)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -172,19 +175,21 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
     return first, last
 
 
-def _told(history: History, kind: Kind, key: str, group: str, last: int, since: int) -> Explanation:
+def _told(history: History, kind: Kind, key: str, group: str, last: int, window: LogWindow) -> Explanation:
     story = Story(group, only=key if kind == "pod" else None)
     history.tell_of(story, group, story.only, last)
     time = next((logged.time for logged in history.reader.read(last - 1, last)), story.time) if last else 0
-    episodes = story.finish(since)
+    now = max(window.end(history.reader), time) if last == history.reader.head() else time
+    episodes = story.finish(window.since)
     for episode in episodes:
         episode.text = sentence(episode, story)
         if episode.what == "bound":
             _work_out(history, story, episode)
     queue = "" if story.group is None else story.settings.queue_of(story.group)
     minimum = 0 if story.group is None else story.group.spec.min_member
-    stands = (state(story), pods_without_node(story), len(story.pods), minimum, pending_seconds(story, time))
-    return Explanation(kind, key, group, queue, moment(time), present(story), episodes, *stands)
+    stands = (state(story), pods_without_node(story), len(story.pods), minimum, pending_seconds(story, now))
+    up_to = moment(now), (now - time) / 1e9
+    return Explanation(kind, key, group, queue, moment(time), present(story), episodes, *stands, *up_to)
 
 
 def _work_out(history: History, story: Story, episode: Episode) -> None:

@@ -21,6 +21,7 @@ from vcd.timetravel.errors import NotFound
 from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.overview import longest_waits, overview
+from vcd.timetravel.standing import as_of
 from vcd.timetravel.why.explain import keys_of
 from vcd.timetravel.why.news import changed_fields
 from vcd.timetravel.why.queuewaits import QueueCourse, WaitedFor, WaitingJob, first_sessions_after
@@ -405,10 +406,10 @@ def _diagnosed(
 
 def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[QueueCourse, int]:
     """What happened to the queue's jobs, and the time up to which what the last session left counts: the next
-    session's, or that of the log's last event."""
+    session's, or now for a log that is being written, else that of its last event."""
     reader, last = history.reader, infos[-1]
     following = next(reader.sessions(last.number + 1, None, 1), None)
-    head, time = (reader.head(), reader.last_time()) if following is None else (following.head, following.time)
+    head, time = (reader.head(), as_of(reader)) if following is None else (following.head, following.time)
     begin = infos[0].head if reader.sessions_with_state(last=infos[0].number - 1) else reader.oldest()
     course = QueueCourse(name, reader, history.state(begin, jump=True) if begin else ClusterState())
     course.follow(infos, begin, head, lambda sequence: history.state(sequence, jump=True))
