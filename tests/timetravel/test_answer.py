@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.timetravel.histories import START, write_busy_history
+from tests import dsl
+from tests.timetravel.histories import CONF, START, scheduler, write_busy_history
 from vcd import api
 from vcd.eventlog.standing import WriterStanding, say_standing
 
@@ -39,6 +40,18 @@ def test_a_job_that_waits(busy: Path) -> None:
         "History  00:00:05 created, 5 pods created; 00:10:05 admitted",
         "As of    2026-01-01T00:10:05.000Z",
     ]
+
+
+async def test_a_job_for_which_nothing_is_evicted_says_which_rules_protect_the_victims(tmp_path: Path) -> None:
+    conf = CONF.replace('"enqueue, allocate, backfill"', '"allocate, preempt"')
+    high, low = ({"priorityClassName": name} for name in ("high", "low"))
+    async with scheduler(tmp_path / "log", conf) as made:
+        await made.show(dsl.queue("default"), dsl.node("n1", cpu=4))
+        await made.show(dsl.priority_class("high", 10), dsl.priority_class("low", 1))
+        await made.show(dsl.gang("low", 2, cpu=2, on=["n1", "n1"], phase="Running", group_spec=low))
+        await made.show(dsl.gang("urgent", 1, cpu=2, group_spec=high))
+        await made.cycle()
+    assert "Evicts   nothing: gang protects pods (preempt)" in answer(tmp_path / "log", "urgent")
 
 
 def test_a_wait_goes_on_in_a_quiet_cluster_while_its_log_is_written(

@@ -54,7 +54,7 @@ def answer_lines(
         if len(verdict.funnel) > 1:
             parts.append(("Nodes", "; ".join(map(str, verdict.funnel))))
     if obstacles is not None and waits and verdict is not None and verdict.cause != Cause.SHAPE:
-        parts += [("Held by", _holders(obstacles)), ("Behind", _ahead(obstacles))]
+        parts += [("Held by", _holders(obstacles)), ("Behind", _ahead(obstacles)), ("Evicts", obstacles.evicts)]
     if change is not None:
         parts.append(("Helps", change.sentence()))
     if not waits and (story.state == "gone" or "Pending" in story.state):

@@ -12,6 +12,7 @@ from vcd.diagnosis.holders import KEPT, Holder, amount_of, held_in, holders_of
 from vcd.diagnosis.waiting import pending_task, task_without_node
 from vcd.model import events as ev
 from vcd.model.quantity import format_resource
+from vcd.model.reasons import Reason
 from vcd.model.requests import format_sum
 from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words, some
@@ -26,6 +27,7 @@ from vcd.scheduling.session.nodeview import NodeView
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.text.victims import spared_in_words
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Kind, named
 from vcd.timetravel.why.sentences import waits_in_words
@@ -114,6 +116,7 @@ class Obstacles(msgspec.Struct, frozen=True):
     ``waits`` tells the reasons in words. ``asks`` is what a pod that found no node asks for, ``fits`` for how many
     such pods the nodes in ``nodes`` and all others like them have room, ``wants`` how many the job waits with.
     ``ahead`` is in the order in which they were served, ``nodes`` the nearest first, ``held_by`` the largest first.
+    ``evicts`` says why nothing is evicted for it, empty where no action looked for victims.
     """
 
     kind: Kind
@@ -129,6 +132,7 @@ class Obstacles(msgspec.Struct, frozen=True):
     fits: int
     nodes: list[NearNode]
     ahead: list[Ahead]
+    evicts: str = ""
 
     def lines(self) -> Iterator[str]:
         """The obstacles in sentences."""
@@ -174,6 +178,12 @@ def obstacles(history: History, name: str, session: int | None = None) -> Obstac
     return _told(wait, _Turns(wait.session, trace_of(wait.session)))
 
 
+def _not_evicted(wait: Wait) -> str:
+    """Why the actions that evict found no victims, as the reasons for its wait say it."""
+    remarks = [(one.gate, one.reason.code, one.plugin) for one in wait.reasons if isinstance(one.reason, Reason)]
+    return spared_in_words(remarks)
+
+
 def _told(wait: Wait, turns: _Turns) -> Obstacles:
     session, job = wait.session, wait.job
     record = session.snapshot.groups[wait.group]
@@ -197,6 +207,7 @@ def _told(wait: Wait, turns: _Turns) -> Obstacles:
         0 if near is None else int(near.fits[near.rows].sum()),
         nodes,
         [] if job is None else turns.ahead_of(job, lacking),
+        _not_evicted(wait),
     )
 
 
