@@ -38,6 +38,7 @@ ASKED: dict[str, list[str]] = {
     "conf check": ["check good.conf", "check bad.conf"],
     "conf diff": ["diff good.conf good.conf", "diff good.conf other.conf"],
     "conf show": ["show", "show good.conf"],
+    "explain changes": ["changes --event-log busy.log", "changes --around large --event-log busy.log"],
     "explain cluster": ["cluster --event-log busy.log", "cluster --event-log busy.log --change"],
     "explain diff": ["diff large third --event-log busy.log"],
     "explain eviction": ["eviction x-1 --event-log evicting.log"],

@@ -35,11 +35,23 @@ def test_a_job_that_waits(busy: Path) -> None:
     assert answer(busy, "large", 7, change=True) == [
         "default/large  WAITING 10 min  queue default  5 x 7 cpu, all or nothing",
         "Why      It needs 35 cpu, and all nodes together have 32.",
+        "Queue    default has 0 of its deserved 32 cpu",
         "Held by  default/second 3 cpu",
         "Helps    job default/large's minMember 5 -> 2: 2 of 5 pods are bound, to n2, n3",
         "History  00:00:05 created, 5 pods created; 00:10:05 admitted",
         "As of    2026-01-01T00:10:05.000Z",
     ]
+
+
+async def test_a_job_has_its_place_among_those_of_its_queue_that_wait(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.queue("default"), dsl.node("n1", cpu=4), dsl.priority_class("high", 10))
+        await made.show(dsl.gang("runs", 1, cpu=4, on=["n1"], phase="Running"))
+        await made.show(dsl.gang("first", 1, cpu=2, group_spec={"priorityClassName": "high"}))
+        await made.show(dsl.gang("second", 1, cpu=2, created=1), dsl.gang("third", 1, cpu=2, created=2))
+        await made.cycle()
+    place = "default has 4 of its deserved 4 cpu; 3rd of 3 waiting jobs"
+    assert f"Queue    {place}, behind second, first (priority 10)" in answer(tmp_path / "log", "third")
 
 
 async def test_a_job_for_which_nothing_is_evicted_says_which_rules_protect_the_victims(tmp_path: Path) -> None:
@@ -91,9 +103,10 @@ def test_a_job_that_waited_is_told_with_its_pods_and_places(busy: Path) -> None:
 
 
 def test_a_queues_limit_is_told_with_who_holds_it(busy: Path) -> None:
-    assert answer(busy, "third")[:3] == [
+    assert answer(busy, "third")[:4] == [
         "default/third  WAITING 11 min 4 s  queue small  2 x 2 cpu, all or nothing",
         "Why      Queue small may have 8 cpu (spec.capability.cpu): 6 taken, and it asks for 4.",
+        "Queue    small has 6 of its deserved 8 cpu",
         "Held by  default/second 6 cpu",
     ]
 

@@ -21,6 +21,12 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def ordinal(number: int) -> str:
+    """``1st``, ``22nd``, ``113th``."""
+    last = number % 10 if number % 100 // 10 != 1 else 0
+    return f"{number:,}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
+
+
 def some(names: Sequence[str], shown: int = 4, count: int = 0) -> str:
     """The first of many: ``a, b, c, d and 8 more``; ``count`` where there are more than are given."""
     more = max(count, len(names)) - len(names[:shown])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from vcd.model.reasons import is_bytes, shown
 from vcd.model.requests import CPU, MEMORY, PODS
@@ -77,10 +77,3 @@ def needs(pods: Iterable[Mapping[str, int]]) -> str:
     first = main_resource({resource: 1 for resource, _ in kinds if resource})
     total = sum(count * amount for (resource, amount), count in kinds.items() if resource == first)
     return f"{sum(kinds.values()):,} pods, {amount_of(first, total)}"
-
-
-def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table: each column is as wide as its longest cell, two spaces apart."""
-    cells = list(rows)
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]

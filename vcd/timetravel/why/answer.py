@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 
 from vcd.model.reasons import Cause
-from vcd.model.words import counted, some, span_in_words
+from vcd.model.words import counted, ordinal, some, span_in_words
 from vcd.text.amounts import pods_on_nodes, resource_name
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.explain import Explanation
@@ -21,6 +21,11 @@ _WIDTH = 9
 _HOLDERS, _AHEAD, _MARKS = 3, 3, 5
 """How many are named of each; of more marks of the history those in the middle are counted."""
 _TOGETHER = timedelta(seconds=1)
+_OF_SHARES = (
+    *(Cause.CLUSTER_FULL, Cause.ORDER, Cause.QUEUE_DESERVED, Cause.QUEUE_CAPABILITY),
+    *(Cause.PARENT_LIMIT, Cause.OTHERS_GUARANTEE, Cause.ADMISSION),
+)
+"""Causes for which the share of the job's queue may matter."""
 _TOLD = {
     "created": "created",
     "admitted": "admitted",
@@ -54,7 +59,12 @@ def answer_lines(
         if len(verdict.funnel) > 1:
             parts.append(("Nodes", "; ".join(map(str, verdict.funnel))))
     if obstacles is not None and waits and verdict is not None and verdict.cause != Cause.SHAPE:
-        parts += [("Held by", _holders(obstacles)), ("Behind", _ahead(obstacles)), ("Evicts", obstacles.evicts)]
+        parts += [
+            ("Queue", _place(story, obstacles, verdict.cause)),
+            ("Held by", _holders(obstacles)),
+            ("Behind", _ahead(obstacles)),
+            ("Evicts", obstacles.evicts),
+        ]
     if change is not None:
         parts.append(("Helps", change.sentence()))
     if not waits and (story.state == "gone" or "Pending" in story.state):
@@ -113,6 +123,26 @@ def _holders(obstacles: Obstacles) -> str:
     resource, held = next(chain(limits, nodes), ("", []))
     names = [f"{_name(one.job)} {one.amounts.get(resource, '0')} {resource_name(resource)}" for one in held]
     return some(names, _HOLDERS)
+
+
+def _place(story: Explanation, obstacles: Obstacles, cause: str) -> str:
+    """What its queue has of its share, if that may matter, and where it is in the queue."""
+    place = obstacles.place
+    if place is None:
+        return ""
+    words = []
+    if place.deserved not in (None, "0") and cause in _OF_SHARES:
+        share = f"{place.allocated} of its deserved {place.deserved} {resource_name(place.resource)}"
+        words.append(f"{story.queue} has {share}")
+    if place.waiting > 1:
+        own = f"{story.key.partition('/')[0]}/"
+        before = [
+            f"{_name(job).removeprefix(own)}{f' (priority {priority})' if priority else ''}"
+            for job, priority in reversed(place.before)
+        ]
+        behind = f", behind {some(before, _AHEAD, place.position - 1)}" if before else ""
+        words.append(f"{ordinal(place.position)} of {place.waiting:,} waiting jobs{behind}")
+    return "; ".join(words)
 
 
 def _ahead(obstacles: Obstacles) -> str:

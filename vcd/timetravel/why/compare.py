@@ -22,12 +22,12 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
+from vcd.text.tables import aligned
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, LogWindow
 from vcd.timetravel.why.changes import with_minimum, with_pods, with_priority
 from vcd.timetravel.why.explain import named
 from vcd.timetravel.why.news import leaves
-from vcd.timetravel.why.orders import table
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.verdict import verdict_on
@@ -141,7 +141,7 @@ class JobDifference(msgspec.Struct, frozen=True):
             yield "  they differ in nothing that is read"
             return
         rows = [[fact.name, fact.one, fact.other, _ENOUGH[fact.enough]] for fact in self.facts]
-        yield from (f"  {line}" for line in table(["", *names, "alike"], rows))
+        yield from (f"  {line}" for line in aligned(["", *names, "alike"], rows))
 
 
 _ENOUGH = {None: "", True: "starts, too", False: "does not start"}

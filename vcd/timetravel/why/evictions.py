@@ -18,10 +18,10 @@ from vcd.scheduling.framework.standing import Precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of
+from vcd.text.tables import aligned
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import WHOLE, History, LogWindow
 from vcd.timetravel.why.explain import group_of, named
-from vcd.timetravel.why.orders import table
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.story import Story
 from vcd.timetravel.why.victims import EvictedTask, Offer, VictimQuestion, evicted
@@ -105,7 +105,7 @@ class Eviction(msgspec.Struct, omit_defaults=True):
             rows = _merged(self.candidates)
             yield "  the others:"
             head = ["pod", "job", "queue", "priority", "fate", "why"]
-            yield from (f"    {line}" for line in table(head, rows[:SHOWN_CANDIDATES]))
+            yield from (f"    {line}" for line in aligned(head, rows[:SHOWN_CANDIDATES]))
             if len(rows) > SHOWN_CANDIDATES:
                 yield "    and more"
 

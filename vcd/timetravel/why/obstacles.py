@@ -30,6 +30,7 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.text.victims import spared_in_words
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Kind, named
+from vcd.timetravel.why.queueplace import QueuePlace, place_in_queue
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
@@ -116,7 +117,8 @@ class Obstacles(msgspec.Struct, frozen=True):
     ``waits`` tells the reasons in words. ``asks`` is what a pod that found no node asks for, ``fits`` for how many
     such pods the nodes in ``nodes`` and all others like them have room, ``wants`` how many the job waits with.
     ``ahead`` is in the order in which they were served, ``nodes`` the nearest first, ``held_by`` the largest first.
-    ``evicts`` says why nothing is evicted for it, empty where no action looked for victims.
+    ``evicts`` says why nothing is evicted for it, empty where no action looked for victims; ``place`` is where it is
+    among the jobs of its queue that wait.
     """
 
     kind: Kind
@@ -133,6 +135,7 @@ class Obstacles(msgspec.Struct, frozen=True):
     nodes: list[NearNode]
     ahead: list[Ahead]
     evicts: str = ""
+    place: QueuePlace | None = None
 
     def lines(self) -> Iterator[str]:
         """The obstacles in sentences."""
@@ -208,6 +211,7 @@ def _told(wait: Wait, turns: _Turns) -> Obstacles:
         nodes,
         [] if job is None else turns.ahead_of(job, lacking),
         _not_evicted(wait),
+        None if job is None else place_in_queue(session, job),
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
+import numpy as np
 
 from vcd.eventlog import LogReader
-from vcd.model.status import TaskStatus
+from vcd.model.status import Phase, TaskStatus
 from vcd.model.words import counted, did_you_mean, quantities_in_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import (
@@ -21,6 +22,7 @@ from vcd.scheduling.framework.standing import (
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
+from vcd.text.tables import aligned
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.words import moment
@@ -98,7 +100,7 @@ def explain_order(history: History, queue: str | None = None, session: int | Non
             f"event log {history.reader.path}: session {number} has no queue {queue}"
             f"{did_you_mean(queue, sorted(found.queues))}; there are {', '.join(sorted(found.queues))}"
         )
-    waiting = _waiting(found)
+    waiting = {one.index: jobs for one in found.queue_list if (jobs := waiting_in_order(found, one))}
     queues = [one for one in found.queue_list if one.index in waiting or one.name == queue]
     queues.sort(key=framework_of(found).queue_key)
     shown = [one for one in queues if queue in (None, one.name)]
@@ -119,15 +121,14 @@ def _session_number(reader: LogReader, session: int | None) -> int:
     return number
 
 
-def _waiting(session: Session) -> dict[int, list[Job]]:
-    """Jobs with pending pods, and groups not admitted yet, by the queue's index, each queue's in order."""
-    found: dict[int, list[Job]] = {}
-    for job in session.all_jobs():
-        if job.is_pending() or job.counts[TaskStatus.PENDING]:
-            found.setdefault(job.queue.index, []).append(job)
-    for jobs in found.values():
-        jobs.sort(key=framework_of(session).job_key)
-    return found
+def waiting_in_order(session: Session, queue: Queue) -> list[Job]:
+    """Return the jobs of a queue with pending pods, and those not admitted yet, in the order in which they are
+    served."""
+    jobs = session.jobs
+    waited = (jobs.counts[:, TaskStatus.PENDING] > 0) | (jobs.phase == Phase.PENDING)  # as the session began
+    found = [session.job(index) for index in np.flatnonzero(waited & (jobs.queue == queue.index)).tolist()]
+    waiting = [job for job in found if job.is_pending() or job.counts[TaskStatus.PENDING]]
+    return sorted(waiting, key=framework_of(session).job_key)
 
 
 def _ordered_queues(session: Session, queues: list[Queue], waiting: dict[int, list[Job]]) -> list[OrderedQueue]:
@@ -189,15 +190,6 @@ def _ordered_jobs(session: Session, jobs: list[Job]) -> list[OrderedJob]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Rows under a head, columns aligned; an empty column is left out."""
-    body = list(rows)
-    kept = [place for place in range(len(head)) if any(row[place] for row in body)]
-    widths = [max(len(row[place]) for row in (head, *body)) for place in kept]
-    for row in (head, *body):
-        yield "  ".join(row[place].ljust(width) for place, width in zip(kept, widths, strict=True)).rstrip()
-
-
 def _columns(factors: Iterable[Factor]) -> list[str]:
     """A plugin's name where it has one value, else plugin and value."""
     return [
@@ -217,7 +209,7 @@ def _queue_lines(queues: list[OrderedQueue]) -> Iterator[str]:
         [str(one.position), one.name, str(one.waiting), *_texts(one.factors), one.created, one.passed_over]
         for one in queues
     ]
-    yield from table(head, rows)
+    yield from aligned(head, rows)
     yield from _first_before_second("queue", [(one.name, one.before_next) for one in queues])
 
 
@@ -230,7 +222,7 @@ def _job_lines(queue: str, jobs: list[OrderedJob]) -> Iterator[str]:
         [str(one.position), one.key, one.phase, str(one.pending), *_texts(one.factors), one.created]
         for one in jobs[:SHOWN_JOBS]
     ]
-    yield from table(head, rows)
+    yield from aligned(head, rows)
     if len(jobs) > SHOWN_JOBS:
         yield f"and {len(jobs) - SHOWN_JOBS} more"
     yield from _first_before_second("job", [(one.key, one.before_next) for one in jobs])

@@ -16,7 +16,8 @@ from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.words import counted, did_you_mean, some, span_in_words
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
-from vcd.text.amounts import aligned, number, resource_name
+from vcd.text.amounts import number, resource_name
+from vcd.text.tables import aligned
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
@@ -109,8 +110,10 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
         else:
             state = figures.state if not figures.overused else f"{figures.state}, overused"
             yield "  ".join([f"queue {self.queue}", state, f"weight {figures.weight}", *_under(figures), waiting])
-            yield from aligned(_amount_rows(figures))
-        yield from aligned(_wait_rows(self))
+            if rows := list(_amount_rows(figures)):
+                yield from aligned(_AMOUNTS, rows)
+        if self.waits:
+            yield from aligned(_WAITS, _wait_rows(self))
         for name, text in (
             ("Evicted", _evictions_in_short(self)),
             ("Changed", some([f"{edit.time[11:19]} {edit.text}" for edit in reversed(self.edits)], _LAST_EDITS)),
@@ -168,25 +171,20 @@ def _under(figures: QueueFigures) -> list[str]:
     return [f"under {figures.parent}"] if figures.parent else []
 
 
+_AMOUNTS = ("RESOURCE", "USED", "DESERVED", "REQUESTED", "GUARANTEE", "LIMIT")
+_WAITS = ("WAITING", "NEEDS", "SINCE", "WHY")
 _SERIES = ("allocated", "deserved", "request", "guarantee", "capability")
 
 
 def _amount_rows(figures: QueueFigures) -> Iterator[Sequence[str]]:
     """A row for each resource that the queue uses, deserves, requests or has guaranteed, or that limits it."""
-    resources = _resources(figures)
-    if not resources:
-        return
-    yield "RESOURCE", "USED", "DESERVED", "REQUESTED", "GUARANTEE", "LIMIT"
-    for resource in resources:
+    for resource in _resources(figures):
         amounts = [figures.amounts.get(series, {}).get(resource) for series in _SERIES]
         yield resource_name(resource), *("-" if each is None else number(resource, each) for each in amounts)
 
 
 def _wait_rows(found: QueueExplanation) -> Iterator[Sequence[str]]:
     """A row for each job that waits at the end."""
-    if not found.waits:
-        return
-    yield "WAITING", "NEEDS", "SINCE", "WHY"
     for one, seconds in zip(found.waits, found.waits_for, strict=True):
         yield one.job, one.needs, span_in_words(round(seconds)), one.why
     if found.waiting > len(found.waits):
