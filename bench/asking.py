@@ -45,6 +45,8 @@ def _rows(log: Path) -> Iterator[Row]:
         ("explain pod", 0.5, "explain", "pod", pod),
         ("explain order", 0.5, "explain", "order"),
         ("explain queue", 1.0, "explain", "queue", "q0"),
+        ("jobs", 1.0, "jobs"),
+        ("top", 1.0, "top"),
         ("log verify", 5.0, "log", "verify", str(log)),
         (f"replay of {REPLAYED:,} sessions", 20.0, "replay", "--to", str(REPLAYED)),
     ):

@@ -14,9 +14,11 @@ from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
 from vcd.model.manifests import plain
 from vcd.model.plainjson import TOO_MANY_DIGITS
+from vcd.model.reasons import CAUSES
 from vcd.model.version import __version__
-from vcd.model.words import counted, did_you_mean, span_in_words
+from vcd.model.words import counted, cut, did_you_mean, some, span_in_words
 from vcd.text.amounts import pods_on_nodes
+from vcd.text.phrases import UNKNOWN
 from vcd.timetravel import logfile
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     from vcd.timetravel.clusterchanges import ClusterChanges
     from vcd.timetravel.differences import Difference
     from vcd.timetravel.figures import QueueFigures
+    from vcd.timetravel.joblines import STATES
+    from vcd.timetravel.joblist import JobFilter, JobRow, Jobs, jobs
+    from vcd.timetravel.lognames import names_in
     from vcd.timetravel.overview import Glance, NodeUse, Overview, PodLine, glances, overview, pods_on
     from vcd.timetravel.parallel import processors
     from vcd.timetravel.planning import PlacedJob, PlanResult
@@ -103,6 +108,9 @@ _LATER = {
     "vcd.timetravel.clusterchanges": "ClusterChanges",
     "vcd.timetravel.differences": "Difference",
     "vcd.timetravel.figures": "QueueFigures",
+    "vcd.timetravel.joblines": "STATES",
+    "vcd.timetravel.joblist": "JobFilter JobRow Jobs jobs",
+    "vcd.timetravel.lognames": "names_in",
     "vcd.timetravel.overview": "Glance NodeUse Overview PodLine glances overview pods_on",
     "vcd.timetravel.parallel": "processors",
     "vcd.timetravel.planning": "PlacedJob PlanResult DiagnosedWait",

@@ -114,6 +114,13 @@ def test_ls_lists_sessions(path: Path) -> None:
     assert [(line["session"], line["head"], line["operations"]) for line in found] == [(2, 9, 2), (3, 15, 2)]
 
 
+def test_ls_of_sessions_has_more_columns_or_numbers_alone(path: Path) -> None:
+    table, wide, names = (run("ls", path, "--sessions", "-o", form).stdout for form in ("table", "wide", "name"))
+    assert table.splitlines()[0].split() == ["session", "time", "head", "epoch", "statements", "operations"]
+    assert {*wide.splitlines()[0].split()} - {*table.splitlines()[0].split()} == {"now", "policy"}
+    assert names.split() == ["1", "2", "3", "4"]
+
+
 def test_ls_of_sessions_takes_no_filter_of_events(path: Path) -> None:
     result = run("ls", path, "--sessions", "--kind", "Pod")
     assert (result.exit_code, "leave them out with --sessions" in result.stderr) == (2, True)

@@ -121,6 +121,16 @@ def test_the_table_shows_binds_and_waits(file: Path, conf: Path) -> None:
     ]
 
 
+def test_wide_names_each_pod_and_gives_the_whole_sentence(file: Path, conf: Path) -> None:
+    assert run("-f", file, "--scheduler-conf", conf, *NOW, "-o", "wide").stdout.splitlines() == [
+        "WOULD BIND  1 job, 2 pods",
+        "  default/fits-0  n1",
+        "  default/fits-1  n1",
+        "WAITS          QUEUE    NEEDS      CAUSE         WHY",
+        "default/waits  default  2 x 3 cpu  cluster-full  it needs 6 cpu, and all nodes together have 4",
+    ]
+
+
 def test_the_table_says_when_there_is_nothing_to_do(conf: Path) -> None:
     assert "nothing to bind or evict" in run("-f", "-", stdin=json.dumps(dsl.node("n1"))).stdout
 

@@ -81,7 +81,7 @@ async def busy(tmp_path: Path) -> Path:
 def test_nothing_is_wider_than_the_terminal(busy: Path, columns: int) -> None:
     log = ("--event-log", str(busy))
     asked = (("explain", "job", "large", *log), ("explain", "order", *log, "--session", "7"), ("top", "--once", *log))
-    for arguments in (PLAN, ("conf", "show"), ("log", "ls", str(busy)), *asked):
+    for arguments in (PLAN, ("conf", "show"), ("log", "ls", str(busy)), ("jobs", str(busy)), *asked):
         shown = lines(on_terminal(arguments, columns))
         assert (max(map(len, shown)) <= columns, len(shown) > 2) == (True, True), shown
 

@@ -51,6 +51,7 @@ ASKED: dict[str, list[str]] = {
     "explain pod": ["pod large-0 --event-log busy.log"],
     "explain queue": ["queue small --event-log busy.log", "queue a --event-log evicting.log"],
     "explain session": [f"session {number} --event-log busy.log" for number in (1, 3, 8)],
+    "jobs": ["--event-log busy.log", "--event-log busy.log --state waiting"],
     "gate": ["--event-log played.log --new good.conf --seeds 1 --jobs 1 --fail-if wait.max>+900%"],
     "log compact": ["compact compacted.log --max-age 1s"],
     "log downgrade": ["downgrade downgraded.log --for 0.1.0"],

@@ -19,6 +19,7 @@ COMMANDS = {
     "sim": "Schedule an embedded cluster.",
     "plan": "Decide one cycle over manifests.",
     "replay": "Decide logged sessions again.",
+    "jobs": "List jobs, how they stand, and why they wait.",
     "explain": "Tell why a job or pod waits, or where it went.",
     "bisect": "Find the change that made a job, or waits, worse.",
     "top": "Watch queues, nodes and waiting jobs of an event log.",

@@ -9,20 +9,21 @@ import click
 
 from vcd import api
 from vcd.cli import Group
+from vcd.cli.completion import complete_named
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import NUMBER, PERIOD, event_log_argument, event_log_option, namespace_option
+from vcd.cli.output import text_output
 from vcd.cli.printing import print_told
 from vcd.cli.whatif import SECOND, progress_bars
 
 _first = click.option("--from", "first", type=NUMBER, help="Changes from this session on.")
 _last = click.option("--to", "last", type=NUMBER, help="Changes up to this session.")
-_output = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 def _stretched(command: Callable[..., Any]) -> Callable[..., Any]:
     """A command with the options that all of them have."""
-    for option in (_output, _last, _first):
+    for option in (text_output, _last, _first):
         command = option(command)
     return command
 
@@ -33,7 +34,7 @@ def bisect() -> None:
 
 
 @bisect.command("job")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_named)
 @namespace_option
 @event_log_option
 @_stretched
@@ -54,7 +55,9 @@ def job(
 
 
 @bisect.command("waits")
-@click.option("--queue", default="", help="Waits of this queue's jobs; of all jobs unless given.")
+@click.option(
+    "--queue", default="", help="Waits of this queue's jobs; of all jobs unless given.", shell_complete=complete_named
+)
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @event_log_argument
 @_stretched

@@ -1,18 +1,24 @@
-"""``vcd completion``: what a shell needs to complete commands, options and file names."""
+"""``vcd completion``: what a shell needs to complete commands, options, file names, and names of objects in a log."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 
+from vcd import api
+
 SHELLS = ("bash", "zsh", "fish")
+_DEFAULT = "default/"
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that makes SHELL complete vcd's commands.
+    """Print the script that makes SHELL complete vcd's commands, and names of jobs, pods, queues and namespaces of the
+    log that --event-log or VCD_EVENT_LOG names.
 
     \b
     bash:  echo 'eval "$(vcd completion bash)"' >> ~/.bashrc
@@ -23,3 +29,49 @@ def completion(context: click.Context, shell: str) -> None:
     assert found is not None, "click knows each of SHELLS"
     root = context.find_root()
     click.echo(found(root.command, {}, "vcd", "_VCD_COMPLETE").source())
+
+
+def complete_causes(context: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """Return the causes that begin so."""
+    return [cause for cause in api.CAUSES if cause.startswith(begin)]
+
+
+def complete_named(context: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
+    """Return names that begin so, of objects in the log file that the command line names.
+
+    The option, the argument KIND, or else the command says of which kind they are. A log that cannot be read has none,
+    nor has a cluster's: no key press calls the API server.
+    """
+    given = context.params
+    path, kind = given.get("log_file") or given.get("event_log"), _KINDS.get(str(parameter.name))
+    if kind is None:
+        kind = _KINDS.get(given.get("kind") or context.info_name or "")
+    if path is None or kind is None or given.get("from_cluster"):
+        return []
+    try:
+        with api.opened(path) as history:
+            names = api.names_in(history, kind)
+    except api.LogError:
+        return []
+    if kind in ("job", "pod"):
+        names = _in_namespace(names, given.get("namespace"))
+    return [name for name in names if name.startswith(begin)]
+
+
+_KINDS: dict[str, Any] = {
+    "namespace": "namespace",
+    "queue": "queue",
+    "order": "queue",
+    "job": "job",
+    "diff": "job",
+    "pod": "pod",
+    "eviction": "pod",
+}
+"""The kind of the names, by the option, by the KIND that ``vcd explain`` is called with, or by the command."""
+
+
+def _in_namespace(names: list[str], namespace: str | None) -> list[str]:
+    """Names as a command takes them: without a namespace where that is given, or is the default one."""
+    if namespace:
+        return [name.removeprefix(f"{namespace}/") for name in names if name.startswith(f"{namespace}/")]
+    return [name.removeprefix(_DEFAULT) for name in names if name.startswith(_DEFAULT)] + names

@@ -39,6 +39,7 @@ from vcd.cli.inputs import (
     read_manifests,
     strict_option,
 )
+from vcd.cli.output import output_option, text_output
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
@@ -64,7 +65,7 @@ def conf() -> None:
     help="A file or folder of manifests: fields of its Queues that FILE's plugins do not read are named.",
 )
 @strict_option
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_output
 @says_errors
 def check(file: str, files: tuple[str, ...], strict: bool, output: str) -> None:
     """Check FILE (- for standard input), the file that vc-scheduler reads, and print what is wrong with it.
@@ -102,7 +103,7 @@ def check(file: str, files: tuple[str, ...], strict: bool, output: str) -> None:
 @conf.command()
 @click.argument("old", type=click.Path(allow_dash=True))
 @click.argument("new", type=click.Path(allow_dash=True))
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_output
 @says_errors
 def diff(old: str, new: str, output: str) -> None:
     """Say what changes in decisions if the configuration OLD becomes NEW. Comments and order of keys are no change.
@@ -141,7 +142,7 @@ def _unread_in_words(field: str, plugins: list[str]) -> str:
 @conf.command()
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
 @optional_event_log
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@output_option("table", "json", "yaml")
 @says_errors
 def show(file: str | None, event_log: EventLog | None, output: str) -> None:
     """Show the policy that FILE (- for standard input) comes to; without FILE, the compiled-in default.

@@ -12,10 +12,12 @@ import click
 import msgspec
 
 from vcd import api
+from vcd.cli.completion import complete_named
 from vcd.cli.documents import JobExplanation
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FileLog
 from vcd.cli.inputs import NUMBER, event_log_option, namespace_option
+from vcd.cli.output import text_output
 from vcd.cli.printing import print_lines, print_told
 
 
@@ -175,8 +177,8 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @click.command()
 @click.argument("kind", type=_Kinds(list(KINDS)), default="cluster")
-@click.argument("name", default="")
-@click.argument("other", default="", metavar="[OTHER]")
+@click.argument("name", default="", shell_complete=complete_named)
+@click.argument("other", default="", metavar="[OTHER]", shell_complete=complete_named)
 @event_log_option
 @namespace_option
 @click.option("--at", metavar="TIME", help="As of the last session at or before TIME.")
@@ -195,7 +197,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
     "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that the other job is in."
 )
 @click.option("--all", "whole", is_flag=True, help="job, pod, queue: the whole story, with every reason.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_output
 @says_errors
 def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: Any) -> None:
     """Tell from an event log what happened, and why. Times are in UTC.

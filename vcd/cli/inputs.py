@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from vcd import api
 from vcd.api import BadObject, plain, shallow
+from vcd.cli.completion import complete_named
 from vcd.cli.errors import Unusable
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster, ClusterLog, EventLog, FileLog, implied
 from vcd.cli.printing import print_lines
@@ -164,6 +165,7 @@ namespace_option = click.option(
     "-n",
     "--namespace",
     help="The namespace of NAME; default, or with --from-cluster the context's, unless given.",
+    shell_complete=complete_named,
 )
 
 SUFFIXES = (".json", ".yaml", ".yml")

@@ -10,7 +10,7 @@ from vcd import __version__
 from vcd.cli import COMMANDS, Commands
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster
 
-ASKING = ("explain", "top", "view", "plan", "whatif", "gate", "sweep", "replay", "bisect", "log", "conf")
+ASKING = ("explain", "jobs", "top", "view", "plan", "whatif", "gate", "sweep", "replay", "bisect", "log", "conf")
 """The commands that ask a cluster."""
 
 

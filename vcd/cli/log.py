@@ -23,7 +23,8 @@ from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
 from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import restore
-from vcd.cli.printing import print_json, print_lines, print_rows, printable
+from vcd.cli.output import Listing, list_output, print_listing, table_output
+from vcd.cli.printing import print_json, print_lines, printable
 
 TYPES = (
     "put",
@@ -42,9 +43,6 @@ TYPES = (
 )
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_output = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Table (default) or JSON."
-)
 
 
 def _span(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
@@ -88,7 +86,7 @@ def log() -> None:
 @click.option("--from", "first", type=NUMBER, help="First sequence (or session) number.")
 @click.option("--to", "last", type=NUMBER, help="Last sequence (or session) number.")
 @click.option("--limit", type=COUNT, default=100, show_default=True, help="At most so many; 0: all.")
-@_output
+@list_output
 @says_errors
 def ls(
     event_log: EventLog,
@@ -128,7 +126,7 @@ def _noted(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[
 @event_log_argument
 @click.option("-n", "count", type=COUNT, default=10, show_default=True, help="So many events.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until interrupted.")
-@_output
+@list_output
 @says_errors
 def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
     """Print the last events of FILE. With -o json, one object a line."""
@@ -141,7 +139,8 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
             if output == "json":
                 print_json(LogEvent(**line), line=True)
             else:
-                print_lines(["  ".join(str(line[name]) for name in _COLUMNS[LogEvent])])
+                columns = _COLUMNS[LogEvent][:1] if output == "name" else _COLUMNS[LogEvent]
+                print_lines(["  ".join(str(line[name]) for name in columns)])
 
 
 def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
@@ -156,7 +155,7 @@ def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
 @log.command("verify")
 @event_log_argument
 @click.option("--head", callback=_head, metavar="HEX@EVENT", help="The head that an earlier run printed: still there?")
-@_output
+@table_output
 @says_errors
 def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
     """Prove that FILE is sound; exit code 1 and a line for each problem when it is not.
@@ -183,7 +182,7 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
 @click.option("--from", "first", type=NUMBER, help="First session; the first kept unless given.")
 @click.option("--to", "last", type=NUMBER, help="Last session; the last unless given.")
 @click.option("--anonymise", is_flag=True, help="Rename all that somebody named, and leave out what nothing reads.")
-@_output
+@table_output
 @says_errors
 def export(event_log: EventLog, out: Path, first: int | None, last: int | None, anonymise: bool, output: str) -> None:
     """Write sessions of FILE, and of before what their replay needs and no more, to the new file OUT.
@@ -210,7 +209,7 @@ def export(event_log: EventLog, out: Path, first: int | None, last: int | None, 
 @log.command("import")
 @click.argument("files", type=click.Path(dir_okay=False, path_type=Path), nargs=-1, required=True)
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
-@_output
+@table_output
 @says_errors
 def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
     """Merge the FILES of several replicas by the epochs that they led into the new file OUT."""
@@ -223,7 +222,7 @@ def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
 @event_log_path
 @click.option("--max-age", callback=_span, help="First remove history older than this, such as 14d.")
 @click.option("--max-size", callback=_size, help="First remove old history until the file is no larger, such as 20Gi.")
-@_output
+@table_output
 @says_errors
 def compact(event_log: Path, max_age: int | None, max_size: int | None, output: str) -> None:
     """Rewrite FILE without free room, and bring it to this version's schema. Nobody may be writing it.
@@ -243,7 +242,7 @@ def compact(event_log: Path, max_age: int | None, max_size: int | None, output: 
 @click.option(
     "--for", "version", required=True, metavar="VERSION", help="The older vcd that is to read it, as in 0.1.0."
 )
-@_output
+@table_output
 @says_errors
 def downgrade(event_log: Path, version: str, output: str) -> None:
     """Take FILE back to what an older vcd reads. Nobody may be writing it.
@@ -266,19 +265,20 @@ log.add_command(restore)
 
 _COLUMNS: dict[type[msgspec.Struct], tuple[str, ...]] = {
     LogEvent: ("sequence", "time", "type", "kind", "key", "version", "what"),
-    LogSession: ("session", "time", "head", "epoch", "statements", "operations"),
+    LogSession: ("session", "time", "now", "head", "epoch", "policy", "statements", "operations"),
 }
+_WIDE = ("now", "policy")
 
 
 def _show(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], limit: int, output: str) -> None:
-    """Print lines as a table or as JSON; says when there are more than ``limit`` (0: no limit)."""
+    """Print lines as a list or as JSON; report when there are more than ``limit`` (0: no limit)."""
     chosen = itertools.islice(lines, limit) if limit else lines
     if output == "json":
         for line in chosen:
             print_json(kind(**line), line=True)
         return
     columns = _COLUMNS[kind]
-    print_rows(columns, ([str(line[name]) for name in columns] for line in chosen))
+    print_listing(Listing(columns, ([str(line[name]) for name in columns] for line in chosen), _WIDE), output)
     if next(iter(lines), None) is not None:
         click.echo(f"... and more; choose with --from, or --limit above {limit}", err=True)
 

@@ -14,6 +14,7 @@ import msgspec
 from vcd.api import BadTime, logfile
 from vcd.cli.documents import LogVerification, RestoredLog
 from vcd.cli.errors import says_errors
+from vcd.cli.output import table_output
 from vcd.cli.printing import print_json, printable
 
 
@@ -24,7 +25,7 @@ from vcd.cli.printing import print_json, printable
 @click.option("--to", "last", type=click.IntRange(min=1), help="Up to this session, and what came of it.")
 @click.option("--epoch", type=click.IntRange(min=0), help="What the leader of this epoch shipped, not a later one.")
 @click.option("--check", is_flag=True, help="Write no file: look through all that is in the archive.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Table (default) or JSON.")
+@table_output
 @says_errors
 def restore(
     source: str, file: Path | None, at: str | None, last: int | None, epoch: int | None, check: bool, output: str

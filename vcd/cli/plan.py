@@ -16,7 +16,8 @@ from vcd.cli.documents import Plan, PlannedCluster
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
 from vcd.cli.inputs import end_by, print_reading, read_manifests
-from vcd.cli.printing import print_json, print_lines, print_rows
+from vcd.cli.output import WIDTH, Listing, output_option, print_listing
+from vcd.cli.printing import print_json, print_lines
 from vcd.daemon.options import OptionError, Options, parse_options
 
 if TYPE_CHECKING:  # what talks to an API server takes longer to import than most plans take
@@ -86,7 +87,7 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     is_flag=True,
     help="Exit with 1 also if something of the manifests is not understood; with 2 if a kind may not be listed.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option("table", "wide", "json", help="Wide: each pod with its node, and why jobs wait as a sentence.")
 @says_errors
 def plan(
     files: tuple[str, ...],
@@ -153,7 +154,7 @@ def plan(
         print_json(_document(result, listed))
     else:
         lacking = " of what may be listed; see the warnings" if listed is not None and listed.missing else ""
-        _print(result, lacking)
+        _print(result, lacking, output)
     end_by(result.refused, result.unknown, strict=strict)
 
 
@@ -202,20 +203,22 @@ def _document(result: api.PlanResult, listed: Listed | None) -> Plan:
     return Plan(**told, cluster=PlannedCluster(listed.server, listed.context, missing))
 
 
-def _print(result: api.PlanResult, lacking: str = "") -> None:
-    """Print what would be done, job by job, and who waits for what."""
+def _print(result: api.PlanResult, lacking: str, output: str) -> None:
+    """Print what would be done, job by job, and who waits for what; a ``wide`` output names each pod, and gives the
+    whole sentence."""
+    is_wide = output == "wide"
     lines = [
-        *_places("WOULD BIND", [(one.job, one.binds) for one in result.placed]),
+        *_places("WOULD BIND", [(one.job, one.binds) for one in result.placed], is_wide),
         *_pods("WOULD EVICT", result.evictions),
-        *_places("WOULD BIND ONCE THAT ROOM IS FREE", [(one.job, one.pipelined) for one in result.placed]),
+        *_places("WOULD BIND ONCE THAT ROOM IS FREE", [(one.job, one.pipelined) for one in result.placed], is_wide),
         *_pods("WOULD LIFT THE QUEUE'S SCHEDULING GATE", result.ungated),
     ]
     if not lines:
         lines.append("nothing to bind or evict" + (_LACKING if _lacks(result) else lacking))
     print_lines(lines)
     if result.waits:
-        rows = [(one.job, one.queue, one.needs, one.why) for one in result.waits]
-        print_rows(("WAITS", "QUEUE", "NEEDS", "WHY"), rows)
+        rows = [(one.job, one.queue, one.needs, one.cause, one.text if is_wide else one.why) for one in result.waits]
+        print_listing(Listing(("WAITS", "QUEUE", "NEEDS", "CAUSE", "WHY"), rows, ("CAUSE",), WIDTH), output)
 
 
 def _lacks(result: api.PlanResult) -> bool:
@@ -223,16 +226,20 @@ def _lacks(result: api.PlanResult) -> bool:
     return bool(result.notes or result.unknown or result.refused)
 
 
-def _places(title: str, jobs: list[tuple[str, dict[str, str]]]) -> Iterator[str]:
-    """A title with counts, and for each job that has pods there its nodes."""
+def _places(title: str, jobs: list[tuple[str, dict[str, str]]], is_wide: bool) -> Iterator[str]:
+    """A title with counts, and for each job that has pods there its nodes, by pod if the output ``is_wide``."""
     placed = [(job, nodes) for job, nodes in jobs if nodes]
     if not placed:
         return
     pods = sum(len(nodes) for _, nodes in placed)
     yield f"{title}  {api.counted(len(placed), 'job')}, {api.counted(pods, 'pod')}"
-    width = max(len(job) for job, _ in placed)
-    for job, nodes in placed:
-        yield f"  {job:<{width}}  {api.pods_on_nodes(nodes.values())}"
+    rows = [
+        row
+        for job, nodes in placed
+        for row in (sorted(nodes.items()) if is_wide else [(job, api.pods_on_nodes(nodes.values()))])
+    ]
+    width = max(len(name) for name, _ in rows)
+    yield from (f"  {name:<{width}}  {places}" for name, places in rows)
 
 
 def _pods(title: str, pods: list[str]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 import msgspec
 
+from vcd import api
 from vcd.cli.documents import document
 
 if TYPE_CHECKING:  # most commands draw no tables, and importing it takes longer than they do
@@ -59,7 +60,8 @@ def print_lines(lines: Iterable[str], *, colour: str | None = None, err: bool = 
     where their text began."""
     width = terminal_width(sys.stderr if err else sys.stdout)
     for line in map(printable, lines):
-        click.secho(line if width is None or len(line) <= width else _broken(line, width), fg=colour, err=err)
+        text = line if width is None or len(line) <= width else _broken(line, width)
+        click.echo(click.style(text, fg=colour) if colour else text, err=err)
 
 
 def printable(text: str) -> str:
@@ -106,26 +108,40 @@ def add_row(table: Table, *cells: str | Text) -> None:
     table.add_row(*(each if isinstance(each, Text) else Text(printable(each)) for each in cells))
 
 
-def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table in which only the last column is broken; where the terminal is too narrow for it, a sentence a row: a
-    number, a time or a name that is cut is none. Of many rows the first make the table, and the others follow as they
-    come, a line each."""
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], most: int | None = None) -> None:
+    """Print a table in which only the last column is broken. If the terminal is too narrow for it, print a sentence a
+    row: a number, a time or a name that is cut is none.
+
+    The first rows make the table; others follow as they come, a line each. Where there is no terminal, the last column
+    is cut to make rows of ``most`` columns (None: nothing is cut).
+    """
     cells = ([*map(printable, row)] for row in rows)
     first, width = list(islice(cells, _TABLE)), terminal_width()
     widths = [max(map(len, column)) for column in zip(columns, *first, strict=True)]
-    if width is not None and sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], _LEAST) > width:
+    if width is None:
+        left = None if most is None else max(most - sum(widths[:-1]) - 2 * len(widths[:-1]), _LEAST)
+        print_lines(_line(_cut(row, left), widths) for row in chain([columns], first, cells))
+    elif sum(widths[:-1]) + 2 * len(widths) + min(widths[-1], _LEAST) > width:
         print_lines(
             "  ".join(f"{name} {cell}" for name, cell in zip(columns, row, strict=True) if cell)
             for row in chain(first, cells)
         )
-        return
-    made = table(*columns)
-    for column in made.columns:
-        column.no_wrap, column.overflow = column is not made.columns[-1], "fold"
-    for row in first:
-        add_row(made, *row)
-    print_tables(made)
-    print_lines("  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in cells)
+    else:
+        made = table(*columns)
+        for column in made.columns:
+            column.no_wrap, column.overflow = column is not made.columns[-1], "fold"
+        for row in first:
+            add_row(made, *row)
+        print_tables(made)
+        print_lines(_line(row, widths) for row in cells)
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+
+
+def _cut(row: Sequence[str], most: int | None) -> Sequence[str]:
+    return row if most is None else [*row[:-1], api.cut(row[-1], most)]
 
 
 def filled(table: Table, rows: Iterable[Sequence[str | Text]], limit: int, count: int) -> Table:

@@ -15,6 +15,7 @@ from vcd.cli.documents import Replay
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import NUMBER, event_log_argument
+from vcd.cli.output import text_output
 from vcd.cli.printing import print_json, print_lines
 
 _SHOWN = 10
@@ -39,7 +40,7 @@ _SHOWN = 10
     show_default="the processors there are",
     help="Processes that share the sessions; the answer is the same for any number.",
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_output
 @says_errors
 def replay(
     event_log: EventLog, session: int | None, first: int | None, last: int | None, memory: bool, jobs: int, output: str

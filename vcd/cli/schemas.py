@@ -44,6 +44,7 @@ def documents() -> dict[str, type[msgspec.Struct]]:
         "explain queue": api.QueueExplanation,
         "explain session": api.SessionExplanation,
         "gate": api.GateResult,
+        "jobs": api.Jobs,
         "log compact": LogCompaction,
         "log downgrade": DowngradedLog,
         "log export": WrittenLog,

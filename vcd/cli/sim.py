@@ -20,6 +20,7 @@ from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import COUNT, FiniteRange, end_by, print_reading, read_manifests, read_text, strict_option
+from vcd.cli.output import table_output
 from vcd.cli.printing import console, print_lines, print_told, terminal_width
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
@@ -71,7 +72,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--exit-when-idle", is_flag=True, help="End when all came and nothing is left to happen.")
 @click.option("--duration", type=FiniteRange(min=0, min_open=True), help="End after so many cluster seconds.")
 @strict_option
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@table_output
 @says_errors
 def sim(
     *,

@@ -16,6 +16,7 @@ from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of
 from vcd.cli.inputs import DAY, FiniteRange, event_log_argument
+from vcd.cli.output import output_option
 from vcd.cli.printing import add_row, console, filled, print_json, print_tables, terminal_width
 
 _JOBS, _QUEUES = 20, 12
@@ -33,9 +34,7 @@ _SECOND = 1_000_000_000
     "--interval", type=FiniteRange(0.1, DAY), default=2.0, show_default=True, help="Seconds between two looks."
 )
 @click.option("--once", is_flag=True, help="Print one frame and end; so it is where there is no terminal.")
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="JSON: one frame."
-)
+@output_option("text", "json", help="JSON: one frame.")
 @says_errors
 def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
     """Watch an event log: what is free, queues as bars, the jobs that wait longest and why. Ctrl-C ends it.
@@ -195,6 +194,6 @@ def _jobs(view: api.Overview, waits: list[api.DiagnosedWait], now: int) -> Table
     for job in waiting:
         known = causes.get(job.key)
         name, needs = (job.key, "") if known is None else (known.job, known.needs)
-        why = known.why if known is not None else job.waiting or "no session has said why"
+        why = known.why if known is not None else job.waiting or api.UNKNOWN
         rows.append((name, needs, _since(job.since, now), why))
     return filled(_table("WAITING", "NEEDS", "SINCE", "WHY"), rows, _JOBS, len(rows))

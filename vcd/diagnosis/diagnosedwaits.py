@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vcd.diagnosis.case import served
-from vcd.diagnosis.diagnosis import diagnosed
+from vcd.diagnosis.diagnosis import diagnosed, pods_missing
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
@@ -41,22 +41,28 @@ class DiagnosedWait(msgspec.Struct, frozen=True):
 def diagnosed_waits(session: Session, waiting: Mapping[str, tuple[ev.Waiting, ...]]) -> list[DiagnosedWait]:
     """Return the groups that wait at the end of a session, by key; ``waiting`` gives their reasons.
 
-    Jobs that ask for the same and wait for the same reasons are diagnosed once.
+    A group without a reason that keeps it back waits only if pods are missing, of which no session gives a reason. Jobs
+    that ask for the same and wait for the same reasons are diagnosed once.
     """
     diagnose = _Diagnoses(session)
     found = []
     for group in sorted(waiting):
-        reasons = tuple(filter(keeps_back, waiting[group]))
         record = session.snapshot.groups.get(group)
-        if not reasons or record is None:
+        if record is None:
             continue
-        wait = GroupWait(group, session, reasons)
-        diagnosis = diagnose(wait)
+        wait = GroupWait(group, session, tuple(filter(keeps_back, waiting[group])))
+        diagnosis = diagnose(wait) if wait.reasons else _without_reason(wait)
+        if diagnosis is None:
+            continue
         asked = "" if wait.job is None else needs(_requests(wait.job))
         where = (group, job_name(record.group), session.queue_name_of(record), asked)
         about = diagnosis.subject, diagnosis.amounts
         found.append(DiagnosedWait(*where, diagnosis.cause, phrase(diagnosis), said(diagnosis), *about))
     return found
+
+
+def _without_reason(wait: GroupWait) -> Diagnosis | None:
+    return None if wait.job is None else pods_missing(wait.job)
 
 
 def job_name(group: PodGroup) -> str:

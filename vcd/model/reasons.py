@@ -74,6 +74,10 @@ class Cause(enum.StrEnum):
     """A plugin that is not vcd's, for a cause that is none of these."""
 
 
+CAUSES: Final = tuple(cause.value for cause in Cause)
+"""The causes that vcd itself knows; a plugin may declare others."""
+
+
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why not: the code that somebody declared, names and amounts by the roles that they play."""
 

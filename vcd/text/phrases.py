@@ -11,6 +11,8 @@ from vcd.text.amounts import number, resource_name
 
 LONGEST = 80
 """Characters that a phrase has at most."""
+UNKNOWN: Final = "no session has said why"
+"""Of a job that waits, and of which no session gives a reason."""
 
 PHRASES: Final[dict[str, str]] = {
     Cause.SHAPE: "never: the largest node has {largest} {resource}",

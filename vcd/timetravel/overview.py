@@ -9,30 +9,23 @@ import numpy as np
 
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits
 from vcd.model import events as ev
-from vcd.model.status import STATUSES, TaskStatus
+from vcd.model.status import STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.model.words import did_you_mean
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.framework.reasons import all_told
-from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.nodeview import all_nodes
 from vcd.scheduling.session.session import Session
-from vcd.state.groups import priorities_of
-from vcd.state.records import GroupRecord
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
+from vcd.timetravel.joblines import JobLine, job_lines, task_nodes, task_statuses
 from vcd.timetravel.remarks import remarks
 from vcd.timetravel.standing import LogStanding, as_of, standing
-from vcd.timetravel.words import place_in_words
 
 DIAGNOSED = 20
 """Of how many jobs the cause is looked for: each is asked of all nodes."""
 _SECOND = 1_000_000_000
 _RECENT = 60
 """Over how many sessions their rate is taken."""
-_NEVER = np.iinfo(np.int64).max
-_UNPLACED = (TaskStatus.PENDING, TaskStatus.PIPELINED)
-_ENDED = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 
 
 class NodeUse(msgspec.Struct, frozen=True):
@@ -45,26 +38,6 @@ class NodeUse(msgspec.Struct, frozen=True):
     used: dict[str, int]
     pods: int
     labels: dict[str, str]
-
-
-class JobLine(msgspec.Struct, frozen=True):
-    """A job (PodGroup): its phase after the session, its priority and minimum of pods, and how many pods there are,
-    run, have no node, and ended. ``waiting`` says what it waits for (empty: for nothing that a session said), ``since``
-    since when the oldest of its pods without a node is there (the group, while it has no pods; None: nothing waits), in
-    ns.
-    """
-
-    key: str
-    queue: str
-    phase: str
-    priority: int
-    minimum: int
-    pods: int
-    running: int
-    pending: int
-    ended: int
-    waiting: str
-    since: int | None
 
 
 class PodLine(msgspec.Struct, frozen=True):
@@ -127,7 +100,7 @@ def glances(history: History) -> Iterator[Glance]:
 def overview(history: History, number: int) -> Overview:
     """The cluster at a session. Raises LogError when the log has no such session."""
     record, session = history.rerun(number)
-    status = _statuses(session)
+    status = task_statuses(session)
     there = [row for row, key in enumerate(session.snapshot.tasks.keys) if key is not None]
     counts = np.bincount(status[there], minlength=STATUSES).tolist()
     return Overview(
@@ -135,7 +108,7 @@ def overview(history: History, number: int) -> Overview:
         time=record.now,
         queues=list(held_back(queue_figures(session), session, ev.decode_plan(record.plan)).values()),
         nodes=_nodes(session),
-        jobs=_jobs(session, record, status),
+        jobs=job_lines(session, record),
         pods={TaskStatus(i).name.capitalize(): count for i, count in enumerate(counts) if count},
     )
 
@@ -149,26 +122,16 @@ def pods_on(history: History, number: int, node: str) -> list[PodLine]:
     if node not in names:
         near = did_you_mean(node, names)
         raise NotFound(f"event log {history.reader.path}: session {number} has no node {node}{near}")
-    status, places = _statuses(session), tasks.node.astype(np.int64)
-    for task in session.views.moves:
-        places[task.row] = task.node
+    status, places = task_statuses(session), task_nodes(session)
     found = []
     for row in np.flatnonzero(places == session.snapshot.facts.names.index(node)).tolist():
         key, job = tasks.keys[row], int(tasks.job[row])
-        if key is not None and status[row] not in _ENDED:
+        if key is not None and status[row] not in TERMINATED_STATUSES:
             asks = dict(zip(session.snapshot.resources, shapes.requests[tasks.shape[row]].tolist(), strict=True))
             group = session.snapshot.job_keys[job] if job >= 0 else ""
             words = TaskStatus(int(status[row])).name.capitalize()
             found.append(PodLine(key, group or "", words, _nonzero(asks)))
     return sorted(found, key=lambda line: line.key)
-
-
-def _statuses(session: Session) -> Ints:
-    """The status of each row of the tasks at the end of the session."""
-    status = session.snapshot.tasks.status.astype(np.int64)
-    for task in session.views.moves:
-        status[task.row] = task.status
-    return status
 
 
 def _nodes(session: Session) -> list[NodeUse]:
@@ -184,58 +147,6 @@ def _nonzero(amounts: dict[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def _jobs(session: Session, decided: ev.SessionDecided, status: Ints) -> list[JobLine]:
-    """All groups, those whose queue does not exist included."""
-    snapshot, plan = session.snapshot, ev.decode_plan(decided.plan)
-    counts, oldest = _counted(session, status)
-    number_of = {key: number for number, key in enumerate(snapshot.job_keys) if key is not None}
-    records = [snapshot.groups[key] for key in sorted(snapshot.groups)]
-    phases = {group.key: group.phase for group in plan.groups}
-    reasons = _reasons(session, plan)
-    lines = []
-    for record, priority in zip(records, priorities_of(snapshot, records).tolist(), strict=True):
-        key = record.group.key
-        number = number_of.get(key, -1)
-        have = counts[number].tolist()
-        lines.append(
-            JobLine(
-                key=key,
-                queue=session.queue_name_of(record),
-                phase=phases.get(key) or record.group.status.phase or "Pending",
-                priority=priority,
-                minimum=record.group.spec.min_member,
-                pods=sum(have),
-                running=have[TaskStatus.RUNNING],
-                pending=sum(have[status] for status in _UNPLACED),
-                ended=sum(have[status] for status in _ENDED),
-                waiting=reasons.get(key, ""),
-                since=_since(record, sum(have), int(oldest[number]), decided.now),
-            )
-        )
-    return lines
-
-
-def _counted(session: Session, status: Ints) -> tuple[Ints, Ints]:
-    """By number of ``job_keys``, with a last row for none: pods by status, and when the oldest pod without a node was
-    created (seconds)."""
-    tasks = session.snapshot.tasks
-    count = len(session.snapshot.job_keys)
-    rows = np.flatnonzero(tasks.job >= 0)
-    job, status = tasks.job[rows].astype(np.int64), status[rows]
-    counts = np.bincount(job * STATUSES + status, minlength=(count + 1) * STATUSES).reshape(count + 1, STATUSES)
-    oldest = np.full(count + 1, _NEVER, np.int64)
-    unplaced = np.isin(status, _UNPLACED)
-    np.minimum.at(oldest, job[unplaced], tasks.created[rows][unplaced])
-    return counts, oldest
-
-
-def _since(record: GroupRecord, pods: int, oldest: int, now: int) -> int | None:
-    """Not after ``now``, the session's time: the API server's clock may be ahead of it."""
-    if pods and oldest == _NEVER:
-        return None
-    return min((oldest if pods else record.created) * _SECOND, now)
-
-
 def longest_waits(history: History, number: int, jobs: Iterable[JobLine]) -> list[DiagnosedWait]:
     """Return the causes of the DIAGNOSED jobs that wait longest at a session, the oldest first; ``jobs`` are those of
     its overview."""
@@ -244,12 +155,3 @@ def longest_waits(history: History, number: int, jobs: Iterable[JobLine]) -> lis
     known = ev.waits_after(session.snapshot.waiting, plan_of(session).waiting)  # older logs have reasons in words
     found = {one.group: one for one in diagnosed_waits(session, {key: known[key] for _, key in oldest})}
     return [found[key] for _, key in oldest if key in found]
-
-
-def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:
-    """What groups wait for after the session, in words; what a plan says of a group replaces all that was known."""
-    known = ev.waits_after(session.snapshot.waiting, plan.waiting)
-    return {
-        group: "; ".join(f"{place_in_words(one)}: {one.text}" for one in all_told(reasons))
-        for group, reasons in known.items()
-    }

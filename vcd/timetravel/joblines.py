@@ -1,0 +1,148 @@
+"""The jobs of a cluster as a session left them: how many pods stand where, and what each job waits for.
+
+What a session decided counts as done, as in the rest of an overview.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from vcd.model import events as ev
+from vcd.model.status import READY_STATUSES, STATUSES, TERMINATED_STATUSES, Phase, TaskStatus
+from vcd.scheduling.framework.reasons import all_told
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
+from vcd.state.groups import priorities_of
+from vcd.state.records import GroupRecord
+from vcd.timetravel.words import place_in_words
+
+STATES = ("waiting", "partial", "starting", "running", "terminating", "completed", "failed")
+"""How a job can stand: see `_state`."""
+_SECOND = 1_000_000_000
+_NEVER = np.iinfo(np.int64).max
+_UNPLACED = (TaskStatus.PENDING, TaskStatus.PIPELINED)
+
+
+class JobLine(msgspec.Struct, frozen=True):
+    """A job (PodGroup): its phase after the session, its priority and minimum of pods, and how many pods there are,
+    run, have no node, and ended. ``waiting`` says what it waits for (empty: for nothing that a session said), ``since``
+    since when the oldest of its pods without a node is there (the group, while it has no pods; None: nothing waits), in
+    ns. ``state`` is one of STATES.
+    """
+
+    key: str
+    queue: str
+    phase: str
+    priority: int
+    minimum: int
+    pods: int
+    running: int
+    pending: int
+    ended: int
+    waiting: str
+    since: int | None
+    state: str
+
+
+def task_statuses(session: Session) -> Ints:
+    """Return the status of each row of the tasks at the end of the session."""
+    status = session.snapshot.tasks.status.astype(np.int64)
+    for task in session.views.moves:
+        status[task.row] = task.status
+    return status
+
+
+def task_nodes(session: Session) -> Ints:
+    """Return the node of each row of the tasks at the end of the session, by its number; -1 for none."""
+    nodes = session.snapshot.tasks.node.astype(np.int64)
+    for task in session.views.moves:
+        nodes[task.row] = task.node
+    return nodes
+
+
+def job_lines(session: Session, decided: ev.SessionDecided) -> list[JobLine]:
+    """Return all groups by key, including those whose queue does not exist."""
+    snapshot, plan = session.snapshot, ev.decode_plan(decided.plan)
+    counts, oldest = _counted(session, task_statuses(session))
+    number_of = {key: number for number, key in enumerate(snapshot.job_keys) if key is not None}
+    records = [snapshot.groups[key] for key in sorted(snapshot.groups)]
+    phases = {group.key: group.phase for group in plan.groups}
+    reasons = _reasons(session, plan)
+    lines = []
+    for record, priority in zip(records, priorities_of(snapshot, records).tolist(), strict=True):
+        key = record.group.key
+        number = number_of.get(key, -1)
+        have = counts[number].tolist()
+        phase = phases.get(key) or record.group.status.phase or Phase.PENDING.text
+        minimum = record.group.spec.min_member
+        lines.append(
+            JobLine(
+                key=key,
+                queue=session.queue_name_of(record),
+                phase=phase,
+                priority=priority,
+                minimum=minimum,
+                pods=sum(have),
+                running=have[TaskStatus.RUNNING],
+                pending=_sum(have, _UNPLACED),
+                ended=_sum(have, TERMINATED_STATUSES),
+                waiting=reasons.get(key, ""),
+                since=_since(record, sum(have), int(oldest[number]), decided.now),
+                state=_state(have, minimum, phase),
+            )
+        )
+    return lines
+
+
+def _state(have: Sequence[int], minimum: int, phase: str) -> str:
+    """How a job stands, by its pods of each status, its minimum and its phase.
+
+    It waits while pods have no node, or none exist; if its minimum of pods has nodes regardless, it is partly placed.
+    It starts until all pods with a node run. Pods that failed and were replaced do not make it failed.
+    """
+    pods, ended, unplaced = sum(have), _sum(have, TERMINATED_STATUSES), _sum(have, _UNPLACED)
+    has_minimum = _sum(have, READY_STATUSES) >= max(minimum, 1)
+    if phase == Phase.COMPLETED.text or (pods and pods == ended):
+        return "failed" if have[TaskStatus.FAILED] and not has_minimum else "completed"
+    if unplaced or not pods:
+        return "partial" if has_minimum else "waiting"
+    if pods == ended + have[TaskStatus.RELEASING]:
+        return "terminating"
+    return "running" if pods == ended + have[TaskStatus.RUNNING] + have[TaskStatus.RELEASING] else "starting"
+
+
+def _sum(have: Sequence[int], statuses: Sequence[TaskStatus]) -> int:
+    return sum(have[status] for status in statuses)
+
+
+def _counted(session: Session, status: Ints) -> tuple[Ints, Ints]:
+    """By number of ``job_keys``, with a last row for none: pods by status, and when the oldest pod without a node was
+    created (seconds)."""
+    tasks = session.snapshot.tasks
+    count = len(session.snapshot.job_keys)
+    rows = np.flatnonzero(tasks.job >= 0)
+    job, status = tasks.job[rows].astype(np.int64), status[rows]
+    counts = np.bincount(job * STATUSES + status, minlength=(count + 1) * STATUSES).reshape(count + 1, STATUSES)
+    oldest = np.full(count + 1, _NEVER, np.int64)
+    unplaced = np.isin(status, _UNPLACED)
+    np.minimum.at(oldest, job[unplaced], tasks.created[rows][unplaced])
+    return counts, oldest
+
+
+def _since(record: GroupRecord, pods: int, oldest: int, now: int) -> int | None:
+    """Not after ``now``, the session's time: the API server's clock may be ahead of it."""
+    if pods and oldest == _NEVER:
+        return None
+    return min((oldest if pods else record.created) * _SECOND, now)
+
+
+def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:
+    """What groups wait for after the session, in words; what a plan says of a group replaces all that was known."""
+    known = ev.waits_after(session.snapshot.waiting, plan.waiting)
+    return {
+        group: "; ".join(f"{place_in_words(one)}: {one.text}" for one in all_told(reasons))
+        for group, reasons in known.items()
+    }
