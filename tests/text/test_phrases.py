@@ -34,6 +34,12 @@ def test_a_phrase_is_never_longer_than_a_row_allows() -> None:
     assert len(phrase(Diagnosis(Cause.PLUGIN, {}, {}, "word " * 100))) == LONGEST
 
 
+def required(key: str, *values: str) -> dict[str, Any]:
+    """A required node affinity for a label with one of some values."""
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [*values]}]}]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+
+
 GPUS = [node(f"gpu-{number}", cpu=16, gpu=4, labels={"tier": "a100"}) for number in range(3)]
 
 
@@ -41,7 +47,20 @@ GPUS = [node(f"gpu-{number}", cpu=16, gpu=4, labels={"tier": "a100"}) for number
     ("objects", "needs", "why"),
     [
         ([gang("new", 1, cpu=1, gpu=8)], "1 x 8 GPU", "never: the largest node has 4 GPU"),
-        ([gang("new", 1, cpu=1, spec={"nodeSelector": {"tier": "h100"}})], "1 x 1 cpu", "no node has tier=h100"),
+        (
+            [gang("new", 1, cpu=1, spec={"nodeSelector": {"tier": "h100"}})],
+            "1 x 1 cpu",
+            "no node has tier=h100 (existing: a100)",
+        ),
+        ([gang("new", 1, cpu=1, spec={"nodeSelector": {"gpu": "h100"}})], "1 x 1 cpu", "no node has gpu=h100"),
+        (
+            [
+                *(node(f"other-{tier}", labels={"tier": f"t{tier}"}) for tier in range(6)),
+                gang("new", 1, cpu=1, spec={"affinity": {"nodeAffinity": required("tier", "h100", "h200")}}),
+            ],
+            "1 x 1 cpu",
+            "no node has tier In h100|h200 (existing: a100, t0, t1, t2, t3 and 2 more)",
+        ),
         ([gang("new", 4, cpu=1, gpu=4)], "4 x 4 GPU", "never: all nodes together have 12 GPU"),
         (
             [gang("old", 3, cpu=1, gpu=4, on=["gpu-0", "gpu-1", "gpu-2"]), gang("new", 2, cpu=1, gpu=2)],

@@ -381,6 +381,18 @@ async def test_no_node_at_all_and_none_that_a_selector_matches(tmp_path: Path) -
     assert about(verdict(path, "bert")) == ("selector", {"clause": "nodeSelector tier=x"})
 
 
+async def test_a_selector_that_no_node_matches_names_the_values_that_exist(tmp_path: Path) -> None:
+    nodes = [dsl.node(f"n{number}", labels={"tier": f"t{number}"}) for number in range(7)]
+    job = list(dsl.gang("bert", 1, cpu=8, spec={"nodeSelector": {"tier": "x"}}))
+    found = verdict(await log_of(tmp_path, PLAIN, nodes, job), "bert")
+    assert about(found) == ("selector", {"clause": "nodeSelector tier=x", "existing": "t0, t1, t2, t3, t4"})
+    assert found.amounts[""]["existing"] == 7
+    assert found.why == (
+        "nodeSelector tier=x fits 0 of 7 nodes (existing: t0, t1, t2, t3, t4 and 2 more), 7 others with room;"
+        " it needs 1 pod"
+    )
+
+
 async def test_a_reason_with_a_causes_name_and_none_of_its_figures(tmp_path: Path) -> None:
     """Cards that exist nowhere are a shape that no node takes, and capacity-card says it in words of its own."""
     conf = CAPACITY.replace("capacity", "capacity-card")

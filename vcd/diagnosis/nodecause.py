@@ -18,6 +18,9 @@ from vcd.state.sums import sum_of
 
 _OF_NODES = (Cause.NODE_ROOM, Cause.SHAPE, Cause.SELECTOR, Cause.TAINT, Cause.UNSCHEDULABLE_NODE, Cause.NODE_POLICY)
 
+_VALUES = 5
+"""Values of a label that a diagnosis names; how many there are it always states."""
+
 
 def is_of_nodes(funnel: Funnel, reason: ev.Waiting) -> bool:
     """Whether the nodes tell more of a cause than the reason does: which clause, and how many."""
@@ -81,7 +84,17 @@ def _excluded(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
     """How many nodes a clause leaves, and how many with room it excludes."""
     counts, with_room = _counts(case, funnel), (funnel.now > 0) & ~clause.passes
     counts[""] |= {"passes": int(clause.passes.sum()), "excluded with room": int(with_room.sum())}
-    return Diagnosis(clause.cause, _named(clause), counts, clause.reason.words)
+    subject, values = _named(clause), _existing(case, clause)
+    if values:
+        subject["existing"] = ", ".join(values[:_VALUES])
+        counts[""]["existing"] = len(values)
+    return Diagnosis(clause.cause, subject, counts, clause.reason.words)
+
+
+def _existing(case: Case, clause: Clause) -> list[str]:
+    """The values on nodes of the label of which a clause wants others; none if a node passes it."""
+    label = dict(clause.reason.names).get("label", "")
+    return [] if clause.passes.any() else case.session.nodes.facts.label(label)[1]
 
 
 def _in_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
@@ -98,7 +111,7 @@ def _in_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
 
 def _named(clause: Clause) -> dict[str, str]:
     """What a clause is about: what it names, its text as a clause of nodes or a term of pods."""
-    names = {role: name for role, name in clause.reason.names if role not in ("clause", "taint")}
+    names = {role: name for role, name in clause.reason.names if role not in ("clause", "label", "taint")}
     return {**names, "clause" if clause.cause in _OF_NODES else "term": clause.text}
 
 

@@ -9,6 +9,7 @@ import msgspec
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import JOB_ROLES, Cause, shown
 from vcd.model.words import counted, without_others
+from vcd.text.phrases import existing_values
 
 LONGEST = 200
 """Characters that a verdict has at most."""
@@ -109,7 +110,9 @@ def _of_clause(diagnosis: Diagnosis) -> str:
         what = f"taint {clause}" if diagnosis.cause == Cause.TAINT else "a cordon (spec.unschedulable)"
         words = f"{what} excludes {kept} of {counted(counts['nodes'], 'node')}, {excluded} of these with room"
     else:
-        words = f"{clause} fits {counts['passes']} of {counted(counts['nodes'], 'node')}, {excluded} others with room"
+        existing = f" (existing: {existing_values(diagnosis)})" if "existing" in subject else ""
+        words = f"{clause} fits {counts['passes']} of {counted(counts['nodes'], 'node')}{existing}"
+        words += f", {excluded} others with room"
     return f"{words}; {_Figures(diagnosis).needs}"
 
 

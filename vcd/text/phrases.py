@@ -6,7 +6,7 @@ from typing import Final
 
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause
-from vcd.model.words import cut
+from vcd.model.words import cut, some
 from vcd.text.amounts import number, resource_name
 
 LONGEST = 80
@@ -40,6 +40,7 @@ PHRASES: Final[dict[str, str]] = {
     Cause.TAINT: "taint {clause} excludes {excluded} of {nodes} nodes",
     Cause.UNSCHEDULABLE_NODE: "{excluded} of {nodes} nodes are cordoned",
     "clause-of-none": "no node has {clause}",
+    "clause-of-others": "no node has {clause} (existing: {existing})",
     "clause": "{clause}: {passes} of {nodes} nodes, needs {needs}",
     "claim": "claim {claim}: {passes} of {nodes} nodes",
 }
@@ -55,6 +56,12 @@ def phrase(diagnosis: Diagnosis) -> str:
     return cut(text, LONGEST)
 
 
+def existing_values(diagnosis: Diagnosis) -> str:
+    """Return the values that exist of a label, the first ones of many; empty if a clause does not want others."""
+    values = diagnosis.subject.get("existing", "").split(", ")
+    return some(values, len(values), diagnosis.amounts.get("", {}).get("existing", 0))
+
+
 def _variant(diagnosis: Diagnosis) -> str:
     """The template for a diagnosis: one cause has several where the figures say different things."""
     cause, subject, counts = diagnosis.cause, diagnosis.subject, diagnosis.amounts.get("", {})
@@ -63,7 +70,9 @@ def _variant(diagnosis: Diagnosis) -> str:
             return "claim"
         if cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE):
             return cause
-        return "clause" if counts["passes"] or "clause" not in subject else "clause-of-none"
+        if counts["passes"] or "clause" not in subject:
+            return "clause"
+        return "clause-of-others" if "existing" in subject else "clause-of-none"
     if cause == Cause.SHAPE:
         return "shape-of-some" if "clause" in subject else cause
     if cause == Cause.CLUSTER_FULL:
@@ -92,5 +101,7 @@ def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     if resource:
         facts |= {role: number(resource, amount) for role, amount in diagnosis.amounts[resource].items()}
     facts |= diagnosis.subject
-    facts["clause"] = facts.get("clause", facts.get("term", "")).removeprefix("nodeSelector ")
+    clause = facts.get("clause", facts.get("term", ""))
+    facts["clause"] = clause.removeprefix("nodeSelector ").removeprefix("nodeAffinity ")
+    facts["existing"] = existing_values(diagnosis)
     return facts

@@ -172,28 +172,36 @@ class NodeAffinity(Predicate):
         return at_rows(selected_nodes(self._facts, task.shape), usage)
 
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
-        """Each label of the nodeSelector, and each requirement of the node affinity where that has one term."""
+        """Return each label of the nodeSelector, and each requirement of the node affinity if that has one term.
+
+        The reason names the ``label`` of which a clause wants one of some values; empty if it wants something else.
+        """
         spec, facts = task.shape.spec, self._facts
         found = [
-            (f"nodeSelector {key}={value}", facts.matches_labels({key: value}))
+            (f"nodeSelector {key}={value}", key, facts.matches_labels({key: value}))
             for key, value in sorted(spec.node_selector.items())
         ]
         required = required_nodes(spec)
         if required is not None:
             terms = required.node_selector_terms
             parts = _requirements(terms[0]) if len(terms) == 1 else []
-            found += [(f"nodeAffinity {_term_text(part)}", matching(facts, part)) for part in parts]
+            found += [(f"nodeAffinity {_term_text(part)}", _label_of(part), matching(facts, part)) for part in parts]
             if not parts:
                 words = [*map(_term_text, terms[:_NAMED]), *([f"{len(terms) - _NAMED} more"] if terms[_NAMED:] else [])]
                 mask = _selected_by(facts, task.shape, required)
-                found.append((f"nodeAffinity {' or '.join(words) or 'without terms'}", mask))
-        return [(_SELECTOR({"clause": text}), at_rows(mask, usage)) for text, mask in found]
+                found.append((f"nodeAffinity {' or '.join(words) or 'without terms'}", "", mask))
+        return [(_SELECTOR({"clause": text, "label": label}), at_rows(mask, usage)) for text, label, mask in found]
 
 
 def _requirements(term: NodeSelectorTerm) -> list[NodeSelectorTerm]:
     """The requirements of a term as terms of their own."""
     fields = [NodeSelectorTerm(match_fields=(need,)) for need in term.match_fields]
     return [NodeSelectorTerm(match_expressions=(need,)) for need in term.match_expressions] + fields
+
+
+def _label_of(part: NodeSelectorTerm) -> str:
+    """The label of which a requirement wants one of some values; empty if it wants something else."""
+    return next((need.key for need in part.match_expressions if need.operator == IN), "")
 
 
 def _term_text(term: NodeSelectorTerm) -> str:
