@@ -26,7 +26,7 @@ from vcd.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     *("README.md", "docs/operations.md", "docs/runbooks.md", "docs/standalone.md", "docs/upgrading.md"),
-    *("docs/manifests.md", "deploy/README.md"),
+    *("docs/manifests.md", "docs/python.md", "deploy/README.md"),
 )
 BLOCK = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "sweep": "Many what-ifs at once.",
     "gate": "Let a configuration pass, or fail, on a log's workload.",
     "shadow": "Compare a shadow's decisions with what was done.",
+    "export": "Write tables of an event log as CSV or Parquet.",
     "log": "Look into event logs and prove them sound.",
     "conf": "Check and show the scheduler's configuration.",
     "completion": "Print the completion script for a shell.",

@@ -10,7 +10,10 @@ from vcd import __version__
 from vcd.cli import COMMANDS, Commands
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster
 
-ASKING = ("explain", "jobs", "top", "view", "plan", "whatif", "gate", "sweep", "replay", "bisect", "log", "conf")
+ASKING = (
+    *("explain", "jobs", "top", "view", "plan", "whatif", "gate", "sweep"),
+    *("replay", "bisect", "export", "log", "conf"),
+)
 """The commands that ask a cluster."""
 
 

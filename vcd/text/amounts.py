@@ -36,6 +36,11 @@ def number(resource: str, amount: int) -> str:
     return exact if len(exact) <= _LONGEST else _rounded(amount)
 
 
+def plain_number(resource: str, amount: int) -> float:
+    """Return an amount of a resource (base units) in cores, bytes, or pieces."""
+    return float(amount) if resource == PODS or is_bytes(resource) else amount / _PER_UNIT
+
+
 def _rounded(amount: int) -> str:
     value, unit = float(amount), 0
     while abs(value) >= 1024 and unit < len(_UNITS) - 1:

@@ -17,6 +17,7 @@ from vcd.timetravel.why.explain import Explanation, explain, named
 if TYPE_CHECKING:
     from vcd.diagnosis.spans import WholeWait
     from vcd.timetravel.clusterchanges import ClusterChanges
+    from vcd.timetravel.tables import Rows
     from vcd.timetravel.why.causes import FirstCauses
     from vcd.timetravel.why.changes import What
     from vcd.timetravel.why.compare import JobDifference
@@ -139,6 +140,37 @@ class Log:
         from vcd.timetravel.why.orders import explain_order
 
         return explain_order(self.history, queue, session)
+
+    def jobs(self) -> Rows:
+        """All jobs after the last session, a row each: see ``JobRow``."""
+        from vcd.timetravel.tables import jobs_table
+
+        return jobs_table(self.history)
+
+    def waits(self) -> Rows:
+        """The jobs that wait after the last session, those first that wait longest, and why: see ``JobRow``."""
+        from vcd.timetravel.tables import waits_table
+
+        return waits_table(self.history)
+
+    def sessions(self) -> Rows:
+        """All sessions and what they decided, in numbers: see ``SessionRow``."""
+        from vcd.timetravel.tables import sessions_table
+
+        return sessions_table(self.history)
+
+    def evictions(self) -> Rows:
+        """All pods that sessions evicted, and for whom: see ``EvictionRow``."""
+        from vcd.timetravel.tables import evictions_table
+
+        return evictions_table(self.history)
+
+    def queue_usage(self, samples: int | None = None) -> Rows:
+        """What queues had, requested and deserved, by resource, in so many sessions (None: ``SAMPLES``), evenly spaced,
+        and the last, each of which is decided again: see ``QueueUsageRow``."""
+        from vcd.timetravel.tables import SAMPLES, queue_usage_table
+
+        return queue_usage_table(self.history, SAMPLES if samples is None else samples)
 
     def _window(self, session: int | None, since: int) -> LogWindow:
         return LogWindow(since, None if session is None else self.history.reader.info(session))

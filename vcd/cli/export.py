@@ -1,0 +1,53 @@
+"""``vcd export``: tables of an event log, for notebooks and spreadsheets."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from vcd import api
+from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.fromcluster import EventLog
+from vcd.cli.inputs import event_log_option
+
+
+@click.command()
+@click.argument("table", type=click.Choice(list(api.TABLES)))
+@event_log_option
+@click.option("--format", "format_", type=click.Choice(api.FORMATS), default="csv", show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The file; standard output unless given.")
+@says_errors
+def export(table: str, event_log: EventLog, format_: str, out: Path | None) -> None:
+    """Write TABLE of an event log as CSV or Parquet.
+
+    \b
+    jobs         all jobs after the last session: state, needs, age, why they wait
+    waits        of these the jobs that wait, those first that wait longest
+    sessions     all sessions with the numbers of binds, evictions, admissions
+    evictions    each pod that was evicted, and for which group and queue
+    queue-usage  what queues had, requested and deserved in 40 sessions, which
+                 are decided again
+
+    Times are in UTC, amounts in cores, bytes and pieces. In Python the same rows are log.jobs() and so on, of a log =
+    vcd.open(FILE). Parquet needs pyarrow.
+
+    Exits with 0, with 2 if the file cannot be used or pyarrow is missing.
+    """
+    if out is None and format_ == "parquet" and sys.stdout.isatty():
+        raise click.UsageError("parquet is no text for a terminal; give --out FILE")
+    with event_log.reading() as path, api.opened(path) as history:
+        rows = api.TABLES[table](history)
+    try:
+        data = api.table_bytes(rows, format_)
+        if out is None:
+            click.echo(data, nl=False)
+        else:
+            out.write_bytes(data)
+    except api.NoWriter as error:
+        raise Unusable(f"--format {error}") from None
+    except OSError as error:
+        if out is None:
+            raise
+        raise Unusable(f"{out}: {error.strerror or error}") from None
