@@ -61,6 +61,11 @@ GPUS = [node(f"gpu-{number}", cpu=16, gpu=4, labels={"tier": "a100"}) for number
             "1 x 1 cpu",
             "no node has tier In h100|h200 (existing: a100, t0, t1, t2, t3 and 2 more)",
         ),
+        (
+            [queue("a", capability={"nvidia.com/gpu": "0"}), gang("new", 1, cpu=1, gpu=2, queue="a")],
+            "1 x 2 GPU",
+            "queue a may have 0 GPU, needs 2",
+        ),
         ([gang("new", 4, cpu=1, gpu=4)], "4 x 4 GPU", "never: all nodes together have 12 GPU"),
         (
             [gang("old", 3, cpu=1, gpu=4, on=["gpu-0", "gpu-1", "gpu-2"]), gang("new", 2, cpu=1, gpu=2)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -99,10 +98,6 @@ class ClusterLog:
         self.namespace = "default"
         """The namespace of who names none: of the kubeconfig's context, once the log is read."""
 
-    def now(self) -> int:
-        """Return the time (ns) up to which what lasts in this log is counted: that of the clock."""
-        return time.time_ns()
-
     @contextmanager
     def reading(self) -> Iterator[Path]:
         """A file with all that the leader has, for as long as the context lasts. Raises Unusable, LogError."""
@@ -183,10 +178,6 @@ class FileLog:
         self._path = path
         self.name = str(path)
         self.title = path.name
-
-    def now(self) -> int:
-        """Return 0: what lasts is counted up to the log's last event."""
-        return 0
 
     @contextmanager
     def reading(self) -> Iterator[Path]:

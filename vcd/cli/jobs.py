@@ -37,14 +37,14 @@ def jobs(event_log: EventLog, output: str, namespace: str, queue: str, state: st
     failed       all pods ended, some failed, and fewer than the minimum succeeded
 
     A job is named as users call it: by its Volcano Job, else by its PodGroup. NEEDS is what its pods without a node ask
-    for; of a job that does not wait, what all its pods ask for. AGE is counted up to the log's last event, of
-    a running cluster up to now.
+    for; of a job that does not wait, what all its pods ask for. AGE is counted up to now while the log is being
+    written, else up to its last event.
 
     Exits with 0, also if no job is found; with 2 if the file cannot be used.
     """
     wanted = api.JobFilter(namespace or implied().namespace, queue, state or "", cause)
     with event_log.reading() as path, api.opened(path) as history:
-        all_jobs = api.jobs(history, event_log.now())
+        all_jobs = api.jobs(history)
     found = wanted.chosen(all_jobs)
     if output == "json":
         print_json(found)

@@ -19,6 +19,7 @@ from vcd.text.amounts import needs
 from vcd.text.phrases import UNKNOWN
 from vcd.timetravel.history import History
 from vcd.timetravel.joblines import JobLine, job_lines, task_nodes, task_statuses
+from vcd.timetravel.standing import as_of
 
 _SECOND = 1_000_000_000
 
@@ -63,7 +64,7 @@ class JobRow(msgspec.Struct, frozen=True):
 
 class Jobs(msgspec.Struct, frozen=True):
     """The jobs of a log by namespace and name, after its last session (0: there is none yet) of ``time`` (ns). What
-    lasts is counted up to ``as_of`` (ns)."""
+    lasts is counted up to ``as_of`` (ns): now for a log that is being written, else its last event."""
 
     session: int
     time: int
@@ -94,21 +95,20 @@ class JobFilter(msgspec.Struct, frozen=True):
         return "no job has all of these"
 
 
-def jobs(history: History, now: int = 0) -> Jobs:
-    """Return the jobs of a log after its last session; what lasts is counted up to ``now`` (ns), or to the last event
-    if that is later. Raises LogError."""
+def jobs(history: History) -> Jobs:
+    """Return the jobs of a log after its last session. Raises LogError."""
     reader = history.reader
-    as_of = max(now, reader.last_time())
+    end = as_of(reader)
     if not any(reader.sessions(limit=1)):
-        return Jobs(0, 0, as_of, [])
+        return Jobs(0, 0, end, [])
     record, session = history.rerun(reader.last_session())
     known = ev.waits_after(session.snapshot.waiting, plan_of(session).waiting)  # older logs have reasons in words
     lines = job_lines(session, record)
     unexplained = dict.fromkeys((one.key for one in lines if one.state == "waiting"), ())
     waits = {one.group: one for one in diagnosed_waits(session, {**unexplained, **known})}
     pods, groups = _Pods(session), session.snapshot.groups
-    found = (_row(groups[one.key], one, waits.get(one.key), pods, as_of) for one in lines)
-    return Jobs(record.session, record.now, as_of, sorted(found, key=lambda row: (row.namespace, row.name, row.group)))
+    found = (_row(groups[one.key], one, waits.get(one.key), pods, end) for one in lines)
+    return Jobs(record.session, record.now, end, sorted(found, key=lambda row: (row.namespace, row.name, row.group)))
 
 
 def _row(record: GroupRecord, line: JobLine, wait: DiagnosedWait | None, pods: _Pods, as_of: int) -> JobRow:
