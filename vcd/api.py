@@ -90,7 +90,8 @@ if TYPE_CHECKING:
     from vcd.timetravel.why.evictions import EvictionExplanation
     from vcd.timetravel.why.obstacles import Obstacles
     from vcd.timetravel.why.orders import OrderExplanation
-    from vcd.timetravel.why.queues import SAMPLES, QueueExplanation
+    from vcd.timetravel.why.queueanswer import QueueExplanation
+    from vcd.timetravel.why.queues import SAMPLES
     from vcd.timetravel.why.sessions import SessionExplanation
     from vcd.timetravel.why.verdict import Verdict, with_fix
 
@@ -147,7 +148,8 @@ _LATER = {
     "vcd.timetravel.why.evictions": "EvictionExplanation",
     "vcd.timetravel.why.obstacles": "Obstacles",
     "vcd.timetravel.why.orders": "OrderExplanation",
-    "vcd.timetravel.why.queues": "SAMPLES QueueExplanation",
+    "vcd.timetravel.why.queueanswer": "QueueExplanation",
+    "vcd.timetravel.why.queues": "SAMPLES",
     "vcd.timetravel.why.sessions": "SessionExplanation",
     "vcd.timetravel.why.verdict": "Verdict with_fix",
 }

@@ -16,7 +16,8 @@ from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.why import queues
-from vcd.timetravel.why.queues import QueueExplanation, WaitedFor
+from vcd.timetravel.why.queueanswer import QueueExplanation
+from vcd.timetravel.why.queuewaits import WaitedFor
 
 CONF = """\
 actions: "allocate, reclaim"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vcd.timetravel.why.evictions import EvictionExplanation
     from vcd.timetravel.why.obstacles import Obstacles
     from vcd.timetravel.why.orders import OrderExplanation
-    from vcd.timetravel.why.queues import QueueExplanation
+    from vcd.timetravel.why.queueanswer import QueueExplanation
     from vcd.timetravel.why.sessions import SessionExplanation
     from vcd.timetravel.why.verdict import Verdict
 

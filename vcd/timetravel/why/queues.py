@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-
-import msgspec
 
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
-from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.words import counted, did_you_mean, some, span_in_words
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
-from vcd.text.amounts import number, resource_name
-from vcd.text.tables import aligned
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
+from vcd.timetravel.figures import held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.overview import longest_waits, overview
 from vcd.timetravel.standing import as_of
 from vcd.timetravel.why.explain import keys_of
 from vcd.timetravel.why.news import changed_fields
-from vcd.timetravel.why.queuewaits import QueueCourse, WaitedFor, WaitingJob, first_sessions_after
+from vcd.timetravel.why.queueanswer import QueueEdit, QueueExplanation, QueueSpan, amounts_in_words, state_in_words
+from vcd.timetravel.why.queuewaits import QueueCourse, first_sessions_after
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.why.sessions import EvictedPod
 from vcd.timetravel.words import moment
 
 SAMPLES = 40
@@ -37,167 +31,7 @@ FOLDED = 20_000
 LOADED = 2
 """So many of these: to load a checkpoint takes a tenth of a second."""
 
-_LAST = 5
-"""How many evictions are listed that were last."""
-_LAST_EDITS = 3
 _SECOND = 1e9
-
-
-class QueueEdit(msgspec.Struct):
-    """The queue was created, changed or deleted by somebody: when, and in which fields."""
-
-    time: str
-    text: str
-
-
-class QueueSpan(msgspec.Struct, omit_defaults=True):
-    """A time in which the queue's figures stayed as they were, from one session to the next that had others.
-
-    ``sessions`` are the first and the last that were looked at in it. ``standing`` tells the figures by resource;
-    ``figures`` are those of the first session, None while the queue was not there. ``overused``: it had something, and
-    its plugin gave it nothing more, since that is all it deserves.
-    """
-
-    start: str
-    seconds: float
-    sessions: tuple[int, int]
-    standing: list[str]
-    overused: bool = False
-    figures: QueueFigures | None = None
-
-
-class QueueExplanation(msgspec.Struct, omit_defaults=True):
-    """One queue from session ``first`` to session ``last``, over ``seconds``; times are RFC 3339.
-
-    ``spans`` come from ``sampled`` sessions that were decided again, and so does ``overused_seconds``; ``reasons``,
-    ``longest`` and the evictions from the records of all sessions, of the queue's jobs and of those of the queues
-    ``below`` it. ``waited`` jobs waited at some time, ``waiting`` do at the end. A gang's missing minimum is counted as
-    a reason only where there is no other. ``evictions`` are those of these jobs' pods, ``evictions_for`` those that
-    made room for these jobs. ``now`` tells in sentences how it stands at the end, ``notes`` what could not be told.
-    ``waits`` are the 20 longest waits at the end with their causes, ``waits_for`` how long (seconds) the oldest pod
-    without a node has been there.
-    """
-
-    queue: str
-    first: int
-    last: int
-    start: str
-    until: str
-    seconds: float
-    sessions: int
-    sampled: int
-    edits: list[QueueEdit]
-    spans: list[QueueSpan]
-    overused_seconds: float
-    waited: int
-    waiting: int
-    reasons: list[WaitedFor]
-    longest: list[WaitingJob]
-    evictions: list[EvictedPod]
-    evictions_for: list[EvictedPod]
-    now: list[str]
-    below: int = 0
-    notes: list[str] = []
-    waits: list[DiagnosedWait] = []
-    waits_for: list[float] = []
-
-    def lines(self) -> Iterator[str]:
-        """Return the short answer: how the queue stands, what waits in it and why, evictions, changes."""
-        figures = self.spans[-1].figures if self.spans else None
-        waiting = f"{self.waiting:,} waiting{self._below(' in it and')}"
-        if figures is None:
-            yield f"queue {self.queue}  does not exist any more"
-        else:
-            state = figures.state if not figures.overused else f"{figures.state}, overused"
-            yield "  ".join([f"queue {self.queue}", state, f"weight {figures.weight}", *_under(figures), waiting])
-            if rows := list(_amount_rows(figures)):
-                yield from aligned(_AMOUNTS, rows)
-        if self.waits:
-            yield from aligned(_WAITS, _wait_rows(self))
-        for name, text in (
-            ("Evicted", _evictions_in_short(self)),
-            ("Changed", some([f"{edit.time[11:19]} {edit.text}" for edit in reversed(self.edits)], _LAST_EDITS)),
-            ("Note", "; ".join(self.notes)),
-            ("As of", f"{self.until}, sessions {self.first} to {self.last}; --all shows its figures over time"),
-        ):
-            if text:
-                yield f"{name:<9}{text}"
-
-    def all_lines(self) -> Iterator[str]:
-        """Return the explanation in sentences, with times in UTC: its figures, waits and evictions over time."""
-        seconds = span_in_words(self.seconds)
-        yield f"queue {self.queue}, sessions {self.first} to {self.last}, {seconds} until {self.until}"
-        yield from (f"  {edit.time}  {edit.text}" for edit in self.edits)
-        yield f"figures, by deciding {self.sampled} of {counted(self.sessions, 'session')} again:"
-        yield from self._spans()
-        if self.overused_seconds:
-            yield f"  overused for {span_in_words(self.overused_seconds)} of {span_in_words(self.seconds)}"
-        yield from self._waits()
-        yield from _eviction_lines("evicted from it", self.evictions)
-        yield from _eviction_lines("evicted for it", self.evictions_for)
-        yield from (f"note: {note}" for note in self.notes)
-        yield f"at session {self.last}, {self.until}:"
-        yield from (f"  {sentence}" for sentence in self.now)
-
-    def _spans(self) -> Iterator[str]:
-        state = ""
-        for span in self.spans:
-            known, state = state, span.standing[0]
-            words = [*span.standing[state == known :], *(["overused"] if span.overused else [])]
-            told = "; ".join(words) or "nothing allocated, nothing asked for"
-            yield f"  {span.start}  {span_in_words(span.seconds):<12}  {told}"
-
-    def _below(self, words: str) -> str:
-        return f"{words} {counted(self.below, 'queue')} below it" if self.below else ""
-
-    def _waits(self) -> Iterator[str]:
-        if not self.waited:
-            yield f"none of its jobs waited{self._below(', nor of those of')}"
-            return
-        where = self._below(" in it and in")
-        yield f"{counted(self.waited, 'job')} waited{where}, {self.waiting:,} at the end, all together:"
-        for one in self.reasons:
-            who = f"{counted(one.jobs, 'job')}, longest {one.longest} with {span_in_words(one.longest_seconds)}"
-            yield f"  {span_in_words(one.seconds)} at {one.reason} ({who if one.jobs > 1 else one.longest})"
-        yield "waited longest:"
-        for job in self.longest:
-            where = f" (queue {job.queue})" if job.queue else ""
-            yield f"  {job.group}{where} {span_in_words(job.seconds)}" + (
-                f", and still waits {job.waiting}" if job.still else ""
-            )
-
-
-def _under(figures: QueueFigures) -> list[str]:
-    return [f"under {figures.parent}"] if figures.parent else []
-
-
-_AMOUNTS = ("RESOURCE", "USED", "DESERVED", "REQUESTED", "GUARANTEE", "LIMIT")
-_WAITS = ("WAITING", "NEEDS", "SINCE", "WHY")
-_SERIES = ("allocated", "deserved", "request", "guarantee", "capability")
-
-
-def _amount_rows(figures: QueueFigures) -> Iterator[Sequence[str]]:
-    """A row for each resource that the queue uses, deserves, requests or has guaranteed, or that limits it."""
-    for resource in _resources(figures):
-        amounts = [figures.amounts.get(series, {}).get(resource) for series in _SERIES]
-        yield resource_name(resource), *("-" if each is None else number(resource, each) for each in amounts)
-
-
-def _wait_rows(found: QueueExplanation) -> Iterator[Sequence[str]]:
-    """A row for each job that waits at the end."""
-    for one, seconds in zip(found.waits, found.waits_for, strict=True):
-        yield one.job, one.needs, span_in_words(round(seconds)), one.why
-    if found.waiting > len(found.waits):
-        yield f"... and {found.waiting - len(found.waits):,} more", "", "", ""
-
-
-def _evictions_in_short(found: QueueExplanation) -> str:
-    """``7 pods of it by reclaim for queue production; 2 pods for it by preempt of queue default``."""
-    lost = Counter((one.action, one.for_queue or "none") for one in found.evictions)
-    won = Counter((one.action, one.queue or "none") for one in found.evictions_for)
-    parts = [f"{counted(n, 'pod')} of it by {action} for queue {queue}" for (action, queue), n in lost.most_common()]
-    parts += [f"{counted(n, 'pod')} for it by {action} of queue {queue}" for (action, queue), n in won.most_common()]
-    return "; ".join(parts)
 
 
 def explain_queue(
@@ -289,7 +123,9 @@ class _Samples:
         plan = ev.decode_plan(record.plan)
         figures = held_back(queue_figures(session), session, plan).get(self._queue)
         overused = figures is not None and figures.overused
-        standing = ["the queue is not there"] if figures is None else [_state(figures), *_amounts(figures)]
+        standing = (
+            ["the queue is not there"] if figures is None else [state_in_words(figures), *amounts_in_words(figures)]
+        )
         last = self.spans[-1] if self.spans else None
         if last is not None and (last.standing, last.overused) == (standing, overused):
             last.sessions = (last.sessions[0], info.number)
@@ -313,43 +149,6 @@ def _chosen(reader: LogReader, infos: Sequence[SessionInfo], samples: int | None
     count = min(most if samples is None else samples, len(among))
     chosen = [among[place * len(among) // count] for place in range(count)]
     return chosen if chosen[-1:] == [infos[-1]] else [*chosen, infos[-1]]
-
-
-def _state(figures: QueueFigures) -> str:
-    return f"{figures.state}, weight {figures.weight}" + (f", under {figures.parent}" if figures.parent else "")
-
-
-def _amounts(figures: QueueFigures) -> list[str]:
-    """``allocated 38 of 40 cpu deserved, requested 44, guarantee 10, capability 60``, for each resource."""
-    return [_amount(figures, name) for name in _resources(figures)]
-
-
-def _resources(figures: QueueFigures) -> list[str]:
-    """The resources that say something of a queue: cpu and memory first, the others by name."""
-    named: set[str] = set()
-    for series in _SERIES:
-        amounts = figures.amounts.get(series, {})
-        named.update(name for name, value in amounts.items() if value or series == "capability")
-    if PODS not in figures.amounts.get("capability", {}):
-        named.discard(PODS)  # every pod asks for one of them, and nothing limits that
-    first = [name for name in (CPU, MEMORY) if name in named]
-    return [*first, *sorted(named.difference(first))]
-
-
-def _amount(figures: QueueFigures, resource: str) -> str:
-    allocated = figures.quantity("allocated", resource)
-    if "deserved" in figures.amounts:
-        words = [f"allocated {allocated} of {figures.quantity('deserved', resource)} {resource} deserved"]
-    else:
-        words = [f"allocated {allocated} {resource}"]
-    amounts = figures.amounts
-    if amounts.get("request", {}).get(resource, 0) != amounts.get("allocated", {}).get(resource, 0):
-        words.append(f"requested {figures.quantity('request', resource)}")
-    if amounts.get("guarantee", {}).get(resource):
-        words.append(f"guarantee {figures.quantity('guarantee', resource)}")
-    if resource in amounts.get("capability", {}):
-        words.append(f"capability {figures.quantity('capability', resource)}")
-    return ", ".join(words)
 
 
 # --- telling ----------------------------------------------------------------------------------------------------------
@@ -426,8 +225,8 @@ def _now(name: str, spans: Sequence[QueueSpan], course: QueueCourse) -> list[str
         overused = (
             "; it is overused: while it has all it deserves, none of its jobs is tried" if figures.overused else ""
         )
-        told.append(f"queue {name} is {_state(figures)}{share}{overused}")
-        told += _amounts(figures) or ["it has nothing, and nobody asks for anything"]
+        told.append(f"queue {name} is {state_in_words(figures)}{share}{overused}")
+        told += amounts_in_words(figures) or ["it has nothing, and nobody asks for anything"]
     still = sorted(((job.total, group) for group, job in course.jobs.items() if job.waits), reverse=True)
     if still:
         length, group = still[0]
@@ -438,18 +237,3 @@ def _now(name: str, spans: Sequence[QueueSpan], course: QueueCourse) -> list[str
     else:
         told.append("no job waits in it")
     return told
-
-
-def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str]:
-    """Who from whom by which action, counted, and the last of them one by one."""
-    if not evictions:
-        return
-    yield f"{counted(len(evictions), 'pod')} {title}:"
-    pairs = Counter((one.action, one.queue or "none", one.for_queue or "none") for one in evictions)
-    for (action, loser, winner), count in pairs.most_common():
-        yield f"  {counted(count, 'pod')} of queue {loser} by {action} for queue {winner}"
-    if len(evictions) > _LAST:
-        yield f"  the last {_LAST} of them:"
-    for one in evictions[-_LAST:]:
-        reason = f" ({one.reason})" if one.reason else ""
-        yield f"  {one.time}  session {one.session}: {one.pod} on {one.node} for {one.for_group}{reason}"
