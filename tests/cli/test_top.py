@@ -58,9 +58,10 @@ async def log(tmp_path: Path) -> Path:
 
 
 SCREEN = """\
-12 cpu: 6 used, 6 free   memory 1Gi/64Gi   1/2 nodes   3 waiting, 1 running
-Free cpu per node: 2: n1
+12 cpu: 6 used, 6 free   memory 1Gi/64Gi
+1/2 nodes   free cpu per node: 2: n1
 Not ready: n2
+3 jobs waiting, 1 running
 
 QUEUE                           USED/DESERVED/REQUESTED  LIMIT  OLDEST WAIT
 wide          ████████░░░░░░░│  6/12/36 cpu              12     1 min 59 s

@@ -27,30 +27,31 @@ def gpu_nodes(*used: int, ready: bool = True) -> list[Node]:
 
 def test_a_cluster_of_gpus_is_counted_in_gpus() -> None:
     assert list(capacity_lines(gpu_nodes(8, 8, 2), 5, 2)) == [
-        "24 GPU: 18 used, 6 free   cpu 72/192   memory 0/1.5Ti   3/3 nodes   5 waiting, 2 running",
-        "Free GPU per node: 0: 2 nodes, 6: n2",
+        "24 GPU: 18 used, 6 free   cpu 72/192   memory 0/1.5Ti",
+        "3/3 nodes   free GPU per node: 0: 2 nodes, 6: n2",
+        "5 jobs waiting, 2 running",
     ]
 
 
 def test_many_amounts_are_quarters_of_the_largest() -> None:
-    _, histogram = capacity_lines(gpu_nodes(0, 1, 2, 3, 5, 6, 7, 8, 8), 0, 0)
+    _, histogram, _ = capacity_lines(gpu_nodes(0, 1, 2, 3, 5, 6, 7, 8, 8), 0, 0)
     assert histogram == (
-        "Free GPU per node: 0: 2 nodes, up to 2: 2 nodes, up to 4: n4, up to 6: 2 nodes, up to 8: 2 nodes"
+        "9/9 nodes   free GPU per node: 0: 2 nodes, up to 2: 2 nodes, up to 4: n4, up to 6: 2 nodes, up to 8: 2 nodes"
     )
 
 
 def test_what_a_lost_node_has_is_no_free_capacity_of_a_node() -> None:
     lines = list(capacity_lines([*gpu_nodes(8), Node("lost", False, {GPU: 4000}, {})], 0, 0))
-    assert lines[1:] == ["Free GPU per node: 0: n0", "Not ready: lost"]
+    assert lines[1:3] == ["1/2 nodes   free GPU per node: 0: n0", "Not ready: lost"]
 
 
 def test_a_cluster_without_nodes_has_its_jobs() -> None:
-    assert list(capacity_lines([], 3, 0)) == ["0/0 nodes   3 waiting, 0 running"]
+    assert list(capacity_lines([], 3, 0)) == ["0/0 nodes   3 jobs waiting, 0 running"]
 
 
 def test_a_cluster_that_lost_all_nodes_says_so() -> None:
-    assert list(capacity_lines(gpu_nodes(0, ready=False), 0, 0))[1:] == [
-        "Free GPU per node: no node is ready",
+    assert list(capacity_lines(gpu_nodes(0, ready=False), 0, 0))[1:3] == [
+        "0/1 nodes   free GPU per node: no node is ready",
         "Not ready: n0",
     ]
 

@@ -36,7 +36,7 @@ def test_a_job_that_waits(busy: Path) -> None:
         "default/large  WAITING 10 min  queue default  5 x 7 cpu, all or nothing",
         "Why      It needs 35 cpu, and all nodes together have 32.",
         "Queue    default has 0 of its deserved 32 cpu",
-        "Held by  default/second 3 cpu",
+        "Held by  default/second 6 cpu",
         "Helps    job default/large's minMember 5 -> 2: 2 of 5 pods are bound, to n2, n3",
         "History  00:00:05 created, 5 pods created; 00:10:05 admitted",
         "As of    2026-01-01T00:10:05.000Z",

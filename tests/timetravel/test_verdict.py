@@ -46,7 +46,7 @@ async def test_a_pod_larger_than_the_largest_node_that_its_selector_allows(tmp_p
     assert about(found) == ("unschedulable-shape", {"node": "n2", "clause": "nodeSelector tier=b"})
     assert found.amounts == {GPU: {"asks": 8000, "largest": 4000}}
     assert found.text.endswith(
-        f"can never run here: a pod asks for 8 {GPU}, and node n2, the largest with nodeSelector tier=b, has 4"
+        "can never run here: a pod asks for 8 GPU, and node n2, the largest with nodeSelector tier=b, has 4"
     )
 
 

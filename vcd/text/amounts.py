@@ -25,13 +25,15 @@ def resource_name(resource: str) -> str:
 def number(resource: str, amount: int) -> str:
     """Return an amount of a resource (base units, as reasons have them) without its name.
 
-    Thousandths are a decimal number (``0.5``); bytes have a binary suffix, and three digits where the exact number is
-    longer.
+    Thousandths are a decimal number (``0.5``), bytes have a binary suffix. A fraction that takes more than five
+    characters is rounded to three digits.
     """
     if resource == PODS or not resource:
         return f"{amount:,}"
     if not is_bytes(resource):
-        return f"{amount / _PER_UNIT:,.3f}".rstrip("0").rstrip(".")
+        exact = f"{amount / _PER_UNIT:,.3f}".rstrip("0").rstrip(".")
+        rounded = f"{amount / _PER_UNIT:,.0f}" if abs(amount) >= 100 * _PER_UNIT else f"{amount / _PER_UNIT:.3g}"
+        return rounded if "." in exact and len(exact) > _LONGEST else exact
     exact = shown(resource, amount)
     return exact if len(exact) <= _LONGEST else _rounded(amount)
 

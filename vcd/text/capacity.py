@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from vcd.model.requests import CPU, MEMORY
-from vcd.model.words import some
+from vcd.model.words import counted, some
 from vcd.text.amounts import amount_of, main_resource, number, resource_name
 
 _EXACT = 5
@@ -42,21 +42,22 @@ def resource_shown(first: str, amounts: Iterable[Mapping[str, int]]) -> str:
 
 def capacity_lines(nodes: Sequence[Node], waiting: int, running: int) -> Iterator[str]:
     """Return the lines about a cluster: what is used and free, its jobs, free capacity per node, nodes not ready."""
-    resource, jobs = cluster_resource(nodes), f"{waiting:,} waiting, {running:,} running"
+    resource, ready = cluster_resource(nodes), [node for node in nodes if node.ready]
+    jobs = f"{counted(waiting, 'job')} waiting, {running:,} running"
+    ready_of_all = f"{len(ready):,}/{len(nodes):,} nodes"
     offered, used = (_totals(nodes, part) for part in (lambda node: node.allocatable, lambda node: node.used))
-    ready = [node for node in nodes if node.ready]
-    parts = [f"{len(ready):,}/{len(nodes):,} nodes", jobs]
     if not resource:
-        yield "   ".join(parts)
+        yield f"{ready_of_all}   {jobs}"
         return
     total, taken = offered[resource], used.get(resource, 0)
     beside = [name for name in (CPU, MEMORY) if name != resource and offered.get(name)]
     sums = [f"{name} {number(name, used.get(name, 0))}/{number(name, offered[name])}" for name in beside]
     free = f"{amount_of(resource, total)}: {number(resource, taken)} used, {number(resource, total - taken)} free"
-    yield "   ".join([free, *sums, *parts])
-    yield f"Free {resource_name(resource)} per node: {_histogram(resource, ready)}"
+    yield "   ".join([free, *sums])
+    yield f"{ready_of_all}   free {resource_name(resource)} per node: {_histogram(resource, ready)}"
     if lost := sorted(node.name for node in nodes if not node.ready):
         yield f"Not ready: {some(lost)}"
+    yield jobs
 
 
 def _totals(nodes: Iterable[Node], part: Callable[[Node], Mapping[str, int]]) -> dict[str, int]:

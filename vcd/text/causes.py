@@ -7,8 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from vcd.model.diagnosis import Diagnosis
-from vcd.model.reasons import JOB_ROLES, Cause, shown
+from vcd.model.reasons import JOB_ROLES, Cause
 from vcd.model.words import counted, without_others
+from vcd.text.amounts import number, resource_name
 from vcd.text.phrases import existing_values
 
 LONGEST = 200
@@ -69,12 +70,12 @@ class _Figures:
         self._amounts = diagnosis.amounts.get(self.resource, {}) if self.resource else {}
 
     def __getitem__(self, role: str) -> str:
-        """An amount as Kubernetes writes it; ``none`` where it is not there."""
-        return shown(self.resource, self._amounts[role]) if role in self._amounts else "none"
+        """An amount without its resource; ``none`` where it is not there."""
+        return number(self.resource, self._amounts[role]) if role in self._amounts else "none"
 
     def of(self, role: str) -> str:
-        """The same with the resource: ``8 nvidia.com/gpu``."""
-        return f"{self[role]} {self.resource}"
+        """The same with the resource: ``8 GPU``."""
+        return f"{self[role]} {resource_name(self.resource)}"
 
     @property
     def needs(self) -> str:
@@ -142,7 +143,7 @@ def _full(diagnosis: Diagnosis) -> str:
     held = f"; {holder} holds most" if holder else ""
     amounts = diagnosis.amounts[figures.resource]
     if amounts["asks"] > amounts["total"]:
-        return f"it needs {figures['asks']} {figures.resource}, and all nodes together have {figures['total']}"
+        return f"it needs {figures.of('asks')}, and all nodes together have {figures['total']}"
     free = f"{figures['free']} of {figures.of('total')} are free"
     return f"the cluster is full: {free}, and it needs {figures['asks']}{held}"
 

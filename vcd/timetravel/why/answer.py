@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 
+from vcd.diagnosis.holders import KEPT
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, ordinal, some, span_in_words
 from vcd.text.amounts import pods_on_nodes, resource_name
@@ -61,8 +62,8 @@ def answer_lines(
     if obstacles is not None and waits and verdict is not None and verdict.cause != Cause.SHAPE:
         parts += [
             ("Queue", _place(story, obstacles, verdict.cause)),
-            ("Held by", _holders(obstacles)),
-            ("Behind", _ahead(obstacles)),
+            ("Held by", _holders(obstacles, verdict.cause)),
+            ("Ahead", _ahead(obstacles)),
             ("Evicts", obstacles.evicts),
         ]
     if change is not None:
@@ -116,13 +117,16 @@ def _asks(story: Explanation) -> str:
     return f"{story.needs}, {together}"
 
 
-def _holders(obstacles: Obstacles) -> str:
-    """Who holds most of what lacks: in the queue or the cluster whose limit it is, else on the nearest node."""
+def _holders(obstacles: Obstacles, cause: str) -> str:
+    """The jobs that hold most of what lacks: in the queue or the cluster whose limit it is, else on the nearest
+    node."""
     limits = [(one.resource, one.held_by) for one in obstacles.limits if one.held_by]
     nodes = [(next(iter(one.lacks), ""), one.held_by) for one in obstacles.nodes if one.held_by]
+    if cause == Cause.CLUSTER_FULL and nodes:
+        nodes = [(nodes[0][0], obstacles.held_by)]
     resource, held = next(chain(limits, nodes), ("", []))
     names = [f"{_name(one.job)} {one.amounts.get(resource, '0')} {resource_name(resource)}" for one in held]
-    return some(names, _HOLDERS)
+    return some(names, _HOLDERS) if len(names) < KEPT else f"{', '.join(names[:_HOLDERS])} and more"
 
 
 def _place(story: Explanation, obstacles: Obstacles, cause: str) -> str:
@@ -147,7 +151,8 @@ def _place(story: Explanation, obstacles: Obstacles, cause: str) -> str:
 
 def _ahead(obstacles: Obstacles) -> str:
     """Who was served before it in its last session."""
-    return some([f"{_name(one.job)} (priority {one.priority})" for one in obstacles.ahead], _AHEAD)
+    names = [f"{_name(one.job)}{f' (priority {one.priority})' if one.priority else ''}" for one in obstacles.ahead]
+    return some(names, _AHEAD)
 
 
 def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:

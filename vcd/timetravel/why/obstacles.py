@@ -117,8 +117,9 @@ class Obstacles(msgspec.Struct, frozen=True):
     ``waits`` tells the reasons in words. ``asks`` is what a pod that found no node asks for, ``fits`` for how many
     such pods the nodes in ``nodes`` and all others like them have room, ``wants`` how many the job waits with.
     ``ahead`` is in the order in which they were served, ``nodes`` the nearest first, ``held_by`` the largest first.
-    ``evicts`` says why nothing is evicted for it, empty where no action looked for victims; ``place`` is where it is
-    among the jobs of its queue that wait.
+    ``held_by`` are the jobs of the cluster that hold most of what lacks on the nearest node, at most 20. ``evicts``
+    says why nothing is evicted for it, empty where no action looked for victims; ``place`` is where it is among the
+    jobs of its queue that wait.
     """
 
     kind: Kind
@@ -136,6 +137,7 @@ class Obstacles(msgspec.Struct, frozen=True):
     ahead: list[Ahead]
     evicts: str = ""
     place: QueuePlace | None = None
+    held_by: list[Holder] = []
 
     def lines(self) -> Iterator[str]:
         """The obstacles in sentences."""
@@ -212,6 +214,7 @@ def _told(wait: Wait, turns: _Turns) -> Obstacles:
         [] if job is None else turns.ahead_of(job, lacking),
         _not_evicted(wait),
         None if job is None else place_in_queue(session, job),
+        held_in(session, None, next(iter(nodes[0].lacks), "")) if nodes else [],
     )
 
 
