@@ -14,7 +14,7 @@ _EXACT = 5
 """A histogram names up to so many amounts exactly; of more, each quarter of the largest node is a bar."""
 
 
-class Node(Protocol):
+class NodeAmounts(Protocol):
     """A node: what pods may use of it and what they use, in base units, by resource."""
 
     @property
@@ -27,7 +27,7 @@ class Node(Protocol):
     def used(self) -> Mapping[str, int]: ...
 
 
-def cluster_resource(nodes: Iterable[Node]) -> str:
+def cluster_resource(nodes: Iterable[NodeAmounts]) -> str:
     """Return the resource that a cluster is known by: an extended one that its nodes offer, else cpu; empty for a
     cluster that offers nothing."""
     return main_resource(_totals(nodes, lambda node: node.allocatable))
@@ -40,7 +40,7 @@ def resource_shown(first: str, amounts: Iterable[Mapping[str, int]]) -> str:
     return first if first in known else main_resource(known)
 
 
-def capacity_lines(nodes: Sequence[Node], waiting: int, running: int) -> Iterator[str]:
+def capacity_lines(nodes: Sequence[NodeAmounts], waiting: int, running: int) -> Iterator[str]:
     """Return the lines about a cluster: what is used and free, its jobs, free capacity per node, nodes not ready."""
     resource, ready = cluster_resource(nodes), [node for node in nodes if node.ready]
     jobs = f"{counted(waiting, 'job')} waiting, {running:,} running"
@@ -60,14 +60,14 @@ def capacity_lines(nodes: Sequence[Node], waiting: int, running: int) -> Iterato
     yield jobs
 
 
-def _totals(nodes: Iterable[Node], part: Callable[[Node], Mapping[str, int]]) -> dict[str, int]:
+def _totals(nodes: Iterable[NodeAmounts], part: Callable[[NodeAmounts], Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for node in nodes:
         total.update(part(node))
     return dict(total)
 
 
-def _histogram(resource: str, nodes: Sequence[Node]) -> str:
+def _histogram(resource: str, nodes: Sequence[NodeAmounts]) -> str:
     """``0: 3 nodes, 4: gpu-7``: how many nodes have how much free, a single one by its name."""
     free = {node.name: max(node.allocatable.get(resource, 0) - node.used.get(resource, 0), 0) for node in nodes}
     bars: dict[tuple[int, str], list[str]] = {}
