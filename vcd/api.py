@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from vcd.timetravel.shadow.comparison import SHADOW_KINDS, NoShadow, ShadowComparison, compare_shadow
     from vcd.timetravel.standing import LogStanding, standing, told_of_standing
     from vcd.timetravel.tablefiles import FORMATS, NoWriter, table_bytes
-    from vcd.timetravel.tables import TABLES, Rows
+    from vcd.timetravel.tables import TABLES, TableRows
     from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
     from vcd.timetravel.times import BadTime
     from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
@@ -123,7 +123,7 @@ _LATER = {
     "vcd.timetravel.shadow.comparison": "NoShadow SHADOW_KINDS ShadowComparison compare_shadow",
     "vcd.timetravel.standing": "LogStanding standing told_of_standing",
     "vcd.timetravel.tablefiles": "FORMATS NoWriter table_bytes",
-    "vcd.timetravel.tables": "Rows TABLES",
+    "vcd.timetravel.tables": "TABLES TableRows",
     "vcd.timetravel.timeline": "Ends SessionLine ends session_lines",
     "vcd.timetravel.times": "BadTime",
     "vcd.timetravel.whatif.compare": "Comparison Run Variant whatif",

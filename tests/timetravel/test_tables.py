@@ -12,7 +12,7 @@ import vcd
 from tests.timetravel.histories import scheduler, write_busy_history
 from tests.timetravel.test_evictions import CONF as RECLAIM
 from tests.timetravel.test_evictions import reclaimed
-from vcd.timetravel.tables import TABLES, Rows
+from vcd.timetravel.tables import TABLES, TableRows
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_notebook_displays_the_first_rows_and_no_markup_of_others(busy: Path) 
     with vcd.open(busy) as log:
         rows = log.jobs()
         kind = rows.kind
-        many = Rows(kind, [kind(**{**rows[0], "name": "<b>"}) for _ in range(60)])
+        many = TableRows(kind, [kind(**{**rows[0], "name": "<b>"}) for _ in range(60)])
     html = many._repr_html_()
     assert (html.count("<tr>"), html.count("&lt;b&gt;"), "<b>" in html) == (51, 50, False)
     assert html.endswith("<p>10 more rows</p>")

@@ -17,7 +17,7 @@ from vcd.timetravel.why.explain import Explanation, explain, named
 if TYPE_CHECKING:
     from vcd.diagnosis.spans import WholeWait
     from vcd.timetravel.clusterchanges import ClusterChanges
-    from vcd.timetravel.tables import Rows
+    from vcd.timetravel.tables import TableRows
     from vcd.timetravel.why.causes import FirstCauses
     from vcd.timetravel.why.changes import What
     from vcd.timetravel.why.compare import JobDifference
@@ -141,31 +141,31 @@ class Log:
 
         return explain_order(self.history, queue, session)
 
-    def jobs(self) -> Rows:
+    def jobs(self) -> TableRows:
         """All jobs after the last session, a row each: see ``JobRow``."""
         from vcd.timetravel.tables import jobs_table
 
         return jobs_table(self.history)
 
-    def waits(self) -> Rows:
+    def waits(self) -> TableRows:
         """The jobs that wait after the last session, those first that wait longest, and why: see ``JobRow``."""
         from vcd.timetravel.tables import waits_table
 
         return waits_table(self.history)
 
-    def sessions(self) -> Rows:
+    def sessions(self) -> TableRows:
         """All sessions and what they decided, in numbers: see ``SessionRow``."""
         from vcd.timetravel.tables import sessions_table
 
         return sessions_table(self.history)
 
-    def evictions(self) -> Rows:
+    def evictions(self) -> TableRows:
         """All pods that sessions evicted, and for whom: see ``EvictionRow``."""
         from vcd.timetravel.tables import evictions_table
 
         return evictions_table(self.history)
 
-    def queue_usage(self, samples: int | None = None) -> Rows:
+    def queue_usage(self, samples: int | None = None) -> TableRows:
         """What queues had, requested and deserved, by resource, in so many sessions (None: ``SAMPLES``), evenly spaced,
         and the last, each of which is decided again: see ``QueueUsageRow``."""
         from vcd.timetravel.tables import SAMPLES, queue_usage_table

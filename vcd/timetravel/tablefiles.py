@@ -8,7 +8,7 @@ import io
 from datetime import datetime
 from typing import Any, get_type_hints
 
-from vcd.timetravel.tables import Rows, as_text
+from vcd.timetravel.tables import TableRows, as_text
 
 FORMATS = ("csv", "parquet")
 
@@ -17,12 +17,12 @@ class NoWriter(Exception):
     """A format that needs a package which is not installed; the message names both."""
 
 
-def table_bytes(rows: Rows, format: str) -> bytes:
+def table_bytes(rows: TableRows, format: str) -> bytes:
     """Return a table in one of FORMATS. Raises NoWriter."""
     return _parquet(rows) if format == "parquet" else _csv(rows)
 
 
-def _csv(rows: Rows) -> bytes:
+def _csv(rows: TableRows) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(rows.columns)
@@ -30,7 +30,7 @@ def _csv(rows: Rows) -> bytes:
     return text.getvalue().encode(errors="backslashreplace")
 
 
-def _parquet(rows: Rows) -> bytes:
+def _parquet(rows: TableRows) -> bytes:
     try:
         arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:

@@ -28,7 +28,7 @@ from vcd.timetravel.why.sessions import evicted_by, group_in, queue_in
 SAMPLES = 40
 """Sessions that are decided again for the usage of queues."""
 _SHOWN = 50
-"""Rows that a notebook displays."""
+"""TableRows that a notebook displays."""
 
 
 class SessionRow(msgspec.Struct, frozen=True):
@@ -84,8 +84,8 @@ class QueueUsageRow(msgspec.Struct, frozen=True):
 _SERIES = ("allocated", "request", "deserved", "guarantee", "capability")
 
 
-class Rows(list[dict[str, Any]]):
-    """Rows of one table, a dictionary each; ``kind`` declares the columns and their types."""
+class TableRows(list[dict[str, Any]]):
+    """TableRows of one table, a dictionary each; ``kind`` declares the columns and their types."""
 
     def __init__(self, kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> None:
         super().__init__(map(msgspec.structs.asdict, rows))
@@ -112,29 +112,29 @@ def as_text(value: Any) -> str:
     return "" if value is None else value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def jobs_table(history: History) -> Rows:
+def jobs_table(history: History) -> TableRows:
     """Return all jobs after the last session. Raises LogError."""
-    return Rows(JobRow, jobs(history).jobs)
+    return TableRows(JobRow, jobs(history).jobs)
 
 
-def waits_table(history: History) -> Rows:
+def waits_table(history: History) -> TableRows:
     """Return the jobs that wait after the last session, those first that wait longest. Raises LogError."""
     waiting = sorted((-(row.waited or 0), row.job, row) for row in jobs(history).jobs if row.cause)
-    return Rows(JobRow, (row for *_, row in waiting))
+    return TableRows(JobRow, (row for *_, row in waiting))
 
 
-def sessions_table(history: History) -> Rows:
+def sessions_table(history: History) -> TableRows:
     """Return all sessions. Raises LogError."""
     lines = session_lines(history, 1, history.reader.last_session())
     fields = SessionRow.__struct_fields__[2:]
     rows = (SessionRow(one.number, _time(one.time / 1e3), *(getattr(one, field) for field in fields)) for one in lines)
-    return Rows(SessionRow, rows)
+    return TableRows(SessionRow, rows)
 
 
-def evictions_table(history: History) -> Rows:
+def evictions_table(history: History) -> TableRows:
     """Return the evictions of all sessions whose state can be rebuilt, less those of dropped statements. Folds the
     log up to the last of them. Raises LogError."""
-    return Rows(EvictionRow, _evictions(history))
+    return TableRows(EvictionRow, _evictions(history))
 
 
 def _evictions(history: History) -> Iterator[EvictionRow]:
@@ -156,11 +156,11 @@ def _group_of(state: ClusterState, pod: str, _: SessionInfo) -> str:
     return group_in(state, pod)
 
 
-def queue_usage_table(history: History, samples: int = SAMPLES) -> Rows:
+def queue_usage_table(history: History, samples: int = SAMPLES) -> TableRows:
     """Return the usage of all queues by resource, in so many sessions, evenly spaced, and the last. Each of them is
     decided again. Raises LogError."""
     rows = (row for info in _spaced(history.reader.sessions_with_state(), samples) for row in _usage(history, info))
-    return Rows(QueueUsageRow, rows)
+    return TableRows(QueueUsageRow, rows)
 
 
 def _spaced(infos: Sequence[SessionInfo], count: int) -> list[SessionInfo]:
@@ -189,7 +189,7 @@ def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-TABLES: dict[str, Callable[[History], Rows]] = {
+TABLES: dict[str, Callable[[History], TableRows]] = {
     "jobs": jobs_table,
     "waits": waits_table,
     "sessions": sessions_table,
