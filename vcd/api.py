@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from vcd.scheduling.framework.registry import RegistryError, describe_policy
     from vcd.text.amounts import number, resource_name
     from vcd.text.capacity import capacity_lines, cluster_resource, resource_shown
+    from vcd.text.outcomes import Screen
     from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
     from vcd.timetravel.clusterchanges import ClusterChanges
     from vcd.timetravel.differences import Difference
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     )
     from vcd.timetravel.whatif.onejob import JobWhatIf, job_whatif
     from vcd.timetravel.whatif.report import gate_report, html_report
+    from vcd.timetravel.whatif.screens import comparison_screen, gate_screen
     from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
     from vcd.timetravel.whatif.submitted import NO_POD, NothingSubmitted
     from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
@@ -107,6 +109,7 @@ _LATER = {
     "vcd.scheduling.framework.registry": "RegistryError describe_policy",
     "vcd.text.amounts": "number resource_name",
     "vcd.text.capacity": "capacity_lines cluster_resource resource_shown",
+    "vcd.text.outcomes": "Screen",
     "vcd.timetravel.bisect": "JobBisection WaitsBisection bisect_job bisect_waits",
     "vcd.timetravel.clusterchanges": "ClusterChanges",
     "vcd.timetravel.differences": "Difference",
@@ -137,6 +140,7 @@ _LATER = {
     ),
     "vcd.timetravel.whatif.onejob": "JobWhatIf job_whatif",
     "vcd.timetravel.whatif.report": "gate_report html_report",
+    "vcd.timetravel.whatif.screens": "comparison_screen gate_screen",
     "vcd.timetravel.whatif.submit": "RUNS eta eta_in_words submit",
     "vcd.timetravel.whatif.submitted": "NO_POD NothingSubmitted",
     "vcd.timetravel.whatif.sweep": "Sweep sweep variants_of",

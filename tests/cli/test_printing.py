@@ -194,8 +194,8 @@ async def test_runs_side_by_side_are_within_the_terminal(columns: int, tmp_path:
     await write_busy_history(tmp_path / "busy.sqlite")
     words = (str(tmp_path / "busy.sqlite"), "--set", "queue/small.spec.capability.cpu=4")
     lines = lines_on_terminal(("whatif", *words), columns)
-    assert "pods from 2026-01-01T00:00:00.000Z to 2026-01-01T" in " ".join(lines)
-    assert any(line.startswith("what is other") for line in lines)
+    assert lines[0].startswith("queue/small.spec.capability.cpu=4: ")
+    assert any(line.startswith("wait, 95 in 100 under") for line in lines)
 
 
 @pytest.mark.parametrize("queue", ["a\x1b[2J\x1b]0;b\x07", "a\nb is sound", "a[/b]", "a[bold]b"])
@@ -213,7 +213,7 @@ async def test_what_somebody_named_is_shown_as_letters(queue: str, tmp_path: Pat
         ("explain",),
         ("top", "--once"),
         ("log", "ls"),
-        ("whatif", "--seed=1"),
+        ("whatif", "--seed=1", "--all"),
     ):
         shown = STYLE.sub("", on_terminal((*arguments, *log), 400))
         assert not set(shown) & {"\x1b", "\x07"}, shown

@@ -14,7 +14,7 @@ from tests.timetravel.plays import CONF, Work, play
 from vcd.eventlog import LogReader
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.timetravel.whatif.compare import Comparison, Run, Variant, recorded, whatif
+from vcd.timetravel.whatif.compare import Comparison, Run, Variant, recorded, simulated, whatif
 from vcd.timetravel.whatif.edits import EditError, Edits, read_edits
 from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import SPANS, Course, quantile
@@ -121,6 +121,16 @@ async def test_pods_that_are_made_after_the_admission_wait_for_it_again(tmp_path
 
 
 # --- the same again ---------------------------------------------------------------------------------------------------
+
+
+def test_diagnosing_the_jobs_that_wait_changes_nothing(line: Path) -> None:
+    plain, explained = (simulated(work_of(line), Variant("x"), explain=explain) for explain in (False, True))
+    assert {key: wait.why for key, wait in explained.delayed.items()} == {
+        "default/fourth": "cluster full: 0 of 4 cpu free",
+        "default/third": "cluster full: 0 of 4 cpu free",
+    }
+    explained.delayed = {}
+    assert explained == plain
 
 
 def test_as_recorded_and_simulated_the_waits_are_the_same(line: Path) -> None:

@@ -12,7 +12,7 @@ from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import PERIOD, RUN_COUNT, event_log_argument
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
-from vcd.cli.runs import expect_folder, print_unlike, write_report
+from vcd.cli.runs import expect_folder, print_screen, write_report
 
 SECOND = 1_000_000_000
 FAILED = 1
@@ -47,6 +47,7 @@ FAILED = 1
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report in HTML here, too.")
+@click.option("--all", "all_of_it", is_flag=True, help="Print all figures.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def gate(
@@ -62,6 +63,7 @@ def gate(
     period: float,
     gpu: str,
     report: Path | None,
+    all_of_it: bool,
     output: str,
 ) -> None:
     """Run a log's workload under two configurations, and fail where the new one does worse than is allowed.
@@ -73,9 +75,11 @@ def gate(
     and others (what is no metric is answered with all of them); one of > >= < <=; and an amount (30m, 0.5, 12) or a
     change from old to new (+10%, -5%).
 
-    Exits with 0 where no condition holds, with 1 where one does, with 2 where that cannot be judged: a file, a
-    configuration or a condition cannot be used, the log's own configuration does not start what the log shows started,
-    or nothing starts under either.
+    BEFORE is the old configuration, AFTER the new one. The baseline is the workload under the log's own configuration.
+
+    Exits with 0 if no condition holds, with 1 if one does, and with 2 if that cannot be judged: a file, a configuration
+    or a condition cannot be used, the baseline does not reproduce the record, jobs start after the end of pods whose
+    run time is assumed, or nothing starts under either configuration.
     """
     if begin is not None and since is not None:
         raise click.UsageError("--from and --since both say where to begin; leave one out")
@@ -108,7 +112,7 @@ def gate(
     if output == "json":
         print_json(found.gate)
     else:
-        _print(found.gate)
+        _print(found.gate, all_of_it=all_of_it)
     if report is not None:
         write_report(report, api.gate_report(found))
     if found.gate.unjudged:
@@ -127,13 +131,14 @@ def _checked(name: str) -> str:
     return text
 
 
-def _print(found: api.GateResult) -> None:
+def _print(found: api.GateResult, *, all_of_it: bool) -> None:
+    print_screen(api.gate_screen(found))
+    if not all_of_it:
+        return
+    click.echo()
     print_lines([api.summary(found)])
-    print_unlike(found.fidelity)
     figures = table("", "old", "new", "change", right=True)
     for figure in api.told_figures(found):
         spreads = [api.spread_in_words(one, figure.unit) for one in (figure.old, figure.new)]
         add_row(figures, figure.name, *spreads, api.change_in_words(figure))
     print_tables(figures)
-    print_lines(api.judgement_in_words(one, judged=not found.unjudged) for one in found.conditions)
-    print_lines(f"note: {note}" for note in found.notes)

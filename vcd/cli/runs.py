@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 from rich.markup import escape
 
 from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable
-from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
+from vcd.cli.printing import add_row, print_json, print_lines, print_rows, print_tables, table
 
 _SHIFTS = 10
 
@@ -26,23 +27,35 @@ def refused(conf: str | None) -> Iterator[None]:
         raise Unusable(str(error)) from None
 
 
-def print_comparison(comparison: api.Comparison, output: str, report: Path | None) -> None:
+def print_comparison(comparison: api.Comparison, output: str, report: Path | None, *, all_of_it: bool) -> None:
     """Print a comparison, and write its report where one is wanted. Raises Unusable."""
     if output == "json":
         print_json(comparison)
     else:
-        _print(comparison)
+        print_screen(api.comparison_screen(comparison))
+        if all_of_it:
+            _print_detail(comparison)
     if report is not None:
         write_report(report, api.html_report(comparison))
 
 
-def _print(comparison: api.Comparison) -> None:
+def print_screen(screen: api.Screen) -> None:
+    """Print what changes in a run against another one: the answer, the tables, and what it rests on."""
+    print_lines(screen.answer)
+    for columns, rows in screen.tables:
+        click.echo()
+        print_rows(columns, rows)
+    click.echo()
+    width = max(len(label) for label, _ in screen.basis)
+    print_lines(f"{label:<{width}}  {sentence}" for label, sentence in screen.basis)
+
+
+def _print_detail(comparison: api.Comparison) -> None:
     begin, end = api.moment(comparison.begin), api.moment(comparison.end)
+    click.echo()
     print_lines([f"{comparison.file}: {comparison.pods:,} pods from {begin} to {end}"])
-    print_unlike(comparison.fidelity)
     print_runs(comparison.runs)
     _print_shifts(comparison)
-    print_lines(f"note: {note}" for note in comparison.notes)
 
 
 def expect_folder(report: Path | None) -> None:

@@ -64,6 +64,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @click.option("--html", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report here, too.")
+@click.option("--all", "all_of_it", is_flag=True, help="Print all figures, of the recorded run too.")
 @strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
@@ -82,13 +83,16 @@ def whatif(
     period: float,
     gpu: str,
     report: Path | None,
+    all_of_it: bool,
     strict: bool,
     output: str,
 ) -> None:
     """Let a log's workload come again, on a simulated cluster: as it was, and otherwise.
 
     What users submitted, when, and how long it ran is taken from the log; the scheduler decides anew, under another
-    configuration or on a changed cluster. Waits, use, evictions and fairness are compared.
+    configuration or on a changed cluster. BEFORE is the baseline, the workload under the log's own configuration;
+    AFTER is with the change. The last lines state whether the baseline reproduces the record, and which run times are
+    not in the log. --all also prints the recorded figures, and those of queues.
 
     With --submit: what would become of manifests that are submitted at the log's end, and when. Where all of it can be
     placed at once, that is the answer; else, or with --samples or --run, when it starts and ends, and who fares worse
@@ -136,7 +140,7 @@ def whatif(
                 comparison = api.whatif(
                     log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=told
                 )
-            print_comparison(comparison, output, report)
+            print_comparison(comparison, output, report, all_of_it=all_of_it)
             print_reading(edits.refused, edits.unknown, strict=strict)
             end_by(edits.refused, edits.unknown, strict=strict)
 

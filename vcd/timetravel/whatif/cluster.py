@@ -23,6 +23,7 @@ from vcd.state.cluster import ClusterState
 from vcd.state.deadlines import next_deadline
 from vcd.state.records import QUEUE_ADMISSION_GATE
 from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
@@ -68,7 +69,8 @@ class SimulatedCluster:
     """One run of a workload under a configuration.
 
     ``length`` says how long a unit runs; by default as long as it ran in the log, else as long as ``run_times`` expects
-    of what ran before it. Everything is deterministic: the same input gives the same run.
+    of what ran before it. ``delays`` diagnoses the jobs that wait. Everything is
+    deterministic: the same input gives the same run.
     """
 
     def __init__(
@@ -82,9 +84,11 @@ class SimulatedCluster:
         period: int = PERIOD,
         length: Length | None = None,
         progress: Callable[[int], None] = lambda _: None,
+        delays: Delays | None = None,
     ) -> None:
         self.state = ClusterState()
         self.measure = measure
+        self._delays = delays
         self.now = work.begin
         self._work = work
         self._policy = policy
@@ -134,6 +138,8 @@ class SimulatedCluster:
             while self._agenda and self._agenda[0][0] <= self.now:
                 heapq.heappop(self._agenda)[2]()
             self._progress(self.now)
+        if self._delays is not None:
+            self._delays.until(None)
         self.measure.close(self.now)
 
     def _begin(self) -> None:
@@ -295,6 +301,8 @@ class SimulatedCluster:
         if unit.run is not None:
             return unit.run
         known = max(elapsed, unit.seen_running(self._work.end))
+        if not self._run_times.has_like(unit.pod):
+            self.measure.invented(self.now - elapsed + known, self._work.job_of(unit))
         estimate = self._run_times.estimate(unit.pod, known)
         return max(2 * known, UNKNOWN_RUN) if estimate is None else estimate.median
 
@@ -331,24 +339,21 @@ class SimulatedCluster:
     def _decide(self) -> bool:
         """One session, carried out; whether anything came of it."""
         self._dirty = False
+        if self._delays is not None:
+            self._delays.until(self.now)
         snapshot = self._maker.snapshot()
         session = run(snapshot, self._policy, self.now, self._seed, self._memory)
         plan = plan_of(session)
         self.measure.session(self.now, {name: record.queue.spec.weight for name, record in self.state.queues.items()})
+        if plan != ev.Plan():
+            number, digest = self.state.session + 1, self._policy.digest
+            self._fold(
+                ev.SessionDecided(number, snapshot.sequence, digest, self.now, self._seed, 1, {}, ev.encode_plan(plan))
+            )
+        if self._delays is not None:
+            self._delays.decided(self.now, session, self.state.waiting)
         if plan == ev.Plan():
             return False
-        self._fold(
-            ev.SessionDecided(
-                self.state.session + 1,
-                snapshot.sequence,
-                self._policy.digest,
-                self.now,
-                self._seed,
-                1,
-                {},
-                ev.encode_plan(plan),
-            ),
-        )
         acted = False
         for statement in plan.statements:
             for operation in statement.operations:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 import msgspec
 
+from vcd.diagnosis.diagnosedwaits import DiagnosedWait
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.codec import BadObject
@@ -20,16 +21,18 @@ from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
 from vcd.timetravel.history import shown
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
+from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.edits import Edits, edited
 from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
 from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, quantile
 from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
+from vcd.timetravel.whatif.shifts import Effect, Shift, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.workload import SECOND, Workload
+from vcd.timetravel.words import UID
 
 RECORDED = "recorded"
 BASELINE = "baseline"
-_NAMED_JOBS = 20
 
 Points = list[tuple[float, float]]
 """Seconds since the beginning, and the average over the span that begins then."""
@@ -77,16 +80,12 @@ class Run(msgspec.Struct):
     courses: dict[str, Points]
     jobs: dict[str, tuple[str, float | None]]
     """The queue and the wait in seconds (None: it never started) of each job that came."""
-
-
-class Shift(msgspec.Struct, frozen=True):
-    """A job whose wait is another in a run than in the baseline, in seconds (None: it never started)."""
-
-    run: str
-    job: str
-    queue: str
-    baseline: float | None
-    wait: float | None
+    invented: list[str] = []
+    """The jobs whose pods ran for an assumed time: the log has neither their run time nor like work that ended."""
+    resting: int = 0
+    """Jobs that started at a time that depends on such a run time."""
+    delayed: dict[str, DiagnosedWait] = {}
+    """Why jobs wait longer than in the baseline, by job: the cause that held longest."""
 
 
 class Comparison(msgspec.Struct):
@@ -94,7 +93,7 @@ class Comparison(msgspec.Struct):
 
     ``accuracy`` says how well run times are estimated where the log does not hold them (None: nothing ended);
     ``estimated`` of how many pods that was. ``fidelity`` is how far the baseline is what was recorded. ``notes`` say
-    what could not be as it was.
+    what could not be as it was. ``effects`` say how the jobs of each changed run fare against the baseline.
     """
 
     file: str
@@ -107,6 +106,7 @@ class Comparison(msgspec.Struct):
     estimated: int
     fidelity: Fidelity
     notes: list[str]
+    effects: list[Effect] = []
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -147,20 +147,23 @@ def whatif(
     policies = [policy_of(variant, work) for variant in variants]
     works = [edited(work, variant.edits) for variant in variants]  # all errors come before the first long run
     runs = [recorded(work, gpu), simulated(work, Variant(BASELINE), period, gpu, progress)]
-    runs += [simulated(each, variant, period, gpu, progress) for each, variant in zip(works, variants, strict=True)]
+    for each, variant in zip(works, variants, strict=True):
+        runs.append(simulated(each, variant, period, gpu, progress, explain=True))
     how_well = accuracy(work)
     estimated = sum(unit.run is None for unit in work.units)
+    shifts, found = effects(runs)
     return Comparison(
         file=called or str(path),
         begin=work.begin,
         end=work.end,
         pods=len(work.units),
         runs=runs,
-        shifts=_shifts(runs),
+        shifts=shifts,
         accuracy=how_well,
         estimated=estimated,
         fidelity=fidelity(work, runs[0].jobs, runs[1].jobs),
         notes=caveats(estimated, how_well, [read_policy(work.policy, logged=True), *policies]),
+        effects=found,
     )
 
 
@@ -179,11 +182,15 @@ def simulated(
     period: int = PERIOD,
     gpu: str = GPU,
     progress: Callable[[str, float], None] = lambda _, __: None,
+    *,
+    explain: bool = False,
 ) -> Run:
-    """One run of a workload that the variant's edits are made in already."""
+    """Run a workload that the variant's edits are made in already; with ``explain``, the jobs that wait are
+    diagnosed."""
     work = work.as_it_was() if variant.conf is None else work
     measure = Measure(work.begin, gpu)
     span = max(1, work.end - work.begin)
+    delays = Delays() if explain else None
     cluster = SimulatedCluster(
         work,
         policy_of(variant, work),
@@ -192,9 +199,10 @@ def simulated(
         seed=variant.seed,
         period=period,
         progress=lambda now: progress(variant.name, min(1.0, (now - work.begin) / span)),
+        delays=delays,
     )
     cluster.run()
-    return run_of(variant.name, variant.words, measure, work)
+    return run_of(variant.name, variant.words, measure, work, {} if delays is None else delays.found())
 
 
 def recorded(work: Workload, gpu: str = GPU) -> Run:
@@ -244,10 +252,13 @@ def room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
 # --- telling ----------------------------------------------------------------------------------------------------------
 
 
-def run_of(name: str, what: str, measure: Measure, work: Workload) -> Run:
+def run_of(
+    name: str, what: str, measure: Measure, work: Workload, delayed: Mapping[str, DiagnosedWait] | None = None
+) -> Run:
     """A measured run of a workload as plain values."""
     ran_already = work.ran_already()
     jobs = [job for key, job in sorted(measure.jobs.items()) if key not in ran_already]
+    invented, resting = measure.assumed()
     whole = 1000  # cards are counted in thousandths
     until = measure.busy_until
     courses = {
@@ -285,6 +296,9 @@ def run_of(name: str, what: str, measure: Measure, work: Workload) -> Run:
         fairness=measure.fairness.mean(until) if measure.sessions else None,
         courses=courses,
         jobs={job.key: (job.queue, None if job.wait is None else job.wait / SECOND) for job in jobs},
+        invented=[UID.sub("", job) for job in invented],
+        resting=resting,
+        delayed=dict(delayed or {}),
     )
 
 
@@ -311,41 +325,33 @@ def _parts(used: Course, total: Course, until: int) -> Points:
     return [(time, amount / room if room else 0.0) for (time, amount), (_, room) in pairs]
 
 
-def _shifts(runs: Sequence[Run]) -> list[Shift]:
-    """The jobs of each run that wait most otherwise than in the baseline; who never starts comes first."""
+def effects(runs: Sequence[Run]) -> tuple[list[Shift], list[Effect]]:
+    """Return the jobs of each run that wait most differently from the baseline, and how all of its jobs fare."""
     baseline = next(run for run in runs if run.name == BASELINE)
-    found: list[Shift] = []
+    shifts, found = list[Shift](), list[Effect]()
     for run in runs:
-        if run.name in (RECORDED, BASELINE):
-            continue
-        waits = (
-            (job, queue, baseline.jobs.get(job, (queue, None))[1], wait) for job, (queue, wait) in run.jobs.items()
-        )
-        found.extend(largest(Shift(run.name, *each) for each in waits))
-    return found
-
-
-def largest(shifts: Iterable[Shift]) -> list[Shift]:
-    """Those that wait otherwise at all, the largest changes first, as many as are named."""
-    changed = [shift for shift in shifts if shift.wait != shift.baseline]
-    return sorted(changed, key=lambda shift: (-_by_how_much(shift), shift.job))[:_NAMED_JOBS]
-
-
-def _by_how_much(shift: Shift) -> float:
-    if shift.baseline is None or shift.wait is None:
-        return float("inf")
-    return abs(shift.wait - shift.baseline)
+        if run.name not in (RECORDED, BASELINE):
+            changed = shifts_of(run.name, baseline.jobs, run.jobs, run.delayed)
+            longer = {shift.job for shift in changed if shift.is_longer}
+            run.delayed = {job: wait for job, wait in run.delayed.items() if job in longer}
+            shifts += largest(changed)
+            found.append(effect_of(run.name, changed))
+    return shifts, found
 
 
 def caveats(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy]) -> list[str]:
-    """How far the runs can be trusted: what is estimated, and what a simulated cluster has not."""
+    """Return how far the runs can be trusted: what is estimated, and what a simulated cluster has not."""
     names = sorted({option.name for policy in policies for tier in policy.tiers for option in tier})
     on = [plugins()[name] for name in names]
-    notes = [f"run times are the log's; those of {estimated:,} pods, which it does not hold, are estimated"]
-    if how_well is not None:
-        notes.append(how_well.words)
-    notes += [f"what the plugin {one.name} asks goes as if nobody answered" for one in on if one.asks_outside]
     recorded = sorted({question for one in on for question in one.questions})
-    return notes + [
-        f"{one} is what the log recorded, though other pods would have used other nodes" for one in recorded
+    return [
+        *run_time_notes(estimated, how_well),
+        *(f"what the plugin {one.name} asks goes as if nobody answered" for one in on if one.asks_outside),
+        *(f"{one} is what the log recorded, though other pods would have used other nodes" for one in recorded),
     ]
+
+
+def run_time_notes(estimated: int, how_well: Accuracy | None) -> list[str]:
+    """Return where run times come from, and how good estimates of them are."""
+    notes = [f"run times are the log's; those of {estimated:,} pods, which it does not hold, are estimated"]
+    return notes + ([] if how_well is None else [how_well.words])

@@ -14,20 +14,24 @@ from vcd.model import events as ev
 from vcd.model.requests import names_in_order
 from vcd.model.words import counted, span_in_words
 from vcd.scheduling.configuration import read_policy
+from vcd.text.outcomes import SENTENCES, assumed_sentence
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import session_at, span_of, time_of
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import Run, Shift, Variant, caveats, largest, policy_of, room
+from vcd.timetravel.whatif.compare import Run, Variant, caveats, policy_of, room
 from vcd.timetravel.whatif.conditions import FailCondition, MetricLimit, Unit, metric, read_condition
 from vcd.timetravel.whatif.fidelity import Fidelity
 from vcd.timetravel.whatif.measure import GPU, quantile
-from vcd.timetravel.whatif.runtimes import accuracy
-from vcd.timetravel.whatif.sweep import Stretch, sweep
+from vcd.timetravel.whatif.runtimes import Accuracy, accuracy
+from vcd.timetravel.whatif.shifts import Effect, Shift, effect_of, largest, shifts_of
+from vcd.timetravel.whatif.sweep import Stretch, Sweep, sweep
 from vcd.timetravel.whatif.workload import Workload
 from vcd.timetravel.words import moment
 
 VERSION = 1
 """Of the JSON: it grows by fields without another number."""
+_RESTING = 0.01
+"""The share of the jobs whose starts may rest on run times that nothing in the log tells."""
 SEEDS = 3
 """So many orders of equal nodes are tried unless it is said."""
 
@@ -88,7 +92,9 @@ class Judgement(msgspec.Struct, frozen=True):
 class GateResult(msgspec.Struct, frozen=True):
     """Both configurations on one workload. Times are ns since the epoch; ``jobs`` came in that stretch, ``running``
     more ran when it began and are in no wait. ``fidelity`` is how far the workload comes out as recorded under the
-    log's own configuration; ``unjudged`` says why nothing can be told by these runs, and then it is not passed."""
+    log's own configuration; ``unjudged`` says why nothing can be told by these runs, and then it is not passed.
+    ``effect`` says how the jobs fare under the new configuration; ``estimated`` is how many pods have no run time in
+    the log, and ``accuracy`` how well such times are estimated (None: nothing ended)."""
 
     file: str
     begin: int
@@ -107,6 +113,9 @@ class GateResult(msgspec.Struct, frozen=True):
     shifts: list[Shift]
     notes: list[str]
     version: int = VERSION
+    effect: Effect | None = None
+    estimated: int = 0
+    accuracy: Accuracy | None = None
 
 
 class Gated(msgspec.Struct, frozen=True):
@@ -186,15 +195,15 @@ def gate(
         for label, each in zip(("old", "new"), both, strict=True)
         for seed in range(seeds)
     ]
-    swept = sweep(path, variants, jobs=jobs, period=period, gpu=gpu, progress=progress, stretch=stretch)
+    swept = sweep(path, variants, jobs=jobs, period=period, gpu=gpu, progress=progress, stretch=stretch, explain=True)
     old_runs, new_runs = swept.runs[:seeds], swept.runs[seeds:]
     figures = _figures(units, [told.measured(run) for run in old_runs], [told.measured(run) for run in new_runs])
     by_name = {figure.name: figure for figure in figures}
     judged = [_judged(condition, by_name) for condition in conditions]
     shifts = told.shifts(f"new {new[0]}", old_runs, new_runs)
-    unjudged = list(_unjudged(swept.fidelity, by_name["started"], name, new[0]))
+    unjudged = list(_unjudged(swept, by_name["started"], name, new[0]))
     notes = [*_notes(name, new[0], len({work.policy, *texts} - {None}) if old is None else 1, shifts, seeds)]
-    estimated = sum(unit.run is None for unit in work.units)
+    estimated, how_well = sum(unit.run is None for unit in work.units), accuracy(work)
     found = GateResult(
         file=called or str(path),
         begin=work.begin,
@@ -211,17 +220,23 @@ def gate(
         fidelity=swept.fidelity,
         unjudged=unjudged,
         shifts=largest(shifts),
-        notes=[*notes, *caveats(estimated, accuracy(work), policies)],
+        notes=[*notes, *caveats(estimated, how_well, policies)],
+        effect=effect_of(f"new {new[0]}", shifts),
+        estimated=estimated,
+        accuracy=how_well,
     )
     return Gated(found, old_runs, new_runs)
 
 
-def _unjudged(found: Fidelity, started: Figure, old: str, new: str) -> Iterator[str]:
-    """Why nothing can be told by the runs."""
-    if found.unfit:
-        yield f"the simulation does not start what the log's scheduler did: {found.words}"
+def _unjudged(swept: Sweep, started: Figure, old: str, new: str) -> Iterator[str]:
+    """Return why nothing can be judged by the runs."""
+    if swept.fidelity.far:
+        yield f"the baseline {'; '.join(swept.fidelity.sentences)}"
+    worst = max(swept.runs, key=lambda run: run.resting)
+    if worst.resting > _RESTING * len(worst.jobs):
+        yield assumed_sentence(worst.resting, len(worst.jobs), worst.invented)
     if not started.old.most and not started.new.most:
-        yield f"no job started, neither under {old} nor under {new}: their waits say nothing"
+        yield SENTENCES["no-start"].format(old=old, new=new)
 
 
 class _Jobs:
@@ -266,11 +281,12 @@ class _Jobs:
         return found
 
     def shifts(self, name: str, old: Sequence[Run], new: Sequence[Run]) -> list[Shift]:
-        """Each job's wait under both, the medians over the seeds."""
-        return [
-            Shift(name, key, queue, _finite(_median_wait(key, old)), _finite(_median_wait(key, new)))
-            for key, queue in self.came.items()
-        ]
+        """Return the jobs whose wait changes, by the medians over the seeds."""
+        before, after = (
+            {key: (queue, _finite(_median_wait(key, runs))) for key, queue in self.came.items()} for runs in (old, new)
+        )
+        delayed = {key: wait for run in reversed(new) for key, wait in run.delayed.items()}
+        return shifts_of(name, before, after, delayed)
 
 
 def _median_wait(job: str, runs: Sequence[Run]) -> float:
@@ -366,20 +382,23 @@ def verdict_in_words(judgement: Judgement, *, judged: bool = True) -> str:
 
 def judgement_in_words(judgement: Judgement, *, judged: bool = True) -> str:
     """A condition with its figures, in one line."""
-    figures = "; ".join(map(_clause_in_words, judgement.clauses))
-    return f"{verdict_in_words(judgement, judged=judged)} {judgement.text}: {figures}"
+    figures = {clause.figure.name: clause.figure for clause in judgement.clauses}
+    told = "; ".join(
+        _figure_in_words(figure, [one for one in judgement.clauses if one.figure.name == name])
+        for name, figure in figures.items()
+    )
+    return f"{verdict_in_words(judgement, judged=judged)} {judgement.text}: {told}"
 
 
-def _clause_in_words(judged: Judged) -> str:
-    clause, figure = judged.clause, judged.figure
+def _figure_in_words(figure: Figure, clauses: Sequence[Judged]) -> str:
+    """A figure under both, and what clauses of a condition say of it."""
     old, new = (spread_in_words(each, figure.unit) for each in (figure.old, figure.new))
     change = change_in_words(figure)
-    told = [change] if change not in ("", "=") else []
-    if clause.relative:
-        told.append(f"limit {figure_in_words(judged.limit, figure.unit)}")
-    if judged.holds and _overlap(figure):
-        told.append("some seeds of both are alike")
-    return f"{clause.metric} {old} -> {new}" + (f" ({', '.join(told)})" if told else "")
+    facts = [change] if change not in ("", "=") else []
+    facts += [f"limit {figure_in_words(one.limit, figure.unit)}" for one in clauses if one.clause.relative]
+    if _overlap(figure) and any(one.holds for one in clauses):
+        facts.append("some seeds of both are alike")
+    return f"{figure.name} {old} -> {new}" + (f" ({', '.join(facts)})" if facts else "")
 
 
 def _overlap(figure: Figure) -> bool:

@@ -154,6 +154,7 @@ class _Listener:
 
     def _session(self, record: ev.SessionDecided) -> None:
         plan = record.accepted()
+        self._work.sessions.append(self._time)
         for status in plan.groups:
             self._admit(self._names.of(status.key), status.phase)
         for statement in plan.statements:

@@ -120,6 +120,8 @@ class Measure:
         self.fairness = Course(begin)
         """Jain's index of the queues' dominant shares by weight, while several want room; 1 is even."""
         self.queues: dict[str, _Queue] = {}
+        self.invented_from: dict[str, int] = {}
+        """The jobs whose run time nothing in the log tells, and until when they are known to have run (ns)."""
         self.closed = begin
         self.busy_until = begin
         """When the last pod came or was given a node: after that, work only ends, and says nothing of the scheduler."""
@@ -188,6 +190,17 @@ class Measure:
         """A pod is gone before its time; it comes again (``unit``)."""
         self._job(unit).running -= 1
         self._use(time, unit, node, -1)
+
+    def invented(self, time: int, job: str) -> None:
+        """A pod of a job runs on after ``time`` for as long as is assumed, since nothing like it has ended."""
+        self.invented_from[job] = min(time, self.invented_from.get(job, time))
+
+    def assumed(self) -> tuple[list[str], int]:
+        """Return the jobs whose run time nothing in the log tells while another job starts after it, the earliest
+        first, and how many jobs start after that."""
+        starts = [job.started for job in self.jobs.values() if job.started is not None]
+        by_time = sorted((time, job) for job, time in self.invented_from.items() if time < max(starts, default=0))
+        return [job for _, job in by_time], sum(start > by_time[0][0] for start in starts) if by_time else 0
 
     def session(self, time: int, weights: Mapping[str, int]) -> None:
         """A session was decided; ``weights`` are the queues'."""

@@ -9,8 +9,9 @@ import msgspec
 from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
-from vcd.timetravel.whatif.compare import Shift, Variant, whatif
+from vcd.timetravel.whatif.compare import Variant, whatif
 from vcd.timetravel.whatif.edits import Assignment, Edits
+from vcd.timetravel.whatif.shifts import Shift
 from vcd.timetravel.why.explain import keys_of
 
 
@@ -30,7 +31,7 @@ class JobWhatIf(msgspec.Struct, frozen=True):
         """In sentences; other jobs are named to who may see them by kind and key."""
         yield f"with {self.what} it would have {_waited(self.otherwise)}"
         yield f"  as it was it {_waited(self.recorded)}; simulated so, it {_waited(self.simulated)}"
-        worse = [shift for shift in self.shifts if _later(shift)]
+        worse = [shift for shift in self.shifts if shift.is_longer]
         better = len(self.shifts) - len(worse)
         yield f"  {counted(len(worse), 'other job')} would wait longer, {better:,} shorter"
         for shift in self.shifts:
@@ -42,10 +43,6 @@ class JobWhatIf(msgspec.Struct, frozen=True):
 
 def _waited(seconds: float | None) -> str:
     return "never started" if seconds is None else f"waited {span_in_words(seconds)}"
-
-
-def _later(shift: Shift) -> bool:
-    return shift.wait is None or (shift.baseline is not None and shift.wait > shift.baseline)
 
 
 def job_whatif(history: History, key: str, queue: str = "", priority_class: str = "") -> JobWhatIf:

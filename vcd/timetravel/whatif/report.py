@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from vcd.model.words import span_in_words
-from vcd.timetravel.whatif.compare import RECORDED, Comparison, Points, Run, Shift, Waits
+from vcd.timetravel.whatif.compare import RECORDED, Comparison, Points, Run, Waits
 from vcd.timetravel.whatif.fidelity import Fidelity, unlike_in_words
 from vcd.timetravel.whatif.gate import (
     Gated,
@@ -17,6 +17,7 @@ from vcd.timetravel.whatif.gate import (
     told_figures,
     verdict_in_words,
 )
+from vcd.timetravel.whatif.shifts import Shift
 from vcd.timetravel.words import moment
 
 _WIDTH, _HEIGHT = 860, 220

@@ -168,6 +168,11 @@ class RunTimes:
         own = (self._curve(key) for key, _ in _classes(pod)[:_OWN])
         return not any(curve is not None and curve.count >= ENOUGH for curve in own)
 
+    def has_like(self, pod: Pod) -> bool:
+        """Return whether work of the pod's own kind has ended, so that its run time is not invented."""
+        own = (self._curve(key) for key, _ in _classes(pod)[:_OWN])
+        return any(curve is not None and curve.count for curve in own)
+
     def estimate(self, pod: Pod, elapsed: int = 0) -> Estimate | None:
         """How long a pod will run that has run for ``elapsed`` (ns); None where nothing ever ended."""
         found = self._curve_of(pod)

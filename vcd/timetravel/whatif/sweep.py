@@ -69,13 +69,15 @@ def sweep(
     gpu: str = GPU,
     scheduler: str | None = None,
     stretch: Stretch = WHOLE,
+    explain: bool = False,
     called: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
     """Run a log's workload, or that of a ``stretch`` of it, under each variant.
 
     ``jobs`` processes work at once (None: one for each processor); with ``scheduler``, the address of a Dask scheduler,
-    its workers do, and must be able to read ``path``. ``called`` names the log where ``path`` is a copy of it,
+    its workers do, and must be able to read ``path``. With ``explain``, the jobs that
+    wait are diagnosed. ``called`` names the log where ``path`` is a copy of it,
     ``progress`` is told the name of each run that is done. Raises LogError, PolicyError, EditError before the first
     run, LogError where a process ended early, and ModuleNotFoundError where Dask is not installed.
     """
@@ -89,9 +91,8 @@ def sweep(
     runs: dict[int, Run] = {}
     with _executor(jobs, scheduler) as executor, _ends_told(path):
         with kept_from_ctrl_c():
-            futures = {
-                executor.submit(_one, str(path), one, period, gpu, stretch): place for place, one in enumerate(to_do)
-            }
+            asked = (period, gpu, stretch, explain)
+            futures = {executor.submit(_one, str(path), one, *asked): place for place, one in enumerate(to_do)}
         for future in as_completed(futures):
             place = futures[future]
             runs[place] = future.result()
@@ -107,11 +108,11 @@ def _is_baseline(variant: Variant, work: Workload) -> bool:
     return variant.conf is None or {variant.conf} == {work.policy, *(event.text for _, event in work.policies)}
 
 
-def _one(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch) -> Run:
+def _one(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch, explain: bool) -> Run:
     """One run, in a worker."""
     with LogReader(path) as reader:
         work = stretch.workload(reader)
-    return simulated(edited(work, variant.edits), variant, period, gpu)
+    return simulated(edited(work, variant.edits), variant, period, gpu, explain=explain)
 
 
 @contextmanager

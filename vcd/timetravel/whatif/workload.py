@@ -109,6 +109,8 @@ class Workload(msgspec.Struct):
     """How long evicted pods took to go (ns)."""
     evictions: Counter[str] = msgspec.field(default_factory=Counter)
     """How many were decided, by action."""
+    sessions: list[int] = msgspec.field(default_factory=list)
+    """When the log's scheduler decided (ns)."""
     spared: Immunity = msgspec.field(default_factory=Immunity)
     """What groups had lost to others when it begins: what took its place is not evicted again."""
     backoffs: dict[str, RefusalBackoff] = msgspec.field(default_factory=dict)
