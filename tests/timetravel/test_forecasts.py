@@ -161,7 +161,7 @@ async def test_how_long_it_runs_may_be_said(tmp_path: Path) -> None:
         await learn(made, 10, 10, 10, 10, 10)
     found = submit(tmp_path / "log", [dsl.pod("work-9", cpu=1)], samples=2, runs_for=3 * MINUTE)
     assert after(found, only(found).ends) == (3, 3, 3, 2)
-    assert "each is taken to run 3 min" in list(found.lines())[3]
+    assert "  each is taken to run 3 min" in list(found.lines())
 
 
 async def test_where_all_goes_at_once_nothing_is_run_unless_asked(tmp_path: Path) -> None:

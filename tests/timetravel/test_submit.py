@@ -102,8 +102,9 @@ async def test_it_goes_at_once_where_there_is_room(tmp_path: Path) -> None:
         "job default/work-9 starts 2026-01-01 00:10:00, after 0 s",
         "provided that no work comes later (too few jobs came to the log to say how often they do)",
         "as of 2026-01-01 00:10:00, after session 2; 2 runs of what follows",
-        "job default/work-9 in queue default: 1 pod, at least 1 together; each runs 10 min (10 min to 16 min 40 s in"
-        " four of five cases), as work named default/work* that asks for the same (5 ended)",
+        "job default/work-9 in queue default: 1 pod, at least 1 together",
+        "  each runs 10 min (10 min to 16 min 40 s in four of five cases)",
+        "  as work named default/work* that asks for the same (5 ended)",
         "  at once: work-9 to n",
         "  ends 2026-01-01 00:20:00, after 10 min",
     ]
@@ -158,7 +159,10 @@ async def test_who_waits_longer_because_of_it_is_told(tmp_path: Path) -> None:
         ("default/waits-1", "default", 10 * MINUTE),
         ("default/waits-2", "default", 10 * MINUTE),
     ]
-    assert "waits because of it: job default/waits-1 in queue default, 10 min longer" in list(found.lines())
+    assert list(found.lines())[-2:] == [
+        "waits longer for it: default/waits-1 (queue default) 6 min -> 16 min: cluster full: 0 of 8 cpu free",
+        "waits longer for it: default/waits-2 (queue default) 16 min -> 26 min: cluster full: 0 of 8 cpu free",
+    ]
 
 
 async def test_who_comes_later_in_order_delays_nobody(tmp_path: Path) -> None:

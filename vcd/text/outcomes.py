@@ -35,6 +35,7 @@ SENTENCES: Final[dict[str, str]] = {
     "logged": "in the log, for all of {pods}",
     "estimated": "in the log for {known} of {pods}, estimated for the others",
     "assumed": "nothing like {names} has ended: {resting} of {jobs} {start} after an assumed end",
+    "delayed": "waits longer for it: {job} (queue {queue}) {before} -> {after}{why}",
     "no-start": "no job starts, neither under {old} nor under {new}",
 }
 
@@ -88,6 +89,12 @@ def assumed_sentence(resting: int, jobs: int, names: Sequence[str]) -> str:
     """Return how many jobs start at times that rest on run times that nothing in the log tells."""
     facts = {"resting": f"{resting:,}", "jobs": counted(jobs, "job"), "start": "starts" if resting == 1 else "start"}
     return SENTENCES["assumed"].format_map({**facts, "names": some([*map(short_name, names)], 1)})
+
+
+def delay_sentence(job: str, queue: str, before: str, after: str | None, why: str) -> str:
+    """Return how long a job goes on to wait without and with what is submitted (None: until long after its end)."""
+    facts = {"job": short_name(job), "queue": short_name(queue), "before": before, "why": f": {why}" if why else ""}
+    return SENTENCES["delayed"].format_map({**facts, "after": after or "long after its end"})
 
 
 def use_row(utilisation: Iterable[str]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from vcd.model.words import counted, some, span_in_words
 from vcd.scheduling.framework.reasons import Told
+from vcd.text.outcomes import delay_sentence
 from vcd.timetravel.whatif.runtimes import HIGH, LOW, Estimate
 from vcd.timetravel.whatif.workload import SECOND
 from vcd.timetravel.why.sentences import waits_in_words
@@ -63,11 +64,15 @@ class ForecastVictim(msgspec.Struct, frozen=True):
 
 class Delay(msgspec.Struct, frozen=True):
     """Another job that starts later because of what is submitted: by so much (ns) in the median, None: it still waits
-    long after that has ended."""
+    long after that has ended. ``before`` and ``after`` are how long it goes on to wait without and with it (ns),
+    ``why`` the cause of the longer wait in a few words, empty where that is not known."""
 
     job: str
     queue: str
     by: int | None
+    before: int = 0
+    after: int | None = None
+    why: str = ""
 
 
 class Submission(msgspec.Struct):
@@ -99,7 +104,7 @@ class Submission(msgspec.Struct):
         if not self.samples and any(job.starts is None for job in self.jobs):
             return
         if self.caveats and any(job.starts is not None for job in self.jobs):
-            yield f"provided that {'; '.join(self.caveats)}"
+            yield from (f"{'' if place else 'provided that':13} {one}" for place, one in enumerate(self.caveats))
         after = f", after session {self.session}" if self.session else ""
         runs = f"; {counted(self.samples, 'run')} of what follows" if self.samples else ""
         yield f"as of {clock(self.now)}{after}{runs}"
@@ -115,8 +120,8 @@ class Submission(msgspec.Struct):
             yield f"evicted for it in {_of(victim.runs, self.compared)}: {victim.pod} of job {victim.job}{reason}"
         yield from _more(len(self.evicted), "evicted for it")
         for delay in self.delayed[:_NAMED]:
-            by = "and still waits long after it has ended" if delay.by is None else f"{_span(delay.by)} longer"
-            yield f"waits because of it: job {delay.job} in queue {delay.queue}, {by}"
+            after = None if delay.after is None else _span(delay.after)
+            yield delay_sentence(delay.job, delay.queue, _span(delay.before), after, delay.why)
         yield from _more(len(self.delayed), "waiting because of it")
         if self.compared and not self.evicted and not self.delayed:
             yield f"nobody is evicted for it, and no job that waits starts more than {_span(LONGER)} later"
@@ -174,8 +179,11 @@ def _answer(job: Forecast, now: int, samples: int) -> str:
 
 
 def _details(job: Forecast, now: int, samples: int) -> Iterator[str]:
-    length = "" if job.runs_for is None else f"; each {_length(job.runs_for)}"
-    yield f"job {job.name} in queue {job.queue}: {counted(job.pods, 'pod')}, at least {job.minimum} together{length}"
+    yield f"job {job.name} in queue {job.queue}: {counted(job.pods, 'pod')}, at least {job.minimum} together"
+    if job.runs_for is not None:
+        yield f"  each {_length(job.runs_for)}"
+        if job.runs_for.count:
+            yield f"  as {job.runs_for.of} ({job.runs_for.count} ended)"
     if job.placed and samples:
         yield f"  at once: {_places(job.placed)}"
     if job.waits and len(job.placed) < job.pods:
@@ -198,7 +206,7 @@ def _places(placed: dict[str, str]) -> str:
 
 def _length(run: Estimate) -> str:
     bounds = "" if run.low == run.high else f" ({_span(run.low)} to {_span(run.high)} in four of five cases)"
-    known = f"runs {_span(run.median)}{bounds}, as {run.of} ({run.count} ended)"
+    known = f"runs {_span(run.median)}{bounds}"
     return known if run.count else f"is taken to run {_span(run.median)}"
 
 

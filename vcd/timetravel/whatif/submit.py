@@ -325,17 +325,22 @@ class _Asked(msgspec.Struct):
         return sorted(found, key=lambda victim: (-victim.runs, victim.pod))
 
     def _delays(self, outcomes: list[SampledRun]) -> list[Delay]:
-        """Whose start moves, the longest first."""
-        moved = defaultdict[str, list[float]](list)
-        for outcome in outcomes:
-            for key, by in outcome.moved.items():
-                moved[key].append(by)
-        late = [(median(values), key) for key, values in moved.items()]
+        """The jobs whose start moves, the longest first: the medians of the runs."""
+        moved, causes = defaultdict[str, list[tuple[int, float]]](list), dict[str, str]()
+        for outcome in reversed(outcomes):
+            causes |= outcome.causes
+            for key, (before, after) in outcome.moved.items():
+                moved[key].append((before, float("inf") if after is None else after))
+        late = [(median(after - before for before, after in starts), key) for key, starts in moved.items()]
         late = sorted(((by, key) for by, key in late if by > LONGER), key=lambda one: (-one[0], one[1]))
-        return [
-            Delay(self._name(key), self.work.queue_of(key), None if by == float("inf") else round(by))
-            for by, key in late
-        ]
+        return [self._delay(key, by, moved[key], causes.get(key, "")) for by, key in late]
+
+    def _delay(self, key: str, by: float, starts: Sequence[tuple[int, float]], why: str) -> Delay:
+        before = round(median(start for start, _ in starts)) - self.work.begin
+        is_endless = by == float("inf")
+        after = None if is_endless else round(before + by)
+        queue = self.work.queue_of(key)
+        return Delay(self._name(key), queue, None if is_endless else round(by), before, after, why)
 
     def _name(self, group: str) -> str:
         """What users call a job."""

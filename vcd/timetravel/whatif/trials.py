@@ -19,6 +19,7 @@ from vcd.scheduling.framework.policy import Policy
 from vcd.timetravel.parallel import Part, in_order
 from vcd.timetravel.whatif.arrivals import Arrivals, Came
 from vcd.timetravel.whatif.cluster import UNKNOWN_RUN, SimulatedCluster, SimulatedUnit
+from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
@@ -45,8 +46,9 @@ class SampledRun(msgspec.Struct):
 
     ``started`` and ``ended`` of each watched group, ns since the epoch: None is "not until ``until``", when the run
     stopped; starts may be too late by up to ``grains`` (ns). ``reasons`` say what such a group waited for then.
-    ``moved`` is by how much (ns) others start later because of what is submitted (infinite: they still wait long after
-    it has ended), ``victims`` who is evicted only with it; both are empty where that was not looked at.
+    ``moved`` is when others start without what is submitted, and with it (ns since the epoch; None: they still wait
+    long after it has ended), ``causes`` why they wait then; ``victims`` are evicted only with it. All are empty where
+    that was not looked at.
     """
 
     until: int
@@ -54,7 +56,8 @@ class SampledRun(msgspec.Struct):
     ended: dict[str, int | None]
     reasons: dict[str, tuple[ev.Waiting, ...]]
     grains: dict[str, int]
-    moved: dict[str, float] = msgspec.field(default_factory=dict)
+    moved: dict[str, tuple[int, int | None]] = msgspec.field(default_factory=dict)
+    causes: dict[str, str] = msgspec.field(default_factory=dict)
     victims: frozenset[str] = frozenset()
 
 
@@ -110,13 +113,17 @@ class SampledRuns:
     def _outcome(self, sample: int) -> SampledRun:
         compared = self.without is not None and sample < PAIRED
         others = self._others() if compared else ()
-        run = Continued(self, self.work, sample, others)
+        delays = Delays() if compared else None
+        run = Continued(self, self.work, sample, others, delays=delays)
         run.run()
         outcome = run.outcome()
         if compared and self.without is not None:
             without = Continued(self, self.without, sample, others, until=run.now)
             without.run()
-            outcome.moved = {key: _later(without.started(key), run.started(key)) for key in others}
+            starts = {key: without.started(key) for key in others}
+            outcome.moved = {key: (start, run.started(key)) for key, start in starts.items() if start is not None}
+            causes = {} if delays is None else delays.found()
+            outcome.causes = {key: causes[key].why for key in outcome.moved if key in causes}
             there = {unit.key for unit in self.without.units}
             outcome.victims = frozenset((run.measure.victims - without.measure.victims) & there)
         return outcome
@@ -150,13 +157,6 @@ class SampledRuns:
         return (strata[sample] + within[sample]) / self.samples
 
 
-def _later(before: int | None, after: int | None) -> float:
-    """By how much a start moved (ns)."""
-    if before is None:
-        return 0.0
-    return float("inf") if after is None else float(after - before)
-
-
 class Continued(SimulatedCluster):
     """One run: it goes on until every pod of the watched groups has had its node, and then until the ``others`` have
     started, at most as long again as the watched work took to end; in any case to ``until`` or the horizon at most.
@@ -165,7 +165,13 @@ class Continued(SimulatedCluster):
     """
 
     def __init__(
-        self, trials: SampledRuns, work: Workload, sample: int, others: Collection[str] = (), until: int | None = None
+        self,
+        trials: SampledRuns,
+        work: Workload,
+        sample: int,
+        others: Collection[str] = (),
+        until: int | None = None,
+        delays: Delays | None = None,
     ) -> None:
         work = copy(work)
         work.groups = dict(work.groups)
@@ -177,6 +183,7 @@ class Continued(SimulatedCluster):
             seed=trials.seed,
             period=trials.period,
             length=self._drawn_length,
+            delays=delays,
         )
         self._trials, self._sample, self._until = trials, sample, until
         self._known, self._seen = dict(trials.known), dict[str, int]()
