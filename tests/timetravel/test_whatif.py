@@ -16,6 +16,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.timetravel.whatif.compare import Comparison, Run, Variant, recorded, simulated, whatif
 from vcd.timetravel.whatif.edits import EditError, Edits, read_edits
+from vcd.timetravel.whatif.fidelity import fidelity
 from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import SPANS, Course, quantile
 from vcd.timetravel.whatif.report import html_report
@@ -143,6 +144,17 @@ def test_as_recorded_and_simulated_the_waits_are_the_same(line: Path) -> None:
         )  # fourth starts then; until then first used 2 for 100 s, second too, third for 10 s
         assert run.utilisation["cpu"] == pytest.approx((200 + 200 + 20) / (4 * 110))
     assert runs[1].seconds == 150
+
+
+@pytest.mark.parametrize(("later", "far"), [(0, False), (9, False), (15, True)])
+def test_a_baseline_whose_jobs_wait_longer_does_not_reproduce_the_record(line: Path, later: float, far: bool) -> None:
+    """The mean wait may differ by a tenth, 10 s or two cycles, which are a few seconds here."""
+    work = work_of(line)
+    then = recorded(work).jobs
+    again = {job: (queue, None if wait is None else wait + later) for job, (queue, wait) in then.items()}
+    found = fidelity(work, then, again)
+    assert (found.far, found.recorded_wait, found.baseline_wait) == (far, 40, 40 + later)
+    assert found.sentences[0].startswith("does not reproduce" if far else "reproduces")
 
 
 async def test_an_eviction_is_made_again(tmp_path: Path) -> None:
