@@ -22,6 +22,8 @@ LINEAR = 2.3
 """How much more a shape of twice the size may cost where the work of a session grows with it."""
 STEADY = 1.3
 """The same where only the cluster grows, and what a session has to do does not."""
+BOUNDED = 1.05
+"""The same where only one namespace grows, of which a session tries no more than ``Settings.kinds`` kinds."""
 _COMING = 10
 """Objects of an attack that come before a session is decided, and as many while it is."""
 
@@ -136,7 +138,7 @@ SHAPES = {
     "pending groups of 20 kinds: idle": Shape(500, STEADY, _idle(_groups_of_kinds)),
     "pending groups of 20 kinds: newcomer": Shape(500, STEADY, _newcomer(_groups_of_kinds)),
     "groups that no node takes: idle": Shape(500, STEADY, _idle(_groups_without_a_node)),
-    **{f"newcomer beside {attack}": Shape(250, STEADY, _attacked(attack)) for attack in _ATTACKS},
+    **{f"newcomer beside {attack}": Shape(250, BOUNDED, _attacked(attack)) for attack in _ATTACKS},
     "reclaim": Shape(50, LINEAR, _first_session(half_deserved, CONFS["reclaim"])),
     "gangreclaim": Shape(50, LINEAR, _first_session(lambda n: half_deserved(n, n // 2), CONFS["gangreclaim"])),
     **{

@@ -30,7 +30,7 @@ class ShapeColumns:
         self.scored: Ints = np.zeros((len(shapes) + 1, 2), np.int64)
         self.weights: Ints = np.zeros(len(shapes) + 1, np.int64)
         self._flags: dict[Callable[[Shape], bool], Flags] = {}
-        self._kept: dict[int, Any] = {}
+        self._kept: dict[str, dict[int, Any]] = {}
         self._fill(range(len(shapes)))
 
     def with_changes(self, shapes: Pages[Shape | None], numbers: Collection[int]) -> ShapeColumns:
@@ -43,9 +43,10 @@ class ShapeColumns:
         result.weights = np.concatenate([self.weights, np.zeros(more, np.int64)])
         known = dict(self._flags)  # the thread that makes gauges may add to it
         result._flags = {of: np.concatenate([flags, np.zeros(more, np.bool_)]) for of, flags in known.items()}
-        result._kept = dict(self._kept)
-        for number in numbers:
-            result._kept.pop(number, None)
+        result._kept = {name: dict(kept) for name, kept in dict(self._kept).items()}
+        for kept in result._kept.values():
+            for number in numbers:
+                kept.pop(number, None)
         result._fill(numbers)
         return result
 
@@ -59,12 +60,13 @@ class ShapeColumns:
             for of, flags in self._flags.items():
                 flags[number] = shape is not None and of(shape)
 
-    def cached(self, numbers: Sequence[int], make: Callable[[list[int]], Iterable[T]]) -> list[T]:
-        """What ``make`` computes of some shapes' rows, computed once of each."""
-        new = list(dict.fromkeys([number for number in numbers if number not in self._kept]))
+    def cached(self, name: str, numbers: Sequence[int], make: Callable[[list[int]], Iterable[T]]) -> list[T]:
+        """Return what ``make`` computes of each of some shapes, by number, computed once for each ``name``."""
+        kept = self._kept.setdefault(name, {})
+        new = list(dict.fromkeys([number for number in numbers if number not in kept]))
         if new:
-            self._kept.update(zip(new, make(new), strict=True))
-        return [self._kept[number] for number in numbers]
+            kept.update(zip(new, make(new), strict=True))
+        return [kept[number] for number in numbers]
 
     def flags(self, of: Callable[[Shape], bool]) -> Flags:
         """What a function of a module says of each shape; asked again only about new shapes."""

@@ -205,21 +205,18 @@ class Demand:
     def _count_plain(self, places: Ints, *, by_facts: bool) -> list[int]:
         """Return how many pods the nodes could take together of each kind that neither claims nor other pods matter
         to; or, ``by_facts``, if they did not matter, for kinds whose turn comes in another session. ``places`` has one
-        pod of each. The numbers are known until the nodes' facts or the predicates change, by all that predicates on
-        facts look at of a pod: a queue of the same name may have other rules than in the session before."""
-        evaluator = self._framework.evaluator
-        known: dict[Hashable, int] = self._session.nodes.facts.cached(
-            ("pods together", by_facts, evaluator.versions), dict
-        )
-        tasks = self.feasibility.examples(self.rows[places].tolist())
-        counts: dict[Hashable, int] = {}
-        keys = [evaluator.kinds.static_key(task) for task in tasks]
-        for key, task in zip(keys, tasks, strict=True):
-            if key not in counts:
-                counts[key] = known[key] if key in known else self._count_of(task, by_facts=by_facts)
+        pod of each. The numbers are known until the nodes' facts or the predicates change."""
+        versions = self._framework.evaluator.versions
+        known: dict[Hashable, int] = self._session.nodes.facts.cached(("pods together", by_facts, versions), dict)
+        rows = self.rows[places].tolist()
+        keys = self.feasibility.keys(rows)
+        new = {key: row for key, row in zip(keys, rows, strict=True) if key not in known}
+        for key, task in zip(new, self.feasibility.examples(list(new.values())), strict=True):
+            known[key] = self._count_of(task, by_facts=by_facts)
+        found = [known[key] for key in keys]
         known.clear()  # shapes that no pod has any more are not kept
-        known.update(counts)
-        return [counts[key] for key in keys]
+        known.update(zip(keys, found, strict=True))
+        return found
 
     def _count_of(self, task: Task, *, by_facts: bool) -> int:
         if by_facts:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.search.parts import Depends, Mask, Rows, tells_pods_apart
+from vcd.scheduling.search.parts import Depends, Mask, Rows, tells_kinds, tells_pods_apart
 from vcd.scheduling.search.podterms import has_required_affinity
 from vcd.scheduling.session.views import Task, Views
 from vcd.state.sums import Ints
@@ -39,6 +39,8 @@ class Feasibility:
         self._masks: dict[int, Mask] = {}
         self.is_by_pod = any(tells_pods_apart(test) for test in self._tests if not test.depends)
         """Whether pods of one shape and queue can differ in the nodes whose facts they pass."""
+        self._is_by_shape = not (self.is_by_pod or any(tells_kinds(test) for test in self._tests if not test.depends))
+        """Whether pods of one shape without volumes pass the same nodes, whatever their queue."""
 
     def release(self) -> None:
         """Drop the tasks, which refer to their jobs."""
@@ -59,6 +61,19 @@ class Feasibility:
             return shapes.astype(np.int64) * len(self._session.queue_list) + queues
         keys = map(self._evaluator.kinds.static_key, self.examples(rows.tolist()))
         return np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.int64)
+
+    def keys(self, rows: list[int]) -> list[Hashable]:
+        """Return for each pod all that predicates on facts look at. Keys mean the same in a later session, where a
+        queue of the same name may have other rules."""
+        shapes = self._session.snapshot.shapes.at(self._session.snapshot.tasks.shape[rows].tolist())
+        keys = dict[int, Hashable](zip(rows, shapes, strict=True))
+        others = [
+            row
+            for row, shape in zip(rows, shapes, strict=True)
+            if shape is None or shape.spec.volumes or not self._is_by_shape
+        ]
+        keys.update(zip(others, map(self._evaluator.kinds.static_key, self.examples(others)), strict=True))
+        return list(keys.values())
 
     def nodes_of(self, rows: Rows) -> Mask | None:
         """Return the nodes whose facts some of the pods pass, None if there are no pods."""

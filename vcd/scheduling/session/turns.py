@@ -11,9 +11,7 @@ left in memory, so that a replay gives the same turns.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from operator import itemgetter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,15 +28,15 @@ from vcd.state.turns import TurnsTaken
 Ints = npt.NDArray[np.int64]
 _JOBS_A_KIND = 16
 """So many jobs are tried for each kind that a session may try: their pods need not be of other kinds."""
-_Place = tuple[int, int, str]
-"""What orders a job within its namespace: lower priority later, then younger, then key."""
 
 
 class _Namespace(NamedTuple):
-    """A namespace whose jobs are not all tried: all of them in order, and from and up to which."""
+    """A namespace whose jobs are not all tried: all of them by index, in order, with their priorities, and from and up
+    to which."""
 
     name: str
-    ordered: list[tuple[_Place, int]]
+    ordered: Ints
+    priorities: Ints
     begin: int
     end: int
     last: TurnsTaken | None
@@ -46,14 +44,11 @@ class _Namespace(NamedTuple):
     @property
     def next_priority(self) -> int | None:
         """The priority of the job whose turn is next; None if there is none."""
-        return -self.ordered[self.end][0][0] if self.end < len(self.ordered) else None
+        return int(self.priorities[self.end]) if self.end < len(self.ordered) else None
 
     def down_to(self, priority: int) -> _Namespace:
         """The same without jobs of lower priority."""
-        end = self.end
-        while end > self.begin and -self.ordered[end - 1][0][0] < priority:
-            end -= 1
-        return self._replace(end=end)
+        return self._replace(end=self.begin + int((self.priorities[self.begin : self.end] >= priority).sum()))
 
 
 class Turns:
@@ -82,12 +77,12 @@ class Turns:
             by_namespace.setdefault(jobs.keys[index].partition("/")[0], []).append(index)
         large = []
         for name in sorted({*by_namespace, *snapshot.turns}):
-            indices, last = by_namespace.get(name, []), snapshot.turns.get(name)
+            indices, last = np.array(by_namespace.get(name, []), np.int64), snapshot.turns.get(name)
             if limit and costs.count(indices, limit) < len(indices):
-                ordered = sorted((_place(jobs, index), index) for index in indices)
-                begin = 0 if last is None else bisect_right(ordered, _place_of(last.last), key=itemgetter(0))
-                count = costs.count([index for _, index in ordered[begin:]], limit)
-                large.append(_Namespace(name, ordered, begin, begin + count, last))
+                ordered = indices[np.lexsort((indices, jobs.created[indices], -jobs.priority[indices]))]
+                begin = 0 if last is None else _count_up_to(last.last, jobs, ordered)
+                end = begin + costs.count(ordered[begin:], limit)
+                large.append(_Namespace(name, ordered, jobs.priority[ordered], begin, end, last))
             elif last is not None:
                 self.taken = (*self.taken, Turn(name))
         to_come = [priority for each in large if (priority := each.next_priority) is not None]
@@ -95,14 +90,14 @@ class Turns:
             self.aside |= waits & (jobs.priority < max(to_come))
             large = [each.down_to(max(to_come)) for each in large]
         for each in large:
-            self._take_in(each)
+            self._take_in(each, jobs)
         self.aside[_nominated(snapshot, pending)] = False
         for lead, others in classes.followers():
             self.aside[others] = self.aside[lead]
 
-    def _take_in(self, of: _Namespace) -> None:
+    def _take_in(self, of: _Namespace, jobs: GroupColumns) -> None:
         """Set aside the jobs of a namespace that have no turn, and note how far it came."""
-        self.aside[[index for _, index in (*of.ordered[: of.begin], *of.ordered[of.end :])]] = True
+        self.aside[of.ordered[: of.begin]] = self.aside[of.ordered[of.end :]] = True
         if of.end == len(of.ordered):
             self.taken = (*self.taken, Turn(of.name))
             self.ends = True
@@ -110,8 +105,9 @@ class Turns:
             return
         self.goes_on = True
         if of.end > of.begin:
-            priority, created, key = of.ordered[of.end - 1][0]
-            self.taken = (*self.taken, Turn(of.name, -priority, created, key))
+            last = int(of.ordered[of.end - 1])
+            turn = Turn(of.name, int(jobs.priority[last]), int(jobs.created[last]), jobs.keys[last])
+            self.taken = (*self.taken, turn)
 
 
 class _Costs:
@@ -123,43 +119,35 @@ class _Costs:
         self._shapes = tasks.shape[rows].astype(np.int64)
         labels = np.where(columns.flags(minds_labels)[self._shapes], tasks.labels[rows] + 1, 0)
         self._kinds = self._shapes * (len(snapshot.label_sets) + 1) + labels
-        self._weights = columns.weights
+        self._weights = columns.weights[self._shapes]
 
     @property
     def at_most(self) -> int:
         """No fewer than the kinds of all jobs."""
         first = (np.diff(self._owners, prepend=-1) != 0) | (np.diff(self._kinds, prepend=-1) != 0)
-        return int(self._weights[self._shapes[first]].sum())
+        return int(self._weights[first].sum())
 
-    @cached_property
-    def _of_job(self) -> dict[int, dict[int, int]]:
-        """The kinds of each job, and what each counts."""
-        found: dict[int, dict[int, int]] = {}
-        weights = self._weights[self._shapes].tolist()
-        for owner, kind, weight in zip(self._owners.tolist(), self._kinds.tolist(), weights, strict=True):
-            found.setdefault(owner, {})[kind] = weight
-        return found
-
-    def count(self, indices: Sequence[int], limit: int) -> int:
+    def count(self, indices: Ints, limit: int) -> int:
         """Return how many of some jobs, from the first on, have no more kinds than ``limit``, and are not too many; one
         at least."""
+        most = limit * _JOBS_A_KIND
         seen: set[int] = set()
         left = limit
-        for number, index in enumerate(indices):
-            of_job = self._of_job.get(index, {})
-            left -= sum(weight for kind, weight in of_job.items() if kind not in seen)
+        starts, ends = (np.searchsorted(self._owners, indices[: most + 1], side) for side in ("left", "right"))
+        for number, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            of_job = dict(zip(self._kinds[start:end].tolist(), self._weights[start:end].tolist(), strict=True))
+            left -= sum([weight for kind, weight in of_job.items() if kind not in seen])
             seen.update(of_job)
-            if number and (left < 0 or number == limit * _JOBS_A_KIND):
+            if number and (left < 0 or number == most):
                 return number
         return len(indices)
 
 
-def _place(jobs: GroupColumns, index: int) -> _Place:
-    return -int(jobs.priority[index]), int(jobs.created[index]), jobs.keys[index]
-
-
-def _place_of(turn: Turn) -> _Place:
-    return -turn.priority, turn.created, turn.group
+def _count_up_to(turn: Turn, jobs: GroupColumns, ordered: Ints) -> int:
+    """Return how many of some jobs in order had their turn by ``turn``, the last one of which may be gone."""
+    priority, created = jobs.priority[ordered], jobs.created[ordered]
+    is_before = (created < turn.created) | (created == turn.created) & (ordered < bisect_right(jobs.keys, turn.group))
+    return int(((priority > turn.priority) | (priority == turn.priority) & is_before).sum())
 
 
 def _nominated(snapshot: Snapshot, pending: PendingRows) -> list[int]:

@@ -607,7 +607,7 @@ class Views:
     def _deltas(self, numbers: list[int]) -> list[Deltas]:
         """What tasks of some shapes add to their nodes' usage."""
         shapes = self.snapshot.shape_columns
-        return shapes.cached(numbers, lambda new: Deltas.of_each(shapes.requests[new], shapes.scored[new]))
+        return shapes.cached("deltas", numbers, lambda new: Deltas.of_each(shapes.requests[new], shapes.scored[new]))
 
     @cached_property
     def pending(self) -> PendingRows:

@@ -43,7 +43,9 @@ class Reach:
         alive = np.flatnonzero((session.job_of_row >= 0) & tasks.alive)
         self._shapes, first = np.unique(tasks.shape[alive], return_index=True)
         shapes = session.snapshot.shapes
-        self._kinds = [_kind_of(cast(Shape, shapes[number]).spec) for number in self._shapes.tolist()]
+        self._kinds: list[_Kind] = session.snapshot.shape_columns.cached(
+            "reach", self._shapes.tolist(), lambda new: [_kind_of(cast(Shape, shapes[number]).spec) for number in new]
+        )
         row_of = dict(zip(self._kinds, alive[first].tolist(), strict=True))
         self._examples = {kind: session.task(row) for kind, row in row_of.items()}
         self._masks: dict[_Kind, Mask] = {}
