@@ -58,8 +58,8 @@ def encoded_spec(spec: PodGroupSpec) -> bytes:
 
 
 def spec_key(spec: PodSpec) -> bytes:
-    """What tells specs apart that are not equal."""
-    return _encode(spec)
+    """Return 256 bits that tell specs apart that are not equal: the encoded spec itself can be large."""
+    return hashlib.blake2b(_encode(spec), digest_size=32).digest()
 
 
 @functools.lru_cache(maxsize=1024)  # pods of one job were made in few seconds

@@ -36,7 +36,7 @@ _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 # --- what is asked ------------------------------------------------------------------------------------------------
 
 
-class Scope(msgspec.Struct, frozen=True):
+class Scope(msgspec.Struct, frozen=True, gc=False):
     """Namespaces: those named, and those whose labels a selector (None: no further ones) matches."""
 
     names: tuple[str, ...]

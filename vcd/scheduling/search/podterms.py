@@ -19,7 +19,7 @@ _FEW = 64
 """Terms without a pod are removed once they outnumber the others by more than this."""
 
 
-class Term(msgspec.Struct, frozen=True):
+class Term(msgspec.Struct, frozen=True, gc=False):
     """A term of one pod, its own labels and namespace worked in. ``weight`` is that of a preferred term, negative for
     anti-affinity."""
 
@@ -36,10 +36,11 @@ class Term(msgspec.Struct, frozen=True):
 
 def term_of(raw: PodAffinityTerm, pod: Pod, weight: int = 0) -> Term:
     """A pod's term with matchLabelKeys, mismatchLabelKeys and the default namespace worked in. Raises SelectorError."""
-    labels = pod.metadata.labels
     selector = LabelSelector.compile(raw.label_selector)
-    selector = narrowed(selector, IN, raw.match_label_keys, labels)
-    selector = narrowed(selector, NOT_IN, raw.mismatch_label_keys, labels)
+    if raw.match_label_keys or raw.mismatch_label_keys:
+        labels = pod.metadata.labels
+        selector = narrowed(selector, IN, raw.match_label_keys, labels)
+        selector = narrowed(selector, NOT_IN, raw.mismatch_label_keys, labels)
     others = None if raw.namespace_selector is None else LabelSelector.compile(raw.namespace_selector)
     names = tuple(sorted(set(raw.namespaces)))
     if not names and others is None:
@@ -64,17 +65,19 @@ def required_affinity(pod: Pod) -> tuple[Term, ...]:
 def required_anti_affinity(pod: Pod) -> tuple[Term, ...]:
     """The terms that must find no pod near. Raises SelectorError."""
     source = pod.spec.affinity and pod.spec.affinity.pod_anti_affinity
-    return tuple(term_of(raw, pod) for raw in source.required) if source else ()
+    return tuple([term_of(raw, pod) for raw in source.required]) if source else ()
 
 
 def preferred_terms(pod: Pod) -> tuple[Term, ...]:
     """Preferred terms of both kinds; those of anti-affinity weigh negatively. Raises SelectorError."""
     affinity = pod.spec.affinity or Affinity()
     return tuple(
-        term_of(entry.pod_affinity_term, pod, sign * entry.weight)
-        for source, sign in ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1))
-        if source is not None
-        for entry in source.preferred
+        [
+            term_of(entry.pod_affinity_term, pod, sign * entry.weight)
+            for source, sign in ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1))
+            if source is not None
+            for entry in source.preferred
+        ]
     )
 
 
@@ -135,12 +138,12 @@ class TermFiles:
         if term in self._filed:
             return
         self._filed.add(term)
-        need = next((need for need in term.selector.requirements if need.operator == IN), None)
-        if need is None:
-            self._by_no_label.append(term)
-        else:
-            for value in need.values:
-                self._by_label.setdefault((need.key, value), []).append(term)
+        for need in term.selector.requirements:
+            if need.operator == IN:
+                for value in need.values:
+                    self._by_label.setdefault((need.key, value), []).append(term)
+                return
+        self._by_no_label.append(term)
 
     def matching(self, labels: Mapping[str, str]) -> list[Term]:
         """The terms that select pods with some labels, in order of their text."""
