@@ -254,7 +254,10 @@ class Demand:
             coming = coming.copy()
             coming[rows] = True
         first = min(zip(self._session.snapshot.tasks.keys_of(rows.tolist()), rows.tolist(), strict=True))[1]
-        return self.feasibility.most_together(self.feasibility.example(first), rows, coming)
+        example = self.feasibility.example(first)
+        if not self.feasibility.most_by_facts(example):
+            return 0  # other pods, which are costly to look at, only take nodes away
+        return self.feasibility.most_together(example, rows, coming)
 
     def _is_refused(self, task: Task) -> bool:
         """Whether the claims that a task names are refused; those made for each pod are not looked at."""
