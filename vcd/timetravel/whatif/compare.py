@@ -27,7 +27,7 @@ from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
 from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, quantile
 from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
-from vcd.timetravel.whatif.shifts import Shift, WaitEffect, effect_of, largest, shifts_of
+from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.workload import SECOND, Workload
 from vcd.timetravel.words import UID
 
@@ -106,7 +106,7 @@ class Comparison(msgspec.Struct):
     estimated: int
     fidelity: Fidelity
     notes: list[str]
-    effects: list[WaitEffect] = []
+    effects: list[WaitChanges] = []
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -325,10 +325,10 @@ def _parts(used: Course, total: Course, until: int) -> Points:
     return [(time, amount / room if room else 0.0) for (time, amount), (_, room) in pairs]
 
 
-def effects(runs: Sequence[Run]) -> tuple[list[Shift], list[WaitEffect]]:
+def effects(runs: Sequence[Run]) -> tuple[list[Shift], list[WaitChanges]]:
     """Return the jobs of each run that wait most differently from the baseline, and how all of its jobs fare."""
     baseline = next(run for run in runs if run.name == BASELINE)
-    shifts, found = list[Shift](), list[WaitEffect]()
+    shifts, found = list[Shift](), list[WaitChanges]()
     for run in runs:
         if run.name not in (RECORDED, BASELINE):
             changed = shifts_of(run.name, baseline.jobs, run.jobs, run.delayed)

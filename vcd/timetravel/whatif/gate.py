@@ -23,7 +23,7 @@ from vcd.timetravel.whatif.conditions import FailCondition, MetricLimit, Unit, m
 from vcd.timetravel.whatif.fidelity import Fidelity
 from vcd.timetravel.whatif.measure import GPU, quantile
 from vcd.timetravel.whatif.runtimes import Accuracy, accuracy
-from vcd.timetravel.whatif.shifts import Shift, WaitEffect, effect_of, largest, shifts_of
+from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.sweep import Stretch, Sweep, sweep
 from vcd.timetravel.whatif.workload import Workload
 from vcd.timetravel.words import moment
@@ -113,7 +113,7 @@ class GateResult(msgspec.Struct, frozen=True):
     shifts: list[Shift]
     notes: list[str]
     version: int = VERSION
-    effect: WaitEffect | None = None
+    effect: WaitChanges | None = None
     estimated: int = 0
     accuracy: Accuracy | None = None
 

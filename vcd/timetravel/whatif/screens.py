@@ -18,7 +18,7 @@ from vcd.text.outcomes import (
 from vcd.timetravel.whatif.compare import BASELINE, Comparison, Run, run_time_notes
 from vcd.timetravel.whatif.fidelity import Fidelity
 from vcd.timetravel.whatif.gate import GateResult, change_in_words, judgement_in_words, spread_in_words
-from vcd.timetravel.whatif.shifts import Shift, WaitEffect
+from vcd.timetravel.whatif.shifts import Shift, WaitChanges
 
 _WORST = 10
 """Jobs in the table of those that wait longer."""
@@ -82,7 +82,7 @@ def _cells(run: Run, resource: str) -> Iterator[tuple[str, str]]:
         yield resource, f"{run.utilisation.get(resource, 0.0):.1%}"
 
 
-def _worse(effect: WaitEffect) -> Iterator[Table]:
+def _worse(effect: WaitChanges) -> Iterator[Table]:
     """The table of the jobs that wait longer, where there are any."""
     if not effect.longer:
         return

@@ -37,7 +37,7 @@ class Shift(msgspec.Struct, frozen=True):
         return 0.0 if self.wait == self.baseline else abs(_length(self.wait) - _length(self.baseline))
 
 
-class WaitEffect(msgspec.Struct, frozen=True):
+class WaitChanges(msgspec.Struct, frozen=True):
     """How many jobs wait ``shorter`` and ``longer`` in a run than in the baseline; ``worst`` are those that wait
     longer, the largest change first, as many as are named."""
 
@@ -63,11 +63,11 @@ def largest(shifts: Iterable[Shift]) -> list[Shift]:
     return sorted(shifts, key=lambda shift: (-shift.amount, shift.job))[:_NAMED_JOBS]
 
 
-def effect_of(run: str, shifts: Iterable[Shift]) -> WaitEffect:
+def effect_of(run: str, shifts: Iterable[Shift]) -> WaitChanges:
     """Return how the jobs of a run fare."""
     found = list(shifts)
     longer = [shift for shift in found if shift.is_longer]
-    return WaitEffect(run, len(found) - len(longer), len(longer), largest(longer))
+    return WaitChanges(run, len(found) - len(longer), len(longer), largest(longer))
 
 
 def _length(wait: float | None) -> float:
