@@ -117,7 +117,7 @@ def test_json_has_the_diagnosis_in_flat_fields(log: Path) -> None:
     assert (found["kind"], found["session"]) == ("Jobs", 1)
     assert (job["name"], job["group"], job["cause"], job["age"]) == ("train", "train-0123", "cluster-full", 60)
     assert (job["waited"], [one["waited"] for one in ended]) == (60, [None, None])
-    assert job["text"] == "it needs 8 nvidia.com/gpu, and all nodes together have 4"
+    assert job["text"] == "it needs 8 GPU, and all nodes together have 4"
 
 
 def test_a_row_has_at_most_100_columns(log: Path) -> None:
