@@ -49,7 +49,16 @@ if TYPE_CHECKING:
     from vcd.timetravel.joblines import STATES
     from vcd.timetravel.joblist import JobFilter, JobRow, Jobs, jobs
     from vcd.timetravel.lognames import names_in
-    from vcd.timetravel.overview import Glance, NodeUse, Overview, PodLine, glances, overview, pods_on
+    from vcd.timetravel.overview import (
+        Glance,
+        NodeUse,
+        Overview,
+        PodLine,
+        glances,
+        longest_waits,
+        overview,
+        pods_on,
+    )
     from vcd.timetravel.parallel import processors
     from vcd.timetravel.planning import PlacedJob, PlanResult
     from vcd.timetravel.reading import Reading, queues_in, read, to_create
@@ -117,7 +126,7 @@ _LATER = {
     "vcd.timetravel.joblines": "STATES",
     "vcd.timetravel.joblist": "JobFilter JobRow Jobs jobs",
     "vcd.timetravel.lognames": "names_in",
-    "vcd.timetravel.overview": "Glance NodeUse Overview PodLine glances overview pods_on",
+    "vcd.timetravel.overview": "Glance NodeUse Overview PodLine glances longest_waits overview pods_on",
     "vcd.timetravel.parallel": "processors",
     "vcd.timetravel.planning": "PlacedJob PlanResult DiagnosedWait",
     "vcd.timetravel.reading": "Reading queues_in read to_create",

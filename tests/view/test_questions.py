@@ -11,6 +11,7 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import scheduler, write_busy_history
+from tests.view.situations import write_situation
 from vcd import api
 from vcd.model import events as ev
 from vcd.view.questions import PAGE, Answer, answer
@@ -97,6 +98,21 @@ def test_an_overview_shows_queues_nodes_and_jobs(busy: str) -> None:
     assert [node["name"] for node in told["nodes"]] == ["n0", "n1", "n2", "n3"]
     assert sum(node["used"].get("cpu", 0) for node in told["nodes"]) == 12_000
     assert [(job["key"], job["pods"]) for job in told["jobs"]] == [("default/first", 3)]
+
+
+async def test_an_overview_has_a_cause_for_each_waiting_job_the_longest_wait_first(tmp_path: Path) -> None:
+    await write_situation("full", tmp_path / "full.log")
+    told = data(str(tmp_path / "full.log"), "overview", "")
+    assert told["resource"] == "nvidia.com/gpu"
+    assert told["waits"] == [
+        {"group": f"default/{name}", "job": f"default/{name}", "needs": needs, "cause": cause, "why": why}
+        for name, needs, cause, why in (
+            ("bert-finetune", "1 x 1 GPU", "cluster-full", "cluster full: 0 of 24 GPU free"),
+            ("resnet50-train", "4 x 2 GPU", "cluster-full", "cluster full: 0 of 24 GPU free"),
+            ("diffusion", "1 x 16 GPU", "unschedulable-shape", "never: the largest node has 8 GPU"),
+            ("yolo-sweep", "1 x 1 GPU", "cluster-full", "cluster full: 0 of 24 GPU free"),
+        )
+    ]
 
 
 def test_without_a_number_the_last_session_is_meant(busy: str) -> None:

@@ -17,8 +17,10 @@ from tests.sizes import WIDE
 from tests.timetravel.histories import Scheduler, scheduler
 from tests.view.cluster import GROUPS, guarded
 from tests.view.pages import Asker
+from vcd import api
 from vcd.model import events as ev
 from vcd.serving.people import MOST_A_SECOND, REFUSED_SECONDS
+from vcd.view.answers import forget
 from vcd.view.questions import QUESTIONS
 from vcd.view.server import View
 
@@ -208,6 +210,40 @@ async def test_no_answer_names_anything_of_another_namespace(
             assert text.count(other) == text.count(f"namespace {THEIRS if other == HIS else HERS}")
         # and all of that is there to be seen
         assert {query.partition("?")[0] for query in named} == {"overview", "session", "job", "eta", "node", "whatif"}
+
+
+async def test_causes_are_those_of_jobs_that_one_sees(shared: Path) -> None:
+    async with guarded(shared, RIGHTS) as (page, _):
+        causes = {
+            user: (await page.get("api/overview?session=8", Authorization=f"Bearer {user}"))[1]["waits"]
+            for user in ("root", "ann", "bob")
+        }
+    assert [one for one in causes["root"] if one["group"].startswith(HERS)] == causes["ann"] != []
+    assert [one for one in causes["root"] if one["group"].startswith(THEIRS)] == causes["bob"] != []
+
+
+async def test_the_cause_of_a_wait_names_no_job_of_others(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A phrase may name the job ahead, or be a plugin's words, which are cut."""
+    job = f"{HERS}/{HERS}-big"
+
+    def waits(history: object, number: int, jobs: object, most: int) -> list[api.DiagnosedWait]:
+        return [
+            api.DiagnosedWait(job, job, "left", "1 x 8 cpu", "order", why, "")
+            for why in (f"behind {THEIRS}/{HIS}-high", f"behind {THEIRS}...")
+        ]
+
+    monkeypatch.setattr(api, "longest_waits", waits)
+    forget()
+    async with guarded(shared, RIGHTS) as (page, _):
+        causes = {
+            user: [one["why"] for one in (await page.get("api/overview", Authorization=f"Bearer {user}"))[1]["waits"]]
+            for user in ("root", "ann")
+        }
+    forget()
+    assert causes == {
+        "root": [f"behind {THEIRS}/{HIS}-high", f"behind {THEIRS}..."],
+        "ann": ["behind another namespace's", "behind ..."],
+    }
 
 
 @pytest.mark.parametrize(("user", "word", "namespace"), [("ann", HERS, HERS), ("bob", HIS, THEIRS)])

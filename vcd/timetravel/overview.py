@@ -147,11 +147,11 @@ def _nonzero(amounts: dict[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount}
 
 
-def longest_waits(history: History, number: int, jobs: Iterable[JobLine]) -> list[DiagnosedWait]:
-    """Return the causes of the DIAGNOSED jobs that wait longest at a session, the oldest first; ``jobs`` are those of
+def longest_waits(history: History, number: int, jobs: Iterable[JobLine], most: int = DIAGNOSED) -> list[DiagnosedWait]:
+    """Return the causes of the ``most`` jobs that wait longest at a session, the oldest first; ``jobs`` are those of
     its overview."""
     _, session = history.rerun(number)
-    oldest = sorted((job.since, job.key) for job in jobs if job.since is not None and job.waiting)[:DIAGNOSED]
+    oldest = sorted((job.since, job.key) for job in jobs if job.since is not None and job.waiting)[:most]
     known = ev.waits_after(session.snapshot.waiting, plan_of(session).waiting)  # older logs have reasons in words
     found = {one.group: one for one in diagnosed_waits(session, {key: known[key] for _, key in oldest})}
     return [found[key] for _, key in oldest if key in found]

@@ -22,6 +22,7 @@ def log_of(path: str) -> api.Log:
 def _opened(path: str, file: int) -> api.Log:
     """The log of a file; nothing that is known of another one counts, though it had the same name."""
     overview_of.cache_clear()
+    waits_of.cache_clear()
     session_told.cache_clear()
     job_told.cache_clear()
     eta_told.cache_clear()
@@ -38,6 +39,29 @@ def forget() -> None:
 def overview_of(path: str, number: int) -> api.Overview:
     """The cluster at a session: what it left never changes, whatever is logged after it."""
     return api.overview(log_of(path).history, number)
+
+
+_DIAGNOSED = 1000
+"""For how many waiting jobs the cause is searched: that takes a second if no two of them are equivalent, with 1,000
+nodes."""
+
+
+class WaitLine(msgspec.Struct, frozen=True):
+    """Why a job waits, for a list: the fields of `DiagnosedWait` that fit into a row."""
+
+    group: str
+    job: str
+    needs: str
+    cause: str
+    why: str
+
+
+@lru_cache(maxsize=16)
+def waits_of(path: str, number: int, groups: frozenset[str] | None = None) -> list[WaitLine]:
+    """Return why jobs wait at a session, the longest waits first; only those of ``groups`` if given."""
+    jobs = [job for job in overview_of(path, number).jobs if groups is None or job.key in groups]
+    waits = api.longest_waits(log_of(path).history, number, jobs, _DIAGNOSED)
+    return [WaitLine(one.group, one.job, one.needs, one.cause, one.why) for one in waits]
 
 
 @lru_cache(maxsize=128)

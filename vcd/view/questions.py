@@ -18,6 +18,7 @@ from vcd.view.answers import (
     log_of,
     overview_of,
     session_told,
+    waits_of,
     whatif_of,
 )
 from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, Unasked
@@ -145,20 +146,35 @@ def _range(path: str, first: str, last: str) -> tuple[int, int]:
 
 
 def _overview(path: str, session: str) -> bytes:
-    return msgspec.json.encode(overview_of(path, _session(path, "session", session)))
+    number = _session(path, "session", session)
+    found = overview_of(path, number)
+    return msgspec.json.encode(
+        {
+            **msgspec.structs.asdict(found),
+            "resource": api.cluster_resource(found.nodes),
+            "waits": waits_of(path, number),
+        }
+    )
 
 
 def _overview_for(sight: PartialSight, path: str, session: str) -> bytes:
-    found = overview_of(path, _session(path, "session", session))
+    number = _session(path, "session", session)
+    found = overview_of(path, number)
     jobs = [job for job in found.jobs if sight.sees("PodGroup", job.key)]
+    nodes = found.nodes if sight.may(NODES) else []
+    waits = waits_of(path, number, frozenset(job.key for job in jobs))
     parts = {
         "queues": found.queues if sight.may(QUEUES) else [],
-        "nodes": found.nodes if sight.may(NODES) else [],
+        "nodes": nodes,
         "jobs": [msgspec.structs.replace(job, waiting=sight.without_others(job.waiting)) for job in jobs],
         "pods": found.pods if sight.may(PODS) else {},
     }
     if not any(parts.values()):
         raise Hidden(sight.nothing(f"session {found.session}"))
+    parts |= {
+        "resource": api.cluster_resource(nodes),
+        "waits": [msgspec.structs.replace(one, why=sight.without_others(one.why)) for one in waits],
+    }
     return msgspec.json.encode({**msgspec.structs.asdict(found), **parts, "withheld": sight.withheld()})
 
 

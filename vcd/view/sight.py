@@ -24,6 +24,8 @@ _KEY = re.compile(r"(?<![\w./])([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/[a-z0-9](?
 """``namespace/name`` in a sentence; not what goes on after a dot, as ``kubernetes.io/hostname`` does."""
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _COUNTS = re.compile(r"\d+/\d+")
+_CUT = re.compile(r"\S*\.\.\.$")
+"""The last word of a sentence that was cut: the key that it began may not be recognizable."""
 _ANOTHER = "another namespace's"
 
 
@@ -107,7 +109,7 @@ class PartialSight:
             is_count = _COUNTS.fullmatch(found[0]) is not None
             return found[0] if is_count or self._is_told(found[1]) else _ANOTHER
 
-        return _KEY.sub(told, text)
+        return _KEY.sub(told, _CUT.sub("...", text))
 
     def withheld(self) -> list[str]:
         """What answers leave out, and what right shows it."""
