@@ -19,9 +19,9 @@ from vcd.view.server import View  # noqa: E402
 
 LOG = ROOT / "examples" / "nights" / "unlabelled.sqlite"
 IMAGES = ROOT / "docs" / "images"
-SHOWN = {"page.png": ("?job=default%2Fbert", "!document.getElementById('verdict').hidden")}
+SHOWN = {"page.png": ("?job=default%2Fbert", "document.getElementById('answer').innerText !== ''")}
 """What is shown in each picture: a link of the page, and what is true once all of it is there."""
-_THERE = "document.querySelectorAll('#jobs [data-job]').length > 0 && document.fonts.status === 'loaded'"
+_THERE = "document.querySelectorAll('.jobs [data-job]').length > 0 && document.fonts.status === 'loaded'"
 
 
 async def main() -> None:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         glances,
         longest_waits,
         overview,
+        overview_before_sessions,
         pods_on,
     )
     from vcd.timetravel.parallel import processors
@@ -126,7 +127,9 @@ _LATER = {
     "vcd.timetravel.joblines": "STATES",
     "vcd.timetravel.joblist": "JobFilter JobRow Jobs jobs",
     "vcd.timetravel.lognames": "names_in",
-    "vcd.timetravel.overview": "Glance NodeUse Overview PodLine glances longest_waits overview pods_on",
+    "vcd.timetravel.overview": (
+        "Glance NodeUse Overview PodLine glances longest_waits overview overview_before_sessions pods_on"
+    ),
     "vcd.timetravel.parallel": "processors",
     "vcd.timetravel.planning": "PlacedJob PlanResult DiagnosedWait",
     "vcd.timetravel.reading": "Reading queues_in read to_create",

@@ -108,6 +108,11 @@ class Page:
                 return
         raise AssertionError(f"{most} times Tab do not lead to {script}")
 
+    async def resize(self, width: int, height: int) -> None:
+        """Give the window's content a size; one that is narrow is a phone's."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
+
     async def picture(self, file: Path) -> None:
         """Write what the window shows as PNG."""
         data = (await self.call("Page.captureScreenshot", format="png"))["data"]

@@ -70,7 +70,7 @@ async def _no_nodes(made: Scheduler) -> None:
 
 async def _no_sessions(made: Scheduler) -> None:
     """The log begins, and no session is in it."""
-    await made.show(dsl.queue("research"))
+    await made.show(_gpus(["gpu-0", "gpu-1", "gpu-2"]), dsl.queue("research"), _team("bert-finetune", 1, 1))
 
 
 SITUATIONS: dict[str, Callable[[Scheduler], Awaitable[None]]] = {

@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from tests import dsl
 from tests.timetravel.histories import scheduler, write_busy_history
 from tests.view.situations import write_situation
 from vcd import api
+from vcd.cli import main
 from vcd.model import events as ev
 from vcd.view.questions import PAGE, Answer, answer
 from vcd.view.sight import Unasked
@@ -127,25 +129,26 @@ def test_a_session_is_told_in_lines_with_the_difference_to_the_next(busy: str) -
     assert any("only session 8: bind default/large-0" in text for _, text in lines[start:])
 
 
-def test_a_job_is_told_in_lines(busy: str) -> None:
-    lines = data(busy, "job", "default/large", "")["lines"]
-    assert lines[0] == [0, "job default/large in queue default"]
-    assert lines[1] == [0, "large waited 11 min: it needs 35 cpu, and all nodes together have 32"]
-    assert any("session 8 (allocate) bound large-0" in text and depth == 1 for depth, text in lines)
+def test_a_job_is_answered_as_by_explain_job_and_its_story_told(busy: str) -> None:
+    told = data(busy, "job", "default/large", "")
+    printed = CliRunner().invoke(main, ["explain", "job", "large", "--event-log", busy])
+    assert told["answer"] == printed.stdout.splitlines()
+    assert told["answer"][1] == "Before   Waited 11 min: it needs 35 cpu, and all nodes together have 32."
+    assert told["lines"][0] == [0, "job default/large in queue default"]
+    assert any("session 8 (allocate) bound large-0" in text and depth == 1 for depth, text in told["lines"])
 
 
 def test_a_job_is_told_as_it_was_at_the_session_that_is_chosen(busy: str) -> None:
     told = data(busy, "job", "default/large", "7")
-    title, (_, verdict), *story = told["lines"]
-    assert (told["session"], title[1]) == (7, "job default/large in queue default")
-    assert verdict.startswith("large waits 10 min: ")
-    assert not any("bound" in text for _, text in story)
+    assert (told["session"], told["lines"][0][1]) == (7, "job default/large in queue default")
+    assert told["answer"][0].startswith("default/large  WAITING 10 min  queue default")
+    assert not any("bound" in text for _, text in told["lines"])
     assert error(busy, "job", "default/large", "2")[0] == 404
 
 
-def test_a_job_that_never_waited_has_no_verdict(busy: str) -> None:
-    lines = data(busy, "job", "default/first", "2")["lines"]
-    assert lines[1][1].startswith("2026-01-01 00:00:00")
+def test_a_job_that_never_waited_has_no_cause(busy: str) -> None:
+    names = [line.split()[0] for line in data(busy, "job", "default/first", "2")["answer"][1:]]
+    assert names == ["Placed", "History", "As"]
 
 
 @pytest.mark.parametrize(
@@ -212,13 +215,20 @@ def test_errors_name_a_log_as_it_is_called_where_a_copy_of_it_is_read(busy: str)
     assert found[1].startswith(b'{"error":"event log /logs/old.log: no job default/none is in it;')
 
 
-async def test_a_log_without_sessions_has_a_head_and_no_overview(tmp_path: Path) -> None:
-    async with scheduler(tmp_path / "empty.log"):
-        pass
+async def test_a_log_without_sessions_has_nodes_queues_and_jobs(tmp_path: Path) -> None:
     path = str(tmp_path / "empty.log")
-    assert (data(path, "head")["first"], data(path, "head")["last"]) == (0, 0)
-    assert data(path, "sessions", "", "") == []
-    assert error(path, "overview", "") == (404, "no session is in the log yet")
+    async with scheduler(Path(path)) as made:
+        assert (data(path, "head")["first"], data(path, "head")["last"]) == (0, 0)
+        assert data(path, "sessions", "", "") == []
+        assert data(path, "overview", "")["nodes"] == []
+        await made.show(dsl.node("n1", cpu=4), dsl.queue("left"), dsl.gang("job", 1, cpu=1, queue="left"))
+        told = data(path, "overview", "")
+        assert (told["session"], told["waits"]) == (0, [])
+        assert [one["name"] for kind in ("nodes", "queues") for one in told[kind]] == ["n1", "left"]
+        assert [(job["key"], job["pending"]) for job in told["jobs"]] == [("default/job", 1)]
+        assert error(path, "overview", "1") == (404, "no session is in the log yet")
+        await made.cycle()
+        assert data(path, "overview", "")["session"] == 1
 
 
 def test_a_missing_file_is_told_and_asked_for_again(tmp_path: Path) -> None:

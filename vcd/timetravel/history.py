@@ -172,10 +172,21 @@ class History:
 
     def snapshot(self, info: SessionInfo, *, jump: bool = False) -> Snapshot:
         """What a session was decided from: the state after its head, whatever was logged until its own row."""
-        state = self.state(info.head, jump=jump)
+        return self._snapshot_after(info.head, jump)
+
+    def _snapshot_after(self, sequence: int, jump: bool) -> Snapshot:
+        state = self.state(sequence, jump=jump)
         if self._maker is None:
             self._maker = SnapshotMaker(state)
         return self._maker.snapshot()
+
+    def undecided(self) -> tuple[int, Session]:
+        """Return the cluster after the log's last event, as a session that has decided nothing, and the event's time
+        (ns). A log without a configuration is read by the default one."""
+        snapshot, loaded = self._snapshot_after(self.reader.head(), True), self.state(self.reader.head()).policy
+        policy = read_policy(None if loaded is None else loaded.text, logged=True)
+        now = self.reader.last_time()
+        return now, run(snapshot, dataclasses.replace(policy, actions=()), now, 0, outside=Remembered(()))
 
     def rerun(
         self,

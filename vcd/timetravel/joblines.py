@@ -63,9 +63,10 @@ def task_nodes(session: Session) -> Ints:
     return nodes
 
 
-def job_lines(session: Session, decided: ev.SessionDecided) -> list[JobLine]:
-    """Return all groups by key, including those whose queue does not exist."""
-    snapshot, plan = session.snapshot, ev.decode_plan(decided.plan)
+def job_lines(session: Session, plan: ev.Plan, now: int) -> list[JobLine]:
+    """Return all groups by key, including those whose queue does not exist; ``plan`` is what the session decided, and
+    ``now`` (ns) its time."""
+    snapshot = session.snapshot
     counts, oldest = _counted(session, task_statuses(session))
     number_of = {key: number for number, key in enumerate(snapshot.job_keys) if key is not None}
     records = [snapshot.groups[key] for key in sorted(snapshot.groups)]
@@ -90,7 +91,7 @@ def job_lines(session: Session, decided: ev.SessionDecided) -> list[JobLine]:
                 pending=_sum(have, _UNPLACED),
                 ended=_sum(have, TERMINATED_STATUSES),
                 waiting=reasons.get(key, ""),
-                since=_since(record, sum(have), int(oldest[number]), decided.now),
+                since=_since(record, sum(have), int(oldest[number]), now),
                 state=_state(have, minimum, phase),
             )
         )

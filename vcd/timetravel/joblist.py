@@ -103,7 +103,7 @@ def jobs(history: History) -> Jobs:
         return Jobs(0, 0, end, [])
     record, session = history.rerun(reader.last_session())
     known = ev.waits_after(session.snapshot.waiting, plan_of(session).waiting)  # older logs have reasons in words
-    lines = job_lines(session, record)
+    lines = job_lines(session, ev.decode_plan(record.plan), record.now)
     unexplained = dict.fromkeys((one.key for one in lines if one.state == "waiting"), ())
     waits = {one.group: one for one in diagnosed_waits(session, {**unexplained, **known})}
     pods, groups = _Pods(session), session.snapshot.groups

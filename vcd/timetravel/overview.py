@@ -100,15 +100,25 @@ def glances(history: History) -> Iterator[Glance]:
 def overview(history: History, number: int) -> Overview:
     """The cluster at a session. Raises LogError when the log has no such session."""
     record, session = history.rerun(number)
+    return _overview(number, record.now, ev.decode_plan(record.plan), session)
+
+
+def overview_before_sessions(history: History) -> Overview:
+    """The cluster after the log's last event, while no session is in the log; its number is 0."""
+    now, session = history.undecided()
+    return _overview(0, now, ev.Plan(), session)
+
+
+def _overview(number: int, now: int, plan: ev.Plan, session: Session) -> Overview:
     status = task_statuses(session)
     there = [row for row, key in enumerate(session.snapshot.tasks.keys) if key is not None]
     counts = np.bincount(status[there], minlength=STATUSES).tolist()
     return Overview(
         session=number,
-        time=record.now,
-        queues=list(held_back(queue_figures(session), session, ev.decode_plan(record.plan)).values()),
+        time=now,
+        queues=list(held_back(queue_figures(session), session, plan).values()),
         nodes=_nodes(session),
-        jobs=job_lines(session, record),
+        jobs=job_lines(session, plan, now),
         pods={TaskStatus(i).name.capitalize(): count for i, count in enumerate(counts) if count},
     )
 

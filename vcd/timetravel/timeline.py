@@ -11,7 +11,7 @@ from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel.history import History
 from vcd.timetravel.remarks import remarks
-from vcd.timetravel.standing import LogStanding, standing
+from vcd.timetravel.standing import LogStanding, as_of, standing
 
 _MILLISECOND = 1_000_000
 _ADMITTED = ("Inqueue", "Running")
@@ -19,7 +19,8 @@ _ADMITTED = ("Inqueue", "Running")
 
 class Ends(msgspec.Struct, frozen=True):
     """The log's last event with its time (ms since the epoch), and its first and last session; 0 where none is;
-    ``remarks`` are told first; ``standing`` is whose log it is among the replicas' (None: nobody says)."""
+    ``remarks`` are told first; ``standing`` is whose log it is among the replicas' (None: nobody says); ``as_of`` (ms)
+    is the time that waits last until."""
 
     head: int
     time: int
@@ -27,6 +28,7 @@ class Ends(msgspec.Struct, frozen=True):
     last: int
     remarks: list[str] = []
     standing: LogStanding | None = None
+    as_of: int = 0
 
 
 class SessionLine(msgspec.Struct, frozen=True, array_like=True):
@@ -50,8 +52,8 @@ def ends(history: History) -> Ends:
     reader = history.reader
     first = next((info.number for info in reader.sessions(limit=1)), 0)
     last = reader.last_session() if first else 0
-    end = reader.last_time() // _MILLISECOND
-    return Ends(reader.head(), end, first, last, remarks(reader, named=False), standing(reader.path))
+    end, now = (time // _MILLISECOND for time in (reader.last_time(), as_of(reader)))
+    return Ends(reader.head(), end, first, last, remarks(reader, named=False), standing(reader.path), now)
 
 
 def session_lines(

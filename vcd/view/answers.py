@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from vcd import api
+
+Sees = Callable[[str, str], bool]
+"""Whether an object may be named, by its kind and key."""
 
 
 def log_of(path: str) -> api.Log:
@@ -21,7 +25,7 @@ def log_of(path: str) -> api.Log:
 @lru_cache(maxsize=1)
 def _opened(path: str, file: int) -> api.Log:
     """The log of a file; nothing that is known of another one counts, though it had the same name."""
-    overview_of.cache_clear()
+    _overview_at.cache_clear()
     waits_of.cache_clear()
     session_told.cache_clear()
     job_told.cache_clear()
@@ -35,8 +39,13 @@ def forget() -> None:
     _opened.cache_clear()
 
 
-@lru_cache(maxsize=16)
 def overview_of(path: str, number: int) -> api.Overview:
+    """The cluster at a session; 0: as it is before the first one."""
+    return _overview_at(path, number) if number else api.overview_before_sessions(log_of(path).history)
+
+
+@lru_cache(maxsize=16)
+def _overview_at(path: str, number: int) -> api.Overview:
     """The cluster at a session: what it left never changes, whatever is logged after it."""
     return api.overview(log_of(path).history, number)
 
@@ -59,6 +68,8 @@ class WaitLine(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=16)
 def waits_of(path: str, number: int, groups: frozenset[str] | None = None) -> list[WaitLine]:
     """Return why jobs wait at a session, the longest waits first; only those of ``groups`` if given."""
+    if not number:  # no session has decided yet
+        return []
     jobs = [job for job in overview_of(path, number).jobs if groups is None or job.key in groups]
     waits = api.longest_waits(log_of(path).history, number, jobs, _DIAGNOSED)
     return [WaitLine(one.group, one.job, one.needs, one.cause, one.why) for one in waits]
@@ -71,16 +82,38 @@ def session_told(path: str, number: int, head: int) -> bytes:
 
 
 @lru_cache(maxsize=128)
-def job_told(path: str, key: str, session: int) -> bytes:
-    """A job as it was at a session: its title, its verdict where it waited, and its story."""
-    job = log_of(path).job(key, session=session)
-    title, *story = job.story().lines()
+def job_told(path: str, key: str, session: int | None, head: int) -> bytes:
+    """A job as it was at a session (None: as of the log's head): the answer of ``vcd explain job``, and its story."""
+    answer, story = explained(log_of(path).job(key, session=session))
+    return msgspec.json.encode({"key": key, "session": session, "answer": answer, "lines": indented(story.lines())})
+
+
+def explained(job: api.LoggedJob, sees: Sees | None = None) -> tuple[list[str], api.Explanation]:
+    """Return the lines of ``vcd explain job``, and the story of a job; with ``sees`` other jobs are named only if that
+    says yes to their kind and key."""
+    story = job.story()
     try:
-        verdict = list(job.verdict().lines())
+        verdict = job.verdict(seen=sees)
     except api.NotFound:  # it never waited
-        verdict = []
-    lines = indented([title, *verdict, *story])
-    return msgspec.json.encode({"key": key, "session": session, "verdict": len(verdict), "lines": lines})
+        return list(api.answer_lines(story)), story
+    obstacles = None if job.last_wait is None else job.obstacles()
+    if obstacles is not None and sees is not None:
+        obstacles = _as_seen(obstacles, sees)
+    return list(api.answer_lines(story, verdict, obstacles)), story
+
+
+def _as_seen(obstacles: api.Obstacles, sees: Sees) -> api.Obstacles:
+    """Obstacles without the holders and the jobs ahead that may not be named."""
+
+    def named(job: str) -> bool:
+        return sees("PodGroup", job)
+
+    return replace(
+        obstacles,
+        limits=[replace(one, held_by=[job for job in one.held_by if named(job.job)]) for one in obstacles.limits],
+        nodes=[replace(one, held_by=[job for job in one.held_by if named(job.job)]) for one in obstacles.nodes],
+        ahead=[one for one in obstacles.ahead if named(one.job)],
+    )
 
 
 _FORECAST_RUNS = 8

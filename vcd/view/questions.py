@@ -12,6 +12,7 @@ from vcd import api
 from vcd.view.answers import (
     WhatIf,
     eta_told,
+    explained,
     forget,
     indented,
     job_told,
@@ -98,6 +99,17 @@ def _session(path: str, name: str, text: str) -> int:
     return number
 
 
+def _session_or_end(path: str, text: str) -> int | None:
+    """A session that is in the log; None, for the log's end, where none is given."""
+    number = _session(path, "session", text)
+    return number if text else None
+
+
+def _session_or_none_yet(path: str, text: str) -> int:
+    """A session that is in the log; 0 where none is given, and none is in it yet."""
+    return _session(path, "session", text) if text or api.ends(log_of(path).history).last else 0
+
+
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
@@ -146,7 +158,7 @@ def _range(path: str, first: str, last: str) -> tuple[int, int]:
 
 
 def _overview(path: str, session: str) -> bytes:
-    number = _session(path, "session", session)
+    number = _session_or_none_yet(path, session)
     found = overview_of(path, number)
     return msgspec.json.encode(
         {
@@ -158,7 +170,7 @@ def _overview(path: str, session: str) -> bytes:
 
 
 def _overview_for(sight: PartialSight, path: str, session: str) -> bytes:
-    number = _session(path, "session", session)
+    number = _session_or_none_yet(path, session)
     found = overview_of(path, number)
     jobs = [job for job in found.jobs if sight.sees("PodGroup", job.key)]
     nodes = found.nodes if sight.may(NODES) else []
@@ -191,7 +203,7 @@ def _plan_for(sight: PartialSight, path: str, number: str) -> bytes:
 
 def _job(path: str, key: str, session: str) -> bytes:
     _namespace_in(key)
-    return job_told(path, key, _session(path, "session", session))
+    return job_told(path, key, _session_or_end(path, session), api.ends(log_of(path).history).head)
 
 
 def _namespace_in(key: str) -> str:
@@ -203,30 +215,26 @@ def _namespace_in(key: str) -> str:
 
 def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     sight.expect_job(_namespace_in(key))
-    number = _session(path, "session", session)
+    number = _session_or_end(path, session)
     job = _job_seen(path, key, number)
-    explained = job.story()
-    for episode in explained.episodes:  # a job that it had to go for is named to who may see it
+    answer, story = explained(job, sight.sees)
+    for episode in story.episodes:  # a job that it had to go for is named to who may see it
         if episode.group:
             sight.sees("PodGroup", episode.group)
-    title, *story = explained.lines()
-    try:
-        verdict = list(job.verdict(seen=sight.sees).lines())
-    except api.NotFound:  # it never waited
-        verdict = []
-    lines = map(sight.without_others, [title, *verdict, *story])
-    told = {"key": key, "session": number, "verdict": len(verdict)}
-    return msgspec.json.encode({**told, "lines": indented(lines)})
+    told = {
+        "answer": list(map(sight.without_others, answer)),
+        "lines": indented(map(sight.without_others, story.lines())),
+    }
+    return msgspec.json.encode({"key": key, "session": number, **told})
 
 
-def _job_seen(path: str, key: str, session: int) -> api.LoggedJob:
+def _job_seen(path: str, key: str, session: int | None) -> api.LoggedJob:
     """A job; of one that is not there nothing is said of those that have such names elsewhere."""
     try:
         return log_of(path).job(key, session=session)
     except api.NotFound:
-        raise api.NotFound(
-            f"no job {key[:120]} is in the log as of session {session}, or it is not one alone"
-        ) from None
+        as_of = "" if session is None else f" as of session {session}"
+        raise api.NotFound(f"no job {key[:120]} is in the log{as_of}, or it is not one alone") from None
 
 
 def _eta(path: str, key: str, session: str) -> bytes:

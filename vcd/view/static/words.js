@@ -1,4 +1,4 @@
-// Elements, amounts and times. Names in a cluster are anybody's input: they enter the page as text only.
+// Elements, amounts and times: what each part of the page is made of. Names in a cluster are anybody's input: they enter the page as text only.
 
 /** An element with properties and children; strings become text, never markup. */
 export function el(tag, properties = {}, ...children) {
@@ -34,14 +34,16 @@ export function moment(milliseconds) {
   return new Date(milliseconds).toISOString().slice(0, 19).replace("T", " ");
 }
 
-/** A length of time in its two largest units; milliseconds. */
+/** A length of time in its two largest units, without one that is zero; milliseconds. */
 export function span(milliseconds) {
   const seconds = Math.max(0, Math.round(milliseconds / 1000));
   const [minutes, hours, days] = [60, 3600, 86400].map((size) => Math.floor(seconds / size));
-  if (days) return `${days} d ${hours % 24} h`;
-  if (hours) return `${hours} h ${minutes % 60} min`;
-  return minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+  if (days) return units([days, "d"], [hours % 24, "h"]);
+  if (hours) return units([hours, "h"], [minutes % 60, "min"]);
+  return minutes ? units([minutes, "min"], [seconds % 60, "s"]) : `${seconds} s`;
 }
+
+const units = (...parts) => parts.filter(([count]) => count).map((part) => part.join(" ")).join(" ");
 
 /** "1 bind", "3 binds". */
 export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
@@ -50,4 +52,15 @@ export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${
 export function inOrder(resources) {
   const rank = (name) => ["cpu", "memory"].indexOf(name) + 1 || 3;
   return [...resources].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b, "en"));
+}
+
+/** How a resource is called: GPU for nvidia.com/gpu, others by their own names. */
+export const resourceName = (resource) => (resource.endsWith(".com/gpu") ? "GPU" : resource);
+
+/** A piece of a bar: where it begins and how long it is, as parts of the whole. */
+export function piece(name, from, size) {
+  const made = el("i", { className: name });
+  made.style.setProperty("--from", from);
+  if (size != null) made.style.setProperty("--size", Math.max(0, size));
+  return made;
 }
