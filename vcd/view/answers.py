@@ -103,13 +103,18 @@ def explained(job: api.LoggedJob, sees: Sees | None = None) -> tuple[list[str], 
 
 
 def _as_seen(obstacles: api.Obstacles, sees: Sees) -> api.Obstacles:
-    """Obstacles without the holders and the jobs ahead that may not be named."""
+    """Obstacles without the holders and the jobs served before it that may not be named."""
 
     def named(job: str) -> bool:
         return sees("PodGroup", job)
 
+    place = obstacles.place
+    if place is not None:
+        place = replace(place, before=[one for one in place.before if named(one[0])])
     return replace(
         obstacles,
+        held_by=[one for one in obstacles.held_by if named(one.job)],
+        place=place,
         limits=[replace(one, held_by=[job for job in one.held_by if named(job.job)]) for one in obstacles.limits],
         nodes=[replace(one, held_by=[job for job in one.held_by if named(job.job)]) for one in obstacles.nodes],
         ahead=[one for one in obstacles.ahead if named(one.job)],
