@@ -81,12 +81,12 @@ class Kubelets(Controller):
             else:
                 self.enqueue((_NODE, "", name))
             return
-        uid = obj["metadata"]["uid"]
-        if event == DELETED:
-            self._leave(uid)
-        elif node_of(obj):
+        uid, node = obj["metadata"]["uid"], "" if event == DELETED else node_of(obj)
+        if uid in self._stays and self._stays[uid].node != node:
+            self._leave(uid)  # no request unbinds a pod, but a restore of the store to before the bind does
+        if node:
             if uid not in self._stays:
-                self._stays[uid] = _Stay(key_of(obj), node_of(obj), {})
+                self._stays[uid] = _Stay(key_of(obj), node, {})
             self.enqueue((_POD, *key_of(obj)))
 
     def reconcile(self, key: Key) -> None:
@@ -103,7 +103,7 @@ class Kubelets(Controller):
         stay = self._stays[pod["metadata"]["uid"]]
         if stay.due is not None:
             stay.due(pod)
-            stay.due = None
+            stay.due, stay.doing = None, ""
         else:
             self._see_to(pod, stay)
 
@@ -159,7 +159,7 @@ class Kubelets(Controller):
             if RUN_SECONDS in annotations_of(pod):
                 end = _started_at(pod) + parse_seconds(annotations_of(pod)[RUN_SECONDS])
                 self._plan(stay, "finish", end, self._finish)
-        elif stay.doing != "start" and self._admit(pod, stay):
+        elif stay.doing != "start" and (stay.requests or self._admit(pod, stay)):
             self._plan(stay, "start", self.clock.now() + START_DELAY, self._start)
 
     def _see_off(self, pod: Obj, stay: _Stay) -> None:
@@ -204,9 +204,7 @@ class Kubelets(Controller):
         stay.requests = {}
 
     def _leave(self, uid: str) -> None:
-        stay = self._stays.pop(uid, None)
-        if stay is None:
-            return
+        stay = self._stays.pop(uid)
         self._plan(stay, "")
         self._release(stay)
 
