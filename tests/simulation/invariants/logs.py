@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from tests.simulation.disk import Disk
 from tests.simulation.invariants.acknowledged import Acknowledged
 from tests.simulation.invariants.folding import Folding
+from tests.simulation.invariants.known import may_go_back
 from tests.simulation.invariants.logfiles import differences, operations_in, problem_of
 from tests.simulation.invariants.onelog import LOSES, is_one_log
 from tests.simulation.invariants.spoilt import Spoilt
+from tests.simulation.invariants.terms import Terms
 from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine, Replica
 from vcd.daemon.service import SchedulerService
@@ -32,8 +34,9 @@ class Logs:
         witness: Witness,
         done: Mapping[str, Sequence[tuple[Operation, int]]],
         acknowledged: Acknowledged,
+        terms: Terms,
     ) -> None:
-        self._sim, self._done, self._acknowledged = sim, done, acknowledged
+        self._sim, self._done, self._acknowledged, self._terms = sim, done, acknowledged, terms
         self._anew: set[str] = set()
         """Incarnations that began without a log."""
         self._damaged: set[str] = set()
@@ -109,10 +112,10 @@ class Logs:
                 self._sim.violated("logged for good", f"{name}: {operation} is not in {log.parent.name}")
 
     def _epochs_are_forgotten(self) -> bool:
-        """Whether neither a Lease that was restored nor a log that was lost tell of the epochs that were: another term
-        may have had the number of one."""
-        restored = any(act.what == "restore" for act in self._sim.script.acts)
-        return restored and any(each.road.affected[act] for each in self._sim.replicas for act in LOSES)
+        """Whether two terms may have the same epoch: a restore removed it from the Lease, and the replica that used it
+        again had lost it with its log or had never read it."""
+        lost = any(each.road.affected[act] for each in self._sim.replicas for act in LOSES)
+        return may_go_back(self._sim.script) and (lost or self._terms.repeats_unread_epoch)
 
     def _merge(self, logs: Sequence[Path]) -> None:
         """Every session of every replica is in the merged log, and is decided again there."""
