@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.cost.counting import calls_of
 from tests.embedded.simulated import DEPLOYMENTS, NODES, PODS, REPLICASETS, Simulated, deployment, pod
 from vcd.embedded.controllers.base import annotations_of
 from vcd.embedded.controllers.deployment import percent_of, template_hash
@@ -167,6 +168,30 @@ def test_recreate_waits_for_the_old_pods_to_be_gone(sim: Simulated) -> None:
     assert {each["spec"]["containers"][0]["image"] for each in sim.store.list(PODS)} == {"i"}
     sim.advance(1)
     assert {each["spec"]["containers"][0]["image"] for each in sim.store.list(PODS)} == {"new"}
+
+
+def test_recreate_does_not_wait_for_pods_that_ended(sim: Simulated) -> None:
+    recreate = {"type": "Recreate"}
+    rolled_out(sim, replicas=1, strategy=recreate)
+    sim.finish(sim.names()[0], "Failed")
+    sim.store.update(DEPLOYMENTS, deployment(replicas=1, image="new", strategy=recreate))
+    sim.advance(30)
+    assert replicas(sim) == {"i": 0, "new": 1}
+
+
+def test_replacing_a_pod_costs_the_same_however_many_ended(sim: Simulated) -> None:
+    rolled_out(sim, replicas=2)
+
+    def replace(times: int) -> int:
+        calls = 0
+        for _ in range(times):
+            running = next(name for name, phase in sim.phases().items() if phase == "Running")
+            calls += calls_of(lambda name=running: sim.finish(name, "Failed")).total()  # type: ignore[misc]
+            sim.run()
+        return calls
+
+    replace(5)
+    assert replace(10) == replace(10)
 
 
 def test_a_paused_deployment_does_not_roll(sim: Simulated) -> None:

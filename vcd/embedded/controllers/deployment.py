@@ -25,6 +25,7 @@ from vcd.embedded.controllers.base import (
     labels_of,
     with_condition,
 )
+from vcd.embedded.controllers.pods import has_ended
 from vcd.model.controllers import controller_reference
 
 HASH_LABEL: Final = "pod-template-hash"
@@ -148,10 +149,11 @@ class DeploymentController(Controller):
         self._clean_up(deployment)
 
     def _emptied(self, deployment: Obj) -> bool:
-        """Scale the old ReplicaSets to nothing; whether all their pods are gone."""
+        """Scale the old ReplicaSets to nothing; whether none of their pods is left that has not ended."""
         for old in self._old(deployment):
             self._scale(deployment, old, 0)
-        return not any(self.pods_by_controller.of(old["metadata"]["uid"]) for old in self._old(deployment))
+        pods = (pod for old in self._old(deployment) for pod in self.pods_by_controller.of(old["metadata"]["uid"]))
+        return all(map(has_ended, pods))
 
     def _ensure_current(self, deployment: Obj) -> None:
         current = self._current(deployment)

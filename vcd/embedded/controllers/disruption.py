@@ -19,7 +19,7 @@ from vcd.embedded.controllers.base import (
     with_condition,
 )
 from vcd.embedded.controllers.deployment import percent_of, replicas_of
-from vcd.embedded.controllers.pods import TERMINAL, is_ready, phase_of
+from vcd.embedded.controllers.pods import has_ended, is_ready
 from vcd.embedded.resources import PDBS
 from vcd.model.selectors import LabelSelector
 
@@ -46,9 +46,7 @@ class DisruptionController(Controller):
         budget = self.find(PDBS, *key)
         if budget is None or is_deleting(budget):
             return
-        pods = [
-            pod for pod in self.store.list(PODS, key[0]) if self._selects(budget, pod) and phase_of(pod) not in TERMINAL
-        ]
+        pods = [pod for pod in self.store.list(PODS, key[0]) if self._selects(budget, pod) and not has_ended(pod)]
         try:
             expected, desired = self._expectation(budget, pods)
         except ValueError as error:

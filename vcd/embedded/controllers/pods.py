@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from vcd.embedded.clock import parse_timestamp
-from vcd.embedded.controllers.base import Obj, is_deleting
+from vcd.embedded.controllers.base import Obj, controller_uid, is_deleting
 from vcd.model.podgroups import Amounts as Amounts
 from vcd.model.podgroups import add_quotas as add_quotas
 from vcd.model.podgroups import limits_of as limits_of
@@ -27,7 +27,17 @@ def node_of(pod: Obj) -> str:
 
 def is_active(pod: Obj) -> bool:
     """Whether the pod counts for its controller: it has not ended and nobody is deleting it."""
-    return phase_of(pod) not in TERMINAL and not is_deleting(pod)
+    return not has_ended(pod) and not is_deleting(pod)
+
+
+def has_ended(pod: Obj) -> bool:
+    """Whether all containers of the pod have terminated for good."""
+    return phase_of(pod) in TERMINAL
+
+
+def active_controller_uid(pod: Obj) -> str:
+    """The UID of the controller that an active pod counts for, empty for a pod that counts for none."""
+    return controller_uid(pod) if is_active(pod) else ""
 
 
 def condition_of(pod: Obj, kind: str) -> Obj | None:

@@ -10,6 +10,7 @@ from vcd.embedded.controllers.base import (
     REPLICASETS,
     Controller,
     Key,
+    Manager,
     Obj,
     controller_of,
     is_deleting,
@@ -17,7 +18,7 @@ from vcd.embedded.controllers.base import (
     labels_of,
     with_condition,
 )
-from vcd.embedded.controllers.pods import available_at, is_active, is_ready, node_of, phase_of
+from vcd.embedded.controllers.pods import active_controller_uid, available_at, is_ready, node_of, phase_of
 from vcd.embedded.errors import StatusError
 from vcd.model.controllers import pod_of_template
 
@@ -30,6 +31,11 @@ class ReplicaSetController(Controller):
 
     name: ClassVar[str] = "replicaset-controller"
     resources = (REPLICASETS, PODS)
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__(manager)
+        # pods that ended stay until somebody deletes them: no reconciliation may look at all of them
+        self._active = manager.index(PODS, active_controller_uid)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A ReplicaSet, or a pod of one."""
@@ -52,11 +58,8 @@ class ReplicaSetController(Controller):
         if failure is not None:
             raise failure
 
-    def _active(self, replica_set: Obj) -> list[Obj]:
-        return [pod for pod in self.pods_by_controller.of(replica_set["metadata"]["uid"]) if is_active(pod)]
-
     def _scale(self, replica_set: Obj) -> StatusError | None:
-        pods = self._active(replica_set)
+        pods = self._active.of(replica_set["metadata"]["uid"])
         missing = int(replica_set["spec"].get("replicas", 1)) - len(pods)
         if missing > 0:
             try:
@@ -75,7 +78,7 @@ class ReplicaSetController(Controller):
         return None
 
     def _write_counts(self, replica_set: Obj, failure: StatusError | None) -> None:
-        pods = self._active(replica_set)
+        pods = self._active.of(replica_set["metadata"]["uid"])
         spec = replica_set["spec"]
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
         times = [available_at(pod, spec.get("minReadySeconds") or 0) for pod in pods]
