@@ -255,13 +255,19 @@ def _script(name: str) -> Path:
 
 
 def _fails(mutant: Mutant) -> bool:
-    """Whether the test that finds a bug fails with it."""
+    """Whether the test that finds a bug fails with it, and passes without it."""
+    return _exit_code_of_test(mutant, []) == 0 and _exit_code_of_test(mutant, [mutant.name]) == 1
+
+
+def _exit_code_of_test(mutant: Mutant, planted: Sequence[str]) -> int:
     program = (
         "import sys, pytest; from tests.simulation.mutants import plant; "
-        "plant(sys.argv[1]); sys.exit(pytest.main(sys.argv[2:]))"
+        "at = sys.argv.index('--'); plant(*sys.argv[1:at]); sys.exit(pytest.main(sys.argv[at + 1 :]))"
     )
-    words = [sys.executable, "-c", program, mutant.name, "-q", "-x", "-p", "no:cacheprovider", mutant.found_by]
-    return subprocess.run(words, cwd=ROOT, capture_output=True).returncode == 1
+    # pytest warns of what planting has imported before it, and would end with that instead of running the test
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    words = [sys.executable, "-c", program, *planted, "--", *options, mutant.found_by]
+    return subprocess.run(words, cwd=ROOT, capture_output=True).returncode
 
 
 def table(hunts: Sequence[Hunt], seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.simulation.hunting import Hunt, table
+from tests.simulation.hunting import Hunt, _fails, table
 from tests.simulation.mutants import ROOT, SCRIPTS, Mutant, mutants
 from tests.simulation.names import NAMES
 from tests.simulation.script import Script
@@ -75,6 +76,14 @@ def test_the_table_has_what_was_found_and_what_was_not() -> None:
         "",
         "2 of 3 planted bugs are found, in 15 minutes.",
     ]
+
+
+def test_a_test_shows_a_bug_only_if_it_fails_with_it_and_passes_without_it() -> None:
+    mutant = _MUTANTS["names-of-queues-forgotten"]
+    file, _, _ = mutant.found_by.partition("::")
+    passes, is_missing = f"{file}::test_a_bind_that_failed_leaves_the_pod_pending", f"{file}::test_no_such"
+    mutants_of_test = [dataclasses.replace(mutant, found_by=test) for test in (mutant.found_by, passes, is_missing)]
+    assert [_fails(each) for each in mutants_of_test] == [True, False, False]
 
 
 @pytest.mark.timeout(900)  # six seconds by itself, and minutes on a busy machine
