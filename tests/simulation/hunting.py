@@ -40,7 +40,7 @@ _PATIENCE = 60
 
 class Hunt(msgspec.Struct, frozen=True):
     """The result of the search for a bug: the seed that found it (None: none of the ``tried`` seeds did), and the first
-    invariant that it violates. Of a bug that a test finds no seeds are tried, and ``invariant`` is the test."""
+    invariant that it violates. ``tried`` is 0 for a bug that its test or script finds; ``invariant`` is the test."""
 
     name: str
     tried: int
@@ -92,6 +92,9 @@ def hunt_all(names: Sequence[str], seeds: int, kept: Path | None = None) -> int:
     while state.left:
         hunting.on()
     of = {hunt.name: hunt for hunt in state.hunts}
+    left = [chosen[name] for name, hunt in of.items() if hunt.seed is None and _script(name).exists()]
+    not_shown = _not_shown_by_script(left)
+    of |= {each.name: Hunt(each.name, 0, 0, each.found_by) for each in left if each.name not in not_shown}
     hunts = [of[name] for name in chosen if name in of]
     click.echo(table(hunts, state.seconds))
     return int(any(hunt.seed is None for hunt in hunts))
@@ -229,25 +232,29 @@ def show_all(names: Sequence[str]) -> int:
     chosen = {name: each for name, each in _chosen(names).items() if each.has_test or _script(name).exists()}
     if missing := [name for name in names if name not in chosen]:
         raise click.UsageError(f"no script shows {missing[0]}; {SCRIPTS.relative_to(ROOT)} has them")
-    scripted = [each for each in chosen.values() if not each.has_test]
-    scripts = [msgspec.json.decode(_script(each.name).read_bytes(), type=Script) for each in scripted]
-
-    def run(number: int) -> Outcome:
-        if number % 2:
-            plant(scripted[number // 2].name)
-        return run_script(scripts[number // 2])
-
-    found = list(_in_order(run, range(2 * len(scripts))))
-    bad: dict[str, object] = {
-        each.name: "its test passes" for each in chosen.values() if each.has_test and not _fails(each)
-    }
-    for each, without, with_it in zip(scripted, found[::2], found[1::2], strict=True):
-        if without.violations or each.found_by not in _violated(with_it):
-            bad[each.name] = "; ".join(map(str, without.violations or with_it.violations)) or "nothing is violated"
+    bad = {each.name: "its test passes" for each in chosen.values() if each.has_test and not _fails(each)}
+    bad |= _not_shown_by_script([each for each in chosen.values() if not each.has_test])
     for name, printed in bad.items():
         click.echo(f"{name}: {printed}")
     click.echo(f"{len(chosen) - len(bad)} of {len(chosen)} planted bugs are shown by their script or test.")
     return int(bool(bad))
+
+
+def _not_shown_by_script(bugs: Sequence[Mutant]) -> dict[str, str]:
+    """Return the bugs, by name, that their scripts do not show, with what the scripts violate."""
+    scripts = [msgspec.json.decode(_script(each.name).read_bytes(), type=Script) for each in bugs]
+
+    def run(number: int) -> Outcome:
+        if number % 2:
+            plant(bugs[number // 2].name)
+        return run_script(scripts[number // 2])
+
+    found = list(_in_order(run, range(2 * len(scripts))))
+    return {
+        each.name: "; ".join(map(str, without.violations or with_it.violations)) or "nothing is violated"
+        for each, without, with_it in zip(bugs, found[::2], found[1::2], strict=True)
+        if without.violations or each.found_by not in _violated(with_it)
+    }
 
 
 def _script(name: str) -> Path:
@@ -285,7 +292,8 @@ def table(hunts: Sequence[Hunt], seconds: float) -> str:
 
 def _place(found: Hunt) -> str:
     if not found.tried:
-        return "no seed" if found.seed is None else "its test"
+        found_by = "its test" if mutants()[found.name].has_test else "its script"
+        return "no seed" if found.seed is None else found_by
     if found.seed is None:
         return f"not in {found.tried:,}"
     return f"{found.tried:,} seed{'s' if found.tried > 1 else ''}"

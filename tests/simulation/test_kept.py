@@ -13,7 +13,6 @@ from tests.sizes import some
 KEPT = {
     "no-room-at-the-start": "opening-unexplained",
     "whole-again": "opposite-not-counted",
-    "one-denied-for-ever": "release-counts-anew",
     "nominated-by-arrival": "nominated-by-arrival",
     "back-by-doubling": "back-by-doubling",
 }

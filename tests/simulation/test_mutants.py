@@ -58,7 +58,9 @@ def test_a_planted_bug_is_wherever_its_target_is_looked_up() -> None:
 
 def test_the_kept_table_has_each_planted_bug_and_all_are_found() -> None:
     page = (ROOT / "docs" / "reliability.md").read_text()
-    row = re.compile(r"^\| `([\w-]+)` \(([\w.]+)\) \| (.*) \| (?:[\d,]+ seeds?|its test) \| .+ \|$", re.MULTILINE)
+    row = re.compile(
+        r"^\| `([\w-]+)` \(([\w.]+)\) \| (.*) \| (?:[\d,]+ seeds?|its test|its script) \| .+ \|$", re.MULTILINE
+    )
     assert row.findall(page) == [
         (name, mutant.module.removeprefix("vcd."), mutant.does) for name, mutant in _MUTANTS.items()
     ]
@@ -69,12 +71,14 @@ def test_the_table_has_what_was_found_and_what_was_not() -> None:
     by_test = "lease-of-our-name-is-ours"
     found = Hunt("bind-unfenced", 3, seed=2, invariant="written by who leads")
     tested = Hunt(by_test, 0, seed=0, invariant=_MUTANTS[by_test].found_by)
-    assert table([found, Hunt("epoch-reused", 2000), tested], 920.0).splitlines()[2:] == [
+    scripted = Hunt("bind-unfenced", 0, seed=0, invariant="written by who leads")
+    assert table([found, Hunt("epoch-reused", 2000), tested, scripted], 920.0).splitlines()[2:] == [
         f"| `bind-unfenced` (kube.committer) | {_MUTANTS['bind-unfenced'].does} | 3 seeds | written by who leads |",
         f"| `epoch-reused` (kube.lease) | {_MUTANTS['epoch-reused'].does} | not in 2,000 | – |",
         f"| `{by_test}` (kube.lease) | {_MUTANTS[by_test].does} | its test | `{_MUTANTS[by_test].found_by}` |",
+        f"| `bind-unfenced` (kube.committer) | {_MUTANTS['bind-unfenced'].does} | its script | written by who leads |",
         "",
-        "2 of 3 planted bugs are found, in 15 minutes.",
+        "3 of 4 planted bugs are found, in 15 minutes.",
     ]
 
 
@@ -87,11 +91,12 @@ def test_a_test_shows_a_bug_only_if_it_fails_with_it_and_passes_without_it() -> 
 
 
 @pytest.mark.timeout(900)  # six seconds by itself, and minutes on a busy machine
-def test_a_hunt_prints_in_how_many_seeds_it_finds_a_bug() -> None:
-    done = ran("mutants", "put-returns-at-once", "--seeds", "1")
+def test_a_hunt_prints_what_finds_a_bug() -> None:
+    done = ran("mutants", "put-returns-at-once", "release-counts-anew", "--seeds", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| `")]
-    assert row.endswith("| 1 seed | intended first |")
+    by_seed, by_script = [line for line in done.stdout.splitlines() if line.startswith("| `")]
+    assert by_seed.endswith("| 1 seed | intended first |")
+    assert by_script.endswith("| its script | gangs whole |")
 
 
 def test_an_unknown_bug_is_refused() -> None:
