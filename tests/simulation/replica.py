@@ -78,6 +78,8 @@ class Replica:
     pods: int = 0
     """How many there were: each has an address of its own, and begins with an empty disk."""
     _pause: float = FIRST_PAUSE
+    _stopped_until: float = 0.0
+    """When its next program goes on, if none ran as it was stopped."""
 
     def __post_init__(self) -> None:
         self.access = Access(self.folder, self.name, self.loop.time)
@@ -117,6 +119,8 @@ class Replica:
         )  # fmt: skip
         self.machine = machine
         self.kept.append(machine)
+        if (left := self._stopped_until - self.loop.time()) > 0:
+            self.stop_for(left)
         self.loop.add_process(machine)
         self.loop.create_task(self._run(machine), context=machine.context())
 
@@ -188,9 +192,10 @@ class Replica:
             handler()
 
     def stop_for(self, seconds: float) -> None:
-        """Let nothing of it run for so long, as SIGSTOP and SIGCONT do."""
+        """Let nothing of it run for so long, as SIGSTOP and SIGCONT do; if no program runs, stop the next one."""
         machine, stop = self.machine, object()
         if machine is None or not machine.alive:
+            self._stopped_until = max(self._stopped_until, self.loop.time() + seconds)
             return
         machine.stops.append(stop)
         self.loop.call_later(seconds, machine.go_on, stop, context=self.loop.world.context())

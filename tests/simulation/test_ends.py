@@ -1,4 +1,4 @@
-"""The invariant "nothing fails unseen" where a program is killed: what it would have asked as it ended is no fault."""
+"""Replicas whose programs are killed or stopped. What a killed program would have asked as it ended is no fault."""
 
 from __future__ import annotations
 
@@ -38,3 +38,19 @@ def test_who_is_told_to_end_is_looked_through_before_and_not_as_it_is_killed(tmp
     assert looked_through == [it.machine]
     it.kill()
     assert looked_through == [it.machine]
+
+
+def test_a_program_that_starts_while_its_replica_is_stopped_goes_on_after_that(tmp_path: Path) -> None:
+    time, ends = 0.0, list[float]()
+    loop = Mock(
+        time=lambda: time,
+        create_task=lambda program, context: program.close(),
+        call_later=lambda seconds, *_, context: ends.append(time + seconds),
+    )
+    it = Replica("a", loop, tmp_path, {}, Mock(), Mock(), Mock())
+    it.stop_for(10.0)
+    time = 4.0
+    it.start()
+    assert it.machine is not None
+    assert it.machine.stopped
+    assert ends == [10.0]

@@ -60,7 +60,7 @@ def _kill_same(replica: Replica, machine: Machine | None) -> None:
 
 def pause(sim: Simulation, replica: int, seconds: float) -> None:
     """Nothing of a replica runs for so long."""
-    for each in affected(sim, replica, "pause", runs=True):
+    for each in affected(sim, replica, "pause"):
         each.stop_for(seconds)
 
 
