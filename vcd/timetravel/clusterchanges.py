@@ -87,24 +87,24 @@ def cluster_changes(history: History, since: int = 0, until: int | None = None) 
     return ClusterChanges(moment(begin), moment(end), (end - begin) / 1e9, changes)
 
 
-def _told(group: list[_Change]) -> ClusterChange:
-    first, names = group[0], sorted({one.name for one in group if one.name})
+def _told(group: dict[str, _Change]) -> ClusterChange:
+    first, names = next(iter(group.values())), sorted(filter(None, group))
     text = change_in_words(first.kind, names, first.what, first.detail)
     return ClusterChange(moment(first.time), first.sequence, first.kind, names, first.what, text, first.detail)
 
 
-def _together(changes: list[_Change]) -> Iterator[list[_Change]]:
-    """Changes in order, the same of several objects within a minute as one."""
-    open_groups: dict[tuple[str, str, str], list[_Change]] = {}
-    groups: list[list[_Change]] = []
+def _together(changes: list[_Change]) -> list[dict[str, _Change]]:
+    """Changes in order, by object: the same change of several objects within a minute is one entry."""
+    last: dict[tuple[str, str, str], dict[str, _Change]] = {}
+    groups: list[dict[str, _Change]] = []
     for one in changes:
         same = (one.kind, one.what, one.detail)
-        group = open_groups.get(same)
-        if group is None or one.time - group[0].time > _TOGETHER or one.name in {each.name for each in group}:
-            group = open_groups[same] = []
+        group = last.get(same)
+        if group is None or one.name in group or one.time - next(iter(group.values())).time > _TOGETHER:
+            group = last[same] = {}
             groups.append(group)
-        group.append(one)
-    return iter(groups)
+        group[one.name] = one
+    return groups
 
 
 # --- edits by people --------------------------------------------------------------------------------------------------
