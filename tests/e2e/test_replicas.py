@@ -103,8 +103,8 @@ def sessions(daemon: Daemon) -> list[tuple[int, int, bytes]]:
     return [(one.session, one.epoch, one.plan) for one in daemon.sessions()]
 
 
-def told(log: Path) -> Explanation:
-    """The story of the gang, whenever it is asked for."""
+def story_of_gang(log: Path) -> Explanation:
+    """The story of the gang, less the time of the question."""
     return msgspec.structs.replace(explain(log, "job", "gang"), as_of="", quiet=0.0)
 
 
@@ -115,7 +115,7 @@ async def test_who_follows_has_the_leaders_sessions_and_asks_nothing_of_the_api_
         assert {made.call.resource for made in cluster.calls(follower)} == {LEASES}
         await until(lambda: explain(leader.log, "job", "gang").now.endswith("16 Running"), what="all is told")
         await until(
-            lambda: told(follower.log) == told(leader.log),
+            lambda: story_of_gang(follower.log) == story_of_gang(leader.log),
             what="both tell the same",
         )
         shown = {daemon.name: {name for name in await daemon.metrics() if "{" in name} for daemon in (leader, follower)}
