@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventlog.samples import leads
-from tests.timetravel.histories import write_busy_history
+from tests import dsl
+from tests.eventlog.samples import SECOND, leads
+from tests.timetravel.histories import Scheduler, scheduler, write_busy_history
 from vcd.api import explain
 from vcd.eventlog import EventLog, LogError, LogReader, store
 from vcd.eventlog.errors import NewerSchema
 from vcd.model.events import ForeignBound
+from vcd.state.cluster import ClusterState
+from vcd.state.records import Settings
 from vcd.timetravel.logfile import compact, downgrade, verify
 from vcd.timetravel.replay import replay
 
@@ -97,3 +100,63 @@ async def test_who_meets_a_newer_schema_says_what_to_do(path: Path) -> None:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(NewerSchema, match=r"a newer vcd wrote it \(schema 99.* vcd log downgrade .* --for "):
         LogReader(path)
+
+
+CONF = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: overcommit
+"""
+
+
+async def admit_incomplete(made: Scheduler) -> None:
+    """A group is admitted, and has fewer pods than its minimum; its reservation ends after 300 s."""
+    await made.load(CONF, **Settings(admission_timeout=300).as_text())
+    await made.show(dsl.node("n", cpu=8), dsl.queue("default"))
+    await made.show(dsl.group("ghost", members=2, phase="Pending", minimum={"cpu": "4"}))
+    await made.carry_out(await made.cycle())
+
+
+async def state_of(path: Path) -> ClusterState:
+    """The state that the next start loads."""
+    with LogReader(path) as reader:
+        base = reader.base(reader.head())
+        state = ClusterState.load(base.state) if base.state else ClusterState()
+        for logged in reader.read(base.sequence):
+            state.apply(logged.sequence, logged.event)
+        return state
+
+
+async def test_reservations_last_as_long_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    async with scheduler(path, CONF) as made:
+        await admit_incomplete(made)
+        since = made.state.admissions["default/ghost"].since
+        made.clock.now += 100 * SECOND
+        await made.cycle()
+        await made.checkpoint()
+    downgrade(path, "0.1.0")
+    compact(path)
+    assert (await state_of(path)).admissions["default/ghost"].since == since
+
+
+async def test_reservations_older_than_the_log_begin_with_it(tmp_path: Path) -> None:
+    """Of a log whose beginning is gone, version 0.1.0 needs the first checkpoint, which loses the reservations."""
+    path = tmp_path / "log.sqlite"
+    async with scheduler(path, CONF) as made:
+        await admit_incomplete(made)
+        made.clock.now += 100 * SECOND
+        decided = (await made.cycle()).now
+        await made.checkpoint()
+        begins = made.state.sequence
+        await made.cycle()
+        await made.checkpoint()
+        await made.log.retain(max_age=SECOND)
+    downgrade(path, "0.1.0")
+    compact(path)
+    with LogReader(path) as reader:
+        assert [each.sequence for each in reader.checkpoints()] == [begins]
+    assert (await state_of(path)).admissions["default/ghost"].since == decided

@@ -62,10 +62,30 @@ def downgrade(path: str | Path, version: str, older: Older) -> Downgraded:
                 connection.execute(statement)
         for info in reader.sessions():
             connection.executemany(sql["session_group"], _session_groups(reader, info.number))
-        for kept in reader.checkpoints():
-            _write_state(connection, kept.sequence, older(reader.base(kept.sequence).state))
+        bases = _bases(reader)
+        for checkpoint in reader.checkpoints():
+            if checkpoint.sequence in bases:
+                _write_state(connection, checkpoint.sequence, older(reader.base(checkpoint.sequence).state))
+            else:
+                connection.execute(sql["parts"], (checkpoint.sequence,))
+                connection.execute(sql["remove"], (checkpoint.sequence,))
         connection.execute(f"PRAGMA user_version = {after}")
     return Downgraded(before, after, ["the chain: whether anything was changed cannot be told any more"])
+
+
+def _bases(reader: LogReader) -> set[int]:
+    """Return the sequences of the checkpoints whose state no earlier event or checkpoint leads to.
+
+    The older version's checkpoints lack part of the state. Only these are stored without it; the state at every other
+    place is folded from the events, which have all of it.
+    """
+    starts = [0, *(segment.sequence for segment in reader.segments())]
+    found = {
+        max(start for start in starts if start <= each.sequence): each.sequence for each in reader.checkpoints()[::-1]
+    }
+    if reader.first() == 1:
+        found.pop(0, None)
+    return set(found.values())
 
 
 def _check_readable(reader: LogReader, version: str) -> None:

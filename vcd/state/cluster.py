@@ -903,13 +903,12 @@ class ClusterState:
         for name in AS_THEY_ARE:
             setattr(state, name, getattr(dump, name))
         state._decided_at = dump.decided_at
-        state._lists_admissions = state.policy is None or bool(
-            Settings.from_text(state.policy.settings).admission_timeout
-        )
+        state._lists_admissions = False  # a checkpoint of version 0.1.0 has none: groups are listed from here on
         state.former.update(dump.former)
         state.immunity = Immunity.load(dump.immunity, dump.inputs, dump.older)
         if state.policy is not None:
             state.apply(dump.sequence, state.policy)  # the same as before: what it would make void holds
+        state._list_admissions()
         state.turns = dump.turns  # nor is it news
         state.sequence = dump.sequence
         return state

@@ -24,3 +24,6 @@ UPDATE checkpoint SET size = ?, parts = ?, digest = ? WHERE sequence = ?
 
 -- name: parts
 DELETE FROM checkpoint_part WHERE sequence = ?
+
+-- name: remove
+DELETE FROM checkpoint WHERE sequence = ?
