@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 APART = "events-apart-*.sqlite"
-LOSES = ("lose_disk", "flip_bits", "lose_syncs", "damage_event")
+DAMAGES = ("flip_bits", "lose_syncs", "damage_event")
+"""What damages a replica's log in place."""
+LOSES = ("lose_disk", *DAMAGES)
 """What takes a replica's log away."""
 PARTS = (*LOSES, "age_log")
 """What makes it another than that of the others: what an older vcd wrote has no chain, and can be no copy."""
@@ -147,12 +149,15 @@ class OneLog:
         return aside
 
     def _collect(self, machine: Machine) -> None:
-        """Read the logs that a machine keeps beside its own: the oldest of them go."""
+        """Read the logs that a machine keeps beside its own: the oldest of them go. One that a disk damaged is set
+        aside as it is."""
+        is_damaged = machine.replica in self._affected_by(DAMAGES)
         for file in sorted(machine.disk.folder.glob(APART)):
             if file not in self._apart:
-                self._apart[file] = operations_in(file)
-                if problem := problem_of(file):
+                problem = problem_of(file)
+                if problem and not is_damaged:
                     self._sim.violated("sound log", f"{machine.name}, {file.name}: {problem}")
+                self._apart[file] = (set(), 0) if problem else operations_in(file)
 
     def _holds_what_was_done(self, log: Path) -> None:
         known, first = operations_in(log)
