@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from vcd import api
+from vcd.view.documents import ForecastText, JobText, Line, SessionText, WaitLine, WhatIfText
 
 Sees = Callable[[str, str], bool]
 """Whether an object may be named, by its kind and key."""
@@ -55,16 +56,6 @@ _DIAGNOSED = 1000
 nodes."""
 
 
-class WaitLine(msgspec.Struct, frozen=True):
-    """Why a job waits, for a list: the fields of `DiagnosedWait` that fit into a row."""
-
-    group: str
-    job: str
-    needs: str
-    cause: str
-    why: str
-
-
 @lru_cache(maxsize=16)
 def waits_of(path: str, number: int, groups: frozenset[str] | None = None) -> list[WaitLine]:
     """Return why jobs wait at a session, the longest waits first; only those of ``groups`` if given."""
@@ -78,14 +69,14 @@ def waits_of(path: str, number: int, groups: frozenset[str] | None = None) -> li
 @lru_cache(maxsize=128)
 def session_told(path: str, number: int, head: int) -> bytes:
     """A session as of the log's head: outcomes of the calls, and the session after it, may come later."""
-    return msgspec.json.encode({"session": number, "lines": indented(log_of(path).session(number).lines())})
+    return msgspec.json.encode(SessionText(number, indented(log_of(path).session(number).lines())))
 
 
 @lru_cache(maxsize=128)
 def job_told(path: str, key: str, session: int | None, head: int) -> bytes:
     """A job as it was at a session (None: as of the log's head): the answer of ``vcd explain job``, and its story."""
     answer, story = explained(log_of(path).job(key, session=session))
-    return msgspec.json.encode({"key": key, "session": session, "answer": answer, "lines": indented(story.lines())})
+    return msgspec.json.encode(JobText(key, session, answer, indented(story.lines())))
 
 
 def explained(job: api.LoggedJob, sees: Sees | None = None) -> tuple[list[str], api.Explanation]:
@@ -131,7 +122,7 @@ def eta_told(path: str, key: str, session: int) -> bytes:
     log = log_of(path)
     job = log.job(key, session=session).story().key
     lines = api.eta_in_words(api.eta(log.history.reader.path, job, session=session, samples=_FORECAST_RUNS))
-    return msgspec.json.encode({"key": key, "session": session, "lines": indented(lines)})
+    return msgspec.json.encode(ForecastText(key, session, indented(lines)))
 
 
 class WhatIf(NamedTuple):
@@ -145,9 +136,9 @@ class WhatIf(NamedTuple):
 def whatif_of(path: str, key: str, queue: str, priority: str, head: int) -> WhatIf:
     """What becomes of a job in another queue or priority class, by the log as it is at an event."""
     found = api.job_whatif(log_of(path).history, key, queue, priority)
-    return WhatIf(found, msgspec.json.encode({"key": key, "lines": indented(found.lines())}))
+    return WhatIf(found, msgspec.json.encode(WhatIfText(key, indented(found.lines()))))
 
 
-def indented(lines: Iterable[str]) -> list[tuple[int, str]]:
+def indented(lines: Iterable[str]) -> list[Line]:
     """Each line with the depth of its indent, since a page does not indent by spaces."""
     return [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in lines]

@@ -22,6 +22,16 @@ from vcd.view.answers import (
     waits_of,
     whatif_of,
 )
+from vcd.view.documents import (
+    ClusterOverview,
+    ForecastText,
+    JobText,
+    NodePods,
+    PageError,
+    SessionAt,
+    SessionText,
+    WhatIfText,
+)
 from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, Unasked
 
 PAGE = 2000
@@ -69,7 +79,7 @@ def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSi
 def _error(status: int, sentence: str) -> Answer:
     if status == 500:
         forget()
-    return status, msgspec.json.encode({"error": sentence})
+    return status, msgspec.json.encode(PageError(sentence))
 
 
 class _Mistake(Exception):
@@ -126,7 +136,7 @@ def _at(path: str, time: str) -> bytes:
     log = log_of(path)
     is_number = time.isascii() and time.isdigit() and len(time) <= 15 and int(time) in _MILLISECONDS
     moment = int(time) * 1_000_000 if is_number else log.time(time)
-    return msgspec.json.encode({"session": log.session_at(moment), "remark": _beyond(log, moment)})
+    return msgspec.json.encode(SessionAt(log.session_at(moment), _beyond(log, moment)))
 
 
 def _beyond(log: api.Log, moment: int) -> str:
@@ -159,35 +169,25 @@ def _range(path: str, first: str, last: str) -> tuple[int, int]:
 
 def _overview(path: str, session: str) -> bytes:
     number = _session_or_none_yet(path, session)
-    found = overview_of(path, number)
-    return msgspec.json.encode(
-        {
-            **msgspec.structs.asdict(found),
-            "resource": api.cluster_resource(found.nodes),
-            "waits": waits_of(path, number),
-        }
-    )
+    return msgspec.json.encode(ClusterOverview.of(overview_of(path, number), waits_of(path, number)))
 
 
 def _overview_for(sight: PartialSight, path: str, session: str) -> bytes:
     number = _session_or_none_yet(path, session)
-    found = overview_of(path, number)
-    jobs = [job for job in found.jobs if sight.sees("PodGroup", job.key)]
-    nodes = found.nodes if sight.may(NODES) else []
+    whole = overview_of(path, number)
+    jobs = [job for job in whole.jobs if sight.sees("PodGroup", job.key)]
     waits = waits_of(path, number, frozenset(job.key for job in jobs))
-    parts = {
-        "queues": found.queues if sight.may(QUEUES) else [],
-        "nodes": nodes,
-        "jobs": [msgspec.structs.replace(job, waiting=sight.without_others(job.waiting)) for job in jobs],
-        "pods": found.pods if sight.may(PODS) else {},
-    }
-    if not any(parts.values()):
-        raise Hidden(sight.nothing(f"session {found.session}"))
-    parts |= {
-        "resource": api.cluster_resource(nodes),
-        "waits": [msgspec.structs.replace(one, why=sight.without_others(one.why)) for one in waits],
-    }
-    return msgspec.json.encode({**msgspec.structs.asdict(found), **parts, "withheld": sight.withheld()})
+    part = msgspec.structs.replace(
+        whole,
+        queues=whole.queues if sight.may(QUEUES) else [],
+        nodes=whole.nodes if sight.may(NODES) else [],
+        jobs=[msgspec.structs.replace(job, waiting=sight.without_others(job.waiting)) for job in jobs],
+        pods=whole.pods if sight.may(PODS) else {},
+    )
+    if not (part.queues or part.nodes or part.jobs or part.pods):
+        raise Hidden(sight.nothing(f"session {whole.session}"))
+    waits = [msgspec.structs.replace(one, why=sight.without_others(one.why)) for one in waits]
+    return msgspec.json.encode(ClusterOverview.of(part, waits, sight.withheld()))
 
 
 def _plan(path: str, number: str) -> bytes:
@@ -198,7 +198,7 @@ def _plan_for(sight: PartialSight, path: str, number: str) -> bytes:
     asked = _session(path, "number", number)
     title, *lines = log_of(path).session(asked, sight.sees).lines()
     told = [sight.without_others(line) for line in lines]
-    return msgspec.json.encode({"session": asked, "lines": indented([title, *told, *sight.withheld()])})
+    return msgspec.json.encode(SessionText(asked, indented([title, *told, *sight.withheld()])))
 
 
 def _job(path: str, key: str, session: str) -> bytes:
@@ -221,11 +221,8 @@ def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     for episode in story.episodes:  # a job that it had to go for is named to who may see it
         if episode.group:
             sight.sees("PodGroup", episode.group)
-    told = {
-        "answer": list(map(sight.without_others, answer)),
-        "lines": indented(map(sight.without_others, story.lines())),
-    }
-    return msgspec.json.encode({"key": key, "session": number, **told})
+    lines = indented(map(sight.without_others, story.lines()))
+    return msgspec.json.encode(JobText(key, number, list(map(sight.without_others, answer)), lines))
 
 
 def _job_seen(path: str, key: str, session: int | None) -> api.LoggedJob:
@@ -262,7 +259,7 @@ def _node_for(sight: PartialSight, path: str, name: str, session: str) -> bytes:
 
 
 def _node_told(name: str, session: int, pods: list[api.PodLine], others: int) -> bytes:
-    return msgspec.json.encode({"node": name, "session": session, "pods": pods, "others": others})
+    return msgspec.json.encode(NodePods(name, session, pods, others))
 
 
 def _whatif(path: str, key: str, queue: str, priority: str) -> bytes:
@@ -279,7 +276,7 @@ def _whatif_for(sight: PartialSight, path: str, key: str, queue: str, priority: 
     job = _job_seen(path, key, api.ends(log_of(path).history).last).key
     found = _whatif_told(path, job, queue, priority).found
     lines = list(map(sight.without_others, found.lines(sight.sees)))
-    return msgspec.json.encode({"key": key, "lines": indented(lines)})
+    return msgspec.json.encode(WhatIfText(key, indented(lines)))
 
 
 def _whatif_told(path: str, key: str, queue: str, priority: str) -> WhatIf:
@@ -289,24 +286,51 @@ def _whatif_told(path: str, key: str, queue: str, priority: str) -> WhatIf:
 
 
 class PageQuestion(NamedTuple):
-    """A question: its parameters, who answers it to those who may see everything, and who to those who see a part."""
+    """A question: what it is about, its parameters, the functions that answer it to a user who may see everything and
+    to one who may see a part, and the type of the answer."""
 
+    about: str
     parameters: tuple[str, ...]
     whole: Callable[..., bytes]
     part: Callable[..., bytes]
+    answer: object
 
 
 QUESTIONS: dict[str, PageQuestion] = {
-    "head": PageQuestion((), _head, _head_for),
-    "at": PageQuestion(("time",), _at, _at_for),
-    "sessions": PageQuestion(("from", "to"), _sessions, _sessions_for),
-    "overview": PageQuestion(("session",), _overview, _overview_for),
-    "session": PageQuestion(("number",), _plan, _plan_for),
-    "job": PageQuestion(("key", "session"), _job, _job_for),
-    "node": PageQuestion(("name", "session"), _node, _node_for),
-    "whatif": PageQuestion(("key", "queue", "priority"), _whatif, _whatif_for),
-    "eta": PageQuestion(("key", "session"), _eta, _eta_for),
+    "head": PageQuestion("Where the log begins and ends", (), _head, _head_for, api.Ends),
+    "at": PageQuestion("The session that was the last one at a time", ("time",), _at, _at_for, SessionAt),
+    "sessions": PageQuestion(
+        f"Sessions, at most {PAGE}", ("from", "to"), _sessions, _sessions_for, list[api.SessionLine]
+    ),
+    "overview": PageQuestion(
+        "Queues, nodes and jobs as a session left them", ("session",), _overview, _overview_for, ClusterOverview
+    ),
+    "session": PageQuestion(
+        "What a session found new, decided and changed", ("number",), _plan, _plan_for, SessionText
+    ),
+    "job": PageQuestion("Why a job waits, and its history", ("key", "session"), _job, _job_for, JobText),
+    "node": PageQuestion("The pods on a node as a session left it", ("name", "session"), _node, _node_for, NodePods),
+    "whatif": PageQuestion(
+        "What becomes of a job in another queue or priority class",
+        ("key", "queue", "priority"),
+        _whatif,
+        _whatif_for,
+        WhatIfText,
+    ),
+    "eta": PageQuestion("When a job that waits may start", ("key", "session"), _eta, _eta_for, ForecastText),
 }
 """The questions by name."""
+PARAMETERS: dict[str, str] = {
+    "from": "number of the first session; the log's first by default",
+    "key": "a job as NAMESPACE/NAME; required",
+    "name": "a node's name; required",
+    "number": "number of a session; the last by default",
+    "priority": "name of a PriorityClass; this or `queue` is required",
+    "queue": "name of a queue; this or `priority` is required",
+    "session": "number of a session; the last by default",
+    "time": "RFC 3339, or milliseconds since the epoch; required",
+    "to": "number of the last session; the log's last by default",
+}
+"""What the parameters of questions mean, by name."""
 LONG = frozenset({"eta", "whatif"})
 """Questions that may take many seconds: nobody else is to wait for them."""

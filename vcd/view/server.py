@@ -19,6 +19,8 @@ from vcd.serving.connections import IDLE_SECONDS, listening
 from vcd.serving.hosts import is_local, not_local, not_named
 from vcd.serving.people import Person, Reviews, Tokens
 from vcd.view import questions
+from vcd.view.documents import PageError
+from vcd.view.openapi import description
 from vcd.view.sight import PAGE, PartialSight, Unasked
 from vcd.view.worker import Worker
 
@@ -123,6 +125,7 @@ class View:
         for file in resources.files("vcd.view").joinpath("static").iterdir():
             path = "/" if file.name == "index.html" else f"/{file.name}"
             application.router.add_get(path, _static(file.read_bytes(), _KINDS[Path(file.name).suffix]))
+        application.router.add_get("/openapi.json", _static(msgspec.json.encode(description()), "application/json"))
         for name, question in questions.QUESTIONS.items():
             application.router.add_get(f"/api/{name}", self._asked(name, question.parameters))
         application.on_response_prepare.append(_add_headers)
@@ -209,7 +212,7 @@ def _not_by_another_site(request: web.Request) -> str | None:
 
 
 def _error(status: int, sentence: str, headers: dict[str, str]) -> web.Response:
-    body = msgspec.json.encode({"error": sentence})
+    body = msgspec.json.encode(PageError(sentence))
     return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
 
