@@ -244,7 +244,8 @@ class Question:
 @dataclass(frozen=True)
 class Scored:
     """A forecast that was made of a group at ``now`` (ns), and when it started: where the history ended before, its
-    end, and not ``came``. ``at_once``: no run was asked, as the first session places all of it."""
+    end, and not ``came``. ``at_once``: no run was asked, as the first session places all of it. ``abstained``: it
+    depends on work like which nothing has ended."""
 
     question: Question
     group: str
@@ -253,6 +254,7 @@ class Scored:
     started: int
     came: bool
     at_once: bool = False
+    abstained: bool = False
 
     @property
     def side(self) -> int | None:
@@ -322,6 +324,7 @@ def scored(part: Part, asked: list[Question]) -> Iterator[list[Scored]]:
                 starts.get(job.key, work.end) - later,
                 job.key in starts,
                 not found.samples,
+                bool(job.unlike) and job.starts is not None and job.starts.median is None,
             )
             for job in found.jobs
         ]
@@ -341,7 +344,8 @@ def _forecast(question: Question, work: Workload) -> Submission:
 
 def rows_of(name: str, found: list[Scored]) -> list[Row]:
     """What forecasts came to: those with an interval, then those without."""
-    spans = [one for one in found if one.starts is not None and not one.at_once]
+    abstained = [one for one in found if one.abstained]
+    spans = [one for one in found if one.starts is not None and not one.at_once and not one.abstained]
     told = [one for one in spans if one.side is not None]
     closed = [one.starts for one in told if one.starts and one.starts.high is not None]
     widths = [(span.high - span.low) / SECOND for span in closed if span.high is not None]
@@ -357,6 +361,7 @@ def rows_of(name: str, found: list[Scored]) -> list[Row]:
         row("  wait, median", _median((one.started - one.now) / SECOND for one in told), "s"),
         row("  width of the interval, median", _median(widths), "s"),
         row("  not known, the history ended before", len(spans) - len(told), ""),
+        row("  cannot be told: nothing like what runs has ended", len(abstained), ""),
         row("  said never to start", len(never), ""),
         row("  of those, started", sum(one.came for one in never), ""),
         *_rows_at_once(at_once),

@@ -57,9 +57,8 @@ def test_when_what_waits_will_start_is_told_after_the_verdict(busy: Path, monkey
     monkeypatch.setattr(api, "eta", functools.cache(few))  # its runs are made once for both ways to print them
     lines = run("job", "large", "--session", 7, "--eta", "--all", "--event-log", busy).stdout.splitlines()
     assert lines[0].startswith("large ")
-    assert lines[1].startswith("it starts in ")
-    assert lines[2].startswith("provided that jobs go on coming like the last 3, ")
-    assert lines[3] == "job default/large in queue default"
+    assert lines[1] == "cannot be told: nothing like default/second has ended yet"
+    assert lines[2] == "job default/large in queue default"
     printed = json.loads(run("job", "large", "--session", 7, "--eta", "--event-log", busy, "-o", "json").stdout)
     assert [job["key"] for job in printed["eta"]["jobs"]] == ["default/large"]
     assert "eta" not in json.loads(run("job", "large", "--event-log", busy, "-o", "json").stdout)

@@ -147,21 +147,21 @@ async def test_what_ran_longer_already_is_not_taken_for_short(tmp_path: Path) ->
 
 
 async def test_who_waits_longer_because_of_it_is_told(tmp_path: Path) -> None:
-    # first and second wait for the room of what runs; the urgent one goes before them and takes 10 minutes
+    # 11 and 12 wait for the room of what runs; the urgent one goes before them and takes 10 minutes
     async with scheduler(tmp_path / "log", PLAIN) as made:
         await one_node(made)
         await learn(made, 10, 10, 10, 10, 10)
         await begin(made, dsl.gang("work-8", 1, cpu=8), minutes=4)
-        await begin(made, dsl.gang("waits-1", 1, cpu=8), dsl.gang("waits-2", 1, cpu=4, created=1))
+        await begin(made, dsl.gang("work-11", 1, cpu=8), dsl.gang("work-12", 1, cpu=4, created=1))
     found = submit(tmp_path / "log", dsl.flat([dsl.gang("urgent", 1, cpu=8, **URGENT)]), samples=3)
     assert after(found, only(found).starts) == (6, 6, 6, 3)
     assert [(delay.job, delay.queue, delay.by) for delay in found.delayed] == [
-        ("default/waits-1", "default", 10 * MINUTE),
-        ("default/waits-2", "default", 10 * MINUTE),
+        ("default/work-11", "default", 10 * MINUTE),
+        ("default/work-12", "default", 10 * MINUTE),
     ]
     assert list(found.lines())[-2:] == [
-        "waits longer for it: default/waits-1 (queue default) 6 min -> 16 min: cluster full: 0 of 8 cpu free",
-        "waits longer for it: default/waits-2 (queue default) 16 min -> 26 min: cluster full: 0 of 8 cpu free",
+        "waits longer for it: default/work-11 (queue default) 6 min -> 16 min: cluster full: 0 of 8 cpu free",
+        "waits longer for it: default/work-12 (queue default) 16 min -> 26 min: cluster full: 0 of 8 cpu free",
     ]
 
 
@@ -170,7 +170,7 @@ async def test_who_comes_later_in_order_delays_nobody(tmp_path: Path) -> None:
         await one_node(made)
         await learn(made, 10, 10, 10, 10, 10)
         await begin(made, dsl.gang("work-8", 1, cpu=8), minutes=4)
-        await begin(made, dsl.gang("waits-1", 1, cpu=8))
+        await begin(made, dsl.gang("work-11", 1, cpu=8))
     found = submit(tmp_path / "log", dsl.flat([dsl.gang("work-9", 1, cpu=8)]), samples=2)
     assert (after(found, only(found).starts)[1], found.delayed) == (16, [])
 
@@ -246,16 +246,30 @@ async def test_what_never_starts_says_why(tmp_path: Path) -> None:
     )
 
 
-async def test_a_log_in_which_nothing_ended_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("running", "named"), [(1, "default/first-0"), (4, "default/first-0, default/first-1 and 2 more")]
+)
+async def test_a_start_that_unknown_run_times_decide_cannot_be_told(tmp_path: Path, running: int, named: str) -> None:
+    """Nothing like what runs has ended; of other work much has."""
     async with scheduler(tmp_path / "log", PLAIN) as made:
         await one_node(made)
-        await begin(made, dsl.gang("first", 1, cpu=8), minutes=6)
+        await learn(made, 10, 10, 10, 10, 10)
+        work = [dsl.gang(f"first-{number}", 1, cpu=8 // running) for number in range(running)]
+        await begin(made, *work, minutes=6)
     found = submit(tmp_path / "log", dsl.flat([dsl.gang("next", 1, cpu=8)]), samples=2)
-    assert after(found, only(found).starts) == (54, 54, 54, 2)  # an hour in all is assumed
-    assert only(found).runs_for.count == 0
-    assert any(
-        caveat.startswith("each pod runs 1 h in all, or as long again as it ran already") for caveat in found.caveats
-    )
+    assert next(found.lines()) == f"job default/next: cannot be told: nothing like {named} has ended yet"
+    assert any(caveat == f"{named} do not end: nothing like them has ended yet" for caveat in found.caveats)
+
+
+async def test_a_start_beside_unknown_run_times_can_be_told(tmp_path: Path) -> None:
+    """What is known to end frees enough."""
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10, 10, 10, 10, 10)
+        await begin(made, dsl.gang("first", 1, cpu=4), dsl.gang("work-8", 1, cpu=4), minutes=4)
+    found = submit(tmp_path / "log", dsl.flat([dsl.gang("work-9", 1, cpu=4)]), samples=2)
+    assert 6 <= after(found, only(found).starts)[0] < 10
+    assert "default/first do not end: nothing like them has ended yet" in found.caveats
 
 
 async def test_it_may_be_submitted_after_an_earlier_session(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from vcd import api
-from vcd.view.documents import ForecastText, JobText, Line, SessionText, WaitLine, WhatIfText
+from vcd.view.documents import JobText, Line, SessionText, WaitLine, WhatIfText
 
 Sees = Callable[[str, str], bool]
 """Whether an object may be named, by its kind and key."""
@@ -30,7 +30,7 @@ def _opened(path: str, file: int) -> api.Log:
     waits_of.cache_clear()
     session_told.cache_clear()
     job_told.cache_clear()
-    eta_told.cache_clear()
+    forecast.cache_clear()
     whatif_of.cache_clear()
     return api.open(path)
 
@@ -117,12 +117,11 @@ _FORECAST_RUNS = 8
 
 
 @lru_cache(maxsize=128)
-def eta_told(path: str, key: str, session: int) -> bytes:
+def forecast(path: str, key: str, session: int) -> list[str]:
     """When a job starts that waits after a session, or did; what a session left never changes, nor is chance in it."""
     log = log_of(path)
     job = log.job(key, session=session).story().key
-    lines = api.eta_in_words(api.eta(log.history.reader.path, job, session=session, samples=_FORECAST_RUNS))
-    return msgspec.json.encode(ForecastText(key, session, indented(lines)))
+    return api.eta_in_words(api.eta(log.history.reader.path, job, session=session, samples=_FORECAST_RUNS))
 
 
 class WhatIf(NamedTuple):

@@ -11,8 +11,8 @@ import msgspec
 from vcd import api
 from vcd.view.answers import (
     WhatIf,
-    eta_told,
     explained,
+    forecast,
     forget,
     indented,
     job_told,
@@ -235,14 +235,16 @@ def _job_seen(path: str, key: str, session: int | None) -> api.LoggedJob:
 
 
 def _eta(path: str, key: str, session: str) -> bytes:
-    return eta_told(path, key, _session(path, "session", session))
+    number = _session(path, "session", session)
+    return msgspec.json.encode(ForecastText(key, number, indented(forecast(path, key, number))))
 
 
 def _eta_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     sight.expect_job(_namespace_in(key))
     number = _session(path, "session", session)
     _job_seen(path, key, number)
-    return eta_told(path, key, number)  # a time, and counts that it rests on: it names nobody
+    lines = map(sight.without_others, forecast(path, key, number))
+    return msgspec.json.encode(ForecastText(key, number, indented(lines)))
 
 
 def _node(path: str, name: str, session: str) -> bytes:

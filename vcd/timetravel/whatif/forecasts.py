@@ -35,8 +35,9 @@ class Forecast(msgspec.Struct):
 
     ``placed`` is where its pods go in the first session, ``waits`` why those that do not must wait. ``starts`` is when
     it has its minimum of pods on nodes, ``ends`` when its last pod has ended (None: in no run, or not asked); ``never``
-    is what it waits for at the end of runs in which it does not start. ``runs_for`` is how long a pod is taken to run;
-    of none that ended where nothing is known and it is assumed, or its user said so.
+    is what it waits for at the end of runs in which it does not start. ``unlike`` are other jobs that run and like
+    which nothing has ended, those with the most pods first: in no run they end. ``runs_for`` is how long a pod is taken
+    to run; of none that ended where nothing is known and it is assumed, or its user said so.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Forecast(msgspec.Struct):
     starts: Span | None
     ends: Span | None
     never: list[Told]
+    unlike: list[str] = []
 
 
 class ForecastVictim(msgspec.Struct, frozen=True):
@@ -163,6 +165,11 @@ def start_in_words(starts: Span | None, now: int) -> str:
     return "never" if starts is None else f"in {_after(starts, now)}"
 
 
+def abstention(unlike: Sequence[str]) -> str:
+    """Return why no start can be forecast: run times of jobs that hold capacity are not known."""
+    return f"cannot be told: nothing like {some(unlike, 2)} has ended yet"
+
+
 def _answer(job: Forecast, now: int, samples: int) -> str:
     who = f"job {job.name}"
     if job.starts is None and not samples:
@@ -172,6 +179,8 @@ def _answer(job: Forecast, now: int, samples: int) -> str:
         return f"{who} never starts{_why(job.never)}"
     if len(job.placed) == job.pods and not samples:
         return f"{who} starts at once: {_places(job.placed)}"
+    if job.starts.median is None and job.unlike:
+        return f"{who}: {abstention(job.unlike)}"
     if job.starts.median is None:
         found = f"starts in {_of(job.starts.runs, samples)}, after {_span(job.starts.low - now)} or more"
         return f"{who} {found}; in the others it still waits{_why(job.never)}"

@@ -16,7 +16,7 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.requests import pod_requests
-from vcd.model.words import counted, rfc3339, span_in_words
+from vcd.model.words import counted, rfc3339, some, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run as decide
@@ -33,6 +33,7 @@ from vcd.timetravel.whatif.forecasts import (
     ForecastVictim,
     Span,
     Submission,
+    abstention,
     assumed,
     span_of,
     start_in_words,
@@ -149,6 +150,8 @@ def eta_in_words(found: Submission) -> list[str]:
         return [f"it does not wait: it started {clock(job.starts.low)}"]
     if job.starts is None:
         return ["it never starts, whatever ends: not even alone on this cluster"]
+    if job.unlike and job.starts.median is None:
+        return [abstention(job.unlike)]
     words = [f"it starts {start_in_words(job.starts, found.now)}, as far as can be told"]
     return words + [f"provided that {'; '.join(found.caveats)}"] * bool(found.caveats)
 
@@ -241,6 +244,8 @@ class _Asked(msgspec.Struct):
     without: Workload | None = None
     known: dict[str, int] = msgspec.field(default_factory=dict)
     """How long (ns) units run of which their user says so, by key."""
+    submitted: frozenset[str] = frozenset()
+    """The keys of the pods that are submitted."""
 
     @classmethod
     def of(cls, reader: LogReader, here: Present, policy: Policy, seed: int, period: int) -> _Asked:
@@ -256,8 +261,9 @@ class _Asked(msgspec.Struct):
     def submit(self, new: Work, runs_for: int | None, others: bool) -> None:
         """Let more come now."""
         self.without, self.work = self.work if others else None, _joined(self.work, new)
+        self.submitted = frozenset(pod.key for pod in new.pods)
         if runs_for is not None:
-            self.known = {pod.key: runs_for for pod in new.pods}
+            self.known = dict.fromkeys(self.submitted, runs_for)
 
     def answer(self, at_once: Submission, samples: int, processes: int, progress: Callable[[int], None]) -> Submission:
         """What is known at once, and what comes of ``samples`` runs."""
@@ -265,25 +271,46 @@ class _Asked(msgspec.Struct):
         never = hopeless(self.work, self.policy, self.seed, self.period)
         arrivals = Arrivals.of(self.past, self.meant)
         trials = SampledRuns(
-            self.work, self.policy, model, arrivals, watched, samples, self.seed, self.period, self.known
+            self.work,
+            self.policy,
+            model,
+            arrivals,
+            watched,
+            samples,
+            self.seed,
+            self.period,
+            self.known,
+            self.submitted,
         )
         trials.hopeless = frozenset(never)
         if self.without is not None and (trials.evicts or any(not unit.node for unit in self.without.units)):
             trials.without = self.without
         outcomes = trials.run(processes, progress)
+        unlike = self._unlike(model)
         return msgspec.structs.replace(
             at_once,
             samples=samples,
             compared=0 if trials.without is None else min(PAIRED, samples),
-            jobs=[self._forecast(job, outcomes, model, never) for job in at_once.jobs],
+            jobs=[self._forecast(job, outcomes, model, never, unlike) for job in at_once.jobs],
             evicted=self._victims(at_once, outcomes),
             delayed=self._delays(outcomes),
-            caveats=list(self._caveats(arrivals, model)),
+            caveats=list(self._caveats(arrivals, model, unlike)),
             notes=[*at_once.notes, *self._notes(), *self._horizon(trials.horizon, outcomes)],
         )
 
+    def _unlike(self, model: RunTimes) -> list[str]:
+        """Return the jobs that run and like which nothing has ended, those with the most pods first."""
+        running = [unit for unit in self.work.units if unit.node and unit.key not in self.known]
+        pods = Counter(self._name(unit.group or unit.key) for unit in running if not model.has_like(unit.pod))
+        return sorted(pods, key=lambda name: (-pods[name], name))
+
     def _forecast(
-        self, job: Forecast, outcomes: list[SampledRun], model: RunTimes, never: Mapping[str, tuple[ev.Waiting, ...]]
+        self,
+        job: Forecast,
+        outcomes: list[SampledRun],
+        model: RunTimes,
+        never: Mapping[str, tuple[ev.Waiting, ...]],
+        unlike: list[str],
     ) -> Forecast:
         units = [unit for unit in self.work.units if unit.group == job.key]
         alone = next((never[unit.key] for unit in units if unit.key in never), ())
@@ -298,6 +325,7 @@ class _Asked(msgspec.Struct):
             ),
             ends=span_of([outcome.ended[job.key] for outcome in outcomes]),
             never=list(all_told(waits)),
+            unlike=[name for name in unlike if name != job.name],
         )
 
     @staticmethod
@@ -346,20 +374,17 @@ class _Asked(msgspec.Struct):
         """What users call a job."""
         return job_name(group, next((unit.pod for unit in self.work.units if unit.group == group), None))
 
-    def _caveats(self, arrivals: Arrivals, model: RunTimes) -> Iterator[str]:
+    def _caveats(self, arrivals: Arrivals, model: RunTimes, unlike: list[str]) -> Iterator[str]:
         """What the forecast rests on."""
         if arrivals.came:
             span = span_in_words(arrivals.span / SECOND)
             yield f"jobs go on coming like the last {len(arrivals.came)}, which came in {span}"
         else:
             yield "no work comes later (too few jobs came to the log to say how often they do)"
-        if model.usual is None:
-            yield (
-                f"each pod runs {span_in_words(UNKNOWN_RUN / SECOND)} in all, or as long again as it ran already"
-                " (nothing ended in the log yet)"
-            )
-            return
-        vague = sum(model.is_vague(unit.pod) for unit in self.work.units if unit.key not in self.known)
+        if unlike:
+            yield f"{some(unlike, 2)} do not end: nothing like them has ended yet"
+        others = [unit for unit in self.work.units if unit.key not in self.known and model.has_like(unit.pod)]
+        vague = sum(model.is_vague(unit.pod) for unit in others)
         if vague:
             yield (
                 f"{vague} of {counted(len(self.work.units), 'pod')} run like work of other kinds (fewer than {ENOUGH}"

@@ -33,6 +33,8 @@ LIMIT = 150
 FOLLOWED = 400
 """A run goes on for the time in which so many jobs come, and at least as long as work usually runs; where none come,
 for so many times as long as that."""
+_ENDLESS = 10**18
+"""A run time (ns) that ends in no run: of work like which nothing has ended."""
 _COLLECTED = 20_000
 """After runs of so many units what they leave behind is collected; to look for it takes longer than a small run."""
 _PEACEFUL = ("enqueue", "allocate", "backfill")
@@ -66,8 +68,10 @@ class SampledRuns:
     """The present (``work``) as it goes on for the groups ``watched``, under ``policy``; everything is drawn by
     ``seed``, run ``sample`` of ``samples`` always in the same way.
 
-    ``known`` says how long (ns) units run, by key, of which that is known. ``hopeless`` are keys of units that nothing
-    will ever place. ``without`` is the present without what is submitted, where others are to be compared.
+    ``known`` says how long (ns) units run, by key, of which that is known. ``submitted`` are keys of units whose run
+    time is drawn from other work if nothing like them has ended; other such units run on to the end. ``hopeless`` are
+    keys of units that nothing will ever place. ``without`` is the present without what is submitted, where others are
+    to be compared.
     """
 
     work: Workload
@@ -79,6 +83,7 @@ class SampledRuns:
     seed: int
     period: int
     known: Mapping[str, int] = field(default_factory=dict)
+    submitted: frozenset[str] = frozenset()
     hopeless: frozenset[str] = frozenset()
     without: Workload | None = None
 
@@ -297,6 +302,8 @@ class Continued(SimulatedCluster):
         known = self._known.get(unit.key)
         if known is not None:
             return known
+        if unit.key not in self._trials.submitted and not self._trials.model.has_like(unit.pod):
+            return _ENDLESS
         # the pods of a job share their luck: they mostly end together
         name = unit.group or unit.key
         if name not in self._luck:
