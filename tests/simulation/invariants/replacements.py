@@ -87,8 +87,10 @@ class Replacements:
         owner: str,
         keys: Iterable[str],
     ) -> Iterator[tuple[str, str]]:
-        """What is wrong with evictions for ``owner``, which lost no pods itself and has the pods that it had."""
-        pods = {pod.metadata.uid for key, pod in accounts.pods.items() if accounts.group_of(key) == owner}
+        """What is wrong with evictions for ``owner``, which lost no pods itself and has the pods that it had; none of
+        them has ended since."""
+        own = [pod for key, pod in accounts.pods.items() if accounts.group_of(key) == owner]
+        pods = {pod.metadata.uid for pod in own if pod.status.phase not in ("Succeeded", "Failed")}
         for key in keys:
             group = accounts.group_of(key)
             if group not in state.groups:
