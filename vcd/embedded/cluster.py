@@ -19,6 +19,7 @@ from vcd.embedded.controllers.job import JobController
 from vcd.embedded.controllers.node import NodeLifecycleController
 from vcd.embedded.controllers.podgroup import PodGroupController
 from vcd.embedded.controllers.queue import QueueController
+from vcd.embedded.controllers.quota import QuotaController
 from vcd.embedded.controllers.replicaset import ReplicaSetController
 from vcd.embedded.controllers.volume import VolumeController
 from vcd.embedded.kubelet import Kubelets
@@ -35,6 +36,7 @@ _CONTROLLERS: Final[tuple[type[Controller], ...]] = (
     PodGroupController,
     JobController,
     DisruptionController,
+    QuotaController,
     VolumeController,
 )
 

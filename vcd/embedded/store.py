@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from random import Random
 from typing import Any, Final
 
-from vcd.embedded import admission, bootstrap, defaults, fields, pods, validation
+from vcd.embedded import admission, bootstrap, defaults, fields, pods, quotas, validation
 from vcd.embedded.clock import FARTHEST
 from vcd.embedded.codec import Codec, copy, name_of, ordered, ordered_metadata
 from vcd.embedded.errors import (
@@ -215,9 +215,12 @@ class Store:
         key = self.entry_key(rtype, metadata.get("namespace"), metadata["name"])
         if key in self.shelf(rtype.storage).entries:
             raise already_exists(rtype.resource, metadata["name"])
+        charges = quotas.charges(rtype, obj, self.shelf(quotas.RESOURCE).all(metadata.get("namespace")))
         if dry_run:
             obj["metadata"] = ordered_metadata(metadata)
             return Entry(key, 0, obj)
+        for quota in charges:
+            self.replace(self.type_of(quotas.RESOURCE), quota, "status")
         return self._commit(ADDED, rtype, key, obj, None)
 
     def _new_metadata(self, rtype: ResourceType, obj: Object) -> Object:

@@ -148,6 +148,8 @@ def unit_name(name: str) -> str:
     """Return the resource whose unit a quota's name is counted in."""
     if name == "count/pods":
         return "pods"
+    if name.endswith("requests.storage"):  # of claims, also of one StorageClass
+        return "memory"
     return name.removeprefix("requests.").removeprefix("limits.")
 
 

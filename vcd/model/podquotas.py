@@ -1,4 +1,4 @@
-"""Which pods a ResourceQuota counts, and what each of them uses of it.
+"""Which pods a ResourceQuota counts, what each of them uses of it, and which limits refuse one.
 
 Source: Kubernetes ``pkg/quota/v1/evaluator/core/pods.go``. Which phases count is up to the caller: a quota counts pods
 until they have ended.
@@ -11,16 +11,62 @@ from typing import Final
 
 import msgspec
 
-from vcd.model.objects import PodAffinityTerm, PodSpec, ResourceQuotaSpec, ScopeRequirement
-from vcd.model.podgroups import quota_usage
+from vcd.model.codec import from_manifest
+from vcd.model.controllers import Manifest
+from vcd.model.objects import (
+    Pod,
+    PodAffinityTerm,
+    PodSpec,
+    Quantities,
+    ResourceQuota,
+    ResourceQuotaSpec,
+    ScopeRequirement,
+)
+from vcd.model.podgroups import Amounts, quota_usage, unit_name
 from vcd.model.qos import has_best_effort_class
+from vcd.model.quantity import QuantityError, resource_value
 
 _PRIORITY_CLASS: Final = "PriorityClass"
+_COMPUTE: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+"""What each pod has to state in a namespace where a quota limits it."""
+
+
+def quota_amounts(quantities: Quantities | Mapping[str, str]) -> Amounts:
+    """Return quantities by the names of a quota, in the units of ``resource_value``; without those that cannot be
+    read."""
+    found: Amounts = {}
+    for name, text in quantities.items():
+        try:
+            found[name] = resource_value(unit_name(name), text)
+        except QuantityError:
+            continue
+    return found
+
+
+def unstated(hard: Mapping[str, int], usage: Mapping[str, int]) -> list[str]:
+    """Return what a pod has to state because a quota limits it, by name."""
+    return sorted(name for name in hard if name in _COMPUTE and name not in usage)
+
+
+def exceeded(hard: Mapping[str, int], used: Mapping[str, int], more: Mapping[str, int]) -> list[str]:
+    """Return the limits of a quota that what is used and more is above, by name."""
+    return sorted(name for name in hard if more.get(name) and used.get(name, 0) + more[name] > hard[name])
 
 
 def usage_of_quota(spec: PodSpec) -> dict[str, str]:
     """Return what one pod uses by the names that quotas limit, such as ``pods``, ``cpu`` and ``requests.cpu``."""
     return quota_usage(msgspec.to_builtins(spec), 1)
+
+
+def usage_in_scope(quota: Manifest, pod: Manifest) -> Amounts:
+    """Return what a pod uses of a quota, both as the API server has them; nothing if it is not in the quota's scopes.
+
+    Raises BadObject if one of them cannot be read.
+    """
+    limits, counted = from_manifest({**quota, "kind": "ResourceQuota"})[1], from_manifest({**pod, "kind": "Pod"})[1]
+    assert isinstance(limits, ResourceQuota)
+    assert isinstance(counted, Pod)
+    return quota_amounts(usage_of_quota(counted.spec)) if is_in_scope(limits.spec, counted.spec) else {}
 
 
 def is_in_scope(quota: ResourceQuotaSpec, spec: PodSpec) -> bool:

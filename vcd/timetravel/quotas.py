@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from vcd.model.objects import Pod, Quantities, ResourceQuota, altered
-from vcd.model.podgroups import Amounts, add_quotas, unit_name
-from vcd.model.podquotas import is_in_scope, usage_of_quota
-from vcd.model.quantity import QuantityError, add, resource_value
+from vcd.model.objects import Pod, ResourceQuota, altered
+from vcd.model.podgroups import Amounts, add_quotas
+from vcd.model.podquotas import exceeded, is_in_scope, quota_amounts, unstated, usage_of_quota
+from vcd.model.quantity import QuantityError, add
 from vcd.model.requests import pod_requests
 
 _ENDED = ("Succeeded", "Failed")
-_COMPUTE = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
-"""What each pod has to state in a namespace where a quota limits it."""
 
 
 class PlannedQuotas:
@@ -38,7 +36,7 @@ class PlannedQuotas:
             quotas = [each for each in self._quotas.get(pod.metadata.namespace, ()) if is_in_scope(each.spec, pod.spec)]
             if not quotas or not _is_readable(pod):
                 continue
-            usage = _read(usage_of_quota(pod.spec))
+            usage = quota_amounts(usage_of_quota(pod.spec))
             refusals = (_refusal(each, usage, used.get(each.key, {})) for each in quotas)
             if refusal := next(filter(None, refusals), ""):
                 found[pod.key] = refusal
@@ -81,7 +79,7 @@ def _is_readable(pod: Pod) -> bool:
 
 def _refusal(quota: ResourceQuota, usage: Amounts, used: Amounts) -> str:
     """Return why a quota refuses a pod, in addition to ``used`` by its workload; empty where it does not."""
-    if missing := sorted(name for name in quota.status.hard if name in _COMPUTE and name not in usage):
+    if missing := unstated(quota_amounts(quota.status.hard), usage):
         return f"ResourceQuota {quota.key}: it must specify {', '.join(missing)}"
     together = dict(usage)
     add(together, {name: amount for name, amount in used.items() if name in usage})
@@ -93,16 +91,4 @@ def _refusal(quota: ResourceQuota, usage: Amounts, used: Amounts) -> str:
 
 def _exceeded(quota: ResourceQuota, more: Mapping[str, int]) -> list[str]:
     """Return which limits are below what is used and more."""
-    hard, used = _read(quota.status.hard), _read(quota.status.used)
-    return sorted(name for name in hard if more.get(name) and used.get(name, 0) + more[name] > hard[name])
-
-
-def _read(quantities: Quantities | Mapping[str, str]) -> Amounts:
-    """Return quantities by the names of a quota; those that cannot be read are left out."""
-    found: Amounts = {}
-    for name, text in quantities.items():
-        try:
-            found[name] = resource_value(unit_name(name), text)
-        except QuantityError:
-            continue
-    return found
+    return exceeded(quota_amounts(quota.status.hard), quota_amounts(quota.status.used), more)
