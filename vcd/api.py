@@ -221,7 +221,7 @@ def open(path: str | Path) -> Log:
 
 def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default") -> Explanation:
     """The story of a job or pod."""
-    with Log(path) as log:
+    with Log(path) as log, log.pinned():
         return log.pod(name, namespace) if kind == "pod" else log.job(name, namespace).story()
 
 
@@ -229,19 +229,19 @@ def first_causes(
     path: str | Path, first: int | None = None, last: int | None = None, *, change: bool = False
 ) -> FirstCauses:
     """For what the cluster's jobs lost most pod-hours."""
-    with Log(path) as log:
+    with Log(path) as log, log.pinned():
         return log.causes(first, last, change=change)
 
 
 def verdict(path: str | Path, name: str, namespace: str = "default", *, change: bool = False) -> Verdict:
     """Why a job waits, in a sentence; with ``change`` the smallest change is searched, too."""
-    with Log(path) as log:
+    with Log(path) as log, log.pinned():
         return log.job(name, namespace).verdict(change=change)
 
 
 def obstacles(path: str | Path, name: str, session: int | None = None) -> Obstacles:
     """What stands in a job's way at a session (None: the last in which it waited)."""
-    with Log(path) as log:
+    with Log(path) as log, log.pinned():
         return log.job(name).obstacles(session)
 
 
@@ -253,7 +253,7 @@ def smallest_change(
     most_decisions: int | None = None,
 ) -> Counterfactual:
     """The smallest change that would have let a job in, at a session as ``obstacles`` takes it."""
-    with Log(path) as log:
+    with Log(path) as log, log.pinned():
         return log.job(name).change(session, kinds, most_decisions)
 
 
@@ -261,19 +261,19 @@ def explain_queue(
     path: str | Path, name: str, first: int | None = None, last: int | None = None, *, samples: int | None = None
 ) -> QueueExplanation:
     """A queue over some sessions."""
-    with Log(path) as log:
+    with Log(path) as log, log.pinned():
         return log.queue(name, first, last, samples=samples)
 
 
 def explain_session(path: str | Path, number: int | str = "last") -> SessionExplanation:
     """What a session found new and decided."""
-    with Log(path) as log:
+    with Log(path) as log, log.pinned():
         return log.session(number)
 
 
 def explain_eviction(path: str | Path, name: str, namespace: str = "default") -> EvictionExplanation:
     """Why a pod, or a job's pods, had to go."""
-    with Log(path) as log:
+    with Log(path) as log, log.pinned():
         return log.eviction(name, namespace)
 
 
@@ -288,12 +288,14 @@ def explain_difference(
 ) -> JobDifference:
     """What tells two jobs apart; the other one is taken from ``other_path`` where that is given."""
     with ExitStack() as stack:
-        log = stack.enter_context(Log(path))
-        other_log = None if other_path is None else stack.enter_context(Log(other_path))
+        logs = [stack.enter_context(Log(each)) for each in (path, other_path) if each is not None]
+        for each in logs:
+            stack.enter_context(each.pinned())
+        log, other_log = logs[0], logs[1] if len(logs) > 1 else None
         return log.difference(one, other, namespace, session=session, other_log=other_log)
 
 
 def explain_order(path: str | Path, queue: str | None = None, session: int | None = None) -> OrderExplanation:
     """Who is served before whom."""
-    with Log(path) as log:
+    with Log(path) as log, log.pinned():
         return log.order(queue, session)

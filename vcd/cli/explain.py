@@ -235,7 +235,9 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
         def opened(log: EventLog) -> api.Log:
             path = stack.enter_context(log.reading())
             called[str(path)] = log.name
-            return stack.enter_context(api.open(path))
+            found = stack.enter_context(api.open(path))
+            stack.enter_context(found.pinned())
+            return found
 
         log, other = opened(event_log), given.pop("other_log")
         given["namespace"] = given["namespace"] or event_log.namespace

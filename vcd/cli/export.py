@@ -37,7 +37,7 @@ def export(table: str, event_log: EventLog, format_: str, out: Path | None) -> N
     """
     if out is None and format_ == "parquet" and sys.stdout.isatty():
         raise click.UsageError("parquet is no text for a terminal; give --out FILE")
-    with event_log.reading() as path, api.opened(path) as history:
+    with event_log.reading() as path, api.opened(path) as history, history.reader.pinned():
         rows = api.TABLES[table](history)
     try:
         data = api.table_bytes(rows, format_)

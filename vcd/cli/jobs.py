@@ -43,7 +43,7 @@ def jobs(event_log: EventLog, output: str, namespace: str, queue: str, state: st
     Exits with 0, also if no job is found; with 2 if the file cannot be used.
     """
     wanted = api.JobFilter(namespace or implied().namespace, queue, state or "", cause)
-    with event_log.reading() as path, api.opened(path) as history:
+    with event_log.reading() as path, api.opened(path) as history, history.reader.pinned():
         all_jobs = api.jobs(history)
     found = wanted.chosen(all_jobs)
     if output == "json":

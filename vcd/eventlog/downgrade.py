@@ -53,9 +53,9 @@ def downgrade(path: str | Path, version: str, older: Older) -> Downgraded:
     with (
         opened_to_write(Path(path)) as connection,
         LogReader(path) as reader,
+        reader.pinned(),
         transaction(connection),
-    ):  # who reads sees the file as it was
-        reader.snapshot()
+    ):  # the reader sees the file as it was
         _check_readable(reader, version)
         for number in range(before, after, -1):
             for statement in split_script(sql[str(number)]):

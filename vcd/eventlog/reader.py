@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -322,10 +323,20 @@ class LogReader:
             # fetchone by hand: a stream given up half-way may be collected when the file is closed already
             yield from iter(self._db.execute(self._sql[name], values).fetchone, None)
 
-    def snapshot(self) -> None:
-        """From now on see the file as it is now, whatever is written meanwhile; until ``close``."""
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """See the file as it is at the first read within the context, whatever is written meanwhile: several reads
+        agree with each other. The writer cannot reuse its WAL as long as this lasts. Contexts may be nested.
+        """
+        if self._db.in_transaction:
+            yield
+            return
         with failures_explained(self.path):
             self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.rollback()
 
     def integrity(self) -> list[str]:
         """What SQLite's own check finds wrong with the file; nothing when it is sound."""

@@ -57,8 +57,7 @@ def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = No
     is no such session, its history is not kept any more or is not as it was logged, or ``out`` exists or cannot be
     written.
     """
-    with LogReader(path) as reader, _new_file(Path(out)) as connection:
-        reader.snapshot()
+    with LogReader(path) as reader, reader.pinned(), _new_file(Path(out)) as connection:
         sessions = list(reader.sessions(first, last))
         if not sessions:
             raise LogError(f"event log {path}: no session from {first or 1} to {last or 'the end'} is in it")
@@ -133,7 +132,7 @@ def import_logs(paths: Sequence[str | Path], out: str | Path, renumber: Renumber
     with ExitStack() as stack:
         readers = [stack.enter_context(LogReader(path)) for path in paths]
         for reader in readers:
-            reader.snapshot()
+            stack.enter_context(reader.pinned())
         connection = stack.enter_context(_new_file(Path(out)))
         reigns = _reigns(readers)
         merge = _Merge(_Target(Path(out), connection), reigns, renumber)

@@ -64,8 +64,7 @@ def verify(
     ``beside`` begins the folding, which takes as long as all else, and gives what waits for its result. ``is_same``
     compares a folded state with a stored one of other bytes, which an older version may have written.
     """
-    with LogReader(path) as reader:
-        reader.snapshot()
+    with LogReader(path) as reader, reader.pinned():
         try:
             if problems := reader.integrity():
                 return Verified([f"SQLite: {problem}" for problem in problems])
@@ -262,8 +261,7 @@ class _Verification:
 def _refolded(path: Path, fold: Fold, is_same: Callable[[bytes, bytes], bool]) -> list[str]:
     """Which checkpoints are not what folding the events before them gives."""
     found = []
-    with LogReader(path) as reader:
-        reader.snapshot()
+    with LogReader(path) as reader, reader.pinned():
         kept, first = [info.sequence for info in reader.checkpoints()], reader.first() or reader.head() + 1
         for start, end in pairwise([0, *(segment.sequence for segment in reader.segments()), LAST]):
             points = [sequence for sequence in kept if start <= sequence < end]

@@ -6,6 +6,7 @@ What only some questions need is imported by those, since importing all takes as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -46,6 +47,10 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self.history.reader.close()
+
+    def pinned(self) -> AbstractContextManager[None]:
+        """Let all questions within the context be answered as of one moment of a log that is being written."""
+        return self.history.reader.pinned()
 
     def causes(self, first: int | None = None, last: int | None = None, *, change: bool = False) -> FirstCauses:
         """For what the cluster's jobs lost most pod-hours, over some sessions (neither given: the log's last 24 h);

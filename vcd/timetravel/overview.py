@@ -84,17 +84,17 @@ def glances(history: History) -> Iterator[Glance]:
     """A log as it is each time that it is looked at, also while it is written; without end. Raises LogError."""
     reader, last, waits = history.reader, None, list[DiagnosedWait]()
     while True:
-        recent = list(reader.sessions(max(1, reader.last_session() - _RECENT)))
-        if recent and (last is None or last.session != recent[-1].number):
-            last = overview(history, recent[-1].number)
-            waits = longest_waits(history, recent[-1].number, last.jobs)
-        span = recent[-1].time - recent[0].time if recent else 0
-        rate = (len(recent) - 1) * 60 * _SECOND / span if span else 0.0
-        number = recent[-1].number if recent else 0
-        stands = standing(reader.path)
-        yield Glance(
-            reader.head(), reader.last_time(), number, rate, last, remarks(reader), stands, waits, as_of(reader)
-        )
+        with reader.pinned():
+            recent = list(reader.sessions(max(1, reader.last_session() - _RECENT)))
+            number = recent[-1].number if recent else 0
+            if recent and (last is None or last.session != number):
+                last = overview(history, number)
+                waits = longest_waits(history, number, last.jobs)
+            span = recent[-1].time - recent[0].time if recent else 0
+            rate = (len(recent) - 1) * 60 * _SECOND / span if span else 0.0
+            ends, until, stands = (reader.head(), reader.last_time()), as_of(reader), standing(reader.path)
+            glance = Glance(*ends, number, rate, last, remarks(reader), stands, waits, until)
+        yield glance
 
 
 def overview(history: History, number: int) -> Overview:

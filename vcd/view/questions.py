@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,7 +62,7 @@ def answer(
 def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str) -> Answer:
     asked = QUESTIONS[question]
     try:
-        with api.errors_about(Path(called), Path(path)), api.told_of_standing(path):
+        with api.errors_about(Path(called), Path(path)), api.told_of_standing(path), _pinned(path, question):
             return 200, asked.whole(path, *given) if sight is None else asked.part(sight, path, *given)
     except Hidden as error:
         return _error(403, str(error))
@@ -74,6 +75,12 @@ def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSi
     except BaseException:
         forget()  # it may have stopped half-way through a fold
         raise
+
+
+def _pinned(path: str, question: str) -> AbstractContextManager[None]:
+    """Let one answer agree with itself while the log is written. Long ones read once, and must not hold up the writer's
+    WAL."""
+    return nullcontext() if question in LONG else log_of(path).pinned()
 
 
 def _error(status: int, sentence: str) -> Answer:
