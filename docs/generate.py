@@ -53,6 +53,11 @@ PAGES = ROOT / "docs" / "plugins"
 REASONS = ROOT / "docs" / "semantics" / "reasons.md"
 RUNBOOKS = ROOT / "docs" / "runbooks.md"
 SCHEMAS = ROOT / "docs" / "schemas"
+WITH_PARTS = (
+    *("README.md", "docs/get-started.md", "docs/operations/configuration.md", "docs/reference/flags.md"),
+    *("docs/reference/metrics.md", "docs/schemas/README.md"),
+)
+"""Pages with generated parts; the runbooks have one, too."""
 _YES = {True: "yes", False: ""}
 _MARKED = re.compile(r"(<!-- begin: ([a-z-]+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(\.\d+Z)?|(?<=WAITING )(less than )?[\d.]+ s\b")
@@ -296,7 +301,7 @@ def plugin_page(kind: type[Plugin]) -> str:
     gauges = [name for name, (_, plugin) in given().items() if plugin == kind.name]
     if gauges:
         listed = "".join(f"- {code(name)}\n" for name in gauges)
-        parts.append(f"## Series\n\nTold of in [operations](../operations.md#metrics).\n\n{listed}")
+        parts.append(f"## Series\n\n[Metrics](../reference/metrics.md) describes them.\n\n{listed}")
     return "\n".join(parts)
 
 
@@ -443,12 +448,12 @@ def printed(*commands: str) -> str:
 
 
 def first_plan() -> str:
-    """The README's plan."""
+    """The first plan of docs/get-started.md."""
     return printed("vcd plan -f examples/gang.yaml")
 
 
 def first_explanation() -> str:
-    """The README's explanation."""
+    """The first explanation of docs/get-started.md."""
     log = "events.sqlite"
     sim = f"vcd sim --nodes cpu=1,memory=1Gi --workload examples/gang.yaml --exit-when-idle --event-log {log}"
     text = printed(sim, f"vcd explain job train --event-log {log}", f"vcd explain job evaluate --event-log {log}")
@@ -497,7 +502,7 @@ def with_parts(text: str) -> str:
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page that holds something generated, as it should be."""
-    for path in (ROOT / "README.md", ROOT / "docs" / "operations.md", RUNBOOKS, SCHEMAS / "README.md"):
+    for path in (*(ROOT / name for name in WITH_PARTS), RUNBOOKS):
         yield path, with_parts(path.read_text(encoding="utf-8"))
     yield REASONS, reasons_page()
     yield from schemas()

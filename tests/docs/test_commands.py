@@ -25,14 +25,16 @@ from vcd.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
-    *("README.md", "docs/operations.md", "docs/runbooks.md", "docs/standalone.md", "docs/upgrading.md"),
-    *("docs/manifests.md", "docs/python.md", "deploy/README.md"),
+    *("README.md", "docs/get-started.md", "docs/runbooks.md", "docs/standalone.md", "docs/upgrading.md"),
+    *("docs/manifests.md", "docs/python.md", "docs/howto/migrate.md", "docs/howto/shadow.md", "docs/howto/forecast.md"),
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "operations").glob("*.md"))),
+    "deploy/README.md",
 )
 BLOCK = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 
 NOT_RUN = {
+    "python3 -m venv ": "makes an environment: tests/deploy/test_wheel.py installs the wheel into one",
     "make demo": "tests/walkthrough and tests/e2e play what it does; it runs them with an environment of its own",
-    "make test": "this is it",
     "make image ": "no image can be built where these tests run: tests/deploy/test_dockerfile.py reads how",
     "(cd deploy/base && kustomize edit ": "changes the repository: tests/real/test_migration.py runs it in a copy",
     "helm install vcd ": "tests/deploy/test_helm_install.py installs the chart with these values",
@@ -101,6 +103,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, name in (("1", "a"), ("2", "b")):
         (folder / number).rename(folder / f"replica-{name}.sqlite")
     shutil.copytree(ROOT / "examples", folder / "manifests", ignore=lambda *_: ["nights", "ci", "ingress", "launch"])
+    shutil.copy(ROOT / "examples" / "too-large.yaml", folder / "job.yaml")
     (folder / "scheduler.conf").write_text(CONF)
     (folder / "other.conf").write_text(CONF)
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("nights"))

@@ -73,12 +73,14 @@ def test_every_gauge_of_a_session_is_described() -> None:
 
 
 def test_every_gate_is_described() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ", (DOCS / "operations.md").read_text().split("<!-- gates -->")[1], re.MULTILINE)
+    page = (DOCS / "operations" / "troubleshooting.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ", page.split("<!-- gates -->")[1], re.MULTILINE)
     assert set(rows) == set(GATES)
 
 
 def test_the_time_until_a_part_of_a_gang_is_released_is_the_real_one() -> None:
-    assert f"evicts what is placed after {Settings().release_after} s" in (DOCS / "operations.md").read_text()
+    page = (DOCS / "operations" / "failures.md").read_text()
+    assert f"evicts what is placed after {Settings().release_after} s" in page
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

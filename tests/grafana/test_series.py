@@ -113,7 +113,7 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 
 
 def test_what_is_called_worth_an_alert_has_one() -> None:
-    _, _, told = (DOCS / "operations.md").read_text(encoding="utf-8").partition("\nWorth an alert:\n")
+    _, _, told = (DOCS / "operations" / "monitoring.md").read_text(encoding="utf-8").partition("\nWorth an alert:\n")
     worth = re.findall(r"^\| `([^`]+)`", told.partition("\n## ")[0], re.MULTILINE)
     recorded = {rule["record"]: names(rule["expr"]) for rule in RULES if "record" in rule}
     asked = [names(rule["expr"]) for rule in ALERTS]

@@ -102,7 +102,7 @@ async def test_vcd_takes_vc_schedulers_place_and_gives_it_back(volcano: ControlP
     checkout = copied(tmp_path / "checkout")
     upgrade, patch, wait, apply = commands(section("deploy/README.md", "### In vc-scheduler's place"))
     assert upgrade.startswith("helm upgrade volcano volcano-sh/volcano ")  # of a repository that is not here
-    make, named, check, plan, *pages = commands(section("docs/operations.md", "## In vc-scheduler's place"))
+    make, named, check, plan, *pages = commands(section("docs/howto/migrate.md", "## Steps"))
     assert make.startswith("make image ")  # no image can be built here
     shadow = [command for command in pages[: pages.index(apply)] if not command.startswith(NEEDS_CONTAINERS)]
     _, status, *back = pages[pages.index(apply) :]

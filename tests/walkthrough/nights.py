@@ -1,4 +1,4 @@
-"""Six bad nights, made by hand: what a daemon would have logged, for the walk-through in docs/timetravel.md.
+"""Six bad nights, made by hand: what a daemon would have logged, for the walk-through in docs/howto/explain.md.
 
 ``python -m tests.walkthrough.nights FOLDER [NIGHT ...]`` writes their logs.
 """

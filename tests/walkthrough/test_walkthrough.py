@@ -1,4 +1,4 @@
-"""docs/timetravel.md: each command is run on the logs of examples/nights, and prints what the page says."""
+"""The pages of docs/howto: each command is run on the logs of examples/nights, and prints what the page says."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.walkthrough.nights import NIGHTS
 from vcd.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "timetravel.md"
+PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in ("explain", "whatif", "gate", "replay")]
 EXAMPLES = ROOT / "examples" / "nights"
 
 
 def steps() -> list[tuple[str, list[str], int]]:
-    """The commands of the page, each with the lines that it is to print and its exit code: 0, or what ``echo $?`` is
-    shown to print after it."""
+    """Return the commands of the pages, each with its output and its exit code: 0, or the output of ``echo $?``."""
     found: list[tuple[str, list[str], int]] = []
-    for block in re.findall(r"^```console\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
             if line.startswith("$ "):
                 found.append((line.removeprefix("$ "), [], 0))
@@ -64,7 +64,7 @@ def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("night")
 @pytest.mark.parametrize(("command", "shown", "code"), steps(), ids=[command for command, _, _ in steps()])
-def test_a_step_prints_what_the_page_says(command: str, shown: list[str], code: int) -> None:
+def test_a_step_prints_what_its_page_says(command: str, shown: list[str], code: int) -> None:
     program, *arguments = shlex.split(command)
     assert program == "vcd"
     result = CliRunner().invoke(main, arguments)
@@ -72,7 +72,7 @@ def test_a_step_prints_what_the_page_says(command: str, shown: list[str], code: 
     assert departure(shown, result.stdout.splitlines()) is None, result.stdout
 
 
-def test_the_page_has_a_step_for_each_kind_of_question() -> None:
+def test_the_pages_have_a_step_for_each_kind_of_question() -> None:
     commands = " ".join(command for command, _, _ in steps())
     for words in (
         "explain job",

@@ -1,4 +1,4 @@
-"""A shadow: it decides beside the scheduler that is there, and nothing of that is done (docs/operations.md).
+"""A shadow: it decides beside the scheduler that is there, and nothing of that is done (docs/howto/shadow.md).
 
 Each session decides on the cluster as it is: what the sessions before it decided is not in it, unless the other
 scheduler did the same. So a pod that the other one leaves waiting is decided on again and again, and only what a

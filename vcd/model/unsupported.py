@@ -1,7 +1,7 @@
 """What objects can ask for that vcd does not know: the one list of it.
 
 A demand that cannot be kept keeps its pods waiting, since what is not understood must not be placed as if it had not
-been said; a wish is passed over, and told. README's table "Not supported" has a row for each.
+been said; a wish is passed over, and told. docs/reference/unsupported.md has a row for each.
 """
 
 from __future__ import annotations

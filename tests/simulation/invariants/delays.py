@@ -24,7 +24,8 @@ _CALLS = 60
 """Calls that may come before one, at the rate that is drawn."""
 SOON = {"bind": 20.0 + 15.0 + _SESSION, "evict": 60.0 + 15.0 + _SESSION, "admit": 20.0 + _SESSION}
 """Seconds: sla has its groups wait for 20 (swarm/configurations.py), one of which a part was let in is released after
-60 (docs/operations.md), and a call that failed is made again after 15 at most (``committer._LONGEST_PATIENCE``)."""
+60 (docs/operations/failures.md), and a call that failed is made again after 15 at most
+(``committer._LONGEST_PATIENCE``)."""
 _LOOKED_UP = 1.25 * PATIENCE
 """Seconds until a replica finds that what it was told is done is done no more: of that the watch shows nothing."""
 TAKES_OVER = 15.0

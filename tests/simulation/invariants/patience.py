@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 PATIENCE, PAUSE = 1.0, 2.0
-"""Seconds that a decision waits for a follower, and for which one that was late is not waited for (operations.md)."""
+"""Seconds that a decision waits for a follower, and for which one that was late is not waited for
+(docs/operations/high-availability.md)."""
 _A_LITTLE = 0.05
 _LOOKS = 4
 

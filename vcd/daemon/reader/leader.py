@@ -32,7 +32,7 @@ TOKEN_SECONDS = 600
 """How long a token lasts: it is shown once, when the connection begins."""
 SET_UP = (
     "set eventLog.shared=true in the chart, add deploy/components/one-log, or give vcd run --replicas-address"
-    " (docs/operations.md, One log for all replicas)"
+    " (docs/operations/high-availability.md)"
 )
 _LEASES = "leases.coordination.k8s.io"
 
@@ -185,7 +185,7 @@ class Finder:
         other = "" if namespace else ", or --scheduler-namespace, where vcd runs"
         return ClusterError(
             f"may not {verb} {resource}{where}: it takes {role} with verb {verb} on {plural}{named} of API group"
-            f' "{group}"{other}. The role {OPERATOR} has all that it takes (docs/operations.md, Asking from outside)'
+            f' "{group}"{other}. The role {OPERATOR} has all that it takes (docs/operations/remote-access.md)'
         )
 
 
