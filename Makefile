@@ -23,7 +23,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 SEEDS       ?= 1000
 
-.PHONY: help demo test test-all test-external external-tools go-tools test-real storm real-tools simulate mutants shown bench docs screenshots \
+.PHONY: help demo test test-all test-external external-tools go-tools test-real storm real-tools simulate mutants shown bench docs site screenshots \
 	chart release image lint format lock clean
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # tests begin hundreds of programs, which would each be compiled anew
@@ -102,9 +102,14 @@ shown: $(STAMP)  ## that the kept scripts and tests still show the planted bugs
 bench: $(STAMP)  ## run the benchmarks and write their figures into docs/performance.md; BENCH_ARGS=NAME for some
 	$(BIN)/python -m bench --write $(BENCH_ARGS)
 
-docs: $(STAMP)  ## write anew what the documentation says of flags, metrics, plugins and commands
+docs: $(STAMP)  ## write the generated parts of the documentation, and build the website into build/site
 	$(BIN)/python docs/generate.py
 	$(BIN)/python -m grafana.dashboards
+	@$(MAKE) --no-print-directory site
+
+site: $(STAMP)  ## build the website from the pages; a broken link or a page outside the table of contents is an error
+	$(BIN)/sphinx-build -W --keep-going -q -c docs . build/site
+	@echo '<meta http-equiv="refresh" content="0; url=docs/site.html">' > build/site/index.html
 
 screenshots: $(STAMP) external-tools  ## write the pictures in the documentation anew, by chromium
 	$(BIN)/python docs/screenshots.py
@@ -112,7 +117,7 @@ screenshots: $(STAMP) external-tools  ## write the pictures in the documentation
 chart: $(STAMP)  ## write anew what the Helm chart has from elsewhere: its table of values, the custom resources
 	$(BIN)/python deploy/chart/readme.py
 
-lint: $(STAMP)  ## ruff, mypy --strict and the layers
+lint: $(STAMP) site  ## ruff, mypy --strict, the layers, and the website's links
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
