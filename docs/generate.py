@@ -276,7 +276,7 @@ def points_table(kind: type[Plugin]) -> str:
         if method is not None:
             doc = " ".join(inspect.cleandoc(method.__doc__ or "").split("\n\n")[0].split())
             rows.append((code(name), code(point.flag), doc))
-    return table(("extension point", "turned off by", "what it answers"), rows)
+    return table(("extension point", "turned off by", "what it returns"), rows)
 
 
 def plugin_page(kind: type[Plugin]) -> str:
@@ -295,7 +295,7 @@ def plugin_page(kind: type[Plugin]) -> str:
     else:
         parts.append("## Arguments\n\nNone.\n")
     reads = ", ".join(map(_read, kind.kinds)) or "none"
-    parts.append(f"## What it reads\n\nKinds beside Pod, Node, PodGroup and Queue: {reads}.\n")
+    parts.append(f"## What it reads\n\nKinds in addition to Pod, Node, PodGroup and Queue: {reads}.\n")
     if kind.annotations:
         parts.append(f"Annotations and labels: {', '.join(map(code, kind.annotations))}.\n")
     gauges = [name for name, (_, plugin) in given().items() if plugin == kind.name]
@@ -332,7 +332,7 @@ def index_page() -> str:
     rows = [(f"[{name}]({name}.md)", summary(known[name])) for name in ours(known)]
     parts.append(f"## Plugins\n\n{table(('plugin', 'what it does'), rows)}")
     parts.append(
-        "## Actions\n\nIn which order each does what, and where it stops: [semantics](../semantics/actions.md).\n\n"
+        "## Actions\n\n[Actions](../semantics/actions.md) describes the steps of each.\n\n"
         + table(("action", "what it does"), ((code(n), summary(acts[n])) for n in ours(acts)))
     )
     for name in ours(acts):
@@ -340,9 +340,9 @@ def index_page() -> str:
         if action.arguments:
             parts.append(f"Arguments of `{name}`, under `configurations`:\n\n{arguments_table(action.arguments)}")
     parts.append(
-        "## Extension points\n\nWhat actions ask the plugins, and how the answers of several become one. A flag of a "
-        f"plugin's entry in the configuration file takes the plugin out of a point. What the rules mean is in "
-        f"[semantics](../semantics/points.md).\n\n{_all_points()}"
+        "## Extension points\n\nActions call plugins at these points. A flag in a plugin's entry of the configuration "
+        "removes it from a point. [Extension points and tiers](../semantics/points.md) explains how results are "
+        f"combined.\n\n{_all_points()}"
     )
     return "\n".join(parts)
 
@@ -354,7 +354,7 @@ def _all_points() -> str:
         users = [f"[{one}]({one}.md)" for one in ours(known) if hasattr(known[one], name)]
         rule = (inspect.getdoc(point.rule) or "").rstrip(".")
         rows.append((code(name), code(point.flag), f"{rule[0].lower()}{rule[1:]}", ", ".join(users)))
-    return table(("extension point", "flag", "how answers are combined", "plugins"), rows)
+    return table(("extension point", "flag", "how results are combined", "plugins"), rows)
 
 
 # --- reasons ----------------------------------------------------------------------------------------------------------
@@ -370,11 +370,12 @@ def reasons_page() -> str:
     )
     head = _HEAD.format(source="the declarations of reasons") + (
         "# Reasons\n\n"
-        "Why pods wait, by cause: label `reason` of `vcd_waiting_groups`, `cause` in JSON; its code there is `code`.\n"
-        "In the sentences `{role}` stands for a name or an amount of the case. Where something is to be done it is\n"
-        "said; the other waits end when others end, or room or quota comes.\n\n"
+        "For readers of conditions, metrics and JSON. Each row is a reason why pods wait. The cause is the label\n"
+        "`reason` of `vcd_waiting_groups`, and `cause` in JSON; the code is `code` there. In the text, `{role}`\n"
+        "stands for a name or an amount. A reason without a remedy ends when other jobs end, or when resources or\n"
+        "quota become available.\n\n"
     )
-    return head + table(("cause", "code", "is said as", "to be done", "new nodes may help"), rows)
+    return head + table(("cause", "code", "text", "remedy", "new nodes may help"), rows)
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
