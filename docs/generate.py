@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from prometheus_client.parser import text_string_to_metric_families
 
 from vcd.cli.schemas import documents, schema_of
@@ -415,15 +416,25 @@ _RUNBOOKS_PAGE = """\
 """
 
 
+def _within_page(tokens: Iterable[Token]) -> Iterator[Token]:
+    """Return the tokens without links to other pages, whose text stays."""
+    leads_out = False
+    for token in tokens:
+        if token.type == "link_open":
+            leads_out = not str(token.attrGet("href")).startswith("#")
+        if not (leads_out and token.type.startswith("link_")):
+            yield token
+
+
 def runbooks_page() -> str:
-    """The runbooks as the page serves them, where alerts lead; links out of them lead nowhere there, and are texts."""
+    """Return the runbooks as the page serves them to readers of an alert. Other pages of docs/ are not served."""
     text = re.sub(r"<!-- .*? -->\n", "", with_parts(RUNBOOKS.read_text(encoding="utf-8")))
     tokens = MarkdownIt().enable("table").parse(text)
     for opening, content in itertools.pairwise(tokens):
         if opening.type == "heading_open":
             opening.attrSet("id", re.sub(r"[^\w\- ]", "", content.content.lower()).replace(" ", "-"))
         if opening.type == "inline":
-            opening.children = [one for one in opening.children or () if not one.type.startswith("link_")]
+            opening.children = list(_within_page(opening.children or ()))
     return _RUNBOOKS_PAGE.format(body=MarkdownIt().renderer.render(tokens, MarkdownIt().options, {}))
 
 

@@ -54,6 +54,27 @@ def generator() -> ModuleType:
     return module
 
 
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+LONGEST = 400
+"""Lines of a page."""
+LONGER = {
+    "docs/runbooks.md": "alerts link to one address for all runbooks (grafana/rules/links.yaml)",
+}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "plugins" and page != DOCS / "README.md"],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_a_page_begins_with_its_reader_and_is_not_too_long(page: Path) -> None:
+    text = page.read_text()
+    begin = re.sub(r"\A(<!-- .*? -->\n\n)?# .*\n\n", "", text)
+    assert begin.startswith("For ")
+    assert len(text.splitlines()) <= LONGEST or page.relative_to(ROOT).as_posix() in LONGER
+
+
 # --- generated parts --------------------------------------------------------------------------------------------------
 
 

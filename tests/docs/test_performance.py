@@ -11,6 +11,7 @@ from bench import page
 from bench.__main__ import known
 from bench.table import row
 
+README = page.PAGE.parents[1] / "README.md"
 ROWS = [row("full | nodes", 1234.5, "ms", 5000, 20), row("  of which the snapshot", 0.0042, "s")]
 MEASURED = "Commit 0123abcd of 2026-01-01, Python 3.11.7, 2 processors (x86_64)."
 
@@ -23,6 +24,14 @@ def test_each_table_is_one_of_a_benchmark_and_names_the_commit_that_was_measured
     parts = re.findall(r"<!-- begin: [a-z]+ -->\n(.*?)<!-- end", text, re.DOTALL)
     assert len(parts) == len(set(names)) == text.count("| what | vcd | unit | Volcano | goal |")
     assert all(re.match(r"\nCommit [0-9a-f]{7,40} of \d{4}-\d\d-\d\d\b.*\.\n\n\| what ", part) for part in parts)
+
+
+def test_the_figures_of_the_readme_are_those_of_the_page() -> None:
+    measured = set(re.findall(r"^\| .+ \| ([\d.,]+) \| [^|]+ \| ([\d.,]+) \|", page.PAGE.read_text(), re.MULTILINE))
+    table = README.read_text(encoding="utf-8").partition("\n## Speed\n")[2].partition("\n## ")[0]
+    stated = re.findall(r"^\| .+ \| ([\d.,]+) \S+ \| ([\d.,]+) \S+ \|$", table, re.MULTILINE)
+    assert len(stated) == 5
+    assert set(stated) - measured == set()
 
 
 def test_a_benchmark_writes_its_own_table_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
