@@ -94,7 +94,7 @@ def test_its_sbom_says_what_it_is_of(environment: Path, tmp_path: Path) -> None:
     document = json.loads(written.read_text())
     root = document["metadata"]["component"]
     needed = next(each["dependsOn"] for each in document["dependencies"] if each["ref"] == root["bom-ref"])
-    assert root["name"] == "vcd"
+    assert root["name"] == "vcd-scheduler"
     assert {name.partition("==")[0] for name in needed} >= {"aiohttp", "numpy", "msgspec"}
 
 
