@@ -8,6 +8,7 @@ from typing import cast
 from tests.dsl import group
 from tests.world import World
 from vcd.daemon.knownwaits import KnownWaits, ToldSession
+from vcd.diagnosis.waittimeline import MOST_SPANS
 from vcd.model import events as ev
 from vcd.scheduling.session.session import Session
 
@@ -27,4 +28,15 @@ def test_of_the_waits_that_are_over_the_last_one_stays() -> None:
     last = waits.last(GROUP)
     assert last is not None
     assert (last.start, last.end, last.first) == (7 * 10**9, 8 * 10**9, 7)
-    assert waits._waits.of[GROUP].over == [last]
+    assert waits._timeline.jobs[GROUP].ended == [last]
+
+
+def test_of_a_wait_whose_reasons_change_again_and_again_the_older_half_is_summed() -> None:
+    waits, sessions = KnownWaits(Path("log"), World(group("g")).state), 1001
+    for number in range(1, sessions + 1):
+        waits.count(_told(number, ev.Waiting(GROUP, ("enqueue", "predicate")[number % 2])))
+    last = waits.last(GROUP)
+    assert last is not None
+    assert len(last.spans) <= MOST_SPANS + 1
+    assert (last.start, last.end, last.first, last.last) == (10**9, sessions * 10**9, 1, sessions)
+    assert [one.held // 10**9 for one in last.held().values()] == [500, 500]

@@ -11,13 +11,13 @@ from tests import dsl
 from tests.timetravel.histories import Scheduler, scheduler, write_busy_history, write_takeover
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, running
 from vcd.api import NotFound, first_causes, verdict
-from vcd.diagnosis.loggedwaits import waiting_at, waits_in
+from vcd.diagnosis.loggedtimeline import read_timeline, waiting_at
 from vcd.model import events as ev
 from vcd.model.events import decode_plan
 from vcd.scheduling.framework.reasons import all_told
 from vcd.timetravel.history import opened
+from vcd.timetravel.why.jobtimeline import waits_of
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.why.waits import waits_of
 
 
 async def pass_time(made: Scheduler, seconds: float) -> None:
@@ -60,6 +60,19 @@ async def test_a_group_that_cannot_be_read_waits_for_nothing(tmp_path: Path) -> 
         await pass_time(made, 1000)
     found = verdict(tmp_path / "log", "a")
     assert (found.waited, found.earlier, found.earlier_waited) == (1000, 1, 10)
+
+
+async def test_a_group_that_went_while_a_session_decided_did_not_wait(tmp_path: Path) -> None:
+    """The session states reasons of it, and no state holds them."""
+    log = tmp_path / "log"
+    async with scheduler(log, PLAIN) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=4), dsl.gang("a", 1, cpu=8))
+        await made.cycle(ev.ObjectGone("PodGroup", "default/a"), seconds=10)
+        await pass_time(made, 100)
+    assert made.state.waiting == {}
+    with pytest.raises(NotFound, match="waits in none"):
+        verdict(log, "a")
+    assert first_causes(log).jobs == 0
 
 
 async def test_a_job_that_has_completed_waits_for_no_pods(tmp_path: Path) -> None:
@@ -124,7 +137,7 @@ async def test_many_kinds_of_reasons_with_one_cause_are_looked_into(tmp_path: Pa
 
 
 async def test_what_was_not_looked_into_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcd.diagnosis.spans._MOST", 2)
+    monkeypatch.setattr("vcd.diagnosis.dominant._MOST", 2)
     await moved_between_queues(tmp_path / "log")
     found = verdict(tmp_path / "log", "train")
     assert "  looked into: 54% of the wait" in list(found.lines())
@@ -137,13 +150,13 @@ async def test_the_daemon_reads_from_a_log_what_explain_reads(tmp_path: Path, na
         reader, end = history.reader, history.reader.last_time()
         groups = sorted({logged.event.key for logged in reader.find(kind="PodGroup", type="put")})  # type: ignore[union-attr]
         nobody = [f"default/nobody-{number}" for number in range(9)]  # of so many groups, each session is read
-        waits = waits_in(reader, [*groups, *nobody], partial(waiting_at, reader))
-        assert {waits_in(reader, [group], partial(waiting_at, reader)).last for group in groups} == {waits.last}
-        told = {group: waits.now(group, end) for group in groups}
+        timeline = read_timeline(reader, [*groups, *nobody], partial(waiting_at, reader))
+        assert {read_timeline(reader, [group], partial(waiting_at, reader)).last for group in groups} == {timeline.last}
+        told = {group: timeline.waits(group, end) for group in groups}
         assert told == {group: waits_of(history, group) for group in groups}
-        lost = sum(held.lost for of in told.values() for one in of for held in one.held.values())
+        lost = sum(held.lost for of in told.values() for one in of for held in one.held().values())
         assert any(told.values()) and lost > 0
-        assert waits_in(reader, (), partial(waiting_at, reader)).of == {}
+        assert read_timeline(reader, (), partial(waiting_at, reader)).jobs == {}
 
 
 async def test_a_takeover_ends_a_wait_that_the_other_replica_does_not_know(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import structlog
 
 from vcd.daemon.threads import in_thread
 from vcd.diagnosis.case import Served
-from vcd.diagnosis.loggedwaits import waiting_at, waits_in
-from vcd.diagnosis.spans import WaitFold, WholeWait
+from vcd.diagnosis.loggedtimeline import read_timeline, waiting_at
+from vcd.diagnosis.waittimeline import WaitTimeline, WholeWait
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 from vcd.scheduling.session.nodes import Ints
@@ -39,7 +39,7 @@ class ToldSession(NamedTuple):
 
 
 class KnownWaits:
-    """The waits of the groups of a state, and the pods that were given nodes, of the log at ``path``."""
+    """The timeline of the groups of a state, and the pods that were given nodes, of the log at ``path``."""
 
     def __init__(self, path: Path, state: ClusterState) -> None:
         self._path, self._state = path, state
@@ -47,7 +47,7 @@ class KnownWaits:
 
     def reset(self) -> None:
         """Forget all, as of a term that another replica led."""
-        self._waits = WaitFold(self._is_there)
+        self._timeline = WaitTimeline(self._is_there)
         self._served: dict[str, int] = {}
         """The pods that were given nodes, and the last session that did."""
         self._served_in: _ServedIn | None = None
@@ -55,27 +55,27 @@ class KnownWaits:
         """That of the last session (ns)."""
 
     async def restore(self, told: ToldSession) -> list[str]:
-        """Read from the log how those waited until a session who wait now; these."""
+        """Read from the log, up to a session, how the groups waited that wait now. Return these."""
         self.reset()
         groups = list(self._state.waiting)
         try:
-            self._waits, served = await in_thread(_read, self._path, groups, told.number)
+            self._timeline, served = await in_thread(_read, self._path, groups, told.number)
         except LogError as error:
             _log.error("the log does not say how long groups waited for what", error=str(error))
             return []
-        self._waits.about = self._is_there
-        for group in [group for group in self._waits.of if not self._is_there(group)]:
+        self._timeline.about = self._is_there
+        for group in [group for group in self._timeline.jobs if not self._is_there(group)]:
             self.forget(group)
-        self._waits.former.clear()
-        self._forget_earlier(self._waits.of)
+        self._timeline.former.clear()
+        self._forget_earlier(self._timeline.jobs)
         self._served = self._there(served)
         return [group for group in groups if self.waits(group)]
 
     def count(self, told: ToldSession) -> list[str]:
-        """Count what a session says of who waits; the groups that wait for something else since, or for nothing."""
+        """Fold a session. Return the groups whose kind of reasons changed."""
         turned, self._time = list[str](), told.at
-        if told.record is not None and told.record.session > self._waits.last:
-            turned = self._waits.decided(told.record.session, told.at, told.changes)
+        if told.record is not None and told.record.session > self._timeline.last:
+            turned = self._timeline.decided(told.record.session, told.record.head, told.at, told.changes)
             self._forget_earlier(turned)
             self._served |= self._there(dict.fromkeys(told.binds, told.record.session))
         self._served_in = None
@@ -83,13 +83,12 @@ class KnownWaits:
 
     def forget(self, group: str) -> None:
         """A group is gone."""
-        self._waits.of.pop(group, None)
+        self._timeline.jobs.pop(group, None)
 
     def _forget_earlier(self, groups: Iterable[str]) -> None:
-        """Of the waits that are over of some groups keep the last ones: nobody asks about those before."""
+        """Of the ended waits of some groups store the last one alone: no answer is about those before."""
         for group in groups:
-            course = self._waits.of[group]
-            course.over = course.over[-1:]
+            del self._timeline.jobs[group].ended[:-1]
 
     def forget_pod(self, key: str) -> None:
         """A pod is gone."""
@@ -97,12 +96,12 @@ class KnownWaits:
 
     def waits(self, group: str) -> bool:
         """Whether a group waits as of the last session."""
-        course = self._waits.of.get(group)
-        return course is not None and bool(course.kind)
+        job = self._timeline.jobs.get(group)
+        return job is not None and bool(job.kind)
 
     def last(self, group: str) -> WholeWait | None:
         """The wait of a group that goes on, or its last one; None where it never waited at the end of a session."""
-        return next(reversed(self._waits.now(group, self._time)), None)
+        return next(reversed(self._timeline.waits(group, self._time)), None)
 
     def served_since(self, number: int, session: Session) -> Served:
         """The pods of the last session that was counted, ``session``, that were given nodes from one on."""
@@ -133,11 +132,11 @@ class _ServedIn:
         return lambda _: np.flatnonzero(self._at >= first)
 
 
-def _read(path: Path, groups: Collection[str], before: int) -> tuple[WaitFold, dict[str, int]]:
+def _read(path: Path, groups: Collection[str], before: int) -> tuple[WaitTimeline, dict[str, int]]:
     """How groups waited before a session, by the log, and the pods that were given nodes since the first began to."""
     with LogReader(path) as reader:
         until = next((info.sequence - 1 for info in reader.sessions(before, before)), None)
-        waits = waits_in(reader, groups, partial(waiting_at, reader), until)
-        begun = [last.first for group in groups for last in waits.now(group, 0)[-1:]]
+        timeline = read_timeline(reader, groups, partial(waiting_at, reader), until)
+        begun = [last.first for group in groups for last in timeline.waits(group, 0)[-1:]]
         rows = reader.rows("served_at", first=min(begun), before=before) if begun else []
-        return waits, dict(rows)
+        return timeline, dict(rows)

@@ -20,8 +20,9 @@ from vcd.daemon.threads import in_thread
 from vcd.daemon.watchdog import Watchdog
 from vcd.diagnosis.case import Served
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
-from vcd.diagnosis.spans import Kind, dominant, kind_of
+from vcd.diagnosis.dominant import dominant
 from vcd.diagnosis.waiting import GroupWait
+from vcd.diagnosis.waittimeline import Kind, kind_of
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.waits import first_of
 from vcd.model import events as ev
@@ -236,7 +237,7 @@ class Verdicts:
         if self._known.get(group) is not known:  # it is gone meanwhile
             return None
         known.diagnoses[kind_of(reasons)] = answer.diagnosis
-        found = None if wait is None else dominant(wait, lambda one: known.diagnoses.get(one.span.kind))
+        found = None if wait is None else dominant(wait, lambda one: known.diagnoses.get(one.kind))
         self._tell(group, known, answer, None if found is None else found.diagnosis)
         return None if found is None else found.diagnosis.cause
 

@@ -23,8 +23,9 @@ from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import quantile
 from vcd.timetravel.whatif.workload import Workload
 from vcd.timetravel.why.explain import named
+from vcd.timetravel.why.jobtimeline import waits_of
 from vcd.timetravel.why.trials import Trials
-from vcd.timetravel.why.waits import Wait, wait_at, waits_of
+from vcd.timetravel.why.waits import Wait, wait_at
 from vcd.timetravel.words import moment
 
 SESSIONS = 40

@@ -16,7 +16,7 @@ from vcd.timetravel.history import WHOLE, LogWindow, opened
 from vcd.timetravel.why.explain import Explanation, explain, named
 
 if TYPE_CHECKING:
-    from vcd.diagnosis.spans import WholeWait
+    from vcd.diagnosis.waittimeline import WholeWait
     from vcd.timetravel.clusterchanges import ClusterChanges
     from vcd.timetravel.tables import TableRows
     from vcd.timetravel.why.causes import FirstCauses
@@ -203,7 +203,7 @@ class LoggedJob:
 
     @cached_property
     def _waits(self) -> list[WholeWait]:
-        from vcd.timetravel.why.waits import waits_of
+        from vcd.timetravel.why.jobtimeline import waits_of
 
         return waits_of(self._history, self.key, self._window)
 

@@ -121,9 +121,6 @@ ORDER BY 1
 -- name: session_numbers
 SELECT number, sequence FROM session WHERE sequence <= :until ORDER BY sequence
 
--- name: times_of
-SELECT sequence, time FROM event WHERE sequence IN (SELECT value FROM json_each(:sequences)) ORDER BY sequence
-
 -- name: session_at
 SELECT max(number) FROM session WHERE now <= :now
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits
-from vcd.diagnosis.spans import Kind, Reasons, kind_of
+from vcd.diagnosis.waittimeline import Kind, Reasons, kind_of
 from vcd.scheduling.session.session import Session
 
 

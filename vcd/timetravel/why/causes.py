@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from heapq import merge
 from typing import NamedTuple
 
 import msgspec
 
 from vcd.diagnosis.case import as_given, in_order
 from vcd.diagnosis.diagnosis import diagnosed
-from vcd.diagnosis.loggedwaits import Happened, follow, happened_to, sessions_told
-from vcd.diagnosis.spans import HeldFor, Kind, Reasons, WaitFold, WholeWait
-from vcd.eventlog import LogError, LogReader, SessionInfo
-from vcd.model import events as ev
+from vcd.diagnosis.loggedtimeline import fold
+from vcd.diagnosis.waittimeline import Kind, Reasons, WaitSpan, WaitTimeline, WholeWait, clipped
+from vcd.eventlog import LogError, Logged, SessionInfo
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
@@ -156,64 +154,56 @@ class _Loss(msgspec.Struct):
 
     group: str
     queue: str
-    held: HeldFor
+    held: WaitSpan
     first: int
 
     @property
     def kind(self) -> Kind:
         """Of its reasons."""
-        return self.held.span.kind
+        return self.held.kind
 
     @property
     def lost(self) -> int:
         """Pods times ns."""
-        return self.held.lost
-
-
-def _happened(reader: LogReader, after: int, stretch: _Stretch) -> Iterator[Happened]:
-    """Sessions, and what the log shows of PodGroups, in order."""
-    until = stretch.last.sequence
-    groups = happened_to(reader, reader.find(kind="PodGroup", after=after, until=until), until)
-    both = merge(groups, sessions_told(reader, after, until))
-    return (one._replace(time=max(one.time, stretch.begin)) for one in both)
+        return max(self.held.lost, 1)
 
 
 class _Tally:
     """Adds up what each job lost by which kind of reasons; from plans and PodGroups alone, nothing is decided again."""
 
     def __init__(self, history: History, stretch: _Stretch) -> None:
-        reader, begin, first = history.reader, stretch.first.sequence - 1, stretch.first.number
+        begin, until, first = stretch.first.head, stretch.last.sequence, stretch.first.number
         state = history.state(begin, jump=True)
         self._settings = state.settings
         self._groups = {key: record.group for key, record in state.groups.items()}
-        # who waits before the first session does so at the end of the one before, where the log has that
-        last = first - 1 if stretch.first.time <= stretch.begin else first - 2
-        waits = WaitFold(last=last, pods=self._pods)
-        waits.known(stretch.begin, state.waiting)
-        waits.last = first - 1
+        timeline = WaitTimeline(pods=self._pods)
+        # a group that waits before the first session does so at the end of the one before, where the log has that
+        timeline.last = first - 1
+        timeline.known(stretch.begin, state.waiting, first if stretch.first.time <= stretch.begin else first - 1)
 
         def waiting_at(sequence: int) -> Mapping[str, Reasons]:
             state = history.state(sequence, jump=True)
             self._groups.update((key, record.group) for key, record in state.groups.items())
             return state.waiting
 
-        follow(waits, reader, _happened(reader, begin, stretch), begin, waiting_at, self._see)
+        events = history.reader.concerning(("PodGroup",), ("session",), begin, until)
+        fold(timeline, history.reader, events, begin, until, waiting_at, self._see)
         self.losses: dict[tuple[str, Kind], _Loss] = {}
-        for group, course in [*waits.former, *waits.of.items()]:
-            for wait in course.waits(stretch.end, waits.last):
+        for group, job in [*timeline.former, *timeline.jobs.items()]:
+            for wait in clipped(job.waits(stretch.end, timeline.last), stretch.begin):
                 self._add(group, wait)
 
-    def _see(self, event: ev.Event) -> None:
-        if isinstance(group := shown(event), PodGroup):
+    def _see(self, logged: Logged) -> None:
+        if isinstance(group := shown(logged.event), PodGroup):
             self._groups[group.key] = group
 
     def _add(self, group: str, wait: WholeWait) -> None:
         known = self._groups.get(group)
         queue = "" if known is None else self._settings.queue_of(known)
-        for kind, held in wait.held.items():
+        for kind, held in wait.held().items():
             before = self.losses.get((group, kind))
             both = held if before is None else before.held.plus(held)
-            first = wait.first if before is None or both.span is held.span else before.first
+            first = wait.first if before is None or both.last == held.last else before.first
             self.losses[group, kind] = _Loss(group, queue, both, first)
 
     def _pods(self, group: str, reasons: Reasons) -> int:
@@ -286,19 +276,19 @@ def _asked(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _Fou
     heads = list(first_of.values())
     chosen = [*heads, *(loss for loss in losses if loss not in heads)][:ASKED]
     found = {}
-    for loss in sorted(chosen, key=lambda loss: (loss.held.span.last, loss.group)):  # in order: going back folds anew
+    for loss in sorted(chosen, key=lambda loss: (loss.held.last, loss.group)):  # in order: going back folds anew
         try:
-            wait = wait_at(history, loss.group, loss.held.span.last)
+            wait = wait_at(history, loss.group, loss.held.last)
         except NotFound:  # this version decides otherwise than it was decided then: the log's reasons are told
             continue
-        served = served_between(history, loss.first, loss.held.span.last)
+        served = served_between(history, loss.first, loss.held.last)
         found[loss.group, loss.kind] = _Found(loss, diagnosed(wait, served))
     return found
 
 
 def _by_log(loss: _Loss) -> Diagnosis:
     """What the logged reasons say, of which the first in the order of gates counts."""
-    reason = in_order(loss.held.span.reasons)[0]
+    reason = in_order(loss.held.reasons)[0]
     given = as_given(reason)
     queue = {"queue": loss.queue} if reason.gate in ("enqueue", "queue") and loss.queue else {}
     return msgspec.structs.replace(given, subject={**queue, **given.subject})
@@ -310,7 +300,7 @@ def _cause(found: list[_Found], total: int) -> FirstCause:
     for one in found:
         by_subject[one.subject] = by_subject.get(one.subject, 0) + one.loss.lost
     worst = max(found, key=lambda one: (one.loss.lost, one.loss.group))
-    span = span_in_words(round(worst.loss.held.length / _SECOND, 6))
+    span = span_in_words(round(worst.loss.held.weight / _SECOND, 6))
     return FirstCause(
         worst.diagnosis.cause,
         lost / _HOUR,
@@ -318,9 +308,9 @@ def _cause(found: list[_Found], total: int) -> FirstCause:
         len({one.loss.group for one in found}),
         max(sorted(by_subject), key=by_subject.__getitem__),
         worst.loss.group,
-        worst.loss.held.span.last,
+        worst.loss.held.last,
         shortened(f"it waited {span}: {said(worst.diagnosis)}"),
-        mend_of(worst.diagnosis, worst.loss.held.span.reasons),
+        mend_of(worst.diagnosis, worst.loss.held.reasons),
     )
 
 

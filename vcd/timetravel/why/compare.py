@@ -27,11 +27,12 @@ from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, LogWindow
 from vcd.timetravel.why.changes import with_minimum, with_pods, with_priority
 from vcd.timetravel.why.explain import named
+from vcd.timetravel.why.jobtimeline import waits_of
 from vcd.timetravel.why.news import leaves
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.verdict import verdict_on
-from vcd.timetravel.why.waits import Wait, wait_at, waits_of
+from vcd.timetravel.why.waits import Wait, wait_at
 from vcd.timetravel.words import moment
 
 MOST_DECISIONS = 50

@@ -12,9 +12,10 @@ import numpy as np
 
 from vcd.diagnosis.case import Served, served
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
+from vcd.diagnosis.dominant import dominant
 from vcd.diagnosis.funnel import Funnel
-from vcd.diagnosis.spans import HeldFor, WholeWait, dominant
 from vcd.diagnosis.waiting import pending_task
+from vcd.diagnosis.waittimeline import WaitSpan, WholeWait
 from vcd.eventlog.reader import LAST
 from vcd.model.diagnosis import Diagnosis, FunnelLine
 from vcd.model.events import ObjectGone
@@ -157,9 +158,9 @@ def verdict_on(
         return _without_pods(history, group, window)
     *earlier, wait = waits
 
-    def asked(one: HeldFor) -> Diagnosis:
-        there = wait_at(history, group, one.span.last, traced=True)  # as who asks next wants it
-        return diagnosed(there, served_between(history, wait.first, one.span.last))
+    def asked(one: WaitSpan) -> Diagnosis:
+        there = wait_at(history, group, one.last, traced=True)  # as who asks next wants it
+        return diagnosed(there, served_between(history, wait.first, one.last))
 
     found = dominant(wait, asked)
     assert found is not None
@@ -169,23 +170,16 @@ def verdict_on(
     if seen is not None:
         diagnosis = _without_others(diagnosis, seen)
     still = wait.last == window.last_session(history.reader) and wait.end >= window.end(history.reader)
-    older, session = _is_older(history, group, wait), found.held.span.last
-    verb = ("waits" if still else "waited") + (" at least" if older else "")
+    session = found.held.last
+    verb = ("waits" if still else "waited") + (" at least" if wait.older else "")
     return msgspec.structs.replace(
         _made(group, diagnosis, wait.start, wait.length, found.length, session, verb),
         earlier=len(earlier),
         earlier_waited=sum(one.length for one in earlier) / _SECOND,
         looked=round(found.looked / wait.length, 3),
-        older=older,
+        older=wait.older,
         still=still,
     )
-
-
-def _is_older(history: History, group: str, wait: WholeWait) -> bool:
-    """Whether a group waited already as the log begins."""
-    first = next(history.reader.sessions(limit=1))
-    is_first = wait.first == first.number and history.reader.oldest() > 0
-    return is_first and group in history.oldest().waiting
 
 
 def _without_others(diagnosis: Diagnosis, seen: Callable[[str, str], bool]) -> Diagnosis:

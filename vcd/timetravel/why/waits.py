@@ -1,15 +1,14 @@
-"""Which job is asked about, when it waited, and at which session."""
+"""A job that waits at a session of a log, which is decided again."""
 
 from __future__ import annotations
 
-from vcd.diagnosis.loggedwaits import waits_in
-from vcd.diagnosis.spans import WholeWait
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import WHOLE, History, LogWindow
+from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import named
+from vcd.timetravel.why.jobtimeline import waits_of
 
 
 class Wait(GroupWait, frozen=True):
@@ -17,14 +16,6 @@ class Wait(GroupWait, frozen=True):
 
     record: ev.SessionDecided
     plan: ev.Plan
-
-
-def waits_of(history: History, group: str, window: LogWindow = WHOLE) -> list[WholeWait]:
-    """The waits of a group, the oldest first; of a name that came again those since. Raises LogError."""
-    waits = waits_in(
-        history.reader, (group,), lambda at: history.state(at, jump=True).waiting, window.until, window.since
-    )
-    return waits.now(group, window.end(history.reader))
 
 
 def wait_of(history: History, name: str, number: int | None) -> Wait:

@@ -1,0 +1,146 @@
+"""The wait timeline of a log: its sessions, what it observed of PodGroups, and where another replica's history goes on.
+
+In an imported log, the events by which it rebuilds a state are no waits. A state that is known as of an event replaces
+what the timeline knows: where the log begins, and where another replica's history goes on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from heapq import merge
+from operator import attrgetter
+
+import msgspec
+
+from vcd.diagnosis.waittimeline import Reasons, WaitTimeline
+from vcd.eventlog import LogError, Logged, LogReader
+from vcd.eventlog.reader import is_decision
+from vcd.model import events as ev
+from vcd.model.codec import BadObject
+from vcd.state.checkpoint import decoded
+from vcd.state.cluster import ClusterState
+from vcd.state.records import readable_group_queue
+
+WaitingAt = Callable[[int], Mapping[str, Reasons]]
+"""Returns which groups wait for what as of an event."""
+_FEW = 8
+"""Groups up to which each is looked up in the log; for more, all sessions are read."""
+
+
+def read_timeline(
+    reader: LogReader,
+    groups: Collection[str],
+    waiting_at: WaitingAt,
+    until: int | None = None,
+) -> WaitTimeline:
+    """Return the timeline of some groups by a log up to an event (None: its end). Raises LogError."""
+    first, last = next(reader.sessions(limit=1), None), reader.head() if until is None else until
+    timeline = WaitTimeline(frozenset(groups).__contains__)
+    if first is not None and groups:
+        oldest = reader.oldest()
+        timeline.last = first.number - 1
+        timeline.known(first.time, waiting_at(oldest) if oldest else {})
+        fold(timeline, reader, _concerning(reader, groups, last), oldest, last, waiting_at)
+    return timeline
+
+
+def fold(
+    timeline: WaitTimeline,
+    reader: LogReader,
+    events: Iterable[Logged],
+    after: int,
+    until: int,
+    waiting_at: WaitingAt,
+    see: Callable[[Logged], None] = lambda _: None,
+) -> None:
+    """Fold the events of a log after one and up to another into a timeline.
+
+    ``events`` are sessions and what the log observed of PodGroups, in order; ``see`` is called with each of them before
+    it is folded. A session that states nothing of the timeline's groups may be left out.
+    """
+    sessions, segments = _Sessions(reader, until), reader.segments()
+    takeovers = deque(one.live for one in segments if after < one.live <= until)
+
+    def take_over(before: int) -> None:
+        while takeovers and takeovers[0] < before:
+            live = takeovers.popleft()
+            timeline.last = sessions.before(live + 1)
+            following = next(reader.find(after=live, limit=1), None)
+            timeline.known(reader.last_time() if following is None else following.time, waiting_at(live))
+
+    for logged in events:
+        if is_decision(segments, logged.sequence):
+            take_over(logged.sequence)
+            timeline.last = sessions.before(logged.sequence)
+            see(logged)
+            _fold_one(timeline, logged, sessions.before(logged.sequence + 1))
+    take_over(until + 1)
+    timeline.last = sessions.before(until + 1)
+
+
+class _Sessions:
+    """The numbers of a log's sessions up to an event. They are not those of the records: an import gives new ones."""
+
+    def __init__(self, reader: LogReader, until: int) -> None:
+        rows = reader.rows("session_numbers", until=until)
+        self._numbers, self._sequences = [number for number, _ in rows], [sequence for _, sequence in rows]
+
+    def before(self, sequence: int) -> int:
+        """Return the number of the last session before an event."""
+        place = bisect_left(self._sequences, sequence)
+        return self._numbers[place - 1] if place else self._numbers[0] - 1 if self._numbers else 0
+
+
+def _fold_one(timeline: WaitTimeline, logged: Logged, session: int) -> None:
+    event, time = logged.event, logged.time
+    if isinstance(event, ev.ObjectPut) and event.payload is None:
+        return  # it is as it was
+    if isinstance(event, ev.SessionDecided):
+        timeline.decided(session, event.head, time, ev.waits_by_group(ev.decode_plan(event.plan).waiting))
+    elif not isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) or event.kind != "PodGroup":
+        return
+    elif isinstance(event, ev.ObjectGone):
+        timeline.deleted(event.key, time, logged.sequence)
+    elif group_queue(event) is None:
+        timeline.set_aside(event.key, time, logged.sequence)
+    else:
+        timeline.observed(event.key)
+
+
+def group_queue(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> str | None:
+    """Return the queue that an event of a PodGroup states; None if the group is deleted or cannot be read."""
+    try:
+        return readable_group_queue(event.payload or b"") if isinstance(event, ev.ObjectPut) else None
+    except BadObject:
+        return None
+
+
+def _concerning(reader: LogReader, groups: Collection[str], until: int) -> Iterator[Logged]:
+    """Return the events up to one that concern some groups; of many groups, all sessions, and of PodGroups only the
+    deletions: a group that waits after its deletion was created again."""
+    parts: list[Iterable[Logged]]
+    if len(groups) > _FEW:
+        gone = [reader.find(kind="PodGroup", type=one, until=until) for one in ("gone", "bad")]
+        parts = [reader.session_records(0, until), *gone]
+    else:
+        sessions = {one.sequence: one for group in groups for one in reader.sessions_of(group, 0, until)}
+        parts = [map(sessions.__getitem__, sorted(sessions))]
+        parts += [reader.object_history("PodGroup", group) for group in groups]
+    return (one for one in merge(*parts, key=attrgetter("sequence")) if one.sequence <= until)
+
+
+def waiting_at(reader: LogReader, sequence: int) -> Mapping[str, Reasons]:
+    """Return which groups wait for what as of an event, from the checkpoint before it on. Raises LogError."""
+    base = reader.base(sequence)
+    try:
+        if base.sequence == sequence:
+            return decoded(base.state).waiting
+        state = ClusterState.load(base.state) if base.state else ClusterState()
+        for logged in reader.read(base.sequence, sequence):
+            state.apply(logged.sequence, logged.event)
+    except (msgspec.MsgspecError, ValueError) as error:
+        where = f"event log {reader.path}"
+        raise LogError(f"{where}: this version cannot read its state at event {sequence}: {error}") from error
+    return state.waiting
