@@ -5,15 +5,17 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import dsl
 from tests.timetravel.histories import Scheduler, scheduler, write_busy_history, write_takeover
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, running
-from vcd.api import NotFound, first_causes, verdict
+from vcd.api import NotFound, explain, first_causes, verdict
 from vcd.diagnosis.loggedtimeline import read_timeline, waiting_at
 from vcd.model import events as ev
 from vcd.model.events import decode_plan
+from vcd.model.reasons import Reason
 from vcd.scheduling.framework.reasons import all_told
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.jobtimeline import waits_of
@@ -60,10 +62,12 @@ async def test_a_group_that_cannot_be_read_waits_for_nothing(tmp_path: Path) -> 
         await pass_time(made, 1000)
     found = verdict(tmp_path / "log", "a")
     assert (found.waited, found.earlier, found.earlier_waited) == (1000, 1, 10)
+    waits = [one for one in explain(tmp_path / "log", "job", "a").episodes if one.what == "waited"]
+    assert [one.text.partition(" at ")[0] for one in waits] == ["waited 10 s", "waits"]
 
 
 async def test_a_group_that_went_while_a_session_decided_did_not_wait(tmp_path: Path) -> None:
-    """The session states reasons of it, and no state holds them."""
+    """The session states reasons of it, and no state holds them; no reader has them."""
     log = tmp_path / "log"
     async with scheduler(log, PLAIN) as made:
         await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=4), dsl.gang("a", 1, cpu=8))
@@ -72,6 +76,17 @@ async def test_a_group_that_went_while_a_session_decided_did_not_wait(tmp_path: 
     assert made.state.waiting == {}
     with pytest.raises(NotFound, match="waits in none"):
         verdict(log, "a")
+    assert "waited" not in [one.what for one in explain(log, "job", "a").episodes]
+    assert first_causes(log).jobs == 0
+
+
+async def test_a_remark_alone_is_no_wait(tmp_path: Path) -> None:
+    log, remark = tmp_path / "log", ev.Waiting("default/a", "preempt", "", Reason("never-evicts"))
+    async with scheduler(log, PLAIN) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=4), dsl.gang("a", 1, cpu=8))
+        await made.cycle(seconds=10, forge=lambda plan: msgspec.structs.replace(plan, waiting=(remark,)))
+    assert made.state.waiting == {"default/a": (remark,)}
+    assert "waited" not in [one.what for one in explain(log, "job", "a").episodes]
     assert first_causes(log).jobs == 0
 
 

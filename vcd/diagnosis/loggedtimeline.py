@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
-from vcd.diagnosis.waittimeline import Reasons, WaitTimeline
+from vcd.diagnosis.waittimeline import MOST_SPANS, Reasons, WaitTimeline
 from vcd.eventlog import LogError, Logged, LogReader
 from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
@@ -34,10 +34,13 @@ def read_timeline(
     groups: Collection[str],
     waiting_at: WaitingAt,
     until: int | None = None,
+    *,
+    concerning: Callable[[Reasons], Reasons] = lambda reasons: reasons,
+    most_spans: int = MOST_SPANS,
 ) -> WaitTimeline:
     """Return the timeline of some groups by a log up to an event (None: its end). Raises LogError."""
     first, last = next(reader.sessions(limit=1), None), reader.head() if until is None else until
-    timeline = WaitTimeline(frozenset(groups).__contains__)
+    timeline = WaitTimeline(frozenset(groups).__contains__, concerning=concerning, most_spans=most_spans)
     if first is not None and groups:
         oldest = reader.oldest()
         timeline.last = first.number - 1

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from vcd.diagnosis.case import field_of
@@ -169,7 +170,7 @@ class JobTimeline:
 class WaitTimeline:
     """The waits of the groups that ``about`` selects, folded from sessions and the groups' own events.
 
-    ``pods`` returns how many pods of a group wait.
+    ``pods`` returns how many pods of a group wait. ``concerning`` selects reasons, such as those of one pod.
     """
 
     def __init__(
@@ -177,6 +178,7 @@ class WaitTimeline:
         about: Callable[[str], bool] = lambda _: True,
         *,
         pods: Pods = lambda *_: 1,
+        concerning: Callable[[Reasons], Reasons] = lambda reasons: reasons,
         most_spans: int = MOST_SPANS,
     ) -> None:
         self.jobs: dict[str, JobTimeline] = {}
@@ -186,7 +188,7 @@ class WaitTimeline:
         self.last = 0
         """The last session before what is folded next."""
         self.about = about
-        self._pods, self._most = pods, most_spans
+        self._pods, self._concerning, self._most = pods, concerning, most_spans
         self._absent: dict[str, int] = {}
         """The groups that are deleted or cannot be read, and the number of the event that says so."""
 
@@ -229,7 +231,13 @@ class WaitTimeline:
         job = self.jobs.get(group)
         return [] if job is None else job.waits(time, self.last)
 
+    def every_wait(self, group: str, time: int) -> list[WholeWait]:
+        """Return the same with the waits of deleted groups of that name."""
+        former = (job.ended for name, job in self.former if name == group)
+        return [*chain.from_iterable(former), *self.waits(group, time)]
+
     def _turn(self, group: str, reasons: Reasons, time: int, session: int, *, older: bool = False) -> bool:
+        reasons = self._concerning(reasons)
         kind = kind_of(reasons)
         if kind:
             self.observed(group)

@@ -22,6 +22,7 @@ from vcd.text.tables import aligned
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import WHOLE, History, LogWindow
 from vcd.timetravel.why.explain import group_of, named
+from vcd.timetravel.why.jobtimeline import every_wait
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.story import Story
 from vcd.timetravel.why.victims import EvictedTask, Offer, VictimQuestion, evicted
@@ -438,7 +439,9 @@ def _aftermath(history: History, group: str, found: list[OperationInfo], window:
     """Follow the group from the first eviction on."""
     later = _Later(group, found)
     if found and group:
-        history.tell_of(later, group, None, window.until or history.reader.head())
+        until = window.until or history.reader.head()
+        history.tell_of(later, group, None, until)
+        later.add_waits(every_wait(history, group, None, until, later.time))
     for after in later.evictions:
         if after.came and not after.bound and after.key in later.pods:
             after.waiting = waits_in_words(later.waits_for)

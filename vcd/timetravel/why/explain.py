@@ -13,6 +13,7 @@ from vcd.model.objects import Pod
 from vcd.model.words import did_you_mean, some
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow, shown
+from vcd.timetravel.why.jobtimeline import every_wait
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import pending_seconds, pods_without_node, present, reasons, sentence, state
 from vcd.timetravel.why.story import Episode, Story
@@ -178,6 +179,7 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
 def _told(history: History, kind: Kind, key: str, group: str, last: int, window: LogWindow) -> Explanation:
     story = Story(group, only=key if kind == "pod" else None)
     history.tell_of(story, group, story.only, last)
+    story.add_waits(every_wait(history, group, story.only, last, story.time) if group else ())
     time = next((logged.time for logged in history.reader.read(last - 1, last)), story.time) if last else 0
     now = max(window.end(history.reader), time) if last == history.reader.head() else time
     episodes = story.finish(window.since)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import partial
 
@@ -15,6 +16,23 @@ def waits_of(history: History, group: str, window: LogWindow = WHOLE) -> list[Wh
     LogError."""
     timeline = read_timeline(history.reader, (group,), partial(_waiting_at, history), window.until)
     return clipped(timeline.waits(group, window.end(history.reader)), window.since)
+
+
+def every_wait(history: History, group: str, pod: str | None, until: int, time: int) -> list[WholeWait]:
+    """Return the waits of a group, or of one of its pods, up to an event and as of a time (ns), with each span of
+    theirs. Raises LogError."""
+    timeline = read_timeline(
+        history.reader, (group,), partial(_waiting_at, history), until,
+        concerning=partial(_concerning, pod), most_spans=sys.maxsize,
+    )  # fmt: skip
+    return timeline.every_wait(group, time)
+
+
+def _concerning(pod: str | None, reasons: Reasons) -> Reasons:
+    """Return the reasons that may concern a pod: of many pods a reason names the first. A pod that waits for the rest
+    of its gang waits for what the rest waits for."""
+    meant = tuple(one for one in reasons if not one.pods or pod in one.pods or one.tasks > len(one.pods))
+    return reasons if pod is None or all(one.gate == "gang" for one in meant) else meant
 
 
 def _waiting_at(history: History, sequence: int) -> Mapping[str, Reasons]:

@@ -1,14 +1,18 @@
-"""What happened to a job or a pod, told from the events of the log as episodes in the order of time."""
+"""What happened to a job or a pod, as episodes in the order of time.
+
+The waits are those of the wait timeline (`add_waits`); everything else is read from the events of the log.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 import msgspec
 
+from vcd.diagnosis.waittimeline import WaitSpan, WholeWait
 from vcd.eventlog import Logged
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
@@ -93,17 +97,14 @@ class Story:
         """The nodes on which room is held for pods."""
         self.shadowed: dict[tuple[str, str], tuple[str, int]] = {}
         """What a shadow decided of pods, by verb and pod: the node, and the last session that named another before."""
-        self._waits: tuple[ev.Waiting, ...] = ()
-        self._wait: Episode | None = None
+        self.waits_for: tuple[Told, ...] = ()
+        """Why it waits after the last event; nothing if it does not."""
+        self._without_node: list[tuple[int, int | None]] = []
+        """In the story of one pod, the times (ns) in which it was there and had no node."""
         self._calls: dict[tuple[int, int, int], ev.Operation] = {}
         self._growing: dict[tuple[str, ...], Episode] = {}
         self._word = group.partition("/")[2].encode()
         self._namespace = group.partition("/")[0] + "/"
-
-    @property
-    def waits_for(self) -> tuple[Told, ...]:
-        """Why it waits after the last event; nothing when it does not."""
-        return () if self._wait is None else self._wait.waiting
 
     def is_being_bound(self, key: str) -> bool:
         """Whether a session decided a node for a pod, and the API server does not show it yet."""
@@ -131,16 +132,10 @@ class Story:
                 self._calls[intent.session, intent.statement, intent.operation] = call
                 if intent.node:
                     self._intended[key] = intent.node
-        self._waits = state.waiting.get(self.group_key, ())
-        waited = self._wait is not None
-        self._follow_wait(time)
-        if self._wait is not None and not waited:
-            self._wait.older = True
+        self._follow_node(time)
 
     def finish(self, since: int = 0) -> list[Episode]:
         """The episodes that were not over before a time (ns), in the order of time."""
-        if self._wait is not None:
-            self._wait.lasting = True
         episodes, begin = sorted(self.episodes, key=lambda episode: episode.start), _when(since)
         return [one for one in episodes if one.lasting or (one.end or one.start) >= begin]
 
@@ -163,6 +158,7 @@ class Story:
                 self._outcome(event, time)
             case ev.PolicyLoaded():
                 self.settings = Settings.from_text(event.settings)
+        self._follow_node(time)
 
     def _is_known(self, kind: str, key: str) -> bool:
         return (kind == "PodGroup" and key == self.group_key) or (
@@ -194,16 +190,12 @@ class Story:
     def _gone(self, kind: str, key: str, time: int) -> None:
         if kind == "PodGroup" and key == self.group_key and self.group is not None:
             self.group, self.phase = None, ""
-            self._end_wait(time)
-            self._waits = ()
             if self.only is None:
                 self._add("gone", time)
         elif kind == "Pod" and self.pods.pop(key, None) is not None:
             self._intended.pop(key, None)
             self._held.pop(key, None)
             self.shadowed = {of: where for of, where in self.shadowed.items() if of[1] != key}
-            if self.only is not None:
-                self._end_wait(time)
             self._grow("gone", time, key)
 
     # --- objects --------------------------------------------------------------------------------------------------
@@ -245,8 +237,6 @@ class Story:
             self._grow(_PHASES[phase], time, key, node=node, **detail)
         if leaves and not left:
             self._grow("leaving", time, key)
-        if self.only is not None and node:
-            self._end_wait(time)
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
@@ -262,8 +252,6 @@ class Story:
                 chosen = [(i, operation) for i, operation in mine if operation.verb == verb]
                 if chosen:
                     self._statement(record, number, statement, chosen, stale.get(number), time)
-        self._waits = ev.waits_by_group(plan.waiting).get(self.group_key, self._waits)
-        self._follow_wait(time)
 
     def _decide_phase(self, phase: str, time: int, session: int) -> None:
         """A session decided the group's phase; of a shadow's decisions the first admission is told."""
@@ -326,35 +314,43 @@ class Story:
 
     # --- waits ----------------------------------------------------------------------------------------------------
 
-    def _reasons(self) -> tuple[ev.Waiting, ...]:
-        """Why the group waits; of one pod's story, what may concern that pod while it has no node."""
-        reasons = self._waits
-        if self.phase not in ("", "Pending"):
-            reasons = tuple(reason for reason in reasons if reason.gate != "enqueue")
-        if self.only is None:
-            return reasons
-        pod = self.pods.get(self.only)
-        if pod is None or pod.spec.node_name or self.only in self._intended:
-            return ()
-        meant = tuple(one for one in reasons if not one.pods or self.only in one.pods or one.tasks > len(one.pods))
-        # a pod that waits for the rest of its gang waits for what the rest waits for
-        return reasons if all(one.gate == "gang" for one in meant) else meant
+    def add_waits(self, waits: Iterable[WholeWait]) -> None:
+        """Add the waits of the group after the last event; in the story of one pod, those that concern it, for as long
+        as it had no node."""
+        self.waits_for = ()
+        for wait in waits:
+            for span in wait.spans:
+                is_last = wait.lasting and span is wait.spans[-1]
+                for start, end in self._parts(span.start, None if is_last else span.end):
+                    self._add_wait(span, start, end)
 
-    def _follow_wait(self, time: int) -> None:
-        reasons = all_told(self._reasons())
-        if self._wait is not None and _kinds(reasons) == _kinds(self._wait.waiting):
-            if reasons != self._wait.waiting:
-                self._wait.waiting_first = self._wait.waiting_first or self._wait.waiting
-                self._wait.waiting = reasons
-            return
-        self._end_wait(time)
-        if reasons:
-            self._wait = self._add("waited", time, waiting=reasons)
+    def _add_wait(self, span: WaitSpan, start: int, end: int | None) -> None:
+        latest, opening = all_told(span.reasons), all_told(span.opening)
+        episode = self._add("waited", start, lasting=end is None, older=span.older and start == span.start)
+        episode.waiting, episode.waiting_first = latest, opening if opening != latest else ()
+        if end is None:
+            self.waits_for = latest
+        else:
+            episode.end = _when(end)
 
-    def _end_wait(self, time: int) -> None:
-        if self._wait is not None:
-            self._wait.end = _when(time)
-            self._wait = None
+    def _parts(self, start: int, end: int | None) -> Iterator[tuple[int, int | None]]:
+        """What of a time (ns; no end: it lasts) is told: of one pod, that in which it had no node."""
+        for since, until in [(start, end)] if self.only is None else self._without_node:
+            begin, stop = max(start, since), min([one for one in (end, until) if one is not None], default=None)
+            if stop is None or begin < stop or begin == stop == start == end:
+                yield begin, stop
+
+    def _follow_node(self, time: int) -> None:
+        """Note since when, or until when, the one pod has no node."""
+        pod, spans = None if self.only is None else self.pods.get(self.only), self._without_node
+        waits, waited = pod is not None and not self._has_node(pod), bool(spans) and spans[-1][1] is None
+        if waits and not waited:
+            spans.append((time, None))
+        elif waited and not waits:
+            spans[-1] = (spans[-1][0], time)
+
+    def _has_node(self, pod: Pod) -> bool:
+        return bool(pod.spec.node_name) or self.only in self._intended
 
     # --- episodes -------------------------------------------------------------------------------------------------
 
@@ -390,11 +386,6 @@ def _shown(pod: Pod | None) -> tuple[str, str, bool]:
     if pod is None:
         return "Pending", "", False
     return pod.status.phase or "Pending", pod.spec.node_name, pod.metadata.deletion_timestamp is not None
-
-
-def _kinds(reasons: Iterable[Told]) -> list[tuple[str, str, str]]:
-    """What makes two waits the same, whatever their numbers."""
-    return sorted({(reason.gate, reason.plugin, reason.reason) for reason in reasons})
 
 
 def _when(nanoseconds: int) -> datetime:
