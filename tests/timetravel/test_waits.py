@@ -11,7 +11,7 @@ import pytest
 from tests import dsl
 from tests.timetravel.histories import Scheduler, scheduler, write_busy_history, write_takeover
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, running
-from vcd.api import NotFound, explain, first_causes, verdict
+from vcd.api import NotFound, explain, explain_queue, first_causes, verdict
 from vcd.diagnosis.loggedtimeline import read_timeline, waiting_at
 from vcd.model import events as ev
 from vcd.model.events import decode_plan
@@ -64,6 +64,7 @@ async def test_a_group_that_cannot_be_read_waits_for_nothing(tmp_path: Path) -> 
     assert (found.waited, found.earlier, found.earlier_waited) == (1000, 1, 10)
     waits = [one for one in explain(tmp_path / "log", "job", "a").episodes if one.what == "waited"]
     assert [one.text.partition(" at ")[0] for one in waits] == ["waited 10 s", "waits"]
+    assert [job.seconds for job in explain_queue(tmp_path / "log", "default").longest] == [1010]
 
 
 async def test_a_group_that_went_while_a_session_decided_did_not_wait(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ async def test_a_group_that_went_while_a_session_decided_did_not_wait(tmp_path: 
     with pytest.raises(NotFound, match="waits in none"):
         verdict(log, "a")
     assert "waited" not in [one.what for one in explain(log, "job", "a").episodes]
-    assert first_causes(log).jobs == 0
+    assert (explain_queue(log, "default").waited, first_causes(log).jobs) == (0, 0)
 
 
 async def test_a_remark_alone_is_no_wait(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ async def test_a_remark_alone_is_no_wait(tmp_path: Path) -> None:
         await made.cycle(seconds=10, forge=lambda plan: msgspec.structs.replace(plan, waiting=(remark,)))
     assert made.state.waiting == {"default/a": (remark,)}
     assert "waited" not in [one.what for one in explain(log, "job", "a").episodes]
-    assert first_causes(log).jobs == 0
+    assert (explain_queue(log, "default").waited, first_causes(log).jobs) == (0, 0)
 
 
 async def test_a_job_that_has_completed_waits_for_no_pods(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from vcd.timetravel.standing import as_of
 from vcd.timetravel.why.explain import keys_of
 from vcd.timetravel.why.news import changed_fields
 from vcd.timetravel.why.queueanswer import QueueEdit, QueueExplanation, QueueSpan, amounts_in_words, state_in_words
-from vcd.timetravel.why.queuewaits import QueueCourse, first_sessions_after
+from vcd.timetravel.why.queuewaits import QueueHistory, first_sessions_after
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.words import moment
 
@@ -189,7 +189,7 @@ def _explained(
 
 
 def _diagnosed(
-    history: History, last: SessionInfo, course: QueueCourse, end: int
+    history: History, last: SessionInfo, course: QueueHistory, end: int
 ) -> tuple[list[DiagnosedWait], list[float]]:
     """The causes of the longest waits at a time (ns), and how long each is; none where the last session cannot be
     decided again, which a note says."""
@@ -201,20 +201,20 @@ def _diagnosed(
     return waits, [(end - (jobs[one.group].since or end)) / _SECOND for one in waits]
 
 
-def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[QueueCourse, int]:
+def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[QueueHistory, int]:
     """What happened to the queue's jobs, and the time up to which what the last session left counts: the next
     session's, or now for a log that is being written, else that of its last event."""
     reader, last = history.reader, infos[-1]
     following = next(reader.sessions(last.number + 1, None, 1), None)
     head, time = (reader.head(), as_of(reader)) if following is None else (following.head, following.time)
     begin = infos[0].head if reader.sessions_with_state(last=infos[0].number - 1) else reader.oldest()
-    course = QueueCourse(name, reader, history.state(begin, jump=True) if begin else ClusterState())
-    course.follow(infos, begin, head, lambda sequence: history.state(sequence, jump=True))
-    course.finish(max(time, last.time))
-    return course, max(time, last.time)
+    end = max(time, last.time)
+    found = QueueHistory(name, reader, infos, history.state(begin, jump=True) if begin else ClusterState())
+    found.follow(begin, head, end, lambda sequence: history.state(sequence, jump=True))
+    return found, end
 
 
-def _now(name: str, spans: Sequence[QueueSpan], course: QueueCourse) -> list[str]:
+def _now(name: str, spans: Sequence[QueueSpan], course: QueueHistory) -> list[str]:
     """How the queue stands at the end."""
     told = []
     figures = spans[-1].figures if spans else None

@@ -1,27 +1,38 @@
-"""Who waited in a queue or below it, and who had to go for whom: followed through what sessions, groups and queues
-show, so that nothing else of a long log is folded."""
+"""The jobs of a queue, and of those below it: how long they waited there for what, and which pods were evicted.
+
+Waits are those of the wait timeline; this module follows only in which queue each group was, through sessions, groups
+and queues alone, so that nothing else of a long log is folded.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import chain, zip_longest
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from vcd.diagnosis.loggedtimeline import fold, group_queue
+from vcd.diagnosis.waittimeline import WaitSpan, WaitTimeline
 from vcd.eventlog import Logged, LogReader, SessionInfo
-from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
 from vcd.model.codec import BadObject
 from vcd.model.objects import Pod, Queue
-from vcd.scheduling.framework.reasons import all_told
+from vcd.scheduling.framework.reasons import all_told, keeps_back
 from vcd.scheduling.session.session import ROOT_QUEUE
 from vcd.state.cluster import ClusterState
-from vcd.state.records import QueueRecord, Settings, readable_group_queue
+from vcd.state.records import QueueRecord, Settings
 from vcd.timetravel.history import shown
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of
 
+T = TypeVar("T")
 StateAt = Callable[[int], ClusterState]
 """The state as of an event, which changes with the next call."""
 _LONGEST = 5
@@ -51,169 +62,150 @@ class WaitingJob(msgspec.Struct, omit_defaults=True):
 
 
 class JobWait(msgspec.Struct):
-    """How long a job waited, in ns, and by reason, and in which queue last; while it waits, since when and for
-    what."""
+    """How long a job waited in the queue or below it, in ns, and by reason; in which queue last, and for what it waits
+    there at the end."""
 
     queue: str = ""
     total: int = 0
     by_reason: Counter[str] = msgspec.field(default_factory=Counter)
-    since: int = 0
     waits: tuple[ev.Waiting, ...] = ()
 
-    def set(self, time: int, waits: tuple[ev.Waiting, ...]) -> None:
-        """From now on it waits for this, or for nothing."""
-        if self.waits and time > self.since:
-            self.total += time - self.since
-            self.by_reason.update(dict.fromkeys(_reasons(self.waits), time - self.since))
-        self.since, self.waits = time, waits
+    def add(self, span: WaitSpan, length: int, queue: str, *, still: bool) -> None:
+        """Add a part of a span that was spent in a queue; ``still``: it lasts at the end."""
+        if length:
+            self.total += length
+            self.by_reason.update(dict.fromkeys(_reasons(span.reasons), length))
+        if still:
+            self.waits = span.reasons
+        if length or still:
+            self.queue = queue
 
 
 def _reasons(waits: Sequence[ev.Waiting]) -> list[str]:
     """What a wait is counted for: the gang's minimum only where nothing else says why it is missing."""
-    return list((kinds_of(one for one in waits if one.gate != "gang") or kinds_of(waits)).values())
+    held = list(filter(keeps_back, waits))
+    return list((kinds_of(one for one in held if one.gate != "gang") or kinds_of(held)).values())
 
 
-class QueueCourse:
-    """What happened to a queue's jobs, and to those of queues below it, told in the order of the log's events."""
+class _Stay(NamedTuple):
+    """A time (ns) in which a group was in a queue; without an end, it is there."""
 
-    def __init__(self, queue: str, reader: LogReader, state: ClusterState) -> None:
-        """``state`` is that of before the first event that is told; it must not change until the last is."""
+    queue: str
+    start: int
+    end: int | None
+
+
+class QueueHistory:
+    """What happened to the jobs of a queue, and of those below it, in some sessions of a log.
+
+    A session decides on the cluster as of its head: a group that moves is in its new queue from the first session that
+    sees it there.
+    """
+
+    def __init__(self, queue: str, reader: LogReader, infos: Sequence[SessionInfo], state: ClusterState) -> None:
+        """``state`` is that before the first event that `follow` reads; it must not change until all are read."""
         self.queue = queue
         self.jobs: dict[str, JobWait] = {}
         self.evictions: list[EvictedPod] = []
         """Of pods of its jobs."""
         self.evictions_for: list[EvictedPod] = []
         """Of pods that made room for its jobs."""
-        self._reader = reader
-        self._open: set[str] = set()
-        self._moved: set[str] = set()
-        """Groups that may be in another queue since the last session."""
-        self._know(state)
+        self._reader, self._infos, self._info_of = reader, infos, {info.sequence: info for info in infos}
+        self._timeline = WaitTimeline(most_spans=sys.maxsize)
+        self._timeline.last = infos[0].number - 1
+        self._timeline.known(infos[0].time, state.waiting)
+        self._queues: dict[str, list[tuple[int, str | None]]] = {}
+        """By group, the events that changed its queue, and the queue: empty if it states none, None if no group is
+        there."""
+        self._insides: list[tuple[int, frozenset[str]]] = []
+        """The events that changed which queues count, and these."""
+        self._know(state, state.sequence)
 
-    def _know(self, state: ClusterState) -> None:
+    def _know(self, state: ClusterState, sequence: int) -> None:
         self._state = state
         self._settings: Settings = state.settings
-        self._queue_of = {key: record.group.spec.queue for key, record in state.groups.items()}
         self._parent_of = {key: record.queue.spec.parent for key, record in state.queues.items()}
-        self._waiting = dict(state.waiting)
-        self._inside, self._all_moved = self._below(), True
+        for group in {*self._queues, *state.groups}:
+            record = state.groups.get(group)
+            self._note_queue(group, sequence, None if record is None else record.group.spec.queue)
+        self._insides.append((sequence, self._below()))
 
-    def follow(self, infos: Sequence[SessionInfo], after: int, until: int, state_at: StateAt) -> None:
-        """Go through the events after one and up to another, and count what happened from the first of some sessions
-        on."""
-        info_of, segments = {info.sequence: info for info in infos}, self._reader.segments()
-        takeovers = [one.live for one in segments if after < one.live < until]
-        later = deque[Logged]()
-        for logged in self._reader.concerning(("PodGroup", "Queue"), ("session", "policy"), after, until):
-            while takeovers and takeovers[0] < logged.sequence:
-                later.clear()
-                self._know(state_at(takeovers.pop(0)))
-            if not isinstance(logged.event, ev.SessionDecided):
-                later.append(logged)
-            elif is_decision(segments, logged.sequence):
-                while later and later[0].sequence <= logged.event.head:  # what came while it was decided is new to it
-                    self._see(later.popleft())
-                self._decided(logged.event, info_of.get(logged.sequence), logged.time)
-        for logged in later:
-            self._see(logged)
+    def follow(self, after: int, until: int, end: int, state_at: StateAt) -> None:
+        """Read the events after one and up to another, and count the waits up to a time (ns)."""
 
-    def finish(self, time: int) -> None:
-        """Count what is still waited for up to a time, without an end to it; forget who did not wait for any time."""
-        self._settle(time, coming=False)
-        for group in sorted(self._open):
-            self.jobs[group].set(time, self.jobs[group].waits)
-        self.jobs = {group: job for group, job in self.jobs.items() if job.total or job.waits}
+        def waiting_at(sequence: int) -> Mapping[str, tuple[ev.Waiting, ...]]:
+            self._know(state := state_at(sequence), sequence)
+            return state.waiting
+
+        events = self._reader.concerning(("PodGroup", "Queue"), ("session", "policy"), after, until)
+        fold(self._timeline, self._reader, events, after, until, waiting_at, self._see)
+        for group in sorted(self._queues):
+            self._add_job(group, end)
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def _see(self, logged: Logged) -> None:
         event = logged.event
-        if isinstance(event, ev.PolicyLoaded):
-            self._settings, self._all_moved = Settings.from_text(event.settings), True
-        elif isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):
-            if event.kind == "Queue":
-                self._queue_changed(event)
-            elif isinstance(event, ev.ObjectPut):
-                self._shown(event, logged.time)
-            else:
-                self._gone(event.key, logged.time)
-
-    def _queue_changed(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
-        if isinstance(event, ev.ObjectPut) and event.payload is None:
-            return
-        self._parent_of.pop(event.key, None)
-        with suppress(BadObject):  # it is set aside, as one that is not there
-            if isinstance(queue := shown(event), Queue):
-                self._parent_of[event.key] = QueueRecord.of(queue).queue.spec.parent
-        self._inside, self._all_moved = self._below(), True
-
-    def _shown(self, event: ev.ObjectPut, time: int) -> None:
-        if event.payload is None:
-            return
-        try:
-            queue = readable_group_queue(event.payload)
-        except BadObject:  # it is set aside: nobody places its pods until it can be read
-            self._gone(event.key, time)
+        if isinstance(event, ev.SessionDecided):
+            if (info := self._info_of.get(logged.sequence)) is not None:
+                self._note_evictions(event.accepted(), info)
+        elif isinstance(event, ev.ObjectPut) and event.payload is None:
+            pass  # it is as it was
+        elif isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) and event.kind == "PodGroup":
+            self._note_queue(event.key, logged.sequence, group_queue(event))
         else:
-            if self._queue_of.get(event.key) != queue:
-                self._moved.add(event.key)
-            self._queue_of[event.key] = queue
+            self._note_hierarchy(event)
+            self._insides.append((logged.sequence, self._below()))
 
-    def _gone(self, group: str, time: int) -> None:
-        self._queue_of.pop(group, None)
-        self._waiting.pop(group, None)
-        if group in self._open:
-            self._set(group, time, ())
+    def _note_queue(self, group: str, sequence: int, queue: str | None) -> None:
+        known = self._queues.setdefault(group, [])
+        if not known or known[-1][1] != queue:
+            known.append((sequence, queue))
 
-    def _decided(self, record: ev.SessionDecided, info: SessionInfo | None, time: int) -> None:
-        """A session: who came or left before it, and what it says of whom; counted where its entry is given."""
-        plan = record.accepted()
-        if info is not None:
-            self._settle(time)
-        for group, reasons in ev.waits_by_group(plan.waiting).items():
-            if group not in self._queue_of:
-                continue
-            if reasons:
-                self._waiting[group] = reasons
-            else:
-                self._waiting.pop(group, None)
-            if info is not None and self._is_inside(group):
-                self._set(group, time, reasons)
-        if info is None:
-            return
+    def _note_hierarchy(self, event: ev.Event) -> None:
+        if isinstance(event, ev.PolicyLoaded):
+            self._settings = Settings.from_text(event.settings)
+        elif isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):
+            self._parent_of.pop(event.key, None)
+            with suppress(BadObject):  # it is set aside, as one that is not there
+                if isinstance(queue := shown(event), Queue):
+                    self._parent_of[event.key] = QueueRecord.of(queue).queue.spec.parent
+
+    def _note_evictions(self, plan: ev.Plan, info: SessionInfo) -> None:
         for statement in plan.statements:
-            for one in evicted_by(statement, info, self._name_of, self._group_of):
-                if one.queue in self._inside:
+            for one in evicted_by(statement, info, partial(self._name_of, at=info.head), self._group_of):
+                if one.queue in self.inside:
                     self.evictions.append(one)
-                if one.for_queue in self._inside:
+                if one.for_queue in self.inside:
                     self.evictions_for.append(one)
 
-    def _settle(self, time: int, *, coming: bool = True) -> None:
-        """Who is in another queue by now waits here no longer, and who came in waits here (not where none are
-        ``coming``); so do those of whom another replica says so that took over."""
-        moved = self._waiting.keys() | self._open if self._all_moved else self._moved
-        for group in sorted(moved):
-            waits = self._waiting.get(group, ()) if self._is_inside(group) else ()
-            if bool(waits) != (group in self._open) and (coming or not waits):
-                self._set(group, time, waits)
-        self._moved, self._all_moved = set(), False
-
-    def _set(self, group: str, time: int, waits: tuple[ev.Waiting, ...]) -> None:
-        if waits:
-            self._open.add(group)
-        elif group in self._open:
-            self._open.discard(group)
-        else:
-            return
-        job = self.jobs.setdefault(group, JobWait())
-        if waits:
-            job.queue = self._name_of(group)
-        job.set(time, waits)
+    def _add_job(self, group: str, end: int) -> None:
+        """Count what of a job's waits was spent in the queue."""
+        job, waits = JobWait(), self._timeline.every_wait(group, end)
+        stays = list(self._stays(group, end)) if waits else []
+        for span in chain.from_iterable(wait.spans for wait in waits):
+            is_last = waits[-1].lasting and span is waits[-1].spans[-1]
+            for stay in stays:
+                length = min(span.end, end if stay.end is None else stay.end) - max(span.start, stay.start)
+                job.add(span, max(length, 0), stay.queue, still=is_last and stay.end is None)
+        if job.total or job.waits:
+            self.jobs[group] = job
 
     # --- what is where ------------------------------------------------------------------------------------------------
 
+    def _stays(self, group: str, end: int) -> Iterator[_Stay]:
+        """Return when a group was in the queue or below it, by the sessions that saw it there."""
+        heads = [info.head for info in self._infos]
+        changes = sorted({sequence for sequence, _ in (*self._queues[group], *self._insides)})
+        for since, until in zip_longest(changes, changes[1:]):
+            queue, first = _as_of(self._queues[group], since), bisect_left(heads, since)
+            if first < len(heads) and queue is not None and queue in (_as_of(self._insides, since) or ()):
+                last = len(heads) if until is None else bisect_left(heads, until)
+                stop = None if until is None else self._infos[last].time if last < len(heads) else end
+                yield _Stay(queue or self._settings.default_queue, self._infos[first].time, stop)
+
     def _below(self) -> frozenset[str]:
-        """The queue, and those whose way up leads to it."""
+        """Return the queue, and those whose way up leads to it; the empty name if the default queue is one of them."""
         found = {self.queue}
         for name in self._parent_of:
             way = [name]
@@ -221,14 +213,11 @@ class QueueCourse:
                 way.append(parent)
             if self.queue in way:
                 found.update(way[: way.index(self.queue)])
-        return frozenset(found)
+        return frozenset({*found, ""} if self._settings.default_queue in found else found)
 
-    def _is_inside(self, group: str) -> bool:
-        return self._name_of(group) in self._inside
-
-    def _name_of(self, group: str) -> str:
-        """The queue of a group; empty where there is no such group."""
-        queue = self._queue_of.get(group)
+    def _name_of(self, group: str, at: int) -> str:
+        """Return the queue of a group as of an event; empty if there is no such group."""
+        queue = _as_of(self._queues.get(group, ()), at)
         return "" if queue is None else queue or self._settings.default_queue
 
     def _group_of(self, pod: str, session: SessionInfo) -> str:
@@ -242,19 +231,19 @@ class QueueCourse:
     @property
     def inside(self) -> frozenset[str]:
         """The queue and those below it."""
-        return self._inside
+        return self._insides[-1][1] - {""}
 
     # --- what it comes to ---------------------------------------------------------------------------------------------
 
     @property
     def below(self) -> int:
         """How many queues are below it."""
-        return len(self._inside) - 1
+        return len(self.inside) - 1
 
     @property
     def waiting(self) -> int:
         """How many wait now."""
-        return len(self._open)
+        return sum(bool(job.waits) for job in self.jobs.values())
 
     def by_reason(self) -> list[WaitedFor]:
         """Time by reason, the longest first."""
@@ -282,6 +271,12 @@ class QueueCourse:
             )
             for group, job in jobs
         ]
+
+
+def _as_of(changes: Sequence[tuple[int, T]], sequence: int) -> T | None:
+    """Return what held after an event; None before the first change."""
+    place = bisect_right(changes, sequence, key=itemgetter(0))
+    return changes[place - 1][1] if place else None
 
 
 def first_sessions_after(infos: Sequence[SessionInfo], sequences: Iterable[int]) -> list[SessionInfo]:
