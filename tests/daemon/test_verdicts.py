@@ -204,6 +204,16 @@ async def test_a_wait_after_a_run_is_told_of_alone(replica: Replica) -> None:
     assert (found.cause, found.earlier, found.earlier_waited) == ("cluster-full", 1, 1000)
 
 
+async def test_a_wait_ends_while_its_group_cannot_be_read(replica: Replica) -> None:
+    await replica.session(queue("q", state="Closed"), gang("g", 1, cpu=2, queue="q"), seconds=1000)
+    assert replica.causes == {"default/g": "queue-closed"}
+    await replica.keeper.put([ev.ObjectBad("PodGroup", "default/g", "2", "spec: not an object")])
+    await replica.session(queue("q"))
+    await replica.session(group("g", queue="q", phase="Inqueue"))
+    await replica.session(node("n", cpu=1))
+    assert replica.causes["default/g"] == verdict(replica.path, "g").cause != "queue-closed"
+
+
 async def test_how_long_it_waited_before_a_start_is_read_from_the_log(
     replica: Replica, tmp_path: Path, clock: FakeClock
 ) -> None:

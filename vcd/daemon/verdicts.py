@@ -130,13 +130,14 @@ class Verdicts:
 
     def observe(self, event: ev.Event) -> None:
         """An event was folded."""
-        if isinstance(event, ev.ObjectGone):
-            if event.kind == "Pod":
-                self._waits.forget_pod(event.key)
-            elif event.kind == "PodGroup":
-                self._waits.forget(event.key)
-                self._known.pop(event.key, None)
-                self._forget(event.key)
+        if not isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):
+            return
+        if event.kind == "Pod" and isinstance(event, ev.ObjectGone):
+            self._waits.forget_pod(event.key)
+        elif event.kind == "PodGroup" and event.key not in self.state.groups:  # it is deleted, or cannot be read
+            self._waits.forget(event.key)
+            self._known.pop(event.key, None)
+            self._forget(event.key)
 
     def _forget(self, group: str) -> None:
         self._due.pop(group, None)
