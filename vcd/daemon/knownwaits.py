@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -66,8 +66,8 @@ class KnownWaits:
         self._timeline.about = self._is_there
         for group in [group for group in self._timeline.jobs if not self._is_there(group)]:
             self.forget(group)
-        self._timeline.former.clear()
-        self._forget_earlier(self._timeline.jobs)
+        for job in self._timeline.jobs.values():
+            job.forget_earlier()
         self._served = self._there(served)
         return [group for group in groups if self.waits(group)]
 
@@ -76,7 +76,8 @@ class KnownWaits:
         turned, self._time = list[str](), told.at
         if told.record is not None and told.record.session > self._timeline.last:
             turned = self._timeline.decided(told.record.session, told.record.head, told.at, told.changes)
-            self._forget_earlier(turned)
+            for group in turned:
+                self._timeline.jobs[group].forget_earlier()
             self._served |= self._there(dict.fromkeys(told.binds, told.record.session))
         self._served_in = None
         return turned
@@ -84,11 +85,6 @@ class KnownWaits:
     def forget(self, group: str) -> None:
         """A group is gone."""
         self._timeline.jobs.pop(group, None)
-
-    def _forget_earlier(self, groups: Iterable[str]) -> None:
-        """Of the ended waits of some groups store the last one alone: no answer is about those before."""
-        for group in groups:
-            del self._timeline.jobs[group].ended[:-1]
 
     def forget_pod(self, key: str) -> None:
         """A pod is gone."""

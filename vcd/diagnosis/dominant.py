@@ -26,20 +26,15 @@ class Dominant(NamedTuple):
     looked: int
 
 
-def by_length(wait: WholeWait) -> list[WaitSpan]:
-    """Return how long the kinds of a wait's reasons held, the longest first."""
-    held = wait.held()
-    return [held[kind] for kind in sorted(held, key=lambda kind: (-held[kind].weight, sorted(kind)))]
-
-
 def dominant(wait: WholeWait, ask: Callable[[WaitSpan], Diagnosis | None]) -> Dominant | None:
     """Return the cause of a wait, or None if ``ask`` has no diagnosis of the reasons that held longest.
 
     Kinds of reasons are diagnosed, the longest first, until most of the wait is, or no other cause can have held
     longer.
     """
+    longest = sorted(wait.held().values(), key=lambda span: (-span.weight, sorted(span.kind)))
     left, lengths, firsts = wait.length, dict[str, int](), dict[str, tuple[WaitSpan, Diagnosis]]()
-    for count, one in enumerate(by_length(wait)[:_MOST], 1):
+    for count, one in enumerate(longest[:_MOST], 1):
         diagnosis = ask(one)
         if diagnosis is None:
             if count == 1:

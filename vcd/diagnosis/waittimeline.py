@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
 from typing import NamedTuple
 
 from vcd.diagnosis.case import field_of
@@ -120,6 +119,8 @@ class JobTimeline:
     def __init__(self, most_spans: int) -> None:
         self.ended: list[WholeWait] = []
         """The oldest first."""
+        self.former = 0
+        """How many of these are waits of deleted groups of the same name."""
         self.is_deleted = False
         self._most = most_spans
         self._spans: list[WaitSpan] = []
@@ -151,11 +152,21 @@ class JobTimeline:
         return span.kind != before
 
     def waits(self, time: int, last: int) -> list[WholeWait]:
-        """Return all waits as of a time (ns) and the last session before it, the oldest first."""
+        """Return all waits, the former ones too, as of a time (ns) and the last session before it, the oldest first."""
         spans = self._spans
         if self._open is not None and last >= self._open.first:
             spans = [*spans, self._open.until(time, last, self._pods)]
         return [*self.ended, WholeWait.of(spans, lasting=self._open is not None)] if spans else self.ended
+
+    def observed(self) -> None:
+        """Note that the group is there. After a deletion, the same name is a new group."""
+        if self.is_deleted:
+            self.former, self.is_deleted = len(self.ended), False
+
+    def forget_earlier(self) -> None:
+        """Of the waits that ended remember the last one of this group alone."""
+        del self.ended[: max(self.former, len(self.ended) - 1)]
+        self.former = 0
 
     def _close(self, span: WaitSpan | None) -> None:
         """Store a span that ended, if it lasted to the end of a session."""
@@ -182,9 +193,6 @@ class WaitTimeline:
         most_spans: int = MOST_SPANS,
     ) -> None:
         self.jobs: dict[str, JobTimeline] = {}
-        """By group; of groups that had the same name, the last one."""
-        self.former: list[tuple[str, JobTimeline]] = []
-        """The deleted groups whose name another group got."""
         self.last = 0
         """The last session before what is folded next."""
         self.about = about
@@ -221,20 +229,20 @@ class WaitTimeline:
             self.jobs[group].is_deleted = True
 
     def observed(self, group: str) -> None:
-        """Fold an observed group. After a deletion, the same name is a new group."""
+        """Fold an observed group."""
         self._absent.pop(group, None)
-        if group in self.jobs and self.jobs[group].is_deleted:
-            self.former.append((group, self.jobs.pop(group)))
+        if group in self.jobs:
+            self.jobs[group].observed()
 
-    def waits(self, group: str, time: int) -> list[WholeWait]:
-        """Return the waits of a group as of a time (ns) after the last session, the oldest first."""
+    def every_wait(self, group: str, time: int) -> list[WholeWait]:
+        """Return the waits of all groups of a name as of a time (ns) after the last session, the oldest first."""
         job = self.jobs.get(group)
         return [] if job is None else job.waits(time, self.last)
 
-    def every_wait(self, group: str, time: int) -> list[WholeWait]:
-        """Return the same with the waits of deleted groups of that name."""
-        former = (job.ended for name, job in self.former if name == group)
-        return [*chain.from_iterable(former), *self.waits(group, time)]
+    def waits(self, group: str, time: int) -> list[WholeWait]:
+        """Return the same without those of deleted groups whose name another group got."""
+        waits = self.every_wait(group, time)
+        return waits[self.jobs[group].former :] if waits else []
 
     def _turn(self, group: str, reasons: Reasons, time: int, session: int, *, older: bool = False) -> bool:
         reasons = self._concerning(reasons)

@@ -189,8 +189,8 @@ class _Tally:
         events = history.reader.concerning(("PodGroup",), ("session",), begin, until)
         fold(timeline, history.reader, events, begin, until, waiting_at, self._see)
         self.losses: dict[tuple[str, Kind], _Loss] = {}
-        for group, job in [*timeline.former, *timeline.jobs.items()]:
-            for wait in clipped(job.waits(stretch.end, timeline.last), stretch.begin):
+        for group in timeline.jobs:
+            for wait in clipped(timeline.every_wait(group, stretch.end), stretch.begin):
                 self._add(group, wait)
 
     def _see(self, logged: Logged) -> None:

@@ -110,7 +110,8 @@ class QueueHistory:
         """Of pods of its jobs."""
         self.evictions_for: list[EvictedPod] = []
         """Of pods that made room for its jobs."""
-        self._reader, self._infos, self._info_of = reader, infos, {info.sequence: info for info in infos}
+        self._reader, self._infos, self._heads = reader, infos, [info.head for info in infos]
+        self._info_of = {info.sequence: info for info in infos}
         self._timeline = WaitTimeline(most_spans=sys.maxsize)
         self._timeline.last = infos[0].number - 1
         self._timeline.known(infos[0].time, state.waiting)
@@ -195,7 +196,7 @@ class QueueHistory:
 
     def _stays(self, group: str, end: int) -> Iterator[_Stay]:
         """Return when a group was in the queue or below it, by the sessions that saw it there."""
-        heads = [info.head for info in self._infos]
+        heads = self._heads
         changes = sorted({sequence for sequence, _ in (*self._queues[group], *self._insides)})
         for since, until in zip_longest(changes, changes[1:]):
             queue, first = _as_of(self._queues[group], since), bisect_left(heads, since)
