@@ -7,7 +7,6 @@ what the timeline knows: where the log begins, and where another replica's histo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import merge
 from operator import attrgetter
@@ -16,7 +15,7 @@ import msgspec
 
 from vcd.diagnosis.waittimeline import MOST_SPANS, Reasons, WaitTimeline
 from vcd.eventlog import LogError, Logged, LogReader
-from vcd.eventlog.reader import is_decision
+from vcd.eventlog.reader import with_takeovers
 from vcd.model import events as ev
 from vcd.model.codec import BadObject
 from vcd.state.checkpoint import decoded
@@ -63,23 +62,16 @@ def fold(
     ``events`` are sessions and what the log observed of PodGroups, in order; ``see`` is called with each of them before
     it is folded. A session that states nothing of the timeline's groups may be left out.
     """
-    sessions, segments = _Sessions(reader, until), reader.segments()
-    takeovers = deque(one.live for one in segments if after < one.live <= until)
-
-    def take_over(before: int) -> None:
-        while takeovers and takeovers[0] < before:
-            live = takeovers.popleft()
-            timeline.last = sessions.before(live + 1)
-            following = next(reader.find(after=live, limit=1), None)
-            timeline.known(reader.last_time() if following is None else following.time, waiting_at(live))
-
-    for logged in events:
-        if is_decision(segments, logged.sequence):
-            take_over(logged.sequence)
-            timeline.last = sessions.before(logged.sequence)
-            see(logged)
-            _fold_one(timeline, logged, sessions.before(logged.sequence + 1))
-    take_over(until + 1)
+    sessions = _Sessions(reader, until)
+    for one in with_takeovers(reader.segments(), events, after, until):
+        if isinstance(one, int):
+            timeline.last = sessions.before(one + 1)
+            following = next(reader.find(after=one, limit=1), None)
+            timeline.known(reader.last_time() if following is None else following.time, waiting_at(one))
+        else:
+            timeline.last = sessions.before(one.sequence)
+            see(one)
+            _fold_one(timeline, one, sessions.before(one.sequence + 1))
     timeline.last = sessions.before(until + 1)
 
 

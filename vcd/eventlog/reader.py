@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -88,6 +89,20 @@ class OperationInfo(msgspec.Struct, frozen=True):
 def is_decision(segments: Sequence[Segment], sequence: int) -> bool:
     """Whether a session or outcome with this sequence number belongs to the history, and is indexed."""
     return not any(segment.sequence < sequence <= segment.live for segment in segments)
+
+
+def with_takeovers(
+    segments: Sequence[Segment], events: Iterable[Logged], after: int, until: int
+) -> Iterator[Logged | int]:
+    """Return those of some events that belong to the history between two events, and in their places the numbers of
+    the events after which another replica's history goes on."""
+    lives = deque(one.live for one in segments if after < one.live < until)
+    for logged in events:
+        while lives and lives[0] < logged.sequence:
+            yield lives.popleft()
+        if is_decision(segments, logged.sequence):
+            yield logged
+    yield from lives
 
 
 class LogReader:

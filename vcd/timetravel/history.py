@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, Self
 import msgspec
 
 from vcd.eventlog import LogError, Logged, LogReader, SessionInfo
-from vcd.eventlog.reader import LAST, is_decision
+from vcd.eventlog.reader import LAST, is_decision, with_takeovers
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
@@ -145,20 +145,18 @@ class History:
 
     def _tell(self, listener: Listener, events: Iterable[Logged], after: int, until: int | None) -> None:
         segments = self.reader.segments()
-        lives = [one.live for one in segments if after < one.live < (until or LAST)]
-        behind = [after, *lives] if is_decision(segments, after + 1) else lives
-        for logged in events:
-            while behind and behind[0] < logged.sequence:
-                self._catch_up(listener, behind.pop(0))
-            if is_decision(segments, logged.sequence):
-                try:
-                    listener.see(logged)
-                except msgspec.MsgspecError as error:
-                    raise LogError(
-                        f"event log {self.reader.path}: this version cannot read event {logged.sequence}: {error}"
-                    ) from error
-        for sequence in behind:
-            self._catch_up(listener, sequence)
+        if is_decision(segments, after + 1):
+            self._catch_up(listener, after)
+        for one in with_takeovers(segments, events, after, until or LAST):
+            if isinstance(one, int):
+                self._catch_up(listener, one)
+                continue
+            try:
+                listener.see(one)
+            except msgspec.MsgspecError as error:
+                raise LogError(
+                    f"event log {self.reader.path}: this version cannot read event {one.sequence}: {error}"
+                ) from error
 
     def _catch_up(self, listener: Listener, sequence: int) -> None:
         following = next(self.reader.find(after=sequence, limit=1), None)
