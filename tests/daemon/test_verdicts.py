@@ -21,6 +21,7 @@ from vcd.daemon.cycle import Cycle
 from vcd.daemon.keeper import Keeper, restore
 from vcd.daemon.verdicts import FIGURES, Verdicts
 from vcd.daemon.watchdog import Watchdog
+from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
@@ -239,6 +240,22 @@ async def test_a_term_begins_with_what_the_log_says(replica: Replica) -> None:
     await replica.session(node("n", cpu=4, labels={"a": "b"}))
     assert [group for group, _ in replica.shown] == ["default/g", "default/g"]
     assert replica.shown[0] == replica.shown[1]
+
+
+async def test_a_term_whose_log_cannot_be_read_begins_with_what_the_state_knows(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: object) -> None:
+        raise LogError("no such luck")
+
+    await replica.session(node("n", cpu=1), gang("g", 1, cpu=2))
+    replica.verdicts.begin()
+    replica.shown.clear()
+    replica.shows.clear()
+    monkeypatch.setattr("vcd.daemon.knownwaits._read", unreadable)
+    await replica.session(node("n", cpu=1, labels={"a": "b"}))  # of which the session states nothing new
+    assert replica.keeper.state.session == 2
+    assert [group for group, _ in replica.shown] == ["default/g"]
 
 
 async def test_a_message_in_whose_place_a_group_shows_another_is_shown_again(replica: Replica) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from functools import cached_property, partial
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,10 +33,6 @@ class ToldSession(NamedTuple):
     changes: dict[str, tuple[ev.Waiting, ...]]
     binds: list[str]
 
-    def reasons(self, group: str) -> tuple[ev.Waiting, ...]:
-        """Why a group waits at its end."""
-        return self.changes.get(group) or self.session.snapshot.waiting.get(group, ())
-
 
 class KnownWaits:
     """The timeline of the groups of a state, and the pods that were given nodes, of the log at ``path``."""
@@ -50,7 +46,8 @@ class KnownWaits:
         self._timeline = WaitTimeline(self._is_there)
         self._served: dict[str, int] = {}
         """The pods that were given nodes, and the last session that did."""
-        self._served_in: _ServedIn | None = None
+        self._served_at: Callable[[], Ints] | None = None
+        """By row of the session at hand, the last session that gave the pod a node."""
         self._time = 0
         """That of the last session (ns)."""
 
@@ -62,7 +59,8 @@ class KnownWaits:
             self._timeline, served = await in_thread(_read, self._path, groups, told.number)
         except LogError as error:
             _log.error("the log does not say how long groups waited for what", error=str(error))
-            return []
+            served, self._timeline.last = {}, told.number - 1
+            self._timeline.known(told.at, told.session.snapshot.waiting)
         self._timeline.about = self._is_there
         for group in [group for group in self._timeline.jobs if not self._is_there(group)]:
             self.forget(group)
@@ -79,7 +77,7 @@ class KnownWaits:
             for group in turned:
                 self._timeline.jobs[group].forget_earlier()
             self._served |= self._there(dict.fromkeys(told.binds, told.record.session))
-        self._served_in = None
+        self._served_at = None
         return turned
 
     def forget(self, group: str) -> None:
@@ -101,9 +99,11 @@ class KnownWaits:
 
     def served_since(self, number: int, session: Session) -> Served:
         """The pods of the last session that was counted, ``session``, that were given nodes from one on."""
-        if self._served_in is None:
-            self._served_in = _ServedIn(self._served, session)
-        return self._served_in.since(number)
+        if self._served_at is None:
+            keys, served = session.snapshot.tasks.keys, self._served
+            self._served_at = cache(lambda: np.array([served.get(key or "", 0) for key in keys], np.int64))
+        served_at = self._served_at
+        return lambda _: np.flatnonzero(served_at() >= number)
 
     def _there(self, served: Mapping[str, int]) -> dict[str, int]:
         """Those of some pods that are not gone: nobody would take the others out any more."""
@@ -111,21 +111,6 @@ class KnownWaits:
 
     def _is_there(self, group: str) -> bool:
         return group in self._state.groups
-
-
-class _ServedIn:
-    """The pods of a session that were given nodes, by the last session that did so."""
-
-    def __init__(self, served: Mapping[str, int], session: Session) -> None:
-        self._served, self._session = served, session
-
-    @cached_property
-    def _at(self) -> Ints:
-        return np.array([self._served.get(key or "", 0) for key in self._session.snapshot.tasks.keys], np.int64)
-
-    def since(self, first: int) -> Served:
-        """Those that were since a session."""
-        return lambda _: np.flatnonzero(self._at >= first)
 
 
 def _read(path: Path, groups: Collection[str], before: int) -> tuple[WaitTimeline, dict[str, int]]:

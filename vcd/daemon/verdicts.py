@@ -221,16 +221,15 @@ class Verdicts:
 
     async def _ask(self, group: str) -> str | None:
         """Ask the session at hand why a group waits; the cause that held longest, None where that is not known."""
-        told, known = self._session, self._known.setdefault(group, _Known())
+        told, wait, known = self._session, self._waits.last(group), self._known.setdefault(group, _Known())
         self._due.pop(group, None)
         self._asked.pop(group, None)
-        reasons = () if told is None else told.reasons(group)
-        if told is None or not reasons:
+        if told is None or wait is None or not wait.lasting:
             return None
+        reasons = wait.spans[-1].reasons
         self._asked[group], known.asked = None, self.clock.monotonic()
         self.watchdog.begin(told.at)
-        wait = self._waits.last(group)
-        served = self._waits.served_since(told.number if wait is None else wait.first, told.session)
+        served = self._waits.served_since(wait.first, told.session)
         asking = in_thread(self._answer, GroupWait(group, told.session, reasons), served)
         answer = await self.watchdog.attend(asking)
         if answer.error is not None:
@@ -238,7 +237,7 @@ class Verdicts:
         if self._known.get(group) is not known:  # it is gone meanwhile
             return None
         known.diagnoses[kind_of(reasons)] = answer.diagnosis
-        found = None if wait is None else dominant(wait, lambda one: known.diagnoses.get(one.kind))
+        found = dominant(wait, lambda one: known.diagnoses.get(one.kind))
         self._tell(group, known, answer, None if found is None else found.diagnosis)
         return None if found is None else found.diagnosis.cause
 
