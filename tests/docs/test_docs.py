@@ -224,7 +224,9 @@ def test_a_wrong_command_is_found(words: list[str], said: str) -> None:
 SHIPPED = sorted(
     path for top in ("vcd", "deploy", "docs", "examples") for path in (ROOT / top).rglob("*") if path.is_file()
 )
-OF_AN_INDEX = re.compile(r"pip install(?: -\S+)* ['\"]?(?:vcd(?:-scheduler)?|kubectl-vcd)(?:\[\w+\]|==[\w.]+)?(?=[ '\"`\n]|$)")
+OF_AN_INDEX = re.compile(
+    r"pip install(?: -\S+)* ['\"]?(?:vcd(?:-scheduler)?|kubectl-vcd)(?:\[\w+\]|==[\w.]+)?(?=[ '\"`\n]|$)"
+)
 """A distribution by its bare name: what an index has by the name of vcd is another product."""
 
 
@@ -233,12 +235,16 @@ def test_nothing_is_installed_from_an_index_by_the_name_of_vcd() -> None:
     assert [path for path in texts if OF_AN_INDEX.search(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("text", ["`pip install vcd`", "pip install 'vcd-scheduler[s3]'", "python -m pip install -U vcd==0.2.0"])
+@pytest.mark.parametrize(
+    "text", ["`pip install vcd`", "pip install 'vcd-scheduler[s3]'", "python -m pip install -U vcd==0.2.0"]
+)
 def test_an_installation_from_an_index_is_found(text: str) -> None:
     assert OF_AN_INDEX.search(text)
 
 
-@pytest.mark.parametrize("text", ["pip install ./vcd", "pip install dist/vcd_scheduler-0.2.0-py3-none-any.whl", "pip install ."])
+@pytest.mark.parametrize(
+    "text", ["pip install ./vcd", "pip install dist/vcd_scheduler-0.2.0-py3-none-any.whl", "pip install ."]
+)
 def test_an_installation_of_files_is_none(text: str) -> None:
     assert not OF_AN_INDEX.search(text)
 

@@ -67,11 +67,12 @@ RESOURCES = {
     "Node": "nodes",
     "PersistentVolume": "persistentvolumes",
     "PersistentVolumeClaim": "persistentvolumeclaims",
-    "ResourceQuota": "resourcequotas",
     "PodGroup": "podgroups.scheduling.volcano.sh",
     "Pod": "pods",
+    "ResourceQuota": "resourcequotas",
 }
-"""Where the API server has the kinds, in the order in which they are created."""
+"""Where the API server has the kinds, in the order in which they are created. A quota that is lower than what its
+namespace uses would refuse pods."""
 NOT_READY = "node.kubernetes.io/not-ready"
 HELD = 3.0
 """How many times as long as all stages before it the last one is left as it is: its cause is the one that counts."""
@@ -155,7 +156,7 @@ def _runs(store: Store, key: str) -> bool:
 
 
 def _put(store: Store, manifests: Iterable[Manifest]) -> None:
-    """Create objects, pods last, or change those that are there; then write what their status says."""
+    """Create objects in the order of their kinds, or change existing ones; then write their status."""
     ordered = sorted(manifests, key=lambda manifest: list(RESOURCES).index(manifest["kind"]))
     for manifest in copy.deepcopy(ordered):
         resource, meta = RESOURCES[manifest["kind"]], manifest["metadata"]

@@ -2,8 +2,8 @@
 
 A quota counts pods as ``vcd.model.podquotas`` says, the storage that claims request, and objects of a kind by number
 (``count/jobs.batch``, ``services``). It limits what its status has, as in an API server: the controller
-(``vcd.embedded.controllers.quota``) copies the limits there. Source: Kubernetes
-``apiserver/pkg/admission/plugin/resourcequota`` and ``pkg/quota/v1``.
+(``vcd.embedded.controllers.quota``) copies the limits there. Source: ``pkg/quota/v1`` of Kubernetes and its admission
+plugin for quotas.
 """
 
 from __future__ import annotations
