@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tests.kube.scripted import running
+import pytest
+
+from tests.kube.scripted import running, until
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.followup import MOST, SLICE, FollowUp
 
@@ -73,3 +75,33 @@ async def test_the_loop_turns_while_much_is_told() -> None:
             turns += 1
             await asyncio.sleep(0)
     assert turns >= 5
+
+
+async def test_nothing_is_told_while_a_session_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.daemon.followup.SLICE", -1.0)  # each step is a slice, however fast the machine
+    followup, told = FollowUp(), list[int]()
+
+    def tell(_: None) -> Iterator[None]:
+        for number in range(100):
+            told.append(number)
+            yield
+
+    async def turns() -> int:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return len(told)
+
+    async with running(followup.run()):
+        with followup.session():
+            computed: list[None] = []
+            followup.add(lambda: computed.append(None), tell)
+            await until(lambda: computed)
+            assert await turns() == 0
+        while not told:  # noqa: ASYNC110 - other ways to wait would let all of it be told
+            await asyncio.sleep(0)
+        with followup.session():
+            began = await turns()
+            assert began < 20
+            assert await turns() == began
+        await followup.idle.wait()
+    assert told == list(range(100))

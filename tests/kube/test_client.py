@@ -10,8 +10,8 @@ import pytest
 
 from tests.kube.recorded import answer
 from tests.kube.scripted import Answer, FakeClock, client_of, failure, running, scripted, until
-from tests.waiting import WAIT_LIMIT
-from vcd.kube.client import Admission, KubeClient, Urgency
+from vcd.kube.admission import Urgency
+from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
 from vcd.kube.errors import ApiError, Fenced, Malformed, Silent, Unanswered
 
@@ -256,110 +256,6 @@ async def test_a_watch_that_is_refused_raises() -> None:
         server.on("GET", "watch=1", failure(410, "Gone", "too old resource version"))
         with pytest.raises(ApiError, match="410"):
             await _lines(client)
-
-
-async def test_the_rate_of_writes_is_limited() -> None:
-    clock = FakeClock()
-    admission = Admission(qps=10, burst=2, in_flight=100, clock=clock)
-    entered = 0
-
-    async def enter() -> None:
-        nonlocal entered
-        await admission.enter(Urgency.COMMIT)
-        entered += 1
-
-    tasks = [asyncio.create_task(enter()) for _ in range(4)]
-    await until(lambda: clock.sleeping)
-    assert entered == 2
-    await clock.advance_when_asleep(0.1)
-    await until(lambda: entered == 3)
-    await clock.advance_when_asleep(0.1)
-    await asyncio.gather(*tasks)
-
-
-@pytest.mark.parametrize("qps", [2.7, 3, 7, 11, 13])
-async def test_what_rounding_leaves_of_a_token_is_not_waited_for_without_end(qps: float) -> None:
-    """A clock that tells no time as short as that stands still while it is waited for."""
-    clock = Advancing()
-    admission = Admission(qps=qps, burst=1, in_flight=1, clock=clock)
-    for number in range(300):
-        clock.now = 1e6 + number / 7
-        async with asyncio.timeout(WAIT_LIMIT):
-            await admission.enter(Urgency.COMMIT)
-        admission.leave()
-        assert clock.stood == 0
-
-
-class Advancing:
-    """A clock on which a sleep is over at once; ``stood`` is how often none of its time passed by that."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.stood = 0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> int:
-        return round(self.now * 1e9)
-
-    async def sleep(self, seconds: float) -> None:
-        self.stood += self.now + seconds == self.now
-        self.now += seconds
-        await asyncio.sleep(0)
-
-
-async def test_urgent_writes_go_first() -> None:
-    admission = Admission(qps=0, burst=1, in_flight=1)
-    order: list[Urgency] = []
-
-    async def write(urgency: Urgency) -> None:
-        await admission.enter(urgency)
-        order.append(urgency)
-        admission.leave()
-
-    await admission.enter(Urgency.STATUS)
-    tasks = [asyncio.create_task(write(urgency)) for urgency in (Urgency.EVENT, Urgency.STATUS, Urgency.COMMIT)]
-    await asyncio.sleep(0)
-    admission.leave()
-    await asyncio.gather(*tasks)
-    assert order == [Urgency.COMMIT, Urgency.STATUS, Urgency.EVENT]
-
-
-@pytest.mark.parametrize(("urgency", "seconds"), [(Urgency.STATUS, 5.0), (Urgency.EVENT, 30.0)])
-async def test_what_is_less_urgent_lets_others_go_first_for_a_bounded_time(urgency: Urgency, seconds: float) -> None:
-    clock, order = FakeClock(), list[str]()
-    admission = Admission(qps=0, burst=1, in_flight=1, clock=clock)
-
-    async def write(name: str, urgency: Urgency) -> None:
-        await admission.enter(urgency)
-        order.append(name)
-        admission.leave()
-
-    await admission.enter(Urgency.COMMIT)
-    tasks = [asyncio.create_task(write("less", urgency))]
-    await asyncio.sleep(0)
-    clock.advance(seconds - 0.1)
-    tasks.append(asyncio.create_task(write("within", Urgency.COMMIT)))
-    await asyncio.sleep(0)
-    clock.advance(0.2)
-    tasks.append(asyncio.create_task(write("after", Urgency.COMMIT)))
-    await asyncio.sleep(0)
-    admission.leave()
-    await asyncio.gather(*tasks)
-    assert order == ["within", "less", "after"]
-
-
-async def test_a_cancelled_write_gives_its_place_back() -> None:
-    admission = Admission(qps=0, burst=1, in_flight=1)
-    await admission.enter(Urgency.COMMIT)
-    waiting = asyncio.create_task(admission.enter(Urgency.COMMIT))
-    await asyncio.sleep(0)
-    admission.leave()
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    await asyncio.wait_for(admission.enter(Urgency.COMMIT), WAIT_LIMIT)
 
 
 async def test_the_lease_never_queues() -> None:

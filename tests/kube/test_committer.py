@@ -23,7 +23,7 @@ from tests.kube.scripted import (
     scripted,
     until,
 )
-from vcd.kube.client import Urgency
+from vcd.kube.admission import Urgency
 from vcd.kube.committer import Committer, Outcome
 from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement
 

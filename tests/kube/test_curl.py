@@ -25,7 +25,8 @@ from tests.kube.scripted import FakeClock, until
 from tests.kube.test_connection import kubeconfig
 from tests.real.certificates import Authority, Pair
 from tests.waiting import WAIT_LIMIT
-from vcd.kube.client import KubeClient, Urgency
+from vcd.kube.admission import Urgency
+from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
 from vcd.kube.errors import ApiError, Fenced, KubeError, Unanswered
 

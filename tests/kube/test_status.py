@@ -193,10 +193,10 @@ async def test_what_is_too_much_to_wait_is_told_by_its_kind(monkeypatch: pytest.
     async with writing(dropped=dropped.append) as f:
         for name in "abc":
             f.writer.submit_groups([GroupStatus(f"ns/{name}", "Running")])
-        f.writer.submit_queues([QueueUsage("q", {})])
+        f.writer.submit_queues([QueueUsage("q", {}), QueueUsage("r", {})])  # the first takes the place of a group
         f.writer.submit_pod_condition("ns/p", "u", Condition("PodScheduled", "False", "Unschedulable", "m"))
         await f.writer.idle()
-    assert dropped == ["PodGroup", "Queue", "Pod"]
+    assert dropped == ["PodGroup", "PodGroup", "Queue", "Pod"]
 
 
 async def test_counts_go_back_to_zero(f: Fixture) -> None:

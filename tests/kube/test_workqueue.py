@@ -61,6 +61,42 @@ async def test_lower_ranks_go_first() -> None:
     assert done == ["group", "pod"]
 
 
+def _lane(key: str) -> str:
+    return key[0]
+
+
+async def test_lanes_take_turns() -> None:
+    queue: WorkQueue[str, int] = WorkQueue(10, ranks=2, lane_of=_lane)
+    done: list[str] = []
+
+    async def work(key: str, value: int) -> None:
+        done.append(key)
+
+    for key, rank in (("a1", 1), ("a2", 0), ("a3", 0), ("b1", 1), ("c1", 0), ("b2", 1)):
+        queue.put(key, 1, rank=rank)
+    async with running(queue.serve(1, work)):
+        await queue.idle.wait()
+        queue.put("a4", 1)
+        await queue.idle.wait()
+    assert done == ["a2", "b1", "c1", "a3", "b2", "a1", "a4"]
+
+
+async def test_a_full_queue_drops_the_last_key_of_the_longest_lane() -> None:
+    dropped: list[str] = []
+    queue: WorkQueue[str, int] = WorkQueue(4, ranks=2, dropped=dropped.append, lane_of=_lane)
+    done: list[str] = []
+
+    async def work(key: str, value: int) -> None:
+        done.append(key)
+
+    for key, rank in (("a1", 1), ("a2", 0), ("a3", 1), ("a4", 0), ("a5", 0), ("b1", 1), ("c1", 0), ("b2", 1)):
+        queue.put(key, 1, rank=rank)
+    assert dropped == ["a5", "a3", "a1", "a4"]
+    async with running(queue.serve(1, work)):
+        await queue.idle.wait()
+    assert done == ["a2", "b1", "c1", "b2"]
+
+
 async def test_a_full_queue_drops_new_keys() -> None:
     queue: WorkQueue[str, int] = WorkQueue(1)
     for key, value in (("a", 1), ("b", 1), ("a", 2)):

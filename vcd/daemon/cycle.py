@@ -105,6 +105,8 @@ class Cycle:
     period: float = 1.0
     gather: Gather = gather_briefly
     room: Callable[[], Awaitable[None]] = _at_once
+    in_session: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """Entered while a session is decided and logged: writes of statuses and Events make way."""
     clock: Callable[[], int] = time.time_ns
     until: Callable[[int], Awaitable[None]] | None = None
     """Returns once it is a time of ``clock`` (ns since the epoch); by the event loop's time unless given."""
@@ -158,7 +160,9 @@ class Cycle:
             if epoch is None:
                 self._held_back, self._looked_at = False, self.clock()  # whoever leads says it
                 continue
-            if await self.once(epoch):
+            with self.in_session():
+                goes_on = await self.once(epoch)
+            if goes_on:
                 changed.set()
 
     async def _wait_for_change(self) -> None:

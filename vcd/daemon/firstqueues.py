@@ -11,7 +11,8 @@ import msgspec
 import structlog
 
 from vcd.daemon.retry import Retry
-from vcd.kube.client import KubeClient, Urgency
+from vcd.kube.admission import Urgency
+from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import ApiError, Fenced, KubeError
 from vcd.model.events import Event, KindListed

@@ -1,17 +1,21 @@
-"""What is made of a session once it is decided, off the cycle's way: computed in a thread, told in slices of time."""
+"""What follows a session, such as metrics, conditions and Events: computed in a thread, then told on the event loop.
+
+It is told in short slices of time, and not while the next session is decided.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-SLICE = 0.02
-"""Seconds of telling after which the event loop gets a turn."""
+SLICE = 0.005
+"""Seconds of work after which the event loop gets a turn."""
 
 
 MOST = 64
@@ -30,6 +34,17 @@ class FollowUp:
         self._room = asyncio.Event()
         """Set while no more than ``MOST`` items wait."""
         self._room.set()
+        self._no_session = asyncio.Event()
+        self._no_session.set()
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Stop while a session is decided, which needs the processor."""
+        self._no_session.clear()
+        try:
+            yield
+        finally:
+            self._no_session.set()
 
     async def room(self) -> None:
         """Wait while more than ``MOST`` items wait."""
@@ -53,16 +68,23 @@ class FollowUp:
                 compute, tell = self._items.popleft()
                 if len(self._items) <= MOST:
                     self._room.set()
-                await in_slices(tell(await asyncio.to_thread(compute)))
+                found = await asyncio.to_thread(compute)
+                await self._no_session.wait()
+                await in_slices(tell(found), self._no_session.wait)
             self.idle.set()
             self._wake.clear()
             await self._wake.wait()
 
 
-async def in_slices(steps: Iterator[None]) -> None:
-    """Go through ``steps``, and give the event loop a turn after each slice of time."""
+async def _at_once() -> None:
+    """The next slice may begin."""
+
+
+async def in_slices(steps: Iterator[None], may_go_on: Callable[[], Awaitable[object]] = _at_once) -> None:
+    """Go through ``steps``. After each slice of time, give the event loop a turn and await ``may_go_on``."""
     end = time.perf_counter() + SLICE
     for _ in steps:
         if time.perf_counter() > end:
             await asyncio.sleep(0)
+            await may_go_on()
             end = time.perf_counter() + SLICE

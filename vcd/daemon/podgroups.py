@@ -14,11 +14,12 @@ import structlog
 from vcd.daemon.followup import in_slices
 from vcd.daemon.retry import LONGEST_PAUSE, Retry
 from vcd.daemon.workloads import WorkloadGone, Workloads, changes, group_for, group_key
-from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency
+from vcd.kube.admission import Urgency
+from vcd.kube.client import MERGE_PATCH, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import ApiError, Fenced, KubeError, is_final
 from vcd.kube.recent import Recent
-from vcd.kube.workqueue import WorkQueue
+from vcd.kube.workqueue import WorkQueue, namespace_lane
 from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME, Manifest
 from vcd.model.kinds import KINDS
@@ -84,7 +85,7 @@ class PodGroups:
 
     def __post_init__(self) -> None:
         self._workloads = Workloads(self.client, self.fence)
-        self._work: WorkQueue[str, None] = WorkQueue(_CAPACITY)
+        self._work: WorkQueue[str, None] = WorkQueue(_CAPACITY, lane_of=namespace_lane)
         self._pods: dict[str, dict[str, None]] = {}
         """The pods that are to be named a group, by the group's key."""
         self._lacks: dict[str, _Lack] = {}

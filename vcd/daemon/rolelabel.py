@@ -10,7 +10,8 @@ import msgspec
 import structlog
 
 from vcd.daemon.retry import Retry
-from vcd.kube.client import MERGE_PATCH, KubeClient, Urgency
+from vcd.kube.admission import Urgency
+from vcd.kube.client import MERGE_PATCH, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import KubeError
 from vcd.model.kinds import KINDS

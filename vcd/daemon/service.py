@@ -9,7 +9,7 @@ import math
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -243,6 +243,7 @@ class SchedulerService:
             period=self.options.schedule_period,
             gather=gather,
             room=self.telling.followup.room,
+            in_session=self._session_first,
             clock=self.clock.wall,
             until=partial(sleep_until, self.clock),
             outside=self.asking,
@@ -250,6 +251,12 @@ class SchedulerService:
             check=SelfCheck(self.options.replay_every, partial(self.metrics.series.add, "vcd_replay_mismatches_total")),
             **mode,
         )
+
+    @contextlib.contextmanager
+    def _session_first(self) -> Iterator[None]:
+        """Let what follows earlier sessions make way while one is decided."""
+        with self.client.session(), self.telling.followup.session():
+            yield
 
     def _made_interlock(self) -> Interlock:
         made = Interlock(

@@ -1,19 +1,17 @@
-"""HTTP to the API server: requests, lists in pages, watch lines; admission of writes; every failure a typed error."""
+"""HTTP to the API server: requests, lists in pages, watch lines; every failure a typed error."""
 
 from __future__ import annotations
 
 import asyncio
-import enum
-import heapq
-import itertools
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
 
+from vcd.kube.admission import Admission, Urgency
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.kube.connection import Connection
 from vcd.kube.curl import HttpRequest, Response
@@ -55,23 +53,6 @@ _REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
 """Where questions are posted: nothing of them is stored."""
 
 
-class Urgency(enum.IntEnum):
-    """Which write goes first while writes have to queue, within bounds. The Lease never queues."""
-
-    LEASE = 0
-    COMMIT = 1
-    STATUS = 2
-    EVENT = 3
-
-
-_PATIENCE = {Urgency.LEASE: 0.0, Urgency.COMMIT: 0.0, Urgency.STATUS: 5.0, Urgency.EVENT: 30.0}
-"""Seconds for which a write lets later ones that are more urgent go first: none waits for ever."""
-
-
-_SHORTEST_WAIT = 1e-6
-"""Seconds for which a write waits at least where it has to wait for its rate."""
-
-
 class _ListMeta(msgspec.Struct):
     resource_version: str = msgspec.field(name="resourceVersion", default="")
     continue_: str = msgspec.field(name="continue", default="")
@@ -98,87 +79,6 @@ class Page(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw]
     resource_version: str
     first: bool
-
-
-class Admission:
-    """Lets writes in: at most ``in_flight`` at once, ``qps`` a second with bursts of ``burst``, the most urgent first.
-
-    One that is less urgent lets others go first for a bounded time alone. A ``qps`` of 0 or less sets no rate, as in
-    client-go.
-    """
-
-    def __init__(self, qps: float, burst: int, in_flight: int, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._qps = qps
-        self._burst = max(1, burst)
-        self._free = self._places = in_flight
-        self._clock = clock
-        self._tokens = float(self._burst)
-        self._filled = clock.monotonic()
-        self._queue: list[tuple[float, int, asyncio.Future[None]]] = []
-        self._order = itertools.count()
-        self._timer: asyncio.Task[None] | None = None
-
-    async def enter(self, urgency: Urgency) -> None:
-        """Wait for a place; each must be given back by ``leave``."""
-        if not self._queue and self._take():
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        latest = self._clock.monotonic() + _PATIENCE[urgency]
-        heapq.heappush(self._queue, (latest, next(self._order), turn))
-        self._grant()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self.leave()
-            raise
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether all places are free."""
-        return self._free == self._places
-
-    def leave(self, *, unused: bool = False) -> None:
-        """Give a place back; ``unused``: no call was made by it, so that the next one goes at once."""
-        self._free += 1
-        self._tokens += unused
-        if self._queue:
-            self._grant()
-
-    def close(self) -> None:
-        """Stop waiting for tokens."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _take(self) -> bool:
-        if self._free <= 0:
-            return False
-        if self._qps > 0:
-            now = self._clock.monotonic()
-            self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._qps)
-            self._filled = now
-            if self._tokens < 1:
-                return False
-            self._tokens -= 1
-        self._free -= 1
-        return True
-
-    def _grant(self) -> None:
-        while self._queue:
-            if self._queue[0][2].done():  # its caller was cancelled
-                heapq.heappop(self._queue)
-            elif self._take():
-                heapq.heappop(self._queue)[2].set_result(None)
-            else:
-                break
-        if self._queue and self._free > 0 and self._timer is None:
-            self._timer = asyncio.get_running_loop().create_task(self._refill())
-
-    async def _refill(self) -> None:
-        # what rounding leaves of a token is less than a clock tells, and would be waited for without end
-        await self._clock.sleep(max(_SHORTEST_WAIT, (1 - self._tokens) / self._qps))
-        self._timer = None
-        self._grant()
 
 
 class KubeClient:
@@ -227,6 +127,10 @@ class KubeClient:
         await self._connection.credentials.close()
         await self._transport.close()
 
+    def session(self) -> AbstractContextManager[None]:
+        """Let statuses and Events make way while a session is decided."""
+        return self._admission.session()
+
     @property
     def is_writing(self) -> bool:
         """Whether a write is under way, or was cancelled, which does not take it back; not those of the Lease."""
@@ -273,7 +177,7 @@ class KubeClient:
             self._cut_off_until = max(self._cut_off_until, self._clock.monotonic() + timeout)
             raise
         finally:
-            self._admission.leave()
+            self._admission.leave(urgency)
 
     async def pages(
         self, path: str, limit: int = 500, *, at: str = "", timeout: float = _LIST_TIMEOUT

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from vcd.kube.client import KubeClient, Urgency
+from vcd.kube.admission import Urgency
+from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import ApiError, KubeError, Malformed, Unanswered, decoded
 from vcd.kube.waits import first_of

@@ -9,11 +9,12 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from vcd.kube.client import JSON, STRATEGIC_PATCH, KubeClient, Urgency
+from vcd.kube.admission import Urgency
+from vcd.kube.client import JSON, STRATEGIC_PATCH, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock, Random
 from vcd.kube.errors import ApiError, KubeError, is_final
 from vcd.kube.recent import Recent
-from vcd.kube.workqueue import WorkQueue
+from vcd.kube.workqueue import WorkQueue, namespace_lane
 from vcd.kube.writer import Fence, Writer
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.words import cut, rfc3339
@@ -101,7 +102,9 @@ class Recorder(Writer[_Identity, _Series]):
         rand: Random = SYSTEM_RANDOM,
         kinds: Mapping[str, Kind] = KINDS,
     ) -> None:
-        work: WorkQueue[_Identity, _Series] = WorkQueue(capacity, dropped=lambda _: dropped("Event"))
+        work: WorkQueue[_Identity, _Series] = WorkQueue(
+            capacity, dropped=lambda _: dropped("Event"), lane_of=lambda identity: namespace_lane(identity.subject.key)
+        )
         super().__init__(client, fence, work, 4, clock, rand)
         self._kinds = kinds
         self._component = component

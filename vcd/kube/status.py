@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import structlog
 
-from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Body, KubeClient, Urgency
+from vcd.kube.admission import Urgency
+from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Body, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.errors import ApiError, KubeError, Unanswered, decoded, is_final
 from vcd.kube.recent import Recent
 from vcd.kube.requestinfo import is_installation_fault
-from vcd.kube.workqueue import WorkQueue
+from vcd.kube.workqueue import WorkQueue, namespace_lane
 from vcd.kube.writer import Fence, Writer
 from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.kinds import KINDS
@@ -118,7 +119,9 @@ class StatusWriter(Writer[tuple[str, str], _Work]):
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
     ) -> None:
-        work: WorkQueue[tuple[str, str], _Work] = WorkQueue(_CAPACITY, ranks=2, dropped=lambda name: dropped(name[0]))
+        work: WorkQueue[tuple[str, str], _Work] = WorkQueue(
+            _CAPACITY, ranks=2, dropped=lambda name: dropped(name[0]), lane_of=lambda name: namespace_lane(name[1])
+        )
         super().__init__(client, fence, work, concurrency, clock, rand)
         self._known_group = known_group
         self._waits = waits

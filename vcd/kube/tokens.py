@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from vcd.kube.client import KubeClient, Urgency
+from vcd.kube.admission import Urgency
+from vcd.kube.client import KubeClient
 from vcd.kube.errors import decoded
 
 _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"

@@ -13,7 +13,8 @@ from typing import cast
 
 import msgspec
 
-from vcd.kube.client import MERGE_PATCH, Admission, KubeClient, Urgency, pause_after
+from vcd.kube.admission import Admission, Urgency
+from vcd.kube.client import MERGE_PATCH, KubeClient, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, is_final
 from vcd.model.codec import BadObject, decode_json
@@ -120,12 +121,12 @@ async def _in_turn(turns: Admission, step: Callable[[], Awaitable[str]], fence: 
         raise Fenced
     await turns.enter(Urgency.COMMIT)
     if not fence():
-        turns.leave(unused=True)
+        turns.leave(Urgency.COMMIT, unused=True)
         raise Fenced
     try:
         return await step()
     finally:
-        turns.leave()
+        turns.leave(Urgency.COMMIT)
 
 
 def _is_conflict(error: KubeError) -> bool:

@@ -1,4 +1,8 @@
-"""Work keyed by object: only the newest per key is kept, and a key is worked on by one worker at a time."""
+"""Work keyed by object: the newest value of a key replaces an older one that waits; a key has one worker at a time.
+
+Keys belong to lanes, such as namespaces, which take turns. A lane that floods the queue delays its own keys: the next
+key of another lane waits for at most one key of each lane.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +19,74 @@ V = TypeVar("V")
 log = structlog.get_logger(__name__)
 
 
-class WorkQueue(Generic[K, V]):
-    """A bounded, coalescing queue with ranks; a lower rank goes first.
+def namespace_lane(key: str) -> str:
+    """Return the lane of an object's key: its namespace, or "" for all objects without one."""
+    namespace, slash, _ = key.partition("/")
+    return namespace if slash else ""
 
-    ``capacity`` bounds the keys that wait; a new key beyond it is dropped, and told to ``dropped``.
+
+class _Turns(Generic[K]):
+    """Keys that are due: lanes take turns; within a lane, lower ranks go first, then earlier keys."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._lanes: dict[str, list[deque[K]]] = {}
+        self._order: deque[str] = deque()
+
+    def append(self, lane: str, rank: int, key: K) -> None:
+        if lane not in self._lanes:
+            self._lanes[lane] = [deque() for _ in range(self._ranks)]
+            self._order.append(lane)
+        self._lanes[lane][rank].append(key)
+
+    def pop(self) -> K | None:
+        """Remove and return the next key; None if there is none."""
+        while self._order:
+            lane = self._order.popleft()
+            for keys in self._lanes[lane]:
+                if keys:
+                    self._order.append(lane)
+                    return keys.popleft()
+            del self._lanes[lane]
+        return None
+
+    def pop_surplus(self, lane: str) -> K | None:
+        """Remove and return the last key of the longest lane; None unless it is longer than ``lane``."""
+        longest = max(self._lanes, key=self._length, default=lane)
+        if self._length(longest) <= self._length(lane):
+            return None
+        return next(keys for keys in reversed(self._lanes[longest]) if keys).pop()
+
+    def clear(self) -> None:
+        self._lanes.clear()
+        self._order.clear()
+
+    def _length(self, lane: str) -> int:
+        return sum(map(len, self._lanes.get(lane, ())))
+
+
+class WorkQueue(Generic[K, V]):
+    """A bounded, coalescing queue with ranks and lanes; in a lane, a lower rank goes first.
+
+    ``capacity`` bounds the keys that wait. Beyond it, the lane with the most keys loses its last one, which is passed
+    to ``dropped``. ``lane_of`` gives a key's lane.
     """
 
-    def __init__(self, capacity: int, ranks: int = 1, dropped: Callable[[K], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        ranks: int = 1,
+        dropped: Callable[[K], None] = lambda _: None,
+        lane_of: Callable[[K], str] = lambda _: "",
+    ) -> None:
         self._capacity = capacity
         self._dropped = dropped
+        self._lane_of = lane_of
         self._overflowed = False
-        """Whether it was logged that keys are dropped; it is again once half of the room was free."""
+        """Whether a dropped key was logged; reset once the queue is half empty."""
         self._values: dict[K, V] = {}
         self._ranks: dict[K, int] = {}
-        self._ready: list[deque[K]] = [deque() for _ in range(ranks)]
+        self._ready: _Turns[K] = _Turns(ranks)
         self._busy: set[K] = set()
         self._wake = asyncio.Event()
         self.idle = asyncio.Event()
@@ -49,16 +107,23 @@ class WorkQueue(Generic[K, V]):
             self._values[key] = value
             return
         if len(self._values) >= self._capacity:
-            self._drop(key)
-            return
+            surplus = self._ready.pop_surplus(self._lane_of(key))
+            self._drop(key if surplus is None else surplus)
+            if surplus is None:
+                return
         self._values[key] = value
         self._ranks[key] = rank
         if key not in self._busy:
-            self._ready[rank].append(key)
-            self._wake.set()
+            self._make_ready(key)
         self.idle.clear()
 
+    def _make_ready(self, key: K) -> None:
+        self._ready.append(self._lane_of(key), self._ranks[key], key)
+        self._wake.set()
+
     def _drop(self, key: K) -> None:
+        self._values.pop(key, None)
+        self._ranks.pop(key, None)
         self._dropped(key)
         if not self._overflowed:
             self._overflowed = True
@@ -68,8 +133,7 @@ class WorkQueue(Generic[K, V]):
         """Forget all that waits."""
         self._values.clear()
         self._ranks.clear()
-        for ready in self._ready:
-            ready.clear()
+        self._ready.clear()
         self._settle()
 
     async def serve(self, workers: int, work: Callable[[K, V], Awaitable[None]]) -> NoReturn:
@@ -81,7 +145,7 @@ class WorkQueue(Generic[K, V]):
 
     async def _serve(self, work: Callable[[K, V], Awaitable[None]]) -> None:
         while True:
-            key = self._next()
+            key = self._ready.pop()
             if key is None:
                 self._wake.clear()
                 await self._wake.wait()
@@ -96,15 +160,8 @@ class WorkQueue(Generic[K, V]):
             finally:
                 self._busy.discard(key)
                 if key in self._values:
-                    self._ready[self._ranks[key]].append(key)
-                    self._wake.set()
+                    self._make_ready(key)
                 self._settle()
-
-    def _next(self) -> K | None:
-        for ready in self._ready:
-            if ready:
-                return ready.popleft()
-        return None
 
     def _settle(self) -> None:
         if 2 * len(self._values) <= self._capacity:

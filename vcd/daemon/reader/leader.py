@@ -15,7 +15,8 @@ import msgspec
 
 from vcd.daemon.kubeconfig import ClusterError, refused
 from vcd.daemon.replicas.identity import AUDIENCE, Address
-from vcd.kube.client import KubeClient, Urgency, with_query
+from vcd.kube.admission import Urgency
+from vcd.kube.client import KubeClient, with_query
 from vcd.kube.errors import ApiError, decoded
 from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE, POD_NAMESPACE
 from vcd.model.words import some

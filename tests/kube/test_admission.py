@@ -1,0 +1,183 @@
+"""Which write goes first, and how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.kube.scripted import FakeClock, until
+from tests.waiting import WAIT_LIMIT
+from vcd.kube.admission import Admission, Urgency
+
+
+async def test_the_rate_of_writes_is_limited() -> None:
+    clock = FakeClock()
+    admission = Admission(qps=10, burst=2, in_flight=100, clock=clock)
+    entered = 0
+
+    async def enter() -> None:
+        nonlocal entered
+        await admission.enter(Urgency.COMMIT)
+        entered += 1
+
+    tasks = [asyncio.create_task(enter()) for _ in range(4)]
+    await until(lambda: clock.sleeping)
+    assert entered == 2
+    await clock.advance_when_asleep(0.1)
+    await until(lambda: entered == 3)
+    await clock.advance_when_asleep(0.1)
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("qps", [2.7, 3, 7, 11, 13])
+async def test_what_rounding_leaves_of_a_token_is_not_waited_for_without_end(qps: float) -> None:
+    """A clock that tells no time as short as that stands still while it is waited for."""
+    clock = Advancing()
+    admission = Admission(qps=qps, burst=1, in_flight=1, clock=clock)
+    for number in range(300):
+        clock.now = 1e6 + number / 7
+        async with asyncio.timeout(WAIT_LIMIT):
+            await admission.enter(Urgency.COMMIT)
+        admission.leave(Urgency.COMMIT)
+        assert clock.stood == 0
+
+
+class Advancing:
+    """A clock on which a sleep is over at once; ``stood`` is how often none of its time passed by that."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.stood = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> int:
+        return round(self.now * 1e9)
+
+    async def sleep(self, seconds: float) -> None:
+        self.stood += self.now + seconds == self.now
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+async def test_urgent_writes_go_first() -> None:
+    admission = Admission(qps=0, burst=1, in_flight=1)
+    order: list[Urgency] = []
+
+    async def write(urgency: Urgency) -> None:
+        await admission.enter(urgency)
+        order.append(urgency)
+        admission.leave(urgency)
+
+    await admission.enter(Urgency.STATUS)
+    tasks = [asyncio.create_task(write(urgency)) for urgency in (Urgency.EVENT, Urgency.STATUS, Urgency.COMMIT)]
+    await asyncio.sleep(0)
+    admission.leave(Urgency.STATUS)
+    await asyncio.gather(*tasks)
+    assert order == [Urgency.COMMIT, Urgency.STATUS, Urgency.EVENT]
+
+
+@pytest.mark.parametrize(("urgency", "seconds"), [(Urgency.STATUS, 5.0), (Urgency.EVENT, 30.0)])
+async def test_what_is_less_urgent_lets_others_go_first_for_a_bounded_time(urgency: Urgency, seconds: float) -> None:
+    clock, order = FakeClock(), list[str]()
+    admission = Admission(qps=0, burst=1, in_flight=1, clock=clock)
+
+    async def write(name: str, urgency: Urgency) -> None:
+        await admission.enter(urgency)
+        order.append(name)
+        admission.leave(urgency)
+
+    await admission.enter(Urgency.COMMIT)
+    tasks = [asyncio.create_task(write("less", urgency))]
+    await asyncio.sleep(0)
+    clock.advance(seconds - 0.1)
+    tasks.append(asyncio.create_task(write("within", Urgency.COMMIT)))
+    await asyncio.sleep(0)
+    clock.advance(0.2)
+    tasks.append(asyncio.create_task(write("after", Urgency.COMMIT)))
+    await asyncio.sleep(0)
+    admission.leave(Urgency.COMMIT)
+    await asyncio.gather(*tasks)
+    assert order == ["within", "less", "after"]
+
+
+async def test_a_cancelled_write_gives_its_place_back() -> None:
+    admission = Admission(qps=0, burst=1, in_flight=1)
+    await admission.enter(Urgency.COMMIT)
+    waiting = asyncio.create_task(admission.enter(Urgency.COMMIT))
+    await asyncio.sleep(0)
+    admission.leave(Urgency.COMMIT)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.wait_for(admission.enter(Urgency.COMMIT), WAIT_LIMIT)
+
+
+class Writes:
+    """Writes that enter and stay until they are ended."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ends = asyncio.Event()
+        self.sent: list[Urgency] = []
+
+    async def begin(self, urgency: Urgency, count: int) -> int:
+        """Begin writes, and return how many are sent at once."""
+        before = len(self.sent)
+        self._tasks += [asyncio.create_task(self._write(urgency)) for _ in range(count)]
+        await asyncio.sleep(0)
+        return len(self.sent) - before
+
+    async def end(self) -> None:
+        """End all writes, those that wait as they are sent."""
+        self._ends.set()
+        async with asyncio.timeout(WAIT_LIMIT):
+            await asyncio.gather(*self._tasks)
+
+    async def _write(self, urgency: Urgency) -> None:
+        await self._admission.enter(urgency)
+        self.sent.append(urgency)
+        await self._ends.wait()
+        self._admission.leave(urgency)
+
+
+@pytest.mark.parametrize("urgency", [Urgency.STATUS, Urgency.EVENT])
+async def test_few_statuses_and_events_are_sent_while_a_session_is_decided(urgency: Urgency) -> None:
+    admission = Admission(qps=0, burst=1, in_flight=64)
+    writes = Writes(admission)
+    with admission.session():
+        assert await writes.begin(urgency, 50) == 2
+        assert await writes.begin(Urgency.COMMIT, 50) == 50
+    await writes.end()
+
+
+async def test_statuses_and_events_go_on_when_a_session_ends() -> None:
+    admission = Admission(qps=0, burst=1, in_flight=64)
+    writes = Writes(admission)
+    with admission.session():
+        await writes.begin(Urgency.STATUS, 50)
+    await asyncio.sleep(0)
+    assert len(writes.sent) == 16
+    await writes.end()
+    assert len(writes.sent) == 50
+
+
+async def test_few_statuses_are_sent_while_a_bind_is_under_way() -> None:
+    admission = Admission(qps=0, burst=1, in_flight=64)
+    writes, bind = Writes(admission), Writes(admission)
+    assert await bind.begin(Urgency.COMMIT, 1) == 1
+    assert await writes.begin(Urgency.STATUS, 50) == 2
+    await bind.end()
+    await asyncio.sleep(0)
+    assert len(writes.sent) == 16
+    await writes.end()
+
+
+async def test_a_bind_finds_a_place_however_many_statuses_there_are() -> None:
+    writes = Writes(Admission(qps=0, burst=1, in_flight=17))
+    assert await writes.begin(Urgency.STATUS, 50) == 16
+    assert await writes.begin(Urgency.COMMIT, 1) == 1
+    await writes.end()
