@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.cost.counting import calls_of
 from tests.dsl import gang, node, planned, pod, queue, session_of
 from tests.predicates.asking import PREDICATES, named, pending, with_arguments
 from tests.predicates.storage import claim, csi_node, storage_class, using, volume
@@ -213,13 +214,23 @@ def test_so_they_do_where_a_card_may_be_on_tainted_nodes(actions: str) -> None:
     assert (plan.faults, plan.binds) == ([], {})
 
 
-@pytest.mark.parametrize("count", [2, 8, 9, 4000])
-def test_a_clause_names_few_of_many_terms(count: int) -> None:
+def _funnel_of_terms(count: int) -> Funnel:
+    """The nodes for a pod whose required node affinity has many terms, of which node n matches the last one."""
     terms = [{"matchExpressions": [{"key": f"key-{number}", "operator": "Exists"}]} for number in range(count)]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     nodes = node("m"), node("n", labels={f"key-{count - 1}": ""})
     session = session_of(*nodes, gang("g", 1, spec={"affinity": {"nodeAffinity": required}}), conf=PREDICATES)
-    (clause,) = [one for one in Funnel(session, session.job(0).pending()[0]).lasting if "Affinity" in one.text]
+    return Funnel(session, session.job(0).pending()[0])
+
+
+def test_terms_of_a_pod_that_states_too_many_are_not_evaluated() -> None:
+    calls = calls_of(lambda: _funnel_of_terms(4000))
+    assert calls["state/facts.py:NodeFacts.matches_term"] == 0
+
+
+@pytest.mark.parametrize("count", [2, 8, 9, 250])
+def test_a_clause_names_few_of_many_terms(count: int) -> None:
+    (clause,) = [one for one in _funnel_of_terms(count).lasting if "Affinity" in one.text]
     named = [f"key-{number} Exists" for number in range(min(count, 8))]
     assert clause.text == "nodeAffinity " + " or ".join([*named, *([f"{count - 8} more"] if count > 8 else [])])
     assert clause.passes.tolist() == [False, True]

@@ -175,7 +175,10 @@ class NodeAffinity(Predicate):
         """Return each label of the nodeSelector, and each requirement of the node affinity if that has one term.
 
         The reason names the ``label`` of which a clause wants one of some values; empty if it wants something else.
+        A pod that states too many terms has no clauses: it waits whatever nodes there are.
         """
+        if task.shape.unsupported:
+            return []
         spec, facts = task.shape.spec, self._facts
         found = [
             (f"nodeSelector {key}={value}", key, facts.matches_labels({key: value}))
