@@ -87,6 +87,13 @@ def test_placed_pods_keep_those_away_that_they_shun() -> None:
     assert passing(pod("db", on="n1", spec=far(WEB)), pod("new", labels=WEB)) == ["n3", "n4"]
 
 
+def test_many_placed_pods_of_each_of_two_shapes_keep_others_away() -> None:
+    names = [f"m{number:03}" for number in range(140)]
+    nodes = [node(name, labels={"zone": name}) for name in names]
+    others = [pod(f"p-{name}", on=name, cpu=1 + place // 70, spec=far(WEB)) for place, name in enumerate(names)]
+    assert passing(*nodes, *others, pod("new", labels=WEB)) == ["n1", "n2", "n3", "n4"]
+
+
 def test_pods_being_deleted_count() -> None:
     assert passing(pod("db", on="n1", labels=DB, deleting=True), pod("new", spec=far(DB))) == ["n3", "n4"]
 

@@ -196,3 +196,5 @@ def test_sums_take_many_at_once() -> None:
     sums.add(3, 1)
     sums.add_all(np.array([*range(100), -1, 3]))
     assert (sums.total, sums.counts()[3], sums.counts()[-1]) == (102, 3, 0)
+    sums.add_all(np.arange(100))
+    assert (sums.total, sums.counts()[3], sums.counts()[4]) == (202, 4, 2)

@@ -43,15 +43,17 @@ class Sums:
             if len(self._few) > _FEW:
                 self._array = self._as_array()
 
-    def add_all(self, numbers: npt.NDArray[np.signedinteger]) -> None:
-        """Count one more for each entry; -1 is not counted."""
-        counted = numbers[numbers >= 0]
-        if len(counted) <= _FEW:
-            for number in counted.tolist():
-                self.add(number, 1)
+    def add_all(self, numbers: npt.NDArray[np.signedinteger], times: Ints | None = None) -> None:
+        """Count one more for each entry, or ``times`` more; -1 is not counted."""
+        times = np.ones(len(numbers), np.int64) if times is None else times
+        numbers, times = numbers[numbers >= 0], times[numbers >= 0]
+        if len(numbers) <= _FEW:
+            for number, more in zip(numbers.tolist(), times.tolist(), strict=True):
+                self.add(number, more)
             return
-        self._array = self._as_array() + np.bincount(counted, minlength=self.size + 1)
-        self.total += len(counted)
+        self._array = self.counts().copy()
+        np.add.at(self._array, numbers, times)
+        self.total += int(times.sum())
 
     def copy(self) -> Sums:
         """The same counts, to be changed."""
