@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.cost.counting import calls_of
 from tests.dsl import Manifest, node, pod, session_of
 from tests.predicates.random_pods import SEEDS, Twins, check_against_reference, random_affinity, tasks_of
 from tests.reasons import told
@@ -106,6 +107,13 @@ def test_ended_pods_do_not_count() -> None:
 def test_terms_are_about_the_owner_s_namespace() -> None:
     other = pod("db", on="n1", labels=DB, namespace="other")
     assert passing(other, pod("new", spec=far(DB))) == ["n1", "n2", "n3", "n4"]
+
+
+def test_terms_of_another_namespace_cost_nothing_whatever_labels_they_name() -> None:
+    others = [pod(f"p{i}", on="n1", namespace="other", spec=far({**WEB, "tier": f"{i}"})) for i in range(20)]
+    session, task, predicate = asked(*others, pod("new", labels=WEB))
+    calls = calls_of(lambda: predicate.mask(task, session.nodes.usage))
+    assert calls["model/selectors.py:Selector.matches"] == 0
 
 
 def test_namespace_selector_looks_at_the_namespace_s_labels() -> None:

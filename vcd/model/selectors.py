@@ -317,7 +317,7 @@ def _requirement(path: str, key: str, operator: str, values: Sequence[str]) -> R
                 value,
                 "is no label value: at most 63 of A-Z a-z 0-9 - _ . that begin and end with a letter or digit",
             )
-    return Requirement(key, operator, tuple(sorted(set(values))))
+    return Requirement(key, operator, tuple(sorted(set(values)) if values[1:] else values))
 
 
 def _field_requirement(selector: str, term: str) -> FieldRequirement:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from vcd.model.objects import Affinity, PodAffinity, PodAffinityTerm, PodSpec
+from msgspec.structs import force_setattr
+
+from vcd.model.objects import Affinity, PodAffinityTerm, PodSpec
 from vcd.model.selectors import LabelSelector, NodeSelectorTerm
 
 MOST = 500
 """Pods that state more in one field have to wait: who creates them would take the time of all others."""
+
+_NO_LABELS: dict[str, str] = {}
 
 
 def terms_in_affinity(spec: PodSpec) -> int:
@@ -16,8 +20,20 @@ def terms_in_affinity(spec: PodSpec) -> int:
     affinity = spec.affinity
     if affinity is None:
         return 0
-    pods = _of_pods(affinity.pod_affinity) + _of_pods(affinity.pod_anti_affinity)
+    pods = sum(map(_of_pod_term, _pod_terms(affinity)))
     return pods + sum(map(_of_node_term, _node_terms(affinity)))
+
+
+def share_equal_parts(spec: PodSpec) -> None:
+    """Let terms about other pods share what is equal: a pod may state hundreds of terms that differ in one value."""
+    known: dict[str, str] = {}
+    for term in [] if spec.affinity is None else _pod_terms(spec.affinity):
+        needs = () if term.label_selector is None else term.label_selector.match_expressions
+        for part, field in [(term, "topology_key"), *[(need, name) for need in needs for name in ("key", "operator")]]:
+            text = getattr(part, field)
+            force_setattr(part, field, known.setdefault(text, text))
+        if term.label_selector is not None and not term.label_selector.match_labels:
+            force_setattr(term.label_selector, "match_labels", _NO_LABELS)
 
 
 def terms_in_spread(spec: PodSpec) -> int:
@@ -36,10 +52,10 @@ def _of_node_term(term: NodeSelectorTerm) -> int:
     return 1 + len(term.match_expressions) + len(term.match_fields)
 
 
-def _of_pods(affinity: PodAffinity | None) -> int:
-    if affinity is None:
-        return 0
-    return sum(map(_of_pod_term, (*affinity.required, *(each.pod_affinity_term for each in affinity.preferred))))
+def _pod_terms(affinity: Affinity) -> list[PodAffinityTerm]:
+    sources = [source for source in (affinity.pod_affinity, affinity.pod_anti_affinity) if source is not None]
+    preferred = [each.pod_affinity_term for source in sources for each in source.preferred]
+    return [*[term for source in sources for term in source.required], *preferred]
 
 
 def _of_pod_term(term: PodAffinityTerm) -> int:

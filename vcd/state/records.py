@@ -25,7 +25,7 @@ from vcd.model.requests import (
     within_bounds,
 )
 from vcd.model.status import Phase, TaskStatus, phase_of
-from vcd.model.terms import terms_in_affinity, terms_in_spread
+from vcd.model.terms import share_equal_parts, terms_in_affinity, terms_in_spread
 from vcd.model.unsupported import demands, wishes
 
 TASK_SPEC = "volcano.sh/task-spec"
@@ -101,6 +101,7 @@ class Shape(msgspec.Struct, frozen=True, eq=False):
     def of(cls, spec: PodSpec, counted: PodSpec | None = None) -> Shape:
         """The shape of a spec without node name; ``counted`` is the spec that quantities are taken from, where that is
         another one (``requests.counted_spec``). Raises QuantityError."""
+        share_equal_parts(spec)
         counted = spec if counted is None else counted
         requests = pod_requests(counted)
         return cls(spec, requests, score_requests(counted), is_best_effort(requests), demands("Pod", spec))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Generic, Self, TypeVar, cast
+from typing import Generic, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from vcd.model.objects import Pod
 from vcd.scheduling.search.domains import Domains, Ints, Sums
@@ -17,6 +18,14 @@ _Owner = tuple[Shape, str, Hashable]
 """Shape, namespace, and labels where these matter: of pods that are alike in these one is looked at."""
 _Placement = tuple[_Owner, int]
 """An owner, and the row of its node."""
+
+
+class _Moves(NamedTuple):
+    """A pod of an owner, and the rows of nodes to which its pods came (times 1) or that they left (-1)."""
+
+    pod: Pod
+    nodes: list[int]
+    times: list[int]
 
 
 class PlacedCounts(Generic[K]):
@@ -57,14 +66,19 @@ class PlacedCounts(Generic[K]):
         result = type(self).__new__(type(self))
         result.__dict__.update(self.__dict__)
         result.sums, result._owners = self.sums.copy(), self._owners.copy()
-        copied: dict[K, None] = {}
         rows = sorted(set(rows))
         before, now = self._placements(earlier, rows), self._placements(snapshot, rows)
+        moves: dict[_Owner, _Moves] = {}
         for of, found, other, times in ((earlier, before, now, -1), (snapshot, now, before, 1)):
-            for row, placement in found.items():
-                if placement != other.get(row):
-                    result._count(of, row, placement, times, copied)
-        result.appeared([thing for thing in copied if thing not in self.sums])
+            for row, (owner, node) in found.items():
+                if other.get(row) != (owner, node):
+                    move = moves.setdefault(owner, _Moves(of.tasks.pod(row), [], []))
+                    move.nodes.append(node)
+                    move.times.append(times)
+        changed: dict[K, None] = {}
+        for owner, (pod, nodes, signs) in moves.items():
+            changed.update(dict.fromkeys(result._count(owner, pod, np.array(nodes), np.array(signs))))
+        result.appeared([thing for thing in changed if thing in result.sums and thing not in self.sums])
         return result
 
     def appeared(self, things: Iterable[K]) -> None:
@@ -82,23 +96,29 @@ class PlacedCounts(Generic[K]):
         labels = tuple(sorted(pod.metadata.labels.items())) if self.minds_labels(shape) else None
         return shape, pod.metadata.namespace, labels
 
-    def _count(self, snapshot: Snapshot, row: int, placement: _Placement, times: int, copied: dict[K, None]) -> None:
-        owner, node = placement
-        things, count = self._owners.get(owner) or (self.things_of(snapshot.tasks.pod(row)), 0)
-        if count + times:
-            self._owners[owner] = things, count + times
+    def _count(self, owner: _Owner, pod: Pod, nodes: npt.NDArray[np.signedinteger], times: Ints) -> Sequence[K]:
+        """Count pods of an owner that came to nodes (times 1) or left them (-1). Return what each pod has.
+
+        Stored sums are never changed: earlier snapshots have them, and things with the same counts share them.
+        """
+        things, count = self._owners.get(owner) or (self.things_of(pod), 0)
+        count += int(times.sum())
+        if count:
+            self._owners[owner] = things, count
         else:
-            del self._owners[owner]
+            self._owners.pop(owner, None)
+        counted: dict[tuple[Sums | None, Domains], Sums] = {}
         for thing in things:
-            domains = self.domains(thing)
-            if thing not in copied:
-                copied[thing] = None
-                found = self.sums.get(thing)
-                self.sums[thing] = Sums(domains.size) if found is None else found.copy()
-            self.sums[thing].add(int(domains.codes[node]), times)
-            if not self.sums[thing].total:
-                del self.sums[thing]
-                del copied[thing]
+            domains, before = self.domains(thing), self.sums.get(thing)
+            after = counted.get((before, domains))
+            if after is None:
+                after = counted[before, domains] = Sums(domains.size) if before is None else before.copy()
+                after.add_all(domains.codes[nodes], times)
+            if after.total:
+                self.sums[thing] = after
+            else:
+                self.sums.pop(thing, None)
+        return things
 
     def _load(self, snapshot: Snapshot) -> None:
         """Count what is placed, one class of owners at a time."""
@@ -111,10 +131,4 @@ class PlacedCounts(Generic[K]):
         firsts = np.flatnonzero(np.diff(owners, prepend=-2).any(axis=0))
         for part in np.split(rows[order], firsts[1:]) if len(rows) else ():
             row = int(part[0])
-            things = self.things_of(tasks.pod(row))
-            self._owners[self._owner(snapshot, row)] = things, len(part)
-            for thing in things:
-                domains = self.domains(thing)
-                if thing not in self.sums:
-                    self.sums[thing] = Sums(domains.size)
-                self.sums[thing].add_all(domains.codes[tasks.node[part]])
+            self._count(self._owner(snapshot, row), tasks.pod(row), tasks.node[part], np.ones(len(part), np.int64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -44,8 +45,13 @@ def term_of(raw: PodAffinityTerm, pod: Pod, weight: int = 0) -> Term:
     others = None if raw.namespace_selector is None else LabelSelector.compile(raw.namespace_selector)
     names = tuple(sorted(set(raw.namespaces)))
     if not names and others is None:
-        names = (pod.metadata.namespace,)
+        return Term(raw.topology_key, selector, _own_namespace(pod.metadata.namespace), weight)
     return Term(raw.topology_key, selector, Scope(names, others), weight)
+
+
+@lru_cache(maxsize=1024)  # most terms are about the namespace of their pod
+def _own_namespace(namespace: str) -> Scope:
+    return Scope((namespace,))
 
 
 def narrowed(selector: Selector, operator: str, keys: Sequence[str], labels: Mapping[str, str]) -> Selector:
@@ -120,12 +126,14 @@ def has_label_keys(shape: Shape) -> bool:
 
 
 class TermFiles:
-    """Terms, filed under the label values that one requirement of each asks for. Snapshots share it: terms that no
-    pod has any more stay, until they are too many."""
+    """Terms by the namespaces in which they select pods and by the label values that one requirement of each asks for.
+
+    Snapshots share it: terms that no pod has any more stay until they are too many.
+    """
 
     def __init__(self, terms: Iterable[Term]) -> None:
-        self._by_label: dict[tuple[str, str], list[Term]] = {}
-        self._by_no_label: list[Term] = []
+        self._files: dict[str, dict[str, dict[str, list[Term]]]] = {}
+        """By namespace, key and value of a label."""
         self._filed: set[Term] = set()
         for term in terms:
             self.add(term)
@@ -138,18 +146,28 @@ class TermFiles:
         if term in self._filed:
             return
         self._filed.add(term)
-        for need in term.selector.requirements:
-            if need.operator == IN:
-                for value in need.values:
-                    self._by_label.setdefault((need.key, value), []).append(term)
-                return
-        self._by_no_label.append(term)
+        need = next((need for need in term.selector.requirements if need.operator == IN), _NO_LABEL)
+        for namespace in term.scope.names if term.scope.selector is None else _ANY_NAMESPACE:
+            by_value = self._files.setdefault(namespace, {}).setdefault(need.key, {})
+            for value in need.values:
+                if value in by_value:
+                    by_value[value].append(term)
+                else:
+                    by_value[value] = [term]
 
-    def matching(self, labels: Mapping[str, str]) -> list[Term]:
-        """The terms that select pods with some labels, in order of their text."""
-        filed = (*(term for item in labels.items() for term in self._by_label.get(item, ())), *self._by_no_label)
+    def matching(self, labels: Mapping[str, str], namespace: str) -> list[Term]:
+        """The terms that select pods with some labels in a namespace, as far as names of namespaces decide, in order of
+        their text."""
+        filed: list[Term] = []
+        for by_label in (self._files.get(name, {}) for name in (namespace, *_ANY_NAMESPACE)):
+            for key in (*labels, _NO_LABEL.key):
+                filed += by_label.get(key, {}).get(labels.get(key, ""), ())
         distinct = dict.fromkeys(filed)  # a session that is decided again in another thread may file a term, too
         return sorted([term for term in distinct if term.selector.matches(labels)], key=_order)
+
+
+_NO_LABEL, _ANY_NAMESPACE = Requirement("", IN, ("",)), ("",)
+"""Where terms are filed that ask for no value of a label, and that select namespaces by their labels."""
 
 
 def _order(term: Term) -> tuple[str, str, int]:
@@ -231,7 +249,7 @@ class HeldTerms(Held[Term]):
         return any(sums.total for _, sums in self.selecting(task))
 
     def _find(self, task: Task) -> list[tuple[Term, Sums]]:
-        terms = self.placed.files.matching(task.pod.metadata.labels)
+        terms = self.placed.files.matching(task.pod.metadata.labels, task.pod.metadata.namespace)
         found = [(term, self.sums(term)) for term in terms if self._index.is_inside(task, (term.scope,))]
         return [(term, sums) for term, sums in found if sums is not None]
 
