@@ -17,6 +17,7 @@ from vcd.scheduling.eviction.idle import unpipeline_idle
 from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import JobQueue, PriorityQueue
 from vcd.scheduling.framework.validity import note_not_ready, unplaceable, why_invalid
@@ -222,7 +223,7 @@ class AllocateAction(Action):
         session = framework.session
         kept = [job for job in session.jobs_with_pending() if any(why.gate == "queue" for why in job.why)]
         if kept and not session.is_full() and framework.lend(True):
-            jobs, tasks = self._to_place(framework, kept)
+            jobs, tasks = self._to_place(framework, filter(demand_of(session).may_gain, kept))
             waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
             before: dict[int, tuple[int, list[Waiting]]] = {}
             self._in_turn(framework, waiting, tasks, before)

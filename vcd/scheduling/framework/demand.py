@@ -24,7 +24,7 @@ from vcd.scheduling.search.podterms import has_required_affinity, has_required_a
 from vcd.scheduling.session.jobs import has_roles
 from vcd.scheduling.session.nodes import room_needed
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.groups import GroupColumns, scheduling_gated
 from vcd.state.records import Shape, is_unsupported
 from vcd.state.sums import Ints, sum_of, sums_by
@@ -83,6 +83,14 @@ class Demand:
     def is_excluded(self, task: Task) -> bool:
         """Return whether a pending task cannot be placed."""
         return bool(self._never[task.row])
+
+    def may_gain(self, job: Job) -> bool:
+        """Return whether a job has pods that can be placed: if none can, no lent resources help it."""
+        return job.index in self._placeable
+
+    @cached_property
+    def _placeable(self) -> frozenset[int]:
+        return frozenset(self.jobs[self.can_be_placed].tolist())
 
     def without(self, rows: Mask) -> Mask:
         """Return some rows of tasks without those of pods that cannot be placed."""
