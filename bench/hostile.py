@@ -1,16 +1,21 @@
 """What one tenant can do to another: memory, and how long another namespace's pod waits, with and without each attack.
 
-Each attack is what any user may create. Behind it a pod of another namespace is created; the figure is the time until
-that pod is bound, with and without the attack. API server and daemon are processes of their own, new for each attack.
+Each attack is what any user may create. Behind it pods of another namespace are created one after the other. The
+figure is the time from when such a pod is in the daemon's log until its bind is, with and without the attack. What the
+user sees is longer: the benchmark's API server is one process, which creates and sends the attacker's objects first.
+
+API server and daemon are processes of their own, new for each attack.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
 import re
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -193,12 +198,16 @@ async def serve(attack: str, node_count: int, log: str) -> None:
             during.append(await victim.waits())
         await attacking
         later = [await victim.waits() for _ in range(_ROUNDS)]
+        seen = statistics.median(map(victim.seen.__getitem__, during))
         more = _peak(daemon.pid) - before
         daemon.terminate()
         await asyncio.to_thread(daemon.wait, 60)
     await server.stop()
-    found = {name: statistics.median(times) for name, times in (("usual", usual), ("during", during), ("later", later))}
-    print(json.dumps({**found, "worst": max(during), "more": more}), flush=True)  # noqa: T201
+    took = _took(log)
+    phases = {"usual": usual, "during": during, "later": later}
+    found = {name: statistics.median(map(took.__getitem__, names)) for name, names in phases.items()}
+    worst = max(map(took.__getitem__, during))
+    print(json.dumps({**found, "worst": worst, "seen": seen, "more": more}), flush=True)  # noqa: T201
 
 
 async def _attack(store: Store, objects: Iterator[Manifest]) -> None:
@@ -213,22 +222,25 @@ class _Victim:
     """Creates pods of another namespace, one after the other."""
 
     def __init__(self, store: Store) -> None:
+        self.seen: dict[str, float] = {}
+        """Milliseconds from a pod's creation until the server has its bind, by key."""
         self._store = store
         self._count = 0
         self._bound = asyncio.Event()
         store.subscribe(["pods"], self._note)
 
-    async def waits(self) -> float:
-        """Return the milliseconds until a new pod is bound."""
+    async def waits(self) -> str:
+        """Return the key of a new pod that is bound."""
         self._count += 1
         self._bound.clear()
         for obj in (group(self._name, namespace="bench"), pod(self._name, namespace="bench")):
             _create(self._store, obj)
         began = time.monotonic()
         await asyncio.wait_for(self._bound.wait(), 300)
-        took = time.monotonic() - began
+        key = f"bench/{self._name}"
+        self.seen[key] = 1000 * (time.monotonic() - began)
         await asyncio.sleep(_PAUSE)
-        return 1000 * took
+        return key
 
     @property
     def _name(self) -> str:
@@ -244,6 +256,19 @@ def _create(store: Store, obj: Manifest) -> None:
     store.create(resource or "podgroups.scheduling.volcano.sh", obj)
 
 
+def _took(log: str) -> dict[str, float]:
+    """Return the milliseconds from when a pod is in the log until its bind is done, by key."""
+    query = """
+        SELECT operation.key, (bound.time - min(shown.time)) / 1e6
+        FROM operation JOIN outcome USING (session, statement, operation)
+        JOIN event AS bound ON bound.sequence = outcome.sequence
+        JOIN event AS shown ON shown.key = operation.key AND shown.kind = 'Pod'
+        WHERE verb = 'bind' GROUP BY operation.key
+    """
+    with contextlib.closing(sqlite3.connect(log)) as database:
+        return dict(database.execute(query))
+
+
 def _peak(process: int) -> float:
     """Return the most memory (MiB) that a process had."""
     (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
@@ -251,8 +276,9 @@ def _peak(process: int) -> float:
 
 
 def measure(attack: str, node_count: int) -> dict[str, float]:
-    """Return the milliseconds that another namespace's pods wait: ``usual``, without the attack; ``during`` it, median
-    and ``worst``; ``later``. And the MiB that the attack adds to the daemon's peak of memory: ``more``."""
+    """Return the milliseconds that another namespace's pods take in the daemon: ``usual``, without the attack;
+    ``during`` it, median and ``worst``; ``later``; and ``seen`` by their user during it. ``more`` is the MiB that the
+    attack adds to the daemon's peak of memory."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.hostile", attack, str(node_count), f"{folder}/log.sqlite"]
         server = start(command, {**os.environ, "PYTHONPATH": str(Path.cwd())})
@@ -270,9 +296,10 @@ def run() -> list[Row]:
             what, goal = f"{node_count:,} nodes, {attack}", 2 * found["usual"]
             peer = _SPREAD_AT_VOLCANO if "topologySpread" in attack and node_count == NODES[0] else None
             rows += [
-                row(f"{what}: another pod waits, meanwhile", found["during"], "ms", peer, goal),
+                row(f"{what}: another pod waits, meanwhile", found["during"], "ms", None, goal),
                 row("  at worst", found["worst"], "ms"),
-                row("  later", found["later"], "ms", peer, goal),
+                row("  as its user sees it", found["seen"], "ms", peer),
+                row("  later", found["later"], "ms", None, goal),
                 row("  without it", found["usual"], "ms"),
                 row("  memory more", found["more"], "MiB", None, 150),
             ]
