@@ -10,8 +10,8 @@ left in memory, so that a replay gives the same turns.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -72,12 +72,10 @@ class Turns:
         costs = _Costs(snapshot, pending, ~classes.follows[pending.jobs])
         if not snapshot.turns and (not limit or len(leads) + costs.at_most <= limit):
             return
-        by_namespace: dict[str, list[int]] = {}
-        for index in leads:
-            by_namespace.setdefault(jobs.keys[index].partition("/")[0], []).append(index)
+        by_namespace = _by_namespace(jobs.keys, np.array(leads, np.int64))
         large = []
         for name in sorted({*by_namespace, *snapshot.turns}):
-            indices, last = np.array(by_namespace.get(name, []), np.int64), snapshot.turns.get(name)
+            indices, last = by_namespace.get(name, np.empty(0, np.int64)), snapshot.turns.get(name)
             if limit and costs.count(indices, limit) < len(indices):
                 ordered = indices[np.lexsort((indices, jobs.created[indices], -jobs.priority[indices]))]
                 begin = 0 if last is None else _count_up_to(last.last, jobs, ordered)
@@ -141,6 +139,16 @@ class _Costs:
             if number and (left < 0 or number == most):
                 return number
         return len(indices)
+
+
+def _by_namespace(keys: Sequence[str], indices: Ints) -> dict[str, Ints]:
+    """Divide jobs, by ascending index, by namespace. Keys are sorted, so that each namespace has a range of them."""
+    found: dict[str, Ints] = {}
+    while len(indices):
+        namespace = keys[indices[0]].partition("/")[0]
+        end = np.searchsorted(indices, bisect_left(keys, f"{namespace}0"))  # "0" comes next after "/"
+        found[namespace], indices = indices[:end], indices[end:]
+    return found
 
 
 def _count_up_to(turn: Turn, jobs: GroupColumns, ordered: Ints) -> int:
