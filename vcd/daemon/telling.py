@@ -16,6 +16,7 @@ from vcd.daemon.metrics import Metrics, SessionSummary
 from vcd.daemon.news import FaultNews, Misconfigured, uid_of
 from vcd.daemon.nodeshelp import POD_GROUP_MISSING, UNSCHEDULABLE, PodReasons
 from vcd.daemon.options import Options
+from vcd.daemon.reasontexts import ReasonTexts
 from vcd.daemon.series import LabelValues
 from vcd.daemon.setaside import SetAside
 from vcd.daemon.verdicts import unschedulable
@@ -29,9 +30,7 @@ from vcd.model.objects import Condition, Pod, PodGroupStatus
 from vcd.model.status import UNSCHEDULABLE as NOT_READY
 from vcd.model.status import TaskStatus, condition_of
 from vcd.scheduling.framework.guard import name_in
-from vcd.scheduling.framework.reasons import cause_of, reason_for_its_namespace
 from vcd.scheduling.framework.registry import kinds
-from vcd.scheduling.holdnotes import remarks_on
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
@@ -52,17 +51,6 @@ def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Ope
     held = [one.operations for number, one in enumerate(plan.statements) if record is not None and number not in stale]
     going = [operations for operations in held if any(operation.verb == "evict" for operation in operations)]
     return [operation for operations in going for operation in operations if operation.verb == "pipeline"]
-
-
-def _words_by_pod(reasons: Sequence[ev.Waiting]) -> tuple[dict[str, str], str]:
-    """What pods of a group that waits are told: those that have a reason of their own, and all others."""
-    own = {pod: _with_remarks(waiting, reasons) for waiting in reversed(reasons) for pod in waiting.pods}
-    return own, "; ".join(map(reason_for_its_namespace, reasons))
-
-
-def _with_remarks(reason: ev.Waiting, reasons: Sequence[ev.Waiting]) -> str:
-    """A reason, and the remarks on holds that explain it."""
-    return "; ".join(map(reason_for_its_namespace, [reason, *remarks_on(cause_of(reason), reasons)]))
 
 
 def _room_on(node: str) -> str:
@@ -113,6 +101,7 @@ class Telling:
         self._clock = clock
         self._messages: dict[str, str] = {}
         """Of groups that have not their minimum, why, as last told."""
+        self._texts = ReasonTexts()
         self.told: Callable[[ev.SessionDecided | None, ev.Plan, Session, int], None] = _let_go
         """Called with every session that was told, and when it was decided (ns); it has to release it."""
 
@@ -185,9 +174,7 @@ class Telling:
             reasons, index = self.state.waiting.get(status.key), session.jobs.index(status.key)
             if reasons and index is not None and status.condition is not None and status.condition[0] == NOT_READY:
                 job = session.job(index)
-                words = "; ".join(
-                    map(reason_for_its_namespace, [one for one in reasons if one.gate != "gang"] or reasons)
-                )
+                words = self._texts.of(reasons).text_of([one for one in reasons if one.gate != "gang"] or reasons)
                 message = unschedulable(job.min_available - job.ready_count, job.task_count, words)
                 self._messages[status.key] = message
                 yield
@@ -274,7 +261,8 @@ class Telling:
             yield
             if not reasons:
                 continue
-            own, words = _words_by_pod(reasons)
+            rendered = self._texts.of(reasons)
+            own, words = rendered.by_pod(), rendered.text_of(reasons)
             group = self.state.groups.get(key)
             if group is not None:
                 self.recorder.record("PodGroup", key, group.group.metadata.uid, "Warning", "Unschedulable", words)
@@ -299,7 +287,8 @@ class Telling:
             yield
             group = session.snapshot.groups.get(reasons[0].group)
             if known is None or known[0] is not reasons:  # pods of one group mostly came one after the other
-                known = reasons, *_words_by_pod(reasons)
+                rendered = self._texts.of(reasons)
+                known = reasons, rendered.by_pod(), rendered.text_of(reasons)
             words = known[1].get(key, known[2])
             if reasons[0].group not in told and not _shows(pod, words):
                 queue = "" if group is None else session.queue_name_of(group)

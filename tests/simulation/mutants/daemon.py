@@ -7,10 +7,10 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.simulation.mutants import replaces
-from vcd.daemon import telling
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.latecomers import Latecomers
 from vcd.daemon.metrics import Metrics
+from vcd.daemon.reasontexts import GroupTexts, ReasonTexts
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.terms import Terms
 from vcd.daemon.watches import Watches
@@ -88,8 +88,7 @@ def intents_of_the_last_term_kept(self: Terms) -> list[ev.Event]:
 
 # --- reports and metrics --------------------------------------------------------------------------------------------
 
-_words_by_pod = telling._words_by_pod
-_words_of: dict[str, tuple[dict[str, str], str]] = {}
+_texts_of = ReasonTexts.of
 
 
 @replaces(Latecomers.observe, found_by="who waits is told")
@@ -97,10 +96,11 @@ def latecomers_untold(self: Latecomers, event: ev.Event) -> None:
     """Pods that join a group which waits already get no condition, and no autoscaler reacts to them."""
 
 
-@replaces(telling._words_by_pod, found_by="reasons are true")
-def told_what_was(reasons: Sequence[ev.Waiting]) -> tuple[dict[str, str], str]:
+@replaces(ReasonTexts.of, found_by="reasons are true")
+def told_what_was(self: ReasonTexts, reasons: Sequence[ev.Waiting]) -> GroupTexts:
     """A pod shows what its group waited for before, and an autoscaler acts on it."""
-    return _words_of.setdefault(reasons[0].group, _words_by_pod(reasons))
+    first = self._known.find(reasons[0].group, lambda: _texts_of(self, reasons)).texts
+    return GroupTexts(reasons, [first[min(place, len(first) - 1)] for place in range(len(reasons))])
 
 
 @replaces(Metrics._forget_gone_queues, found_by="no series of what is gone")
