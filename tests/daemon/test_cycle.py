@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -396,6 +396,46 @@ async def test_changes_that_call_for_nothing_are_gathered_for_longer(replica: Re
         await until(lambda: replica.log.sessions)
         await replica.settled()
     assert fruitless[4:] == [0] * len(fruitless[4:])
+
+
+async def test_sessions_that_only_try_the_next_kinds_of_pods_are_gathered_for_longer(replica: Replica) -> None:
+    fruitless: list[int] = []
+
+    async def gather(sessions: int, new_work: asyncio.Event) -> None:
+        fruitless.append(sessions)
+
+    replica.keeper.state.settings = replace(replica.keeper.state.settings, kinds=1)
+    await replica.happen(*(gang(f"g{cpu}", 1, cpu=cpu) for cpu in (97, 98, 99)))
+    replica.cycle.gather = gather
+    async with replica.runs():
+        await replica.settled()
+    assert fruitless == list(range(len(fruitless)))
+    assert len(fruitless) >= 3
+
+
+async def test_other_work_makes_way_until_a_session_is_logged(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside: list[bool] = []
+
+    @contextmanager
+    def in_session() -> Iterator[None]:
+        inside.append(True)
+        yield
+        inside.pop()
+
+    replica.cycle.in_session = in_session
+    await replica.happen(gang("g", 1, cpu=1))
+    meanwhile(replica, monkeypatch, lambda: setattr(replica.log, "held", True))
+    async with replica.runs():
+        await until(lambda: replica.log.waiting)
+        assert inside
+        assert replica.cycle.deciding.locked()
+        replica.log.held = False
+        replica.log.waiting[0].set_result(None)
+        await replica.settled()
+        assert not inside
+        assert not replica.cycle.deciding.locked()
 
 
 @pytest.mark.parametrize(

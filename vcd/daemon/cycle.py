@@ -117,7 +117,7 @@ class Cycle:
     is_done: bool = True
     read: Read = _nothing_read
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while plugins are asked."""
+    """Held while a session is decided and logged, and while plugins are asked why jobs wait."""
 
     def __post_init__(self, watchdog: Watchdog | None) -> None:
         self._watchdog = watchdog or Watchdog(self.keeper)
@@ -136,7 +136,7 @@ class Cycle:
         """Whether the last session said that again, or waits for a watch that is behind: the next one is due after a
         period, though nothing changes."""
         self._fruitless = 0
-        """Sessions in a row, without a pause between them, that decided nothing about any pod and left no work."""
+        """Sessions in a row, without a pause between them, that decided nothing about any pod."""
         self.idle = asyncio.Event()
         """Set while there is nothing to decide on."""
         self.logged = 0
@@ -191,23 +191,26 @@ class Cycle:
         if epoch != self._epoch:
             self._memory, self._epoch, self._said = Memory(), epoch, None
         structlog.contextvars.bind_contextvars(session=self.keeper.log.last_session + 1)
+        async with self.deciding:
+            return await self._once(epoch)
+
+    async def _once(self, epoch: int) -> bool:
         policy, seed, now = self.policy(), self.seed, self.clock()
         self._looked_at = now
         durations: dict[str, float] = {}
         stopwatch = _Stopwatch(durations)
-        async with self.deciding:
-            stopwatch.restart()
-            snapshot = self._maker.snapshot()
-            stopwatch("snapshot")
-            recorder = Recorder(self.outside, time.monotonic_ns)
-            late = self._watchdog.begin(now)
-            deciding = in_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder, late)
-            session, plan, encoded = await self._watchdog.attend(deciding)
+        stopwatch.restart()
+        snapshot = self._maker.snapshot()
+        stopwatch("snapshot")
+        recorder = Recorder(self.outside, time.monotonic_ns)
+        late = self._watchdog.begin(now)
+        deciding = in_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder, late)
+        session, plan, encoded = await self._watchdog.attend(deciding)
         session.outside = Remembered(recorder.asked)  # who asks it again gets what was answered then
         decided = _Decided(snapshot, policy, now, seed, epoch, session, plan, encoded, recorder.asked)
         if (again := self._is_void(decided)) is not None:
             return again
-        self._fruitless = 0 if plan.statements or plan.more else self._fruitless + 1
+        self._fruitless = 0 if plan.statements else self._fruitless + 1
         self._wakes.note(session, plan)
         news = self.is_news(plan)
         self._held_back = news and self._repeats(plan, now)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-SLICE = 0.005
+SLICE = 0.002
 """Seconds of work after which the event loop gets a turn."""
 
 

@@ -9,7 +9,7 @@ import asyncio
 import enum
 import heapq
 import itertools
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -29,8 +29,13 @@ _PATIENCE = {Urgency.LEASE: 0.0, Urgency.COMMIT: 0.0, Urgency.STATUS: 5.0, Urgen
 """Seconds for which a write lets later ones that are more urgent go first: none waits for ever."""
 
 
-_BACKGROUND, _BESIDE_SESSIONS = 16, 2
-"""Statuses and Events that are sent at once; and while a session is decided, or binds and evictions are under way."""
+_BACKGROUND, _BESIDE_COMMITS = 16, 2
+"""Statuses and Events that are sent at once; and while binds and evictions are under way."""
+_HELD_BACK = 0.2
+"""Seconds for which a session holds back statuses and Events. A longer session, which may be stuck, lets as many go as
+binds and evictions do."""
+_TURNS = 10
+"""Turns of the event loop after a session, within which its binds and evictions come here: they go first."""
 _SHORTEST_WAIT = 1e-6
 """Seconds for which a write waits at least where it has to wait for its rate."""
 
@@ -46,8 +51,8 @@ class _Waiting(NamedTuple):
 class Admission:
     """Admits writes: at most ``in_flight`` at once, ``qps`` a second with bursts of ``burst``, the most urgent first.
 
-    Statuses and Events are background writes. While a session is decided, or a bind or an eviction is waiting or under
-    way, only few of them are sent at once: the event loop and the API server answer them in turn with those.
+    Statuses and Events are background writes. None is sent while a session is decided, which needs the processor, and
+    few are while binds and evictions are: the event loop and the API server answer them in turn.
 
     Less urgent writes let others go first for a bounded time only. A ``qps`` of 0 or less sets no rate, as in
     client-go.
@@ -63,7 +68,9 @@ class Admission:
         self._sent = {True: 0, False: 0}
         """Writes under way: background, and others."""
         self._queues: dict[bool, list[_Waiting]] = {True: [], False: []}
-        self._sessions = 0
+        self._spared = _BACKGROUND
+        """How many background writes a session lets go at once."""
+        self._sparing: asyncio.Task[None] | None = None
         self._order = itertools.count()
         self._timer: asyncio.Task[None] | None = None
 
@@ -93,18 +100,29 @@ class Admission:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Let background writes make way while a session is decided."""
-        self._sessions += 1
+        """Hold back background writes while a session is decided, and until its binds are on their way."""
+        self._spared = 0
+        self._spare_after(lambda: self._clock.sleep(_HELD_BACK), _BESIDE_COMMITS)
         try:
             yield
         finally:
-            self._sessions -= 1
+            self._spare_after(_let_commits_begin, _BACKGROUND)
+
+    def _spare_after(self, pause: Callable[[], Awaitable[None]], writes: int) -> None:
+        async def spare() -> None:
+            await pause()
+            self._spared = writes
             self._grant()
 
+        if self._sparing is not None:
+            self._sparing.cancel()
+        self._sparing = asyncio.get_running_loop().create_task(spare())
+
     def close(self) -> None:
-        """Stop waiting for tokens."""
-        if self._timer is not None:
-            self._timer.cancel()
+        """Stop waiting for tokens, and for a session's end."""
+        for timer in (self._timer, self._sparing):
+            if timer is not None:
+                timer.cancel()
 
     def _grant(self) -> None:
         while (queue := self._next()) is not None:
@@ -128,8 +146,8 @@ class Admission:
     def _has_place(self, background: bool) -> bool:
         if not background:
             return True
-        is_crowded = self._sessions or self._sent[False] or self._queues[False]
-        return self._sent[True] < (_BESIDE_SESSIONS if is_crowded else _BACKGROUND)
+        beside_commits = _BESIDE_COMMITS if self._sent[False] or self._queues[False] else _BACKGROUND
+        return self._sent[True] < min(self._spared, beside_commits)
 
     def _take_token(self) -> bool:
         if self._qps > 0:
@@ -146,3 +164,8 @@ class Admission:
         await self._clock.sleep(max(_SHORTEST_WAIT, (1 - self._tokens) / self._qps))
         self._timer = None
         self._grant()
+
+
+async def _let_commits_begin() -> None:
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
