@@ -93,14 +93,11 @@ PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class _Task(asyncio.Task[Any]):
-    """One whose place in a set is the same in each run."""
+    """A task whose place in a set is the same in each run."""
 
-    _made = 0
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _Task._made += 1
-        self._number = _Task._made
-        super().__init__(*args, **kwargs)
+    def __init__(self, number: int, coro: Any, **options: Any) -> None:
+        self._number = number  # asyncio puts it into a set at once
+        super().__init__(coro, **options)
         self._log_destroy_pending = False  # a killed process leaves its tasks behind
 
     def __hash__(self) -> int:
@@ -108,17 +105,12 @@ class _Task(asyncio.Task[Any]):
 
 
 class _Future(asyncio.Future[Any]):
-    """One whose place in a set is the same in each run."""
+    """A future whose place in a set is the same in each run. Its loop sets ``number``."""
 
-    _made = 0
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _Future._made += 1
-        self._number = -2 - _Future._made
-        super().__init__(*args, **kwargs)
+    number = 0
 
     def __hash__(self) -> int:
-        return self._number
+        return self.number
 
 
 class _Ready:
@@ -133,12 +125,6 @@ class _Ready:
         if process.alive:
             process.ready.append(handle)
 
-    def runnable(self) -> list[Process]:
-        return [each for each in self.processes if each.ready and not each.stops]
-
-    def __len__(self) -> int:
-        return len(self.runnable())
-
     def clear(self) -> None:
         for process in self.processes:
             process.ready.clear()
@@ -149,7 +135,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def __init__(self, rng: Random, most: int) -> None:
         super().__init__()
-        _Task._made = _Future._made = 0
+        self._tasks = self._futures = 0
         self.rng = rng
         self.now = 0.0
         """Seconds since the simulation began."""
@@ -162,7 +148,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(self._unseen)
 
     def _made(self, _: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        task = _Task(coro, loop=self, **options)
+        self._tasks += 1
+        task = _Task(self._tasks, coro, loop=self, **options)
         context = options.get("context")
         process = PROCESS.get() if context is None else context.get(PROCESS)
         (process or self.world).begun(task)
@@ -210,11 +197,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Simulated seconds."""
         return self.now
 
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Plan a callback. Times are compared as numbers, which costs a fifth of comparing handles."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, (when, handle))  # type: ignore[attr-defined]
+        return handle
+
+    def get_debug(self) -> bool:
+        """Return False, which asyncio asks for at each callback."""
+        return False
+
     def _run_once(self) -> None:
         self.steps += 1
         if self.steps > self.most:
             raise Restless(f"{self.most} steps by {self.now:.3f} s")
-        runnable = self._ready.runnable()
+        runnable = [each for each in self._ready.processes if each.ready and not each.stops]
         if not runnable:
             self._advance()
             return
@@ -225,18 +224,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _advance(self) -> None:
         """Go on to the next moment for which something is planned; what is of one moment happens in a drawn order."""
-        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        scheduled: list[tuple[float, asyncio.TimerHandle]] = self._scheduled  # type: ignore[attr-defined]
         due: list[asyncio.TimerHandle] = []
-        while scheduled and (not due or scheduled[0].when() <= self.now):
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False  # type: ignore[attr-defined]
+        while scheduled and (not due or scheduled[0][0] <= self.now):
+            when, handle = heapq.heappop(scheduled)
             if handle.cancelled():
-                self._timer_cancelled_count -= 1
                 continue
             process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
             if process is not None and not process.alive:
                 continue
-            self.now = max(self.now, handle.when())
+            self.now = max(self.now, when)
             due.append(handle)
         if not due:
             raise Standstill(f"nothing is left to happen after {self.now:.3f} s")
@@ -272,7 +269,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def create_future(self) -> Any:
         """A future."""
-        return _Future(loop=self)
+        future = _Future(loop=self)
+        self._futures += 1
+        future.number = -2 - self._futures
+        return future
 
     def _write_to_self(self) -> None:
         """There is no other thread that would have to wake this one."""

@@ -9,10 +9,12 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import click
@@ -25,7 +27,10 @@ from tests.simulation.machine import REAL_SECONDS
 from tests.simulation.script import Script
 from tests.simulation.simulation import Outcome, Violation, simulate
 from tests.simulation.swarm import drawn
-from vcd.scheduling.framework.registry import kinds
+from vcd.embedded import schema
+from vcd.embedded.resources import BUILT_IN
+from vcd.embedded.store import Store
+from vcd.scheduling.configuration import read_policy
 
 DEADLINE = 600.0
 """Real seconds after which a seed that does not end is taken for one that never would."""
@@ -50,7 +55,7 @@ def outcomes(
     They are forked, so that they have the clocks and the seed of hashes of this process, and what it has imported.
     Their temporary files end with this function, also those of children that are killed.
     """
-    kinds()  # imports each plugin and action, which each child would do anew
+    _warm_up()
     left, running = iter(seeds), dict[Connection, _Child]()
     files = tempfile.TemporaryDirectory(prefix="vcd-simulations-", ignore_cleanup_errors=True)
     try:
@@ -68,6 +73,15 @@ def outcomes(
             child.process.kill()
             child.process.join()
         files.cleanup()
+
+
+def _warm_up() -> None:
+    """Do once what each child would do again: import plugins, try out the default configuration, read schemas."""
+    read_policy(None)
+    Store(lambda: 0.0, Random(0))
+    for each in BUILT_IN:
+        with suppress(KeyError):  # the client library has no model of it
+            schema.built_in(each.group, each.version, each.kind)
 
 
 def _begun(run: Callable[[int], Outcome], seed: int, deadline: float, files: str) -> tuple[Connection, _Child]:

@@ -6,8 +6,10 @@ wherever it is and whatever lies beside it.
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -46,8 +48,8 @@ def say_standing(log: Path, standing: WriterStanding) -> None:
     told = msgspec.structs.replace(standing, written=time.time(), file=(status.st_dev, status.st_ino))
     path = _path(log)
     new = path.with_name(path.name + ".new")
-    new.touch(0o600)
-    new.write_bytes(msgspec.json.encode(told))
+    with open(new, "wb", opener=partial(os.open, mode=0o600)) as file:
+        file.write(msgspec.json.encode(told))
     new.replace(path)
 
 

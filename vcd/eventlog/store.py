@@ -8,7 +8,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -184,7 +184,13 @@ def _schema(connection: sqlite3.Connection) -> frozenset[_SchemaObject]:
     """What a database consists of, without what SQLite makes by itself; the SQL without comments and blanks."""
     by_itself = "sql IS NULL OR (type = 'table' AND name IN ('sqlite_sequence', 'sqlite_stat1', 'sqlite_stat4'))"
     found = connection.execute(f"SELECT type, name, sql FROM sqlite_schema WHERE NOT ({by_itself})")
-    return frozenset((type_, name, _BLANKS.sub("", _COMMENT.sub("", sql or ""))) for type_, name, sql in found)
+    return frozenset((type_, name, _bare(sql or "")) for type_, name, sql in found)
+
+
+@lru_cache(maxsize=512)
+def _bare(sql: str) -> str:
+    """Return SQL without comments and blanks."""
+    return _BLANKS.sub("", _COMMENT.sub("", sql))
 
 
 def make_file(path: Path) -> None:

@@ -24,6 +24,8 @@ class Configurations:
     def __init__(self, sim: Simulation, decisions: Decisions) -> None:
         self._sim = sim
         self._file: Path | None = getattr(sim, "conf_path", None)
+        self._text = ""
+        """What the file said last."""
         self._said: list[tuple[float, str]] = []
         """The digests of what the file said, as of each session, and since when, in order."""
         self._used = 0
@@ -47,6 +49,9 @@ class Configurations:
         self._epoch, self._used = event.epoch, max(self._used, last)
 
     def _look(self, file: Path) -> None:
-        digest = read_policy(file.read_text()).digest
+        text = file.read_text()
+        if text == self._text:
+            return
+        self._text, digest = text, read_policy(text).digest
         if not self._said or self._said[-1][1] != digest:
             self._said.append((self._sim.loop.time(), digest))

@@ -37,7 +37,8 @@ class Handles:
                 self._look(replica.machine, files, logs)
 
     def _look(self, machine: Machine, files: dict[int, Path], logs: set[Path]) -> None:
-        own = [file.name for file in files.values() if file.parent == machine.disk.folder.resolve()]
+        folder = machine.disk.folder.resolve()
+        own = [file.name for file in files.values() if file.parent == folder]
         if len(own) > MOST:
             self._violated(machine, f"{len(own)} of its log, as {max(own, key=own.count)}")
         beside = [file for number, file in files.items() if file.parent not in logs and OPENED.get(number) is machine]

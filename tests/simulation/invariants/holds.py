@@ -42,6 +42,7 @@ _EXPLAINED = {
     "eviction-refused": {*_FULL, *_LIMITED, *_WHERE_EVICTION_HELPS},
 }
 """The causes of reasons and verdicts that each remark may follow."""
+_GOING = (int(TaskStatus.RELEASING), int(TaskStatus.SUCCEEDED), int(TaskStatus.FAILED))
 _SECOND = 10**9
 
 
@@ -160,8 +161,7 @@ class _Facts:
 
     def _stays(self, row: int) -> bool:
         tasks = self._snapshot.tasks
-        going = (TaskStatus.RELEASING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
-        return tasks.status[row] not in going and tasks.keys[row] not in self._evicted
+        return tasks.status[row] not in _GOING and tasks.keys[row] not in self._evicted
 
     # --- reservations and guarantees ----------------------------------------------------------------------------------
 

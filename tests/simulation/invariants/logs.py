@@ -42,6 +42,7 @@ class Logs:
         self._damaged: set[str] = set()
         """Those that began with one that cannot be read."""
         self.spoilt = Spoilt(sim)
+        self._folding = Folding(sim)
         witness.services.append(self._served)
         for replica in sim.replicas:
             replica.start = partial(self._start, replica, replica.start)  # type: ignore[method-assign]
@@ -75,7 +76,7 @@ class Logs:
                         self._acknowledged.is_in(log, machines, self.spoilt.left_of)
                     is_last = machines is lineages[-1]
                     runs = is_last and machines[-1].alive and (not one_log or _leads(machines[-1]))
-                    Folding(self._sim, log).holds(replica.machine if runs else None)
+                    self._folding.holds(log, replica.machine if runs else None)
                     if _has_sessions(log) and is_last:
                         merged.append(log)
         if len(merged) > 1 and not one_log and not self._epochs_are_forgotten():

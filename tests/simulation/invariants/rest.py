@@ -7,8 +7,7 @@ import datetime
 import re
 from collections import Counter, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS, QUEUES
 from tests.laws.liveness import Search
@@ -17,7 +16,6 @@ from tests.reference import Result, decide
 from tests.simulation.invariants.relisted import unlike_listed
 from tests.simulation.invariants.truth import Truth, group_of, key_of
 from tests.simulation.invariants.witness import Call, Witness
-from tests.simulation.loop import PROCESS
 from tests.simulation.machine import EPOCH
 from tests.simulation.raising import without_it
 from tests.simulation.replica import Machine
@@ -54,19 +52,7 @@ class Rest:
     def __init__(self, sim: Simulation, witness: Witness) -> None:
         self._sim = sim
         self._calls: deque[Call] = deque(maxlen=1000)
-        self._tasks: dict[str, WeakSet[asyncio.Task[Any]]] = {}
-        """The tasks of each process, by its name."""
         witness.calls.append(self._calls.append)
-        self._make = sim.loop.get_task_factory()
-        sim.loop.set_task_factory(self._made)
-
-    def _made(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
-        task = cast(asyncio.Task[Any], cast(Any, self._make)(loop, coro, **options))
-        context = options.get("context")
-        process = PROCESS.get() if context is None else context.get(PROCESS)
-        if process is not None:
-            self._tasks.setdefault(process.name, WeakSet()).add(task)
-        return task
 
     async def comes(self) -> None:
         """Let time pass until nothing happens any more, as long as that may take, and somebody leads who may."""
@@ -229,7 +215,7 @@ class Rest:
             self._sim.violated("at rest", f"{calls.total()} calls in {LOOKED_AT:g} s: {calls.most_common(3)}")
         for replica in self._sim.replicas:
             if (machine := replica.machine) is not None and machine.alive:
-                count = sum(not task.done() for task in self._tasks.get(machine.name, ()))
+                count = sum(not task.done() for task in machine.tasks)
                 if count > MOST_TASKS:
                     self._sim.violated("at rest", f"{machine.name} has {count} tasks")
 

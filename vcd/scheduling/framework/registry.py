@@ -13,7 +13,7 @@ import inspect
 import logging
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
@@ -228,8 +228,12 @@ def kinds() -> Mapping[str, Kind]:
 
     Raises RegistryError where two declare different kinds under one name, which the log could not tell apart.
     """
+    return _kinds((*plugins().values(), *actions().values()))
+
+
+@lru_cache(maxsize=1)
+def _kinds(extensions: tuple[type[Extension], ...]) -> Mapping[str, Kind]:
     declared: dict[str, tuple[Kind, str]] = {name: (kind, "vcd") for name, kind in KINDS.items()}
-    extensions: list[type[Extension]] = [*plugins().values(), *actions().values()]
     for extension in extensions:
         for kind in extension.kinds:
             if isinstance(kind, Kind) and declared.setdefault(kind.name, (kind, extension.name))[0] != kind:
@@ -237,7 +241,8 @@ def kinds() -> Mapping[str, Kind]:
                     f"{extension.name} declares the kind {kind.name} otherwise than {declared[kind.name][1]} does;"
                     f" give it a name of its own, with manifest={kind.manifest_kind!r}"
                 )
-    return {name: dataclasses.replace(kind, namespace="", object="") for name, (kind, _) in declared.items()}
+    found = {name: dataclasses.replace(kind, namespace="", object="") for name, (kind, _) in declared.items()}
+    return MappingProxyType(found)
 
 
 def kinds_read(policy: Policy) -> list[Kind]:
