@@ -268,8 +268,8 @@ def test_argument_of_an_action_is_described(describe: Callable[[str], dict[str, 
 
 def offering(monkeypatch: pytest.MonkeyPatch, *extra: type[Plugin]) -> None:
     """Have these plugins offered by other distributions."""
-    offered = [FakeEntryPoint(plugin.name, plugin) for plugin in extra]
-    monkeypatch.setattr(registry, "_offered", lambda group: offered)
+    offered = {registry.PLUGIN_GROUP: [FakeEntryPoint(plugin.name, plugin) for plugin in extra]}
+    monkeypatch.setattr(registry, "_offered", lambda group: offered.get(group, ()))
     registry.plugins.cache_clear()
 
 
