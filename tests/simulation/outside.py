@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import aiohttp
 
-from tests.laws.test_reference_extender import Answering
+from tests.laws.compared import Answering
 from tests.reference.extender import KIND, Server
 from tests.simulation.loop import PROCESS
 from tests.simulation.network import Link
