@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.planted.causes import CAUSES, planted
 from tests.planted.census import room_cause
 from tests.planted.plant import Plant
 from tests.planted.runs import CYCLES, Served, by_hand, under_a_daemon
+from tests.sizes import some
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.reasons import Reason
@@ -89,16 +89,33 @@ def test_a_seed_gives_the_same_cluster_again() -> None:
         assert planted(code, 7) != planted(code, 8)
 
 
-@pytest.fixture(scope="module")
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plant, Served]:
-    """A plant of the code that is asked for, and what a daemon left of it."""
-    plant = planted(request.param, 1)
-    return plant, asyncio.run(under_a_daemon(plant, tmp_path_factory.mktemp(plant.code)))
+NOT_TOLD = ("pods-missing", "queue-missing")
+"""Codes at which no session looks at the group: it gets no condition, and has no pods that are counted."""
+UNDER_A_DAEMON = (
+    "selector", "cluster-full", "queue-capability", "card-quota", "volume", "pods-missing", "gated", "order", "leaving",
+)  # fmt: skip
+"""Codes of each kind of cause, and one that is not told; a wide run plants all of them under a daemon."""
+CLOCK = re.compile(r"\S+ waits [^:]+: ")
+KEY = re.compile(r" \([^()]*\)(?=( and \d+ other jobs?)? first)|; \d+ later jobs? overtook it$")
+"""What put another job first, and how many others overtook it: only the log has the sessions in which they did."""
 
 
-@pytest.mark.parametrize("served", CAUSES, indirect=True)
-def test_the_job_waits_under_a_daemon(served: tuple[Plant, Served]) -> None:
-    plant, left = served
+@pytest.mark.parametrize("code", some(len(UNDER_A_DAEMON), dict.fromkeys((*UNDER_A_DAEMON, *CAUSES))))
+async def test_under_a_daemon_the_job_waits_and_log_condition_and_metric_name_the_cause(
+    code: str, tmp_path: Path
+) -> None:
+    plant = planted(code, 1)
+    left = await under_a_daemon(plant, tmp_path)
+    _assert_waits(plant, left)
+    verdict = verdict_of(left.log, plant)
+    assert [*misnamed(plant, verdict), *malformed(plant, verdict)] == []
+    if code in NOT_TOLD:
+        assert left.conditions == {}
+    else:
+        _assert_told(plant, left, verdict.text)
+
+
+def _assert_waits(plant: Plant, left: Served) -> None:
     with LogReader(left.log) as reader:
         plans = _plans(reader)
     groups = {
@@ -110,6 +127,15 @@ def test_the_job_waits_under_a_daemon(served: tuple[Plant, Served]) -> None:
     assert plans
     assert plant.asked not in groups
     assert groups.issuperset(key for stage in plant.stages for key in stage.runs)
+
+
+def _assert_told(plant: Plant, left: Served, verdict: str) -> None:
+    text = KEY.sub("", CLOCK.sub("", verdict, count=1))
+    told = left.conditions["Unschedulable"]["message"].partition(" tasks in gang unschedulable: ")[2]
+    assert told == text or told.startswith(f"{text}; "), told  # what is held for other jobs may follow
+    for name in ("vcd_verdict_pods", "vcd_lost_pod_seconds_total"):
+        series = {one: value for one, value in left.metrics.items() if one.startswith(f"{name}{{") and value}
+        assert any(f'cause="{plant.code}"' in one for one in series), series
 
 
 def test_another_cause_another_object_and_a_long_text_are_found() -> None:
@@ -132,32 +158,3 @@ class Said(NamedTuple):
     waited: float
     share: float
     amounts: Mapping[str, Mapping[str, float]] = {}
-
-
-@pytest.mark.parametrize("served", CAUSES, indirect=True)
-def test_the_verdict_of_a_daemons_log_names_what_was_planted(served: tuple[Plant, Served]) -> None:
-    plant, left = served
-    verdict = verdict_of(left.log, plant)
-    assert [*misnamed(plant, verdict), *malformed(plant, verdict)] == []
-
-
-NOT_TOLD = ("pods-missing", "queue-missing")
-"""Codes at which no session looks at the group: it gets no condition, and has no pods that are counted."""
-CLOCK = re.compile(r"\S+ waits [^:]+: ")
-KEY = re.compile(r" \([^()]*\)(?=( and \d+ other jobs?)? first)|; \d+ later jobs? overtook it$")
-"""What put another job first, and how many others overtook it: only the log has the sessions in which they did."""
-
-
-@pytest.mark.parametrize("served", CAUSES, indirect=True)
-def test_the_condition_and_the_metric_say_what_the_verdict_says(served: tuple[Plant, Served]) -> None:
-    plant, left = served
-    verdict = verdict_of(left.log, plant)
-    text = KEY.sub("", CLOCK.sub("", verdict.text, count=1))
-    if plant.code in NOT_TOLD:
-        assert left.conditions == {}
-        return
-    told = left.conditions["Unschedulable"]["message"].partition(" tasks in gang unschedulable: ")[2]
-    assert told == text or told.startswith(f"{text}; "), told  # what is held for other jobs may follow
-    for name in ("vcd_verdict_pods", "vcd_lost_pod_seconds_total"):
-        series = {one: value for one, value in left.metrics.items() if one.startswith(f"{name}{{") and value}
-        assert any(f'cause="{plant.code}"' in one for one in series), series
