@@ -46,32 +46,6 @@ def test_a_stored_object_is_never_changed_in_place(store: Store) -> None:
     assert "x" not in before["metadata"]["labels"]
 
 
-def test_update_without_change_makes_no_new_version(store: Store) -> None:
-    before = store.create(QUEUES, queue("q", weight=2))
-    assert store.update(QUEUES, before) is before
-
-
-def test_update_of_a_stale_copy_conflicts(store: Store) -> None:
-    stale = store.create(QUEUES, queue("q", weight=2))
-    store.patch(QUEUES, None, "q", {"spec": {"weight": 3}})
-    with pytest.raises(StatusError) as error:
-        store.update(QUEUES, {**stale, "spec": {"weight": 4}})
-    assert (code(error), error.value.reason) == (409, "Conflict")
-
-
-def test_a_status_update_leaves_the_specification(store: Store) -> None:
-    store.create(QUEUES, queue("q", weight=2))
-    changed = store.update(QUEUES, {**queue("q", weight=9), "status": {"state": "Open"}}, "status")
-    assert (changed["spec"]["weight"], changed["status"]) == (2, {"state": "Open"})
-
-
-def test_an_update_leaves_the_status(store: Store) -> None:
-    store.create(QUEUES, queue("q", weight=2))
-    store.patch(QUEUES, None, "q", {"status": {"state": "Open"}}, "status")
-    changed = store.patch(QUEUES, None, "q", {"spec": {"weight": 3}, "status": {"state": "Closed"}})
-    assert changed["status"] == {"state": "Open"}
-
-
 def test_generation_counts_specification_not_status_nor_labels(store: Store) -> None:
     store.create(QUEUES, queue("q", weight=2))
     store.patch(QUEUES, None, "q", {"status": {"state": "Open"}}, "status")
@@ -173,13 +147,6 @@ def bound(store: Store, name: str = "a", phase: str = "Running", **spec: Any) ->
     return store.patch("pods", "default", name, {"status": {"phase": phase, "conditions": ready}}, "status")
 
 
-def test_a_pod_being_deleted_cannot_be_bound(store: Store) -> None:
-    store.create("pods", {**pod("a"), "metadata": {"name": "a", "finalizers": ["x/y"]}})
-    store.delete("pods", "default", "a")
-    with pytest.raises(StatusError, match="is being deleted"):
-        store.bind("default", "a", {"target": {"name": "n1"}})
-
-
 def test_binding_carries_annotations_over(store: Store) -> None:
     store.create("pods", pod("a"))
     store.bind("default", "a", {"metadata": {"annotations": {"x": "y"}}, "target": {"name": "n1"}})
@@ -231,14 +198,6 @@ def test_two_budgets_for_one_pod_are_an_error(store: Store) -> None:
 # --- deleting -------------------------------------------------------------------------------------------------------
 
 
-def test_a_bound_pod_stays_until_its_kubelet_is_done(store: Store) -> None:
-    bound(store)
-    doomed = store.delete("pods", "default", "a")
-    assert doomed["metadata"]["deletionGracePeriodSeconds"] == 30
-    store.delete("pods", "default", "a", grace_period=0)
-    assert store.list("pods") == []
-
-
 def test_a_second_delete_can_only_shorten_the_grace(store: Store) -> None:
     bound(store)
     store.delete("pods", "default", "a", grace_period=20)
@@ -254,15 +213,6 @@ def test_a_pod_with_a_finalizer_goes_with_it(store: Store) -> None:
     assert store.list("pods") == []
 
 
-def test_preconditions_of_a_delete(store: Store) -> None:
-    made = store.create("configmaps", config_map("c"))
-    with pytest.raises(StatusError) as error:
-        store.delete("configmaps", "default", "c", resource_version="1")
-    assert code(error) == 409
-    store.delete("configmaps", "default", "c", uid=made["metadata"]["uid"])
-    assert store.list("configmaps") == []
-
-
 def test_foreground_deletion_waits_only_where_somebody_collects_garbage(store: Store) -> None:
     store.create("configmaps", config_map("c"))
     store.delete("configmaps", "default", "c", propagation="Foreground")
@@ -271,21 +221,6 @@ def test_foreground_deletion_waits_only_where_somebody_collects_garbage(store: S
     store.create("configmaps", config_map("c"))
     doomed = store.delete("configmaps", "default", "c", propagation="Foreground")
     assert doomed["metadata"]["finalizers"] == ["foregroundDeletion"]
-
-
-def test_a_namespace_goes_with_its_last_object(store: Store) -> None:
-    store.create("namespaces", {"metadata": {"name": "team"}})
-    made = pod("a")
-    made["metadata"]["namespace"] = "team"
-    store.create("pods", made)
-    store.bind("team", "a", {"target": {"name": "n1"}})
-    store.create("configmaps", {"metadata": {"name": "c", "namespace": "team"}})
-    assert store.delete("namespaces", None, "team")["status"]["phase"] == "Terminating"
-    assert store.list("configmaps") == []
-    with pytest.raises(StatusError, match="because it is being terminated"):
-        store.create("configmaps", {"metadata": {"name": "d", "namespace": "team"}})
-    store.delete("pods", "team", "a", grace_period=0)
-    assert "team" not in [namespace["metadata"]["name"] for namespace in store.list("namespaces")]
 
 
 # --- custom resources -----------------------------------------------------------------------------------------------
