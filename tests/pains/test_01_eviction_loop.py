@@ -259,7 +259,7 @@ def displace(world: Returning, name: str, place: str) -> None:
     world.cycles(6)
 
 
-@pytest.mark.parametrize("lows", some(2, [1, 3, 6]))
+@pytest.mark.parametrize("lows", some(1, [3, 1, 6]))
 @RENAMES
 @DISPLACES
 def test_who_is_displaced_again_and_again_displaces_lower_pods_each_time(
@@ -290,7 +290,7 @@ def test_a_job_that_evicts_once_is_reason_for_one_more_eviction_not_for_many(act
     assert world.evictions == before
 
 
-@pytest.mark.parametrize("depth", [2, 4])
+@pytest.mark.parametrize("depth", some(1, [4, 2]))
 def test_a_chain_of_groups_passes_the_reason_on(depth: int) -> None:
     """Each class displaces the next lower one; pods of the lowest always wait."""
     classes = [priority_class(f"c{rank}", rank) for rank in range(1, depth + 1)]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Iterator
 from itertools import pairwise
-
-import pytest
 
 from tests.dsl import NOW_NS, flat, gang, node, queue
 from tests.sizes import WIDE
@@ -100,35 +97,19 @@ class Churn:
         return {**interners, **kept, "rows": len(state.tasks.keys), "digests": sum(map(len, state.digests.values()))}
 
 
-@pytest.fixture(scope="module")
-def churned() -> Iterator[tuple[Churn, dict[str, int], int, int]]:
-    """After all rounds, with the sizes and series after the warm-up, and the growth in bytes while it was measured."""
+def test_tables_series_and_memory_are_as_large_as_what_is_there_at_once() -> None:
     churn = Churn()
     for _ in range(WARM):
         churn.batch()
     sizes, series = churn.sizes(), churn.series()
     tracemalloc.start()
     moments = [churn.traced_after(batches) for batches in (SETTLING, MEASURED, MEASURED)]
-    growth = min(after - before for before, after in pairwise(moments))  # a table that grew once is no leak
     tracemalloc.stop()
     for _ in range(ROUNDS - WARM - SETTLING - 2 * MEASURED):
         churn.batch()
-    yield churn, sizes, series, growth
-
-
-def test_the_states_tables_are_as_long_as_what_is_there_at_once(
-    churned: tuple[Churn, dict[str, int], int, int],
-) -> None:
-    churn, sizes, _, _ = churned
     assert churn.made == ROUNDS * BATCH
     assert churn.sizes() == sizes
     assert sizes["rows"] == BATCH
-
-
-def test_the_number_of_series_is_flat(churned: tuple[Churn, dict[str, int], int, int]) -> None:
-    churn, _, series, _ = churned
     assert churn.series() == series
-
-
-def test_memory_is_flat(churned: tuple[Churn, dict[str, int], int, int]) -> None:
-    assert churned[3] < SLACK
+    growth = min(after - before for before, after in pairwise(moments))  # a table that grew once is no leak
+    assert growth < SLACK
