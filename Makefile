@@ -17,8 +17,8 @@ GO_LDFLAGS := -s -w $(foreach part,rules chartutil,$(foreach number,Major=1 Mino
 GO_BIN    = $(shell go env GOPATH 2>/dev/null || echo "$$HOME/go")/bin
 SOURCES  := vcd tests hatch_build.py $(wildcard bench deploy docs examples grafana)
 
-# For two processors: tests with daemons mostly wait. Stolen work keeps a module in one worker.
-WORKERS     ?= 4
+# For two processors: each worker begins with tests that have daemons, which mostly wait.
+WORKERS     ?= 6
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 SEEDS       ?= 1000
