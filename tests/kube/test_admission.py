@@ -187,6 +187,19 @@ async def test_a_session_that_follows_at_once_holds_statuses_back_again() -> Non
         assert writes.sent == []
 
 
+async def test_statuses_are_sent_beside_sessions_that_follow_each_other_without_a_pause() -> None:
+    clock = FakeClock()
+    writes = Writes(Admission(qps=0, burst=1, in_flight=64, clock=clock))
+    with writes.admission.session():
+        assert await writes.begin(Urgency.STATUS, 50) == 0
+    clock.now += 5.0  # as long as a status lets others go first
+    with writes.admission.session():
+        pass
+    with writes.admission.session():
+        await asyncio.sleep(0)
+        assert len(writes.sent) == 2
+
+
 async def test_few_statuses_are_sent_while_a_bind_is_under_way() -> None:
     admission = Admission(qps=0, burst=1, in_flight=64)
     writes, bind = Writes(admission), Writes(admission)

@@ -52,7 +52,8 @@ class Admission:
     """Admits writes: at most ``in_flight`` at once, ``qps`` a second with bursts of ``burst``, the most urgent first.
 
     Statuses and Events are background writes. None is sent while a session is decided, which needs the processor, and
-    few are while binds and evictions are: the event loop and the API server answer them in turn.
+    few are while binds and evictions are: the event loop and the API server answer them in turn. Few of those that have
+    waited for long are sent beside a session, too.
 
     Less urgent writes let others go first for a bounded time only. A ``qps`` of 0 or less sets no rate, as in
     client-go.
@@ -107,6 +108,7 @@ class Admission:
             yield
         finally:
             self._spare_after(_let_commits_begin, _BACKGROUND)
+            self._grant()  # sessions may follow each other without a pause
 
     def _spare_after(self, pause: Callable[[], Awaitable[None]], writes: int) -> None:
         async def spare() -> None:
@@ -147,7 +149,9 @@ class Admission:
         if not background:
             return True
         beside_commits = _BESIDE_COMMITS if self._sent[False] or self._queues[False] else _BACKGROUND
-        return self._sent[True] < min(self._spared, beside_commits)
+        is_late = self._queues[True][0].latest <= self._clock.monotonic()
+        spared = max(self._spared, _BESIDE_COMMITS) if is_late else self._spared
+        return self._sent[True] < min(spared, beside_commits)
 
     def _take_token(self) -> bool:
         if self._qps > 0:
