@@ -8,7 +8,7 @@ from typing import cast
 from tests.dsl import group
 from tests.world import World
 from vcd.daemon.knownwaits import KnownWaits, ToldSession
-from vcd.diagnosis.waittimeline import MOST_SPANS
+from vcd.diagnosis.waittimeline import MOST_SPANS, WaitTimeline
 from vcd.model import events as ev
 from vcd.scheduling.session.session import Session
 
@@ -40,3 +40,17 @@ def test_of_a_wait_whose_reasons_change_again_and_again_the_older_half_is_summed
     assert len(last.spans) <= MOST_SPANS + 1
     assert (last.start, last.end, last.first, last.last) == (10**9, sessions * 10**9, 1, sessions)
     assert [one.held // 10**9 for one in last.held().values()] == [500, 500]
+
+
+def test_nothing_is_stored_of_groups_that_are_gone() -> None:
+    timeline = WaitTimeline()
+    timeline.decided(1, 5, 10**9, {GROUP: (ev.Waiting(GROUP, "predicate"),)})
+    timeline.deleted(GROUP, 2 * 10**9, 6)
+    timeline.deleted("default/other", 2 * 10**9, 7)
+    assert timeline.groups() == [GROUP, "default/other"]
+    timeline.forget(GROUP)
+    timeline.decided(2, 6, 3 * 10**9, {"default/other": (ev.Waiting("default/other", "predicate"),)})
+    assert timeline.groups() == ["default/other"]  # the session did not see that it is deleted
+    assert timeline.waits("default/other", 3 * 10**9) == []
+    timeline.decided(3, 7, 4 * 10**9, {})
+    assert timeline.groups() == []

@@ -62,8 +62,9 @@ class KnownWaits:
             served, self._timeline.last = {}, told.number - 1
             self._timeline.known(told.at, told.session.snapshot.waiting)
         self._timeline.about = self._is_there
-        for group in [group for group in self._timeline.jobs if not self._is_there(group)]:
-            self.forget(group)
+        for group in self._timeline.groups():
+            if not self._is_there(group):
+                self.forget(group)
         for job in self._timeline.jobs.values():
             job.forget_earlier()
         self._served = self._there(served)
@@ -82,7 +83,7 @@ class KnownWaits:
 
     def forget(self, group: str) -> None:
         """A group is gone."""
-        self._timeline.jobs.pop(group, None)
+        self._timeline.forget(group)
 
     def forget_pod(self, key: str) -> None:
         """A pod is gone."""

@@ -198,13 +198,15 @@ class WaitTimeline:
         self.about = about
         self._pods, self._concerning, self._most = pods, concerning, most_spans
         self._absent: dict[str, int] = {}
-        """The groups that are deleted or cannot be read, and the number of the event that says so."""
+        """The groups that are deleted or cannot be read, and the number of the event that says so; without those that
+        all later sessions see."""
 
     def decided(self, session: int, head: int, time: int, changes: Mapping[str, Reasons]) -> list[str]:
         """Fold the changed reasons that a session states of groups that are there. Return the groups whose kind of
         reasons changed. ``head`` is the last event that the session saw."""
         there = [(group, of) for group, of in changes.items() if self._absent.get(group, 0) <= head]
         turned = [group for group, reasons in there if self._turn(group, reasons, time, session)]
+        self._absent = {group: number for group, number in self._absent.items() if number > head}
         self.last = session
         return turned
 
@@ -233,6 +235,15 @@ class WaitTimeline:
         self._absent.pop(group, None)
         if group in self.jobs:
             self.jobs[group].observed()
+
+    def groups(self) -> list[str]:
+        """Return the groups of which something is stored, in order of their keys."""
+        return sorted(self.jobs.keys() | self._absent.keys())
+
+    def forget(self, group: str) -> None:
+        """Forget a group that is gone."""
+        self.jobs.pop(group, None)
+        self._absent.pop(group, None)
 
     def every_wait(self, group: str, time: int) -> list[WholeWait]:
         """Return the waits of all groups of a name as of a time (ns) after the last session, the oldest first."""
