@@ -92,9 +92,10 @@ def test_a_seed_gives_the_same_cluster_again() -> None:
 NOT_TOLD = ("pods-missing", "queue-missing")
 """Codes at which no session looks at the group: it gets no condition, and has no pods that are counted."""
 UNDER_A_DAEMON = (
-    "selector", "cluster-full", "queue-capability", "card-quota", "volume", "pods-missing", "gated", "order", "leaving",
+    "selector", "cluster-full", "queue-capability", "card-quota", "volume", "pods-missing", "gated", "leaving",
 )  # fmt: skip
-"""Codes of each kind of cause, and one that is not told; a wide run plants all of them under a daemon."""
+"""Codes of most kinds of causes (the order takes half a minute), and one that is not told; a wide run plants all of
+them under a daemon."""
 CLOCK = re.compile(r"\S+ waits [^:]+: ")
 KEY = re.compile(r" \([^()]*\)(?=( and \d+ other jobs?)? first)|; \d+ later jobs? overtook it$")
 """What put another job first, and how many others overtook it: only the log has the sessions in which they did."""
