@@ -186,7 +186,7 @@ async def test_a_waiting_jobs_panel_begins_with_the_answer_and_tells_when_it_sta
     assert await page.ask("document.getElementById('eta-words').innerText") == ""
     await page.tab_to(f"{FOCUS}.id === 'eta'")
     await page.press("Enter")
-    await page.until("document.getElementById('eta-words').innerText.startsWith('as of session 7: it starts in ')")
+    await page.until("document.getElementById('eta-words').innerText.startsWith('as of session 7: cannot be told: ')")
 
 
 async def test_what_if_a_job_were_in_another_queue_is_asked_by_keyboard(page: Page) -> None:
