@@ -202,6 +202,20 @@ def test_a_role_that_has_its_minimum_takes_no_room_of_the_queue_from_one_that_ha
     assert planned(node("n", cpu=8), q, roles, pods, conf=conf).binds == {"default/p-1": "n"}
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_second_round_lends_what_the_queue_of_the_job_deserves_too_little_of(workers: int) -> None:
+    """The queue may lend two cpus, one pod's worth. A worker is tried first, and the gang needs a ps."""
+    queues = [queue("q", capability={"cpu": "2"}), queue("other", weight=4)]
+    roles = group("g", members=1, queue="q", minTaskMember={"ps": 1})
+    pods = [
+        pod(f"p-{i}", group="g", cpu=2, annotations={"volcano.sh/task-spec": role}, created=i)
+        for i, role in enumerate([*["worker"] * workers, "ps"])
+    ]
+    others = [*gang("runs", 1, cpu=2, queue="other", on="n"), *gang("large", 1, cpu=5, queue="other")]
+    conf = BARE + "  - name: proportion\n"
+    assert planned(node("n", cpu=6), queues, roles, pods, others, conf=conf).binds == {f"default/p-{workers}": "n"}
+
+
 def test_a_job_that_was_tried_first_for_its_nomination_has_a_second_round_too() -> None:
     """The nominated pod and the small one make up the gang, though the large one between them finds no node."""
     pods = of_one_role(2, 9, 2)

@@ -54,12 +54,22 @@ def allocate(session: Session) -> None:
     _in_turn(session, queues, waiting, work, note=True)
     if session.pains:
         _lend(session)
-    placed = any(job.having("Allocated", "Pipelined", "Binding") for job in session.cluster.jobs.values())
-    if session.pains and not placed:
-        for name, jobs in everybody.items():
-            for job in session.jobs_in_order([job for job in jobs if job.failed_roles]):
-                if not session.overused(session.cluster.queues[name]):
-                    _second_round(session, session.cluster.queues[name], job)
+    for lends in (False, True) if session.pains else ():
+        _second_rounds(session, everybody, lends)
+
+
+def _second_rounds(session: Session, everybody: dict[str, list[Job]], lends: bool) -> None:
+    """[differs] If nothing was placed, jobs with roles that failed are tried once more, then beyond their share."""
+    if any(job.having("Allocated", "Pipelined", "Binding") for job in session.cluster.jobs.values()):
+        return
+    for function in session.functions("lend", "allocatable") if lends else ():
+        function(True)
+    for name, jobs in everybody.items():
+        for job in session.jobs_in_order([job for job in jobs if job.failed_roles]):
+            if not session.overused(session.cluster.queues[name]):
+                _second_round(session, session.cluster.queues[name], job)
+    for function in session.functions("lend", "allocatable") if lends else ():
+        function(False)
 
 
 def _in_turn(

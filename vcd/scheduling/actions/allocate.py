@@ -99,7 +99,7 @@ class AllocateAction(Action):
 
     When a task finds no node, others of its role, which mostly ask for the same, are passed over, and the rest of a job
     that cannot have its minimum without them. They have a second round when nothing else could be placed, and so have
-    those that found no room in their queue beside others of their job.
+    those that found no room in their queue beside others of their job: within the share of their queue, then beyond it.
 
     In a last round, what all queues leave of their shares is lent to jobs that still wait (point ``lend``).
     """
@@ -120,8 +120,8 @@ class AllocateAction(Action):
         waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
         self._in_turn(framework, waiting, tasks)
         self._lend(framework)
-        if not session.trial.placements:
-            self._second_round(framework, everybody)
+        for lends in (False, True):
+            self._second_round(framework, everybody, lends)
 
     @classmethod
     def place_nominated(cls, framework: Framework) -> None:
@@ -233,16 +233,24 @@ class AllocateAction(Action):
                     job.why[:] = [*told, *[why for why in job.why if why.gate == "queue" and why not in told]]
         framework.lend(False)
 
-    def _second_round(self, framework: Framework, jobs: dict[int, list[Job]]) -> None:
-        """Try those that another task of their job was in the way of, where they are not just like one that failed."""
+    def _second_round(self, framework: Framework, jobs: dict[int, list[Job]], lends: bool) -> None:
+        """Retry jobs whose own tasks were in the way of others, if the cycle has placed no task; ``lends``: beyond the
+        share of their queues. Tasks equivalent to one that failed on its own are left out."""
         session = framework.session
-        for index, queued in jobs.items():
+        found = {
+            index: [job for job in queued if job.wants_second_round and len(job.pending()) > 1]
+            for index, queued in jobs.items()
+        }
+        if session.trial.placements or not any(found.values()) or (lends and not framework.lend(True)):
+            return
+        for index, queued in found.items():
             queue = session.queue_list[index]
-            found = [job for job in queued if job.wants_second_round and len(job.pending()) > 1]
-            for job in sorted(found, key=framework.job_key):
+            for job in sorted(queued, key=framework.job_key):
                 others = self._others(framework, job) if queue.is_open else []
                 if others and framework.overused(queue) is None and not session.is_full():
                     self._try_others(framework, queue, job, others)
+        if lends:
+            framework.lend(False)
 
     @staticmethod
     def _others(framework: Framework, job: Job) -> list[Task]:
