@@ -184,7 +184,7 @@ class Options:
     kinds: int = _flag(
         "kinds-per-namespace",
         "int",
-        "64",
+        "32",
         "Kinds of pending pods of one namespace that one cycle tries at most; the others have their turn in the next; "
         "0: all.",
         low=0,

@@ -380,7 +380,7 @@ class Settings(msgspec.Struct, frozen=True):
     shadow: bool = False
     controllers: tuple[str, ...] = ()
     admission_timeout: int = 300
-    kinds: int = 64
+    kinds: int = 32
 
     def queue_of(self, group: PodGroup) -> str:
         """The queue that a group is in: the default one where it names none."""
