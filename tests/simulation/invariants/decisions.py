@@ -37,6 +37,8 @@ ADMITTING = {"capacity", "capacity-card", "extender", "overcommit", "proportion"
 """The plugins that vote on whether a group is admitted (docs/semantics/plugins.md)."""
 SETTLING = 10.0
 """Seconds after which a budget's status shows that a pod is being deleted (docs/plugins/pdb.md)."""
+QUOTA_FACTS = ("ResourceQuota", "PodGroup", "Pod")
+"""The kinds from which the check of a namespace's quotas is computed."""
 RELEASE = "release"
 """The action that evicts what is left of a gang that was let in only in part, whoever protects it."""
 
@@ -68,6 +70,8 @@ class Decisions:
         self.admitted: dict[tuple[str, str], float] = {}
         """Until when a machine knew all that admitted a group by its namespace's quotas, by both their names."""
         self._anew: Counter[str] = Counter()
+        self._quota_facts: dict[str, dict[str, int]] = defaultdict(dict)
+        """The last event about one of ``QUOTA_FACTS``, by machine and namespace."""
         self._replacements = Replacements(sim)
         self._queues: dict[str, dict[str, str]] = defaultdict(dict)
         """By machine the queue of each group that was there at some session: pods that outlive it count for that."""
@@ -95,6 +99,8 @@ class Decisions:
                 self._replacements.forget(machine)
             failed = isinstance(event, ev.OperationDone) and event.result not in ("done", "unknown")
             self._anew[machine.name] += failed or isinstance(event, ev.PolicyLoaded)
+            if isinstance(event, ev.ObjectPut | ev.ObjectGone) and event.kind in QUOTA_FACTS:
+                self._quota_facts[machine.name][event.key.partition("/")[0]] = service.keeper.state.sequence
             if isinstance(event, ev.SessionDecided):
                 self.durable[machine.name].update(dict.fromkeys(operations_of(event), event.session))
 
@@ -124,7 +130,8 @@ class Decisions:
         found = list(self._replacements.seen(machine, state, event, accounts))
         found += [problem for statement in plan.statements for problem in look.problems(statement)]
         if "enqueue" in policy.actions and asks_quotas(policy):
-            found += look.over_quota(plan.groups)
+            changed = {name for name, at in self._quota_facts[machine.name].items() if at > event.head}
+            found += look.over_quota(plan.groups, changed)
             known = self._known.until(machine)
             self.admitted.update({(machine.name, key): known for key in look.admitted})
         for invariant, what in found:
@@ -249,8 +256,9 @@ class _Session:
 
     # --- quotas -------------------------------------------------------------------------------------------------------
 
-    def over_quota(self, groups: Iterable[ev.GroupStatus]) -> Iterable[tuple[str, str]]:
-        """Namespaces whose ResourceQuotas have no room for the minima of the groups that are admitted."""
+    def over_quota(self, groups: Iterable[ev.GroupStatus], changed: set[str]) -> Iterable[tuple[str, str]]:
+        """Yield the ResourceQuotas that the minima of the admitted groups exceed, except in the ``changed`` namespaces:
+        the state after the session's head is not what the session decided by."""
         admitted: list[GroupRecord] = []
         for status in groups:
             record = self._state.groups.get(status.key)
@@ -262,9 +270,9 @@ class _Session:
         self.admitted += [record.group.key for record in admitted]
         for quota in self._state.others.get("ResourceQuota", {}).values():
             assert isinstance(quota, ResourceQuota)
-            yield from self._over_one(
-                quota, [one for one in admitted if one.group.metadata.namespace == quota.metadata.namespace]
-            )
+            if quota.metadata.namespace not in changed:
+                there = [one for one in admitted if one.group.metadata.namespace == quota.metadata.namespace]
+                yield from self._over_one(quota, there)
 
     def _over_one(self, quota: ResourceQuota, admitted: Iterable[GroupRecord]) -> Iterator[tuple[str, str]]:
         hard, used, wanted = quota.status.hard, quota.status.used, defaultdict[str, Fraction](Fraction)
