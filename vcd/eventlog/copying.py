@@ -17,8 +17,8 @@ import msgspec
 from aiosqlite import Connection
 
 from vcd.eventlog import chain
-from vcd.eventlog.chain import Content
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.chain import Chain, Content
+from vcd.eventlog.errors import DamagedLog, LogError
 from vcd.eventlog.log import EventLog, begin_checkpoint
 from vcd.eventlog.packing import PackError, unpacked_state
 from vcd.eventlog.reader import LogReader
@@ -79,6 +79,16 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="checkpoint"):
             raise LogError(f"checkpoint {self.sequence} of another log is damaged")
 
 
+class DamagedHistory(DamagedLog):
+    """An event or a checkpoint is not as it was logged. No copy can continue from an event up to ``sequence``."""
+
+    def __init__(self, path: Path, what: str, sequence: int) -> None:
+        super().__init__(
+            f"{what} is damaged: event log {path}; copies begin with a later checkpoint, run `vcd log verify` for more"
+        )
+        self.sequence = sequence
+
+
 Piece = Begin | Events | Kept
 """What is sent of a log, in order."""
 
@@ -111,12 +121,16 @@ def _mark(reader: LogReader, place: int) -> bytes | None:
 class LogSource:
     """A log of which a copy is made while it grows; a context manager, which closes the file. For one thread at a time.
 
-    Every method raises LogError for what the file does not hold.
+    Every method raises LogError for what the file does not hold, and DamagedHistory for what a copy would refuse.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, damaged: int | None = None) -> None:
+        """With ``damaged``, check all that is sent as its copy does. The history up to the event ``damaged`` (0: none)
+        is known to be damaged, and counts as removed."""
         self._reader = LogReader(path)
+        self._is_checked, self._damaged = damaged is not None, damaged or 0
         self._at = self._oldest = 0
+        self._link: bytes | None = None
         self._sealed: set[int] = set()
         """Of which checkpoints the copy has the seal after the event where it is."""
 
@@ -127,10 +141,14 @@ class LogSource:
         self._reader.close()
 
     def shared(self, known: Iterable[Position]) -> int | None:
-        """The last of some positions of another log that this one has, too; None where it has none."""
-        oldest, head = self._reader.oldest(), self._reader.head()
+        """Return the last of some positions of another log that this one has, too; None if a copy has to begin anew.
+        Raises LogError if a copy has to, but cannot yet."""
+        oldest, head = max(self._reader.oldest(), self._damaged + 1), self._reader.head()
         inside = (one for one in known if oldest <= one.sequence <= head)
-        return max((one.sequence for one in inside if _mark(self._reader, one.sequence) == one.link), default=None)
+        last = max((one.sequence for one in inside if _mark(self._reader, one.sequence) == one.link), default=None)
+        if last is None:
+            self._beginning()
+        return last
 
     def same(self, links: Mapping[int, bytes | None]) -> list[int]:
         """Those of another log's events, which follow each other, up to the first whose link is not this log's."""
@@ -165,21 +183,33 @@ class LogSource:
     def go_on(self, after: int, sealed: Sequence[int]) -> None:
         """Send next what follows an event, to a copy that has these checkpoints' seals after it."""
         self._at, self._sealed, self._oldest = after, set(sealed), self._reader.oldest()
+        self._link = self._reader.link(after)  # retention may remove it from the file while the copy is made
 
     def from_the_beginning(self) -> Iterator[Piece]:
         """What a copy begins with that has nothing. Raises LogError for an import, whose parts are several logs'."""
         reader = self._reader
         if reader.segments():
             raise LogError(f"event log {reader.path}: an import cannot be copied event by event; copy the file")
-        yield from self.from_checkpoint(reader.oldest())
+        yield from self.from_checkpoint(self._beginning())
+
+    def _beginning(self) -> int:
+        """Return the checkpoint that a copy begins with, or 0. Raises LogError if there is none after the damage."""
+        oldest = self._reader.oldest()
+        if not self._damaged or self._damaged < oldest:
+            return oldest
+        after = next(iter(self.checkpoints(self._damaged + 1)), None)
+        if after is None:
+            what = f"no checkpoint after damaged event {self._damaged}: event log {self._reader.path}"
+            raise LogError(f"{what}; wait until one is written")
+        return after
 
     def from_checkpoint(self, begin: int) -> Iterator[Piece]:
         """What a copy begins with that has nothing of what was before a checkpoint; 0 for one that is to have all."""
         reader = self._reader
         ((session,),) = reader.rows("session_before", at=begin)
+        kept = [self._kept(None, begin)] if begin else []
         yield Begin([(digest, text) for digest, text, _ in reader.rows("policies")], session)
-        if begin:
-            yield self._kept(None, begin)
+        yield from kept
         self.go_on(begin, [])
 
     def checkpoints(self, after: int) -> list[int]:
@@ -200,8 +230,9 @@ class LogSource:
         for after, checkpoint, *_ in self._seals(self._at, sealed):
             yield from self._events(after)
             if checkpoint not in self._sealed:
+                kept = self._kept(after, checkpoint)
                 self._sealed.add(checkpoint)
-                yield self._kept(after, checkpoint)
+                yield kept
         yield from self._events(last)
 
     def _seals(self, first: int, last: int) -> list[tuple[int, int, int, bytes]]:
@@ -209,19 +240,36 @@ class LogSource:
         return [(after, sequence, time, digest) for after, sequence, time, digest in rows if after <= last]
 
     def _events(self, until: int) -> Iterator[Events]:
+        """Yield the events up to one. Those before a damaged one come first: another replica may lack them."""
+        links = self._reader.chain(self._at)
+        links.link = self._link
         while self._at < until:
             rows = self._reader.rows("linked", after=self._at, until=until, limit=_EVENTS)
             if not rows or rows[0][0] != self._at + 1:
                 raise LogError(f"event log {self._reader.path}: the events after {self._at} are not there any more")
             piece, size = [], 0
             for row in rows:
-                content = self._reader.parsed(row[:-1])[0]
+                content = self._sound(row, links)
+                if content is None:
+                    break
                 piece.append((content, row[-1]))
                 size += len(content[-1] or b"")
                 if size >= _BYTES:
                     break
-            self._at, self._sealed = piece[-1][0][0], set()
+            if not piece:
+                raise DamagedHistory(self._reader.path, f"event {self._at + 1}", self._at + 1)
+            self._at, self._sealed, self._link = piece[-1][0][0], set(), piece[-1][1]
             yield Events(piece)
+
+    def _sound(self, row: Row, links: Chain) -> Content | None:
+        """Return what the next event's row holds; None if a copy would refuse it."""
+        try:
+            content = self._reader.parsed(row[:-1])[0]
+        except LogError:
+            if self._is_checked:
+                return None
+            raise
+        return content if not self._is_checked or links.follow(content, row[-1]) else None
 
     def _kept(self, after: int | None, sequence: int) -> Kept:
         """A checkpoint as it is in the file, or what its seal says of one that is there no more."""
@@ -235,7 +283,13 @@ class LogSource:
             return Kept(after, sequence, time, 0, digest, [])
         _, time, size, _, digest = row
         parts = [bytes(data) for _, data in reader.rows("checkpoint_parts", sequence=sequence)]
-        return Kept(after, sequence, time, size, digest, parts, reader.link(sequence) if after is None else None)
+        kept = Kept(after, sequence, time, size, digest, parts, reader.link(sequence) if after is None else None)
+        try:
+            if self._is_checked:
+                kept.check()
+        except LogError:
+            raise DamagedHistory(reader.path, f"checkpoint {sequence}", after or sequence) from None
+        return kept
 
 
 async def write_copy(log: EventLog, piece: Piece) -> list[Logged]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import BaseTestServer, TestServer
 
-from tests.eventlog.samples import SECOND, Clock, put, session, write_history
+from tests.eventlog.samples import SECOND, Clock, execute, put, session, write_history
 from tests.eventlog.test_copying import content
 from tests.kube.scripted import FakeClock, until
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.followers import FORGOTTEN, PATIENCE, SHORTEST, Follower, Followers
 from vcd.daemon.replicas.following import BegunAnew, Behind, LogFollower, Parted
+from vcd.daemon.replicas.parting import go_back
 from vcd.daemon.replicas.serving import LogServer
 from vcd.daemon.standing import Hearing
-from vcd.eventlog import EventLog, LogError, Logged, verify
+from vcd.eventlog import EventLog, LogError, Logged, LogReader, verify
 from vcd.eventlog.copying import Events, LogSource
 from vcd.eventlog.rewinding import rewind
 
@@ -460,18 +460,45 @@ async def test_a_follower_goes_on_only_where_both_are_the_same(tmp_path: Path) -
 
 
 async def test_a_follower_outlives_what_the_leaders_disk_changed(tmp_path: Path) -> None:
-    path, own = tmp_path / "leader", tmp_path / "follower"
+    path = tmp_path / "leader"
     await write_history(path, 4)
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE event SET resource_version = '77' WHERE sequence = 8")
-    async with leader(path) as lead, EventLog.open(own) as log:
-        copy = Copy(log)
+    execute(path, "UPDATE event SET resource_version = '77' WHERE sequence = 8")
+    async with leader(path) as lead:
+        async with following(lead, tmp_path / "follower") as copy:
+            assert copy.log.head == 7
         for _ in range(2):
-            async with lead.connection() as socket:
-                with pytest.raises(LogError, match="event 8 to be copied is not the one"):
-                    await copy.follower.follow(socket, "leader")
-        assert log.failure is None  # else the process ends, and again as often as it is restarted
-        await log.append([put(1)])  # where that leader is lost, this replica can lead
+            with pytest.raises(LogError, match="no checkpoint after damaged event 8: event log"):
+                async with following(lead, tmp_path / "follower"):
+                    pass
+        async with EventLog.open(tmp_path / "follower") as log:
+            await log.append([put(1)])  # if that leader is lost, this replica can lead
+
+
+@pytest.mark.parametrize(
+    ("damages", "begins"),
+    [("event SET key = 'ns/pod-77' WHERE sequence = 8", 12), ("checkpoint SET digest = x'00' WHERE sequence = 12", 18)],
+)
+async def test_a_copy_begins_with_the_checkpoint_after_all_that_is_damaged(
+    tmp_path: Path, damages: str, begins: int
+) -> None:
+    path, own = tmp_path / "leader", tmp_path / "follower"
+    await write_history(path, 6, checkpoints=(2, 3, 5))
+    execute(path, f"UPDATE {damages}; UPDATE event SET resource_version = '77' WHERE sequence = 20")
+    begun, has_all = [], False
+    async with leader(path) as lead:
+        while not has_all:
+            try:
+                async with following(lead, own) as copy:
+                    has_all = copy.follower.caught_up.is_set()
+            except BegunAnew:
+                with LogReader(own) as reader:
+                    begun.append(reader.oldest())
+            except Parted as parted:
+                go_back(own, parted.to)
+    assert begun == [begins, 30]
+    assert not verify(own).problems
+    with LogReader(path) as there, LogReader(own) as here:
+        assert list(here.read(30)) == list(there.read(30))
 
 
 async def test_what_was_heard_may_have_been_said_at_the_look_before(tmp_path: Path) -> None:

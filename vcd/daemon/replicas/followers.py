@@ -53,6 +53,8 @@ class Followers:
         self._clock = clock
         self._moved = asyncio.Event()
         self.connected: list[Follower] = []
+        self.damaged = 0
+        """The last event up to which the served log was found to be damaged: copies begin with a later checkpoint."""
         self.sent = 0
         """Bytes that were sent to them."""
         self.late = 0

@@ -13,7 +13,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from vcd.daemon.replicas import network, wire
 from vcd.daemon.replicas.followers import Follower, Followers
 from vcd.daemon.replicas.network import SILENCE, Socket
-from vcd.eventlog.copying import LogSource, Piece
+from vcd.eventlog.copying import DamagedHistory, LogSource, Piece
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
@@ -46,7 +46,7 @@ class LogServer:
         socket = await network.accepted(request)
         try:
             with ExitStack() as stack:
-                source = await ended(asyncio.to_thread(lambda: stack.enter_context(LogSource(self._log.path))))
+                source = await ended(asyncio.to_thread(lambda: stack.enter_context(self._source())))
                 hello, pieces = await self._greeted(socket, source)
                 address = hello.address if is_replica else ""
                 follower = stack.enter_context(self._followers.joined(hello.name, address))
@@ -54,11 +54,16 @@ class LogServer:
                 await first_of(self._send(socket, source, pieces, follower), self._listen(socket, follower))
                 await socket.close()
         except LogError as error:
+            if isinstance(error, DamagedHistory):
+                self._followers.damaged = max(self._followers.damaged, error.sequence)
             _log.warning("no longer followed", reason=str(error))
             await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120])
         except (ConnectionError, TimeoutError) as error:
             _log.info("no longer followed", reason=repr(error))
         return socket
+
+    def _source(self) -> LogSource:
+        return LogSource(self._log.path, self._followers.damaged)
 
     async def _greeted(self, socket: Socket, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
         """Who follows, and the first of what they are sent."""
@@ -84,7 +89,7 @@ class LogServer:
         while True:
             growth, head = self._log.growth(), self._log.head
             for some in (pieces, source.news()):
-                while found := await ended(asyncio.to_thread(list, islice(some, _PIECES))):
+                while found := await ended(asyncio.to_thread(_next, some)):
                     for piece in found:
                         packed = wire.packed(piece)
                         await socket.send_bytes(packed)
@@ -111,6 +116,17 @@ class LogServer:
             if not isinstance(have, wire.Have):
                 raise wire.BadMessage("a follower must say what it has, and nothing else")
             self._followers.has(follower, min(have.sequence, self._log.head))
+
+
+def _next(pieces: Iterator[Piece]) -> list[Piece]:
+    """Return the next pieces. Raises DamagedHistory only if it precedes all of them: ``news`` raises it again."""
+    found = list[Piece]()
+    try:
+        found.extend(islice(pieces, _PIECES))
+    except DamagedHistory:
+        if not found:
+            raise
+    return found
 
 
 async def _heard(socket: Socket) -> wire.ToLeader:
