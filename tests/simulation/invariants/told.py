@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 _OF_WAITS = ("FailedScheduling", "Unschedulable")
 """The reasons of Events that tell why a pod or a group waits."""
+_WRITTEN = 1.0
+"""Seconds in which the condition that a program has decided on is written."""
 _LATELY = 20.0
 """Seconds in which a session may be told of that did not see a pod in its group yet."""
 
@@ -119,6 +121,8 @@ class Told:
             return
         known = service.verdicts._known.get(key)
         if known is None or known.said is None:  # by what held longest before this program began
+            return
+        if service.clock.monotonic() - known.since < _WRITTEN:
             return
         held = known.said.message if key in service.verdicts._held else ""  # other figures are told after a while
         whole = _joined([each for each in reasons if each.gate != "gang"] or reasons)
