@@ -23,7 +23,7 @@ import msgspec
 from bench.clusters import Manifest, gang, nodes, queues, running_in_turn
 from bench.session import DEFAULT
 from bench.table import Row, row, show
-from vcd.daemon.keeper import restore
+from vcd.daemon.persistence.state_writer import restore
 from vcd.eventlog.log import EventLog
 from vcd.kube.client import Page
 from vcd.kube.watcher import Watcher

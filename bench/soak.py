@@ -126,7 +126,7 @@ def _soaked(scale: float) -> dict[float, dict[str, float]]:
     from tests.simulation.acts import ACTS
     from tests.simulation.night import silence
     from tests.simulation.simulation import simulate
-    from vcd.daemon import followup
+    from vcd.daemon.concurrency import followup
 
     silence()
     followup.SLICE = 0.02  # nothing goes wrong here, so nothing has to come between two steps of what is told

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from bench.clusters import Manifest, gang, nodes, queues
 from bench.table import Row, row, show
-from vcd.daemon.cycle import Cycle
-from vcd.daemon.followup import FollowUp
-from vcd.daemon.keeper import Keeper
-from vcd.daemon.metrics import Metrics, SessionSummary
+from vcd.daemon.concurrency.followup import FollowUp
+from vcd.daemon.cycle.loop import Cycle
+from vcd.daemon.metrics.collector import Metrics, SessionSummary
+from vcd.daemon.persistence.state_writer import Keeper
 from vcd.daemon.service import collect_seldom
 from vcd.eventlog import EventLog
 from vcd.model import events as ev

@@ -26,10 +26,10 @@ from markdown_it.token import Token
 from prometheus_client.parser import text_string_to_metric_families
 
 from vcd.cli.schemas import documents, schema_of
-from vcd.daemon import families
-from vcd.daemon.metrics import Metrics
+from vcd.daemon.metrics import families
+from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.metrics.series import Family
 from vcd.daemon.options import FLAGS, WITHOUT_EFFECT, Flag
-from vcd.daemon.series import Family
 from vcd.model.events import SessionDecided, encode_plan
 from vcd.model.installation import FAULTS
 from vcd.model.kinds import Kind
@@ -199,7 +199,7 @@ def given() -> Mapping[str, tuple[frozenset[str], str]]:
 
 
 def declared_families() -> list[Family]:
-    """The families of vcd.daemon.families."""
+    """The families of vcd.daemon.metrics.families."""
     return [*families.DAEMON, *families.LEADER, *families.LAST_SESSION, *families.JOBS]
 
 

@@ -55,6 +55,15 @@ def lint_imports(tree: Path) -> tuple[int, str]:
 PLUGINS = "vcd.scheduling.plugins"
 ROOMS = ("session", "search", "framework", "eviction", "actions")
 """The rooms of scheduling, the lowest first; plugins stand beside the actions."""
+DAEMON_LAYERS = (
+    ("watching", "metrics", "concurrency", "options", "policy_file", "logs"),
+    ("persistence",),
+    ("replicas", "cycle", "faults", "outside"),
+    ("leadership", "http", "reporting", "controllers", "reader"),
+    ("quiescence", "shadow"),
+    ("service",),
+)
+"""The packages and modules of the daemon, the lowest layer first."""
 PLUGIN_FILES = ("one", "two/__init__", "two/part", "two/other")
 
 
@@ -208,3 +217,45 @@ def test_a_circle_within_a_room_breaks_a_contract(tmp_path: Path, room: str) -> 
     code, report = lint_imports(tmp_path)
     assert code == 1
     assert re.search(r"^no modules import each other.* BROKEN", report, re.MULTILINE), report
+
+
+def test_every_package_of_the_daemon_has_a_layer() -> None:
+    found = {path.stem for path in (ROOT / "vcd" / "daemon").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert found - {"__init__", "__pycache__"} == {name for layer in DAEMON_LAYERS for name in layer}
+
+
+def write_daemon(tree: Path, imports: list[tuple[str, str]]) -> None:
+    """Write a vcd whose daemon has one module for each package; `imports` are pairs of importer and imported."""
+    write_tree(tree, {})
+    for name in (name for layer in DAEMON_LAYERS for name in layer):
+        lines = [f"import vcd.daemon.{imported}\n" for importer, imported in imports if importer == name]
+        (tree / "vcd" / "daemon" / f"{name}.py").write_text("".join(lines))
+
+
+def test_a_package_of_the_daemon_may_import_those_below(tmp_path: Path) -> None:
+    below = [
+        (upper, lower)
+        for position, layer in enumerate(DAEMON_LAYERS)
+        for upper in layer
+        for lowers in DAEMON_LAYERS[:position]
+        for lower in lowers
+    ]
+    write_daemon(tmp_path, below)
+    code, report = lint_imports(tmp_path)
+    assert code == 0, report
+
+
+def test_a_package_of_the_daemon_may_import_none_beside_or_above(tmp_path: Path) -> None:
+    above = [
+        (lower, upper)
+        for position, layer in enumerate(DAEMON_LAYERS)
+        for lower in layer
+        for upper in (*layer, *(name for layer in DAEMON_LAYERS[position + 1 :] for name in layer))
+        if lower != upper
+    ]
+    write_daemon(tmp_path, above)
+    code, report = lint_imports(tmp_path)
+    assert code == 1
+    assert re.search(r"^the packages of the daemon.* BROKEN", report, re.MULTILINE), report
+    missing = [pair for pair in above if f"vcd.daemon.{pair[0]} -> vcd.daemon.{pair[1]}" not in report]
+    assert missing == []

@@ -22,7 +22,7 @@ from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import make_store
 from vcd.cli import main
 from vcd.cli.kubectl import kubectl_vcd
-from vcd.daemon import listed
+from vcd.daemon.reader import cluster_listing
 from vcd.model.kinds import KINDS
 
 NODES = ("n0", "n1")
@@ -314,7 +314,7 @@ async def test_a_kind_that_the_server_does_not_have_is_told(cluster: Served) -> 
 
 
 def test_each_kind_that_vcd_reads_says_what_is_lacking_without_it() -> None:
-    assert listed.WITHOUT.keys() == KINDS.keys()
+    assert cluster_listing.WITHOUT.keys() == KINDS.keys()
 
 
 # --- no cluster -------------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
 
 
 def test_a_server_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listed, "ANSWER_TIMEOUT", 0.1)
+    monkeypatch.setattr(cluster_listing, "ANSWER_TIMEOUT", 0.1)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

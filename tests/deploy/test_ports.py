@@ -10,8 +10,8 @@ import pytest
 from tests.deploy.kustomize import Key, Manifest, documents, render
 from tests.deploy.rbac import grants
 from tests.deploy.test_manifests import BASE, NAMESPACE, ROOT, granted, one, overlay_of, pod_of
+from vcd.daemon.http.security import METRICS
 from vcd.daemon.options import Options, parse_options
-from vcd.daemon.security import METRICS
 
 INGRESS = ROOT / "examples" / "ingress"
 REVIEWS = {

@@ -11,7 +11,7 @@ import os
 import resource
 
 from vcd import cli
-from vcd.daemon.reader import taking
+from vcd.daemon.reader import log_copy
 
 KEPT = 3 * 10**9
 """Nanoseconds: who tells of new events looks five times a second, and must have had its turn."""
@@ -20,9 +20,9 @@ KEPT = 3 * 10**9
 def main() -> None:
     """Run it."""
     if "E2E_RETENTION" in os.environ:
-        parse = taking.parse_options
-        taking.parse_options = lambda *given: dataclasses.replace(parse(*given), retention_age=KEPT)
-        taking.HOUSEKEEPING = float(os.environ["E2E_RETENTION"])
+        parse = log_copy.parse_options
+        log_copy.parse_options = lambda *given: dataclasses.replace(parse(*given), retention_age=KEPT)
+        log_copy.HOUSEKEEPING = float(os.environ["E2E_RETENTION"])
     if "E2E_FILE_LIMIT" in os.environ:
         limit = int(os.environ["E2E_FILE_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -30,9 +30,12 @@ from pathlib import Path
 import numpy as np
 
 from vcd.cli import main
-from vcd.daemon import archiving, lookups, podgroups, verdicts
-from vcd.daemon.metrics import Metrics
+from vcd.daemon.controllers import podgroups
+from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.persistence import archiver
 from vcd.daemon.replicas import wire
+from vcd.daemon.reporting import verdicts
+from vcd.daemon.watching import outcome_resolver
 from vcd.kube.clock import SystemClock
 from vcd.kube.watcher import Watcher
 from vcd.scheduling.framework.plugin import Plugin
@@ -97,7 +100,7 @@ def _wall_ahead(path: Path) -> None:
 
 
 def _look_again_after(seconds: float) -> None:
-    lookups.PATIENCE = seconds
+    outcome_resolver.PATIENCE = seconds
 
 
 def _sweep_after(seconds: float) -> None:
@@ -109,8 +112,8 @@ def _ask_again_after(seconds: float) -> None:
 
 
 def _give_a_store_up_after(seconds: float) -> None:
-    archiving.SILENCE = archiving.SHIPPING_SILENCE = seconds
-    archiving.LONGEST = 2 * seconds
+    archiver.SILENCE = archiver.SHIPPING_SILENCE = seconds
+    archiver.LONGEST = 2 * seconds
 
 
 def _keep_house_each(seconds: float) -> None:

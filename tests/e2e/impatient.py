@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from vcd.cli import main as command
-from vcd.daemon.reader import taking
+from vcd.daemon.reader import log_copy
 
 
 def main() -> None:
     """The command, by this process's arguments and environment."""
-    taking.PATIENCE = 3.0
+    log_copy.PATIENCE = 3.0
     command()

@@ -26,7 +26,7 @@ from tests.e2e.cluster import (
 )
 from tests.sizes import some
 from tests.waiting import assert_prompt
-from vcd.daemon.rolelabel import LABEL
+from vcd.daemon.controllers.role_label import LABEL
 from vcd.model import events as ev
 
 IN_FLIGHT = 64

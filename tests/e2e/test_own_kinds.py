@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import GROUPS, Cluster, Daemon, Obj, group, node, pod, until
-from vcd.daemon.keeper import restore
+from vcd.daemon.persistence.state_writer import restore
 from vcd.embedded.resources import CRDS
 from vcd.model import events as ev
 from vcd.scheduling.framework import registry

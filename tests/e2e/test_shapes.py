@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.e2e.cluster import Cluster, Daemon, until
-from vcd.daemon.keeper import restore
+from vcd.daemon.persistence.state_writer import restore
 from vcd.model.objects import PodSpec
 
 

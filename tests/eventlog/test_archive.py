@@ -20,9 +20,9 @@ from tests.eventlog.samples import SECOND, Clock, fold, leads, noise, put, write
 from tests.eventlog.test_copying import content
 from tests.eventlog.test_retention import begin_retention
 from tests.kube.scripted import FakeClock, until
-from vcd.daemon.archiving import Archiver
-from vcd.daemon.metrics import Metrics
+from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options
+from vcd.daemon.persistence.archiver import Archiver
 from vcd.eventlog import EventLog, LogError, LogReader, verify
 from vcd.eventlog.archive import restoring, shipping
 from vcd.eventlog.archive.checking import check

@@ -23,7 +23,7 @@ from tests.grafana.written import (
     rules,
     targets,
 )
-from vcd.daemon.metrics import Metrics
+from vcd.daemon.metrics.collector import Metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SCRAPED = {"cluster", "namespace", "job", "instance"}

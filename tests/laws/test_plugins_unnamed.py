@@ -33,8 +33,8 @@ PLACES = {
     "capacity": ("embedded/", "scheduling/trial.py"),
     "gang": (
         "embedded/workload.py",
-        "daemon/nodeshelp.py",
-        "daemon/telling.py",
+        "daemon/reporting/autoscaler_hint.py",
+        "daemon/reporting/status_reporter.py",
         "model/events.py",
         "scheduling/actions/allocate.py",
         "scheduling/framework/validity.py",

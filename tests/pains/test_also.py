@@ -1,6 +1,6 @@
 """What else users suffer from: panics at start (volcano #4261) and in accounting (#3301), misled autoscalers (#3976), a
 capability below what is deserved (#4292). Hung calls (#4692) and what pods show are in tests/e2e, failing sources of
-usage (#5578) in tests/plugins/test_usage.py and tests/daemon/test_usage.py."""
+usage (#5578) in tests/plugins/test_usage.py and tests/daemon/outside/test_usage_poller.py."""
 
 from __future__ import annotations
 

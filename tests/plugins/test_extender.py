@@ -15,17 +15,17 @@ import pytest
 
 from tests.actions.test_preempt import CLASSES, job
 from tests.daemon.answering import server
+from tests.daemon.cycle.test_loop import puts
 from tests.daemon.fakes import FakeLog
-from tests.daemon.test_cycle import puts
 from tests.dsl import NOW_NS, flat, gang, group, node, open_session, pod, queue
 from tests.kube.scripted import running, until
 from tests.plugins.opened import job_of, named, queue_of, task_of, tasks_of
 from tests.waiting import WAIT_LIMIT, assert_prompt
 from vcd.api import read_policy
-from vcd.daemon.asking import Asking
-from vcd.daemon.cycle import Cycle
-from vcd.daemon.keeper import Keeper
-from vcd.daemon.watchdog import Watchdog
+from vcd.daemon.cycle.loop import Cycle
+from vcd.daemon.cycle.watchdog import Watchdog
+from vcd.daemon.outside.http_outside import Asking
+from vcd.daemon.persistence.state_writer import Keeper
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues

@@ -209,13 +209,15 @@ def install() -> None:
     core.SimpleQueue = _Turns  # type: ignore[attr-defined]
     core.Thread = _Idle  # type: ignore[misc, assignment]
 
-    from vcd.daemon import followup, metrics, service, threads
+    from vcd.daemon import service
+    from vcd.daemon.concurrency import followup, threads
+    from vcd.daemon.metrics import collector
 
     service.SteadyClock = _own_clock()  # type: ignore[misc, assignment]
     followup.SLICE = -1.0  # where time stands still no slice of it ends: each step is one
     followup.asyncio = SimpleNamespace(sleep=_turn, to_thread=asyncio.to_thread, Event=asyncio.Event)  # type: ignore[assignment]
     threads.threading = SimpleNamespace(Thread=_Thread)  # type: ignore[assignment]
-    metrics._TICK = 5.0  # of the loop's pauses, of which there are none
+    collector._TICK = 5.0  # of the loop's pauses, of which there are none
 
     from vcd.scheduling import trial
 

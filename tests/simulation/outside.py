@@ -22,7 +22,8 @@ from tests.reference.extender import KIND, Server
 from tests.simulation.loop import PROCESS
 from tests.simulation.network import Link
 from tests.simulation.workload import refusable
-from vcd.daemon import service, usage
+from vcd.daemon import service
+from vcd.daemon.outside import usage_poller
 from vcd.embedded.store import Store
 from vcd.scheduling.session.outside import OUT_OF_TIME, OneByOne, Question, Reply
 
@@ -167,7 +168,7 @@ def _vector(outside: Outside, of_cpu: bool) -> bytes:
 def install() -> None:
     """Let the daemons of this process ask the simulated servers."""
     service.Asking = Asking  # type: ignore[misc, assignment]
-    usage.open_session = lambda **_: _Session()  # type: ignore[assignment, return-value]
+    usage_poller.open_session = lambda **_: _Session()  # type: ignore[assignment, return-value]
 
 
 # --- acts -------------------------------------------------------------------------------------------------------------

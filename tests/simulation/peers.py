@@ -20,9 +20,9 @@ from aiohttp import web
 
 from tests.simulation.loop import PROCESS, SimulatedLoop
 from tests.simulation.socket import End, Frame
+from vcd.daemon.http.security import Security
 from vcd.daemon.replicas import network
 from vcd.daemon.replicas.identity import Address
-from vcd.daemon.security import Security
 
 if TYPE_CHECKING:
     from tests.simulation.replica import Machine

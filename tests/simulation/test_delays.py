@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.invariants.delays import SOON, Delays
-from vcd.daemon.lookups import PATIENCE
+from vcd.daemon.watching.outcome_resolver import PATIENCE
 
 LOOKED_UP = 1.25 * PATIENCE
 UNDONE_AT = 12.0

@@ -11,7 +11,7 @@ from typing import Any
 from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import serving
 from tests.view.pages import Asker, asking
-from vcd.daemon.security import ApiReviews
+from vcd.daemon.http.security import ApiReviews
 from vcd.embedded.errors import StatusError
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect

@@ -17,7 +17,7 @@ from tests.timetravel.histories import write_busy_history
 from tests.view.cluster import Roles, client_of, guarded
 from tests.view.pages import asking
 from tests.waiting import WAIT_LIMIT
-from vcd.daemon.security import ApiReviews
+from vcd.daemon.http.security import ApiReviews
 from vcd.kube.client import KubeClient
 from vcd.serving.connections import CONNECTIONS
 from vcd.serving.tls import Certificate

@@ -18,7 +18,7 @@ from vcd.cli.errors import Unusable
 from vcd.cli.printing import print_lines
 
 if TYPE_CHECKING:  # what talks to an API server takes longer to import than most questions take
-    from vcd.daemon.reader.taking import ReadUpTo
+    from vcd.daemon.reader.log_copy import ReadUpTo
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -136,7 +136,7 @@ def _told() -> Iterator[None]:
     """What no cluster can be read for, in a line."""
     try:
         yield
-    except importlib.import_module("vcd.daemon.kubeconfig").ClusterError as error:
+    except importlib.import_module("vcd.daemon.reader.kubeconfig").ClusterError as error:
         raise Unusable(str(error)) from None
 
 

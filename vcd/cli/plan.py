@@ -21,7 +21,7 @@ from vcd.cli.printing import print_json, print_lines
 from vcd.daemon.options import OptionError, Options, parse_options
 
 if TYPE_CHECKING:  # what talks to an API server takes longer to import than most plans take
-    from vcd.daemon.listed import Listed
+    from vcd.daemon.reader.cluster_listing import Listed
 
 _kubeconfig, _context, *_ = CLUSTER_OPTIONS
 _LACKING = " of what is read; see the notes"
@@ -181,7 +181,7 @@ def _options(default_queue: str, node_selector: tuple[str, ...]) -> Options:
 
 def _listed(conf: str | None, kubeconfig: str | None, context: str | None, namespace: str, *, strict: bool) -> Listed:
     """What a cluster holds; what may not be listed is told. Raises Unusable, PolicyError."""
-    module = importlib.import_module("vcd.daemon.listed")
+    module = importlib.import_module("vcd.daemon.reader.cluster_listing")
     importlib.import_module("vcd.daemon.logs").configure()  # else what is logged goes to standard output
     try:
         found: Listed = asyncio.run(module.list_cluster(conf, kubeconfig, context, namespace))

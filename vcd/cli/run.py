@@ -29,7 +29,7 @@ from vcd.daemon.options import (
 )
 
 if TYPE_CHECKING:
-    from vcd.daemon.security import Security
+    from vcd.daemon.http.security import Security
 
 _log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcd.daemon.cycle import gather_briefly
+from vcd.daemon.cycle.loop import gather_briefly
 from vcd.daemon.options import Options
 from vcd.daemon.service import DEFAULT_NAMESPACE, SchedulerService, assembled
 from vcd.embedded.clock import ClusterClock

@@ -15,38 +15,38 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from vcd.daemon.archiving import Archiver, begin_from_archive
-from vcd.daemon.asking import Asking
-from vcd.daemon.consistentreads import ConsistentReads
-from vcd.daemon.cycle import Cycle, Gather, gather_briefly
-from vcd.daemon.firstqueues import FirstQueues
-from vcd.daemon.housekeeping import keep_house, mind_clock
-from vcd.daemon.http import Probes, metrics_served, probes_answered
-from vcd.daemon.installation import FailingWrites, Installation, Sighting
-from vcd.daemon.interlock import Interlock
-from vcd.daemon.keeper import Keeper, restore
-from vcd.daemon.lacking import AdmittedWithoutPods, Groupless, jobs_without_nodes
-from vcd.daemon.lookups import Lookups
-from vcd.daemon.metrics import Metrics
+from vcd.daemon.controllers.default_queues import FirstQueues
+from vcd.daemon.controllers.podgroups import PodGroups
+from vcd.daemon.controllers.queue_states import QueueStates
+from vcd.daemon.controllers.role_label import RoleLabel
+from vcd.daemon.cycle.loop import Cycle, Gather, gather_briefly
+from vcd.daemon.cycle.replay_check import SelfCheck
+from vcd.daemon.cycle.watchdog import Watchdog
+from vcd.daemon.faults.missing_objects import AdmittedWithoutPods, Groupless, jobs_without_nodes
+from vcd.daemon.faults.monitor import FailingWrites, Installation, Sighting
+from vcd.daemon.http.endpoints import Probes, metrics_served, probes_answered
+from vcd.daemon.http.security import Security
+from vcd.daemon.leadership.interlock import Interlock
+from vcd.daemon.leadership.replica_status import StandingNote
+from vcd.daemon.leadership.terms import Terms
+from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import PODGROUP, QUEUE, Options, split_address
-from vcd.daemon.podgroups import PodGroups
-from vcd.daemon.policyfile import PolicyFile
-from vcd.daemon.queuestates import QueueStates
-from vcd.daemon.replicas.following import BegunAnew, Parted
-from vcd.daemon.replicas.parting import go_back
+from vcd.daemon.outside.http_outside import Asking
+from vcd.daemon.outside.usage_poller import UsagePoller
+from vcd.daemon.persistence.archiver import Archiver, begin_from_archive
+from vcd.daemon.persistence.housekeeping import keep_house, mind_clock
+from vcd.daemon.persistence.state_writer import Keeper, restore
+from vcd.daemon.policy_file import PolicyFile
+from vcd.daemon.quiescence import Rest
+from vcd.daemon.replicas.log_divergence import go_back
+from vcd.daemon.replicas.log_follower import BegunAnew, Parted
 from vcd.daemon.replicas.replica import Replica, Unseated
-from vcd.daemon.rest import Rest
-from vcd.daemon.rolelabel import RoleLabel
-from vcd.daemon.security import Security
-from vcd.daemon.selfcheck import SelfCheck
+from vcd.daemon.reporting.status_reporter import Telling
+from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.shadow import Shadow, ShadowTerms, check_log
-from vcd.daemon.standing import StandingNote
-from vcd.daemon.telling import Telling
-from vcd.daemon.terms import Terms
-from vcd.daemon.usage import UsagePoller
-from vcd.daemon.verdicts import Verdicts
-from vcd.daemon.watchdog import Watchdog
-from vcd.daemon.watches import Watches
+from vcd.daemon.watching.consistent_reads import ConsistentReads
+from vcd.daemon.watching.outcome_resolver import Lookups
+from vcd.daemon.watching.watches import Watches
 from vcd.eventlog.errors import LogError, NewerSchema
 from vcd.eventlog.log import EventLog
 from vcd.kube.client import KubeClient
@@ -587,7 +587,8 @@ async def run(
     probes = Probes()
     try:
         async with probes_answered(options, probes):
-            await begin_from_archive(options, probes, stop)
+            restoring = probes.of(lambda: None, lambda: f"the event log is restored from {options.archive}")
+            await begin_from_archive(options, stop, restoring)
             lasting = _Lasting.of(options)
             while (again := await _served(options, beside, probes, stop, how, lasting)) is not None:
                 how = again

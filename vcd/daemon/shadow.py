@@ -14,9 +14,9 @@ from typing import Any
 
 import structlog
 
-from vcd.daemon.metrics import Metrics
-from vcd.daemon.news import FaultNews
-from vcd.daemon.terms import Terms
+from vcd.daemon.leadership.terms import Terms
+from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.reporting.dedup import FaultNews
 from vcd.kube.clock import Clock
 from vcd.kube.connection import ConfigurationError
 from vcd.model import events as ev

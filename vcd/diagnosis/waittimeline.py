@@ -1,7 +1,8 @@
 """The wait timeline: which job waited for which reasons, since when, since which session, with the latest quantities.
 
 `WaitTimeline` folds the waits that sessions state; nothing else folds them. `loggedtimeline.py` feeds it from a log and
-`vcd/daemon/knownwaits.py` from a running daemon. Every answer about the time of waits reads `WholeWait` and `WaitSpan`.
+`vcd/daemon/reporting/wait_history.py` from a running daemon. Every answer about the time of waits reads `WholeWait` and
+`WaitSpan`.
 """
 
 from __future__ import annotations

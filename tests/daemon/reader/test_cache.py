@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.eventlog.samples import put
-from vcd.daemon.kubeconfig import ClusterError
 from vcd.daemon.reader.cache import Busy, Cache, State
+from vcd.daemon.reader.kubeconfig import ClusterError
 from vcd.eventlog import EventLog, LogReader
 from vcd.eventlog.store import migrations
 

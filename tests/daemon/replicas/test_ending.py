@@ -12,17 +12,17 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
-from tests.daemon.replicas.test_following import leader
+from tests.daemon.replicas.test_log_follower import leader
 from tests.eventlog.samples import SECOND, Clock, put, write_history
 from tests.kube.scripted import client_of, running, scripted, until
 from tests.kube.test_lease import LeaseServer
 from tests.waiting import WAIT_LIMIT
-from vcd.daemon.keeper import Keeper
-from vcd.daemon.replicas import following, network, wire
-from vcd.daemon.replicas.following import BegunAnew, Parted
+from vcd.daemon.leadership.terms import Terms
+from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.replicas import log_follower, network, wire
+from vcd.daemon.replicas.log_follower import BegunAnew, Parted
 from vcd.daemon.replicas.replica import Replica, Unseated
 from vcd.daemon.service import SchedulerService
-from vcd.daemon.terms import Terms
 from vcd.eventlog import EventLog
 from vcd.kube.lease import LeaderElector
 from vcd.state.cluster import ClusterState
@@ -107,14 +107,14 @@ async def test_one_that_is_told_to_end_while_it_takes_the_lead_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It writes what it had followed just now, and a disk is slow."""
-    writing, written, write = asyncio.Event(), asyncio.Event(), following.write_copy
+    writing, written, write = asyncio.Event(), asyncio.Event(), log_follower.write_copy
 
     async def slow(*given: Any) -> Any:
         writing.set()
         await written.wait()
         return await write(*given)
 
-    monkeypatch.setattr(following, "write_copy", slow)
+    monkeypatch.setattr(log_follower, "write_copy", slow)
     elector = SimpleNamespace(
         identity="b", may_stand=None, look=lambda: None, holder="leader", holder_address="there", address="",
         has_log=True, lease_duration=15.0,

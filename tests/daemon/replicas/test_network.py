@@ -15,10 +15,10 @@ import pytest
 from aiohttp import web
 
 from tests.waiting import WAIT_LIMIT
-from vcd.daemon.addresses import AddressError
 from vcd.daemon.replicas import network
 from vcd.daemon.replicas.identity import Address
 from vcd.eventlog.errors import LogError
+from vcd.serving.addresses import AddressError
 from vcd.serving.connections import CONNECTIONS, raise_file_limit
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.eventlog.samples import put
 from tests.kube.scripted import until
-from vcd.daemon.keeper import Keeper
+from vcd.daemon.persistence.state_writer import Keeper
 from vcd.daemon.replicas import replica
 from vcd.daemon.replicas.replica import GRACE, LOOK, Replica
 from vcd.daemon.replicas.wire import Peer

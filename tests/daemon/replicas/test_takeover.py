@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import BaseTestServer, TestServer
 
-from tests.daemon.replicas.test_following import Copy, Leader, following, leader
+from tests.daemon.replicas.test_log_follower import Copy, Leader, following, leader
 from tests.eventlog.samples import put, session, write_history
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.followers import Followers
+from vcd.daemon.replicas.follower_registry import Followers
 from vcd.daemon.replicas.takeover import take_over
 from vcd.eventlog import EventLog, LogError, verify
 from vcd.eventlog.copying import Piece
@@ -115,7 +115,7 @@ async def test_a_log_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch:
             log.failure = LogError("the disk is full")
             raise log.failure
 
-        monkeypatch.setattr("vcd.daemon.replicas.following.write_copy", fails)
+        monkeypatch.setattr("vcd.daemon.replicas.log_follower.write_copy", fails)
         with pytest.raises(LogError, match="the disk is full"):
             await taken_over(Copy(log, "b"), "a", a=lead)
 

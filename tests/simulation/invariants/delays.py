@@ -8,9 +8,9 @@ from tests.e2e.cluster import GROUPS, LEASES, QUEUES
 from tests.simulation.invariants.truth import key_of
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.machine import EPOCH
-from vcd.daemon.lookups import PATIENCE
+from vcd.daemon.outside.usage_poller import settings_of
 from vcd.daemon.service import SchedulerService
-from vcd.daemon.usage import settings_of
+from vcd.daemon.watching.outcome_resolver import PATIENCE
 from vcd.kube.watcher import IDLE_TIMEOUT
 
 if TYPE_CHECKING:

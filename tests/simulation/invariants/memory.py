@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.invariants.truth import group_of
-from vcd.daemon.cycle import Cycle
-from vcd.daemon.firstqueues import ROOT
-from vcd.daemon.interlock import Interlock
+from vcd.daemon.controllers.default_queues import ROOT
+from vcd.daemon.cycle.loop import Cycle
+from vcd.daemon.leadership.interlock import Interlock
+from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.service import SchedulerService
-from vcd.daemon.verdicts import Verdicts
 from vcd.kube.recent import Recent
 from vcd.model import events as ev
 from vcd.model.objects import ObjectMeta

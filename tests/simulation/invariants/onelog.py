@@ -16,7 +16,7 @@ from tests.simulation.invariants.takeovers import Takeovers
 from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine
 from vcd.daemon import service as daemon
-from vcd.daemon.replicas.parting import go_back
+from vcd.daemon.replicas.log_divergence import go_back
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog import LogReader
 

@@ -7,13 +7,13 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.simulation.mutants import replaces
-from vcd.daemon.keeper import Keeper
-from vcd.daemon.latecomers import Latecomers
-from vcd.daemon.metrics import Metrics
-from vcd.daemon.reasontexts import GroupTexts, ReasonTexts
+from vcd.daemon.leadership.terms import Terms
+from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.reporting.late_pods import Latecomers
+from vcd.daemon.reporting.reason_texts import GroupTexts, ReasonTexts
 from vcd.daemon.service import SchedulerService
-from vcd.daemon.terms import Terms
-from vcd.daemon.watches import Watches
+from vcd.daemon.watching.watches import Watches
 from vcd.model import events as ev
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.scheduling.verify import Reference, stale_statements

@@ -88,7 +88,8 @@ def sessions_numbered_anew(self: LogReader) -> int:
 
 
 @replaces(
-    as_logged, found_by="tests/daemon/test_keeper.py::test_nothing_is_folded_that_was_changed_since_it_was_logged"
+    as_logged,
+    found_by="tests/daemon/persistence/test_state_writer.py::test_nothing_is_folded_that_was_changed_since_it_was_logged",
 )
 def changed_events_gone_on_with(reader: LogReader, after: int, until: int | None = None) -> Iterator[Logged]:
     """After a restart vcd decides by events that a disk has changed."""

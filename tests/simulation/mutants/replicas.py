@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 
 from tests.simulation.mutants import replaces
-from vcd.daemon.replicas import following, serving, wire
-from vcd.daemon.replicas.followers import Followers
-from vcd.daemon.replicas.following import LogFollower
+from vcd.daemon.leadership.terms import Terms
+from vcd.daemon.replicas import log_follower, log_server, wire
+from vcd.daemon.replicas.follower_registry import Followers
+from vcd.daemon.replicas.log_follower import LogFollower
 from vcd.daemon.replicas.network import Socket
 from vcd.daemon.replicas.replica import Unseated
 from vcd.daemon.replicas.takeover import Connect, take_over
-from vcd.daemon.terms import Terms
 from vcd.eventlog.copying import Events, LogSource, Piece, Position, write_copy
 from vcd.eventlog.rows import logged_of
 from vcd.eventlog.transfer import Written, export
@@ -84,7 +84,7 @@ async def lost_lease_goes_on(self: Terms) -> None:
 
 # --- where logs part ------------------------------------------------------------------------------------------------
 
-_heard = serving._heard
+_heard = log_server._heard
 
 
 @replaces(LogSource.shared, found_by="all have one log")
@@ -94,7 +94,7 @@ def positions_not_compared(self: LogSource, known: Iterable[Position]) -> int | 
     return max((one.sequence for one in known if oldest <= one.sequence <= head), default=None)
 
 
-@replaces(following._last_in_common, found_by="known to who leads next")
+@replaces(log_follower._last_in_common, found_by="known to who leads next")
 async def back_by_doubling(socket: Socket, own: LogSource, shared: int) -> int:
     """A log that parts from the leader's goes back twice as far as it must: sessions that both had can be lost."""
     return shared
@@ -108,7 +108,7 @@ def parted_not_kept(
     return Written(0, 0, 0)
 
 
-@replaces(serving._heard, found_by="of one version")
+@replaces(log_server._heard, found_by="of one version")
 async def another_version_followed(socket: Socket) -> wire.ToLeader:
     """A replica of a version with another protocol may follow, and its log holds what it misunderstands."""
     said = await _heard(socket)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from vcd.daemon.kubeconfig import ClusterError
+from vcd.daemon.reader.kubeconfig import ClusterError
 from vcd.eventlog.errors import DamagedLog, LogError, explained
 from vcd.eventlog.rewinding import rewind
 from vcd.eventlog.standing import SUFFIX

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from vcd.daemon.kubeconfig import Way, way_of
 from vcd.daemon.reader.cache import Cache
-from vcd.daemon.reader.taking import ReadUpTo, Say, Taker
+from vcd.daemon.reader.kubeconfig import Way, way_of
+from vcd.daemon.reader.log_copy import ReadUpTo, Say, Taker
 from vcd.kube.connection import Context
 
 _LAST_WORDS = 1.0

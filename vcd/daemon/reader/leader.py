@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from vcd.daemon.kubeconfig import ClusterError, refused
+from vcd.daemon.reader.kubeconfig import ClusterError, refused
 from vcd.daemon.replicas.identity import AUDIENCE, Address
 from vcd.kube.admission import Urgency
 from vcd.kube.client import KubeClient, with_query

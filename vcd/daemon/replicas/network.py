@@ -11,12 +11,12 @@ from typing import Protocol, Self
 import aiohttp
 from aiohttp import web
 
-from vcd.daemon.addresses import AddressError
 from vcd.daemon.options import join_address
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.identity import Address, certificate
 from vcd.eventlog.errors import LogError
 from vcd.serving import connections
+from vcd.serving.addresses import AddressError
 
 SILENCE = 10.0
 """Seconds without a word of the other side, or a ping answered, after which a connection counts as lost."""

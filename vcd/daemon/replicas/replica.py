@@ -10,13 +10,13 @@ import aiohttp
 import structlog
 from aiohttp import web
 
-from vcd.daemon.keeper import Keeper
+from vcd.daemon.persistence.state_writer import Keeper
 from vcd.daemon.replicas import network, wire
-from vcd.daemon.replicas.followers import Followers
-from vcd.daemon.replicas.following import BegunAnew, LogFollower
+from vcd.daemon.replicas.follower_registry import Followers
 from vcd.daemon.replicas.identity import Address
+from vcd.daemon.replicas.log_follower import BegunAnew, LogFollower
+from vcd.daemon.replicas.log_server import LogServer
 from vcd.daemon.replicas.network import Socket
-from vcd.daemon.replicas.serving import LogServer
 from vcd.daemon.replicas.takeover import take_over
 from vcd.eventlog.errors import LogError
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock

@@ -14,7 +14,7 @@ import aiohttp
 import structlog
 
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.following import Behind, LogFollower, Parted
+from vcd.daemon.replicas.log_follower import Behind, LogFollower, Parted
 from vcd.daemon.replicas.network import Socket
 from vcd.eventlog.errors import LogError
 from vcd.kube.waits import first_of

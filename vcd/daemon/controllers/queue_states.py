@@ -1,0 +1,237 @@
+"""State of Queues and counts of their groups, in the place of Volcano's queue controller (``--controllers=queue``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NoReturn, cast
+
+import msgspec
+import structlog
+
+from vcd.daemon.controllers.retry import Retry
+from vcd.kube.admission import Urgency
+from vcd.kube.client import MERGE_PATCH, KubeClient
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, Superseded, decoded
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_json
+from vcd.model.controllers import CLOSE, CLOSED_BY_PARENT, OPEN, action_of_parent, counts_by_phase, state_after
+from vcd.model.kinds import KINDS
+from vcd.model.objects import Queue
+from vcd.state.cluster import ClusterState
+
+log = structlog.get_logger(__name__)
+
+ROOT = "root"
+_QUEUE = KINDS["Queue"]
+_LOOK = 1.0
+"""Seconds between looks: what changes more often is written once."""
+
+
+class _Meta(msgspec.Struct):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _Answer(msgspec.Struct):
+    metadata: _Meta
+
+
+_decoder = msgspec.json.Decoder(_Answer)
+
+
+@dataclass(eq=False)
+class QueueStates:
+    """Writes ``status.state`` and the counts of each queue where they change, while this replica leads (``fence``).
+
+    All follows from the state. Who opens or closes a queue writes its ``status.state``; a closed queue closes its
+    children, which is noted in their annotation, and opens them again. A state is changed only where the queue is still
+    as it was when that was decided. ``status.allocated`` is written elsewhere; ``answered`` gives the version of a
+    queue as that was answered last.
+    """
+
+    client: KubeClient
+    state: ClusterState
+    fence: Callable[[], bool]
+    answered: Callable[[str], str]
+    _: KW_ONLY
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know nothing of what the server shows: a term begins."""
+        self._shown: dict[str, tuple[str, dict[str, int]]] = {}
+        """The counts that queues show, with their UIDs: one that comes again under its name shows none."""
+        self._retries: dict[str, Retry] = {}
+        """Queues that could not be written."""
+        self._places: dict[str, tuple[str, str]] = {}
+        """Queue and phase of each group."""
+        self._counts: dict[str, Counter[str]] = {}
+        """How many groups there are by phase, of each queue that has some."""
+        self._groups_seen = self._queues_seen = -1
+        self._written: dict[str, str] = {}
+        """The versions of queues as they were answered to our last writes."""
+        self._overwritten: set[str] = set()
+        """Queues that somebody else wrote to since."""
+
+    def observe(self, event: ev.Event) -> None:
+        """An event was folded: what was written may show no more, as after a restore."""
+        if isinstance(event, ev.KindListed) and event.kind == "Queue":
+            self._shown.clear()
+            self._queues_seen = -1
+        elif isinstance(event, ev.ObjectPut) and event.kind == "Queue" and event.key in self._shown:
+            ours = self._written.get(event.key), self.answered(event.key)
+            if event.resource_version not in ours:
+                del self._shown[event.key]
+                self._overwritten.add(event.key)
+
+    async def run(self) -> NoReturn:
+        """Look and write until cancelled."""
+        while True:
+            if not self.fence():
+                self._begin()
+            else:
+                try:
+                    for name in sorted(self._due()):
+                        await self._attend(name)
+                except Fenced:
+                    self._begin()  # and the others are written from counts that are made anew
+            await self.clock.sleep(_LOOK)
+
+    # --- what is due ------------------------------------------------------------------------------------------------
+
+    def _due(self) -> set[str]:
+        """The queues that changed since the last look, or whose groups or parents did, and those that rested."""
+        queues = self.state.queues
+        for known in (self._shown, self._written, self._retries):
+            for name in known.keys() - queues.keys():
+                del known[name]
+        changed = set(self._retries)
+        touched = self._changed_queues()
+        changed |= touched | self._changed_groups() | self._overwritten
+        self._overwritten.clear()
+        changed |= {name for name, record in queues.items() if touched and _parent(record.queue) in touched}
+        resting = {name for name, retry in self._retries.items() if retry.rests}
+        return {name for name in changed - resting if name in queues}
+
+    def _changed_queues(self) -> set[str]:
+        changes = self.state.changed_queues
+        found = None if self._queues_seen < 0 else changes.since(self._queues_seen)
+        self._queues_seen = changes.count
+        return set(self.state.queues if found is None else found)
+
+    def _changed_groups(self) -> set[str]:
+        """Count groups anew that changed; the queues that this concerns."""
+        changes, groups = self.state.changed_groups, self.state.groups
+        found = None if self._groups_seen < 0 else changes.since(self._groups_seen)
+        self._groups_seen = changes.count
+        queues = set[str]()
+        for key in found if found is not None else {*groups, *self._places}:
+            record, before = groups.get(key), self._places.pop(key, None)
+            now = None
+            if record is not None:
+                now = self._places[key] = (self.state.settings.queue_of(record.group), record.group.status.phase)
+            if now != before:
+                for place, change in ((before, -1), (now, 1)):
+                    if place is not None:
+                        self._count(*place, change)
+                        queues.add(place[0])
+        return queues
+
+    def _count(self, queue: str, phase: str, change: int) -> None:
+        counts = self._counts.setdefault(queue, Counter())
+        counts[phase] += change
+        if not counts.total():  # groups name queues that never were
+            del self._counts[queue]
+
+    # --- writing it -------------------------------------------------------------------------------------------------
+
+    async def _attend(self, name: str) -> None:
+        """Write what is due of a queue. Raises Fenced."""
+        try:
+            await self._write(name)
+        except Fenced:
+            raise
+        except KubeError as error:
+            if isinstance(error, Superseded) or (isinstance(error, ApiError) and error.status == 404):
+                return  # it was changed or deleted meanwhile, as the watch will show
+            retry = self._retries.setdefault(name, Retry(self.clock, _LOOK))
+            if retry.failed_anew(error):
+                log.warning("queue status not written", queue=name, error=str(error))
+        else:
+            self._retries.pop(name, None)
+
+    async def _write(self, name: str) -> None:
+        record = self.state.queues.get(name)
+        if record is None:
+            return
+        queue, counts = record.queue, self._counts.get(name, Counter())
+        state, marks = queue.status.state, queue.metadata.annotations
+        parent = self._parent_state(queue)
+        action = "" if name == ROOT else action_of_parent(state, parent, marks)
+        wanted = state_after(state, action, counts.total())
+        version = await self._version_of(queue) if wanted != state else ""
+        if action == CLOSE:  # the mark comes before the state, and goes after it: with it alone nothing is lost
+            version = await self._mark(name, "true", version)
+        told = queue.metadata.uid, counts_by_phase(counts)
+        changed: dict[str, Any] = {} if told == self._shown.get(name) else dict(told[1])
+        if wanted != state:
+            changed["state"] = wanted
+        if changed:
+            path = f"{_QUEUE.object_path(name)}/status"
+            self._written[name] = await self._patch(path, {"status": changed}, version)
+            self._shown[name] = told
+        if wanted != state:
+            log.info("queue state", queue=name, state=wanted, before=state)
+        if wanted == OPEN == parent and marks.get(CLOSED_BY_PARENT) == "true":
+            await self._mark(name, "false")
+
+    async def _version_of(self, queue: Queue) -> str:
+        """The version of a queue, read now. Raises Superseded where the watch has yet to show what was written to it.
+
+        Our own writes make versions, too, faster than the watch shows them: none that it showed would do.
+        """
+        path = _QUEUE.object_path(queue.key)
+        try:
+            found, version = decode_json(_QUEUE, await self.client.request("GET", path, fence=self.fence))
+        except BadObject as error:
+            raise Malformed(str(error)) from error
+        if _grounds(cast(Queue, found)) != _grounds(queue):
+            raise Superseded(f"{path}: it is another now")
+        return version
+
+    async def _mark(self, name: str, value: str, version: str = "") -> str:
+        """Say whether a queue's parent closed it, so that it opens with it; returns the queue's version."""
+        annotations = {CLOSED_BY_PARENT: value}
+        return await self._patch(_QUEUE.object_path(name), {"metadata": {"annotations": annotations}}, version)
+
+    def _parent_state(self, queue: Queue) -> str:
+        parent = self.state.queues.get(_parent(queue))
+        return OPEN if parent is None else parent.queue.status.state or OPEN
+
+    async def _patch(self, path: str, body: dict[str, Any], version: str = "") -> str:
+        """Returns the queue's version then. A ``version`` is a precondition, and the queue's UID with it."""
+        if version:
+            body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
+        raw = await self.client.request(
+            "PATCH",
+            path,
+            msgspec.json.encode(body),
+            content_type=MERGE_PATCH,
+            urgency=Urgency.STATUS,
+            fence=self.fence,
+        )
+        return decoded(_decoder, raw, path).metadata.resource_version
+
+
+def _grounds(queue: Queue) -> tuple[str, ...]:
+    """What of a queue itself its next state is decided by."""
+    meta = queue.metadata
+    return meta.uid, queue.status.state, _parent(queue), meta.annotations.get(CLOSED_BY_PARENT, "")
+
+
+def _parent(queue: Queue) -> str:
+    return queue.spec.parent or ROOT

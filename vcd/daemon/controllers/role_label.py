@@ -1,0 +1,62 @@
+"""The label of a replica's own pod that says whether it leads: for Services, ``kubectl get pods -l`` and dashboards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from vcd.daemon.controllers.retry import Retry
+from vcd.kube.admission import Urgency
+from vcd.kube.client import MERGE_PATCH, KubeClient
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.errors import KubeError
+from vcd.model.kinds import KINDS
+
+log = structlog.get_logger(__name__)
+
+LABEL = "vcd.volcano.sh/role"
+LEADER, FOLLOWER = "leader", "follower"
+_LOOK = 0.5
+"""Seconds between looks at whether this replica leads."""
+_FIRST_PAUSE = 1.0
+"""Seconds between two attempts at first."""
+
+
+@dataclass(eq=False)
+class RoleLabel:
+    """Keeps the label of pod ``key`` (``namespace/name``) at what ``leads`` says. Nothing depends on it: a refusal is
+    logged, and tried again after a growing pause.
+
+    The label of a replica that was killed stays until its container starts again or its pod is gone.
+    """
+
+    client: KubeClient
+    key: str
+    leads: Callable[[], bool]
+    clock: Clock = SYSTEM_CLOCK
+
+    async def run(self) -> NoReturn:
+        """Until cancelled."""
+        shown, retry = "", Retry(self.clock, _FIRST_PAUSE)
+        while True:
+            role = LEADER if self.leads() else FOLLOWER
+            if role == shown:
+                await self.clock.sleep(_LOOK)
+                continue
+            try:
+                await self._show(role)
+            except KubeError as error:
+                if retry.failed_anew(error):
+                    log.warning("label not set", pod=self.key, label=LABEL, error=str(error))
+                await retry.pause()
+            else:
+                shown, retry = role, Retry(self.clock, _FIRST_PAUSE)
+
+    async def _show(self, role: str) -> None:
+        body = msgspec.json.encode({"metadata": {"labels": {LABEL: role}}})
+        path = KINDS["Pod"].object_path(self.key)
+        await self.client.request("PATCH", path, body, content_type=MERGE_PATCH, urgency=Urgency.STATUS)

@@ -1,0 +1,381 @@
+"""The serial session coroutine: snapshot, decide in a thread, verify, log, hand over to the commit loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from typing import Any, NamedTuple
+
+import structlog
+
+from vcd.daemon.concurrency.threads import in_thread
+from vcd.daemon.cycle.replay_check import SelfCheck
+from vcd.daemon.cycle.watchdog import Watchdog
+from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.watching.consistent_reads import Readings
+from vcd.model import events as ev
+from vcd.model.status import TaskStatus
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.decide import run, versions
+from vcd.scheduling.framework import execution, guard
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import is_timed, kinds
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.outside import NOBODY, Outside, Recorder, Remembered
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.verify import Reference, stale_statements
+from vcd.state.deadlines import next_deadline
+from vcd.state.snapshot import Snapshot, SnapshotMaker
+
+_log = structlog.get_logger(__name__)
+
+Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float]], None]
+Read = Callable[[ev.Plan, Snapshot], Awaitable[Readings]]
+"""Reads at the API server what a plan depends on and the watches may not have shown yet."""
+Gather = Callable[[int, asyncio.Event], Awaitable[None]]
+"""Waits, after a change, for what comes along with it, so that one session decides on all of it. Its arguments are how
+many sessions in a row, without a pause between them, decided nothing about any pod, and the event of new work."""
+
+_GATHERING = 0.02
+"""Seconds that a change waits for others like it."""
+_MOST_FRUITLESS = 4
+"""Sessions in a row that decided nothing, after which the gathering grows no longer."""
+
+
+async def gather_briefly(fruitless: int, new_work: asyncio.Event) -> None:
+    """What comes within a short time belongs together; the more so where there are many changes that call for nothing,
+    as while binds are confirmed. New work does not wait for more of these."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_GATHERING * min(fruitless, _MOST_FRUITLESS)):
+            await new_work.wait()
+    await asyncio.sleep(_GATHERING)
+
+
+async def _at_once() -> None:
+    """There is room."""
+
+
+async def _nothing_read(plan: ev.Plan, snapshot: Snapshot) -> Readings:
+    """Trust the watches."""
+    return Readings()
+
+
+def _says_something(plan: ev.Plan) -> bool:
+    return plan != ev.Plan()
+
+
+class _Decided(NamedTuple):
+    """A plan, and what it was decided from."""
+
+    snapshot: Snapshot
+    policy: Policy
+    now: int
+    seed: int
+    epoch: int
+    session: Session
+    plan: ev.Plan
+    encoded: bytes
+    asked: tuple[ev.Asked, ...]
+
+
+@dataclass(eq=False)
+class Cycle:
+    """Decides whenever something changed, one session at a time, while ``may_decide`` gives an epoch.
+
+    ``policy`` is asked at each session; ``handover`` gets every session, with its record where it was logged and the
+    seconds its parts took; ``outside`` is asked by plugins, and what it answers is part of the record; ``watchdog``
+    leaves out plugins that are not ours and take too long; ``check`` decides some sessions once more.
+    A decision that is no ``news``, since nothing changes in it or the one before said the same, is not logged:
+    replaying the one before explains it as well. ``read`` reads what the plan depends on again, for the verification.
+    Where it ``is_done`` what sessions decide, one that left work over is
+    followed by the next at once. ``room`` is waited for before each session: what is made of those before it must not
+    fall behind without end.
+    """
+
+    keeper: Keeper
+    policy: Callable[[], Policy]
+    may_decide: Callable[[], int | None]
+    handover: Handover
+    _: KW_ONLY
+    seed: int = 0
+    period: float = 1.0
+    gather: Gather = gather_briefly
+    room: Callable[[], Awaitable[None]] = _at_once
+    in_session: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """Entered while a session is decided and logged: writes of statuses and Events make way."""
+    clock: Callable[[], int] = time.time_ns
+    until: Callable[[int], Awaitable[None]] | None = None
+    """Returns once it is a time of ``clock`` (ns since the epoch); by the event loop's time unless given."""
+    outside: Outside = NOBODY
+    watchdog: InitVar[Watchdog | None] = None
+    check: SelfCheck | None = None
+    is_news: Callable[[ev.Plan], bool] = _says_something
+    is_done: bool = True
+    read: Read = _nothing_read
+    deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a session is decided and logged, and while plugins are asked why jobs wait."""
+
+    def __post_init__(self, watchdog: Watchdog | None) -> None:
+        self._watchdog = watchdog or Watchdog(self.keeper)
+        self._memory = Memory()
+        self._maker = SnapshotMaker(self.keeper.state)
+        self._epoch: int | None = None
+        self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
+        """What queues have allocated by the last session that was logged under the epoch, and when it was decided."""
+        self._wakes = _Wakes()
+        self._looked_at = 0
+        """The time of the last session (ns since the epoch), or of the last look by a replica that does not lead. A
+        later deadline still calls for a session, even if it has passed: a session takes time."""
+        self._round_began: int | None = None
+        """When the first session decided after which jobs wait for their turn, while some do (ns since the epoch)."""
+        self._held_back = False
+        """Whether the last session said that again, or waits for a watch that is behind: the next one is due after a
+        period, though nothing changes."""
+        self._fruitless = 0
+        """Sessions in a row, without a pause between them, that decided nothing about any pod."""
+        self.idle = asyncio.Event()
+        """Set while there is nothing to decide on."""
+        self.logged = 0
+        """The event of the last session that was logged."""
+        self.sessions = 0
+
+    async def run(self) -> None:
+        """Decide until cancelled. A change starts a cycle; so does a period in which time alone may have told."""
+        changed = self.keeper.changed
+        while True:
+            if not changed.is_set():
+                self._fruitless = 0
+                self.idle.set()
+                await self._wait_for_change()
+            self.idle.clear()
+            await self.gather(self._fruitless, self.keeper.new_work)
+            await self.room()
+            changed.clear()
+            self.keeper.new_work.clear()
+            epoch = self.may_decide()
+            if epoch is None:
+                self._held_back, self._looked_at = False, self.clock()  # whoever leads says it
+                continue
+            with self.in_session():
+                goes_on = await self.once(epoch)
+            if goes_on:
+                changed.set()
+
+    async def _wait_for_change(self) -> None:
+        """Return when something changed, or when time alone may change what is decided."""
+        ends: list[Coroutine[Any, Any, object]] = [self.keeper.changed.wait()]
+        if self._held_back or is_timed(self.policy()):
+            ends.append(asyncio.sleep(self.period))
+        due = next_deadline(self.keeper.state, self._looked_at, self._wakes.ahead)
+        if due is not None:
+            ends.append(self._until(due))
+        waiting = [asyncio.ensure_future(end) for end in ends]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    async def _until(self, due: int) -> None:
+        if self.until is not None:
+            await self.until(due)
+        else:
+            await asyncio.sleep(max(due - self.clock(), 0) / 1e9)
+
+    async def once(self, epoch: int) -> bool:
+        """One session under ``epoch``; whether work is left that the next one shall go on with at once."""
+        if epoch != self._epoch:
+            self._memory, self._epoch, self._said = Memory(), epoch, None
+        structlog.contextvars.bind_contextvars(session=self.keeper.log.last_session + 1)
+        async with self.deciding:
+            return await self._once(epoch)
+
+    async def _once(self, epoch: int) -> bool:
+        policy, seed, now = self.policy(), self.seed, self.clock()
+        self._looked_at = now
+        durations: dict[str, float] = {}
+        stopwatch = _Stopwatch(durations)
+        stopwatch.restart()
+        snapshot = self._maker.snapshot()
+        stopwatch("snapshot")
+        recorder = Recorder(self.outside, time.monotonic_ns)
+        late = self._watchdog.begin(now)
+        deciding = in_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder, late)
+        session, plan, encoded = await self._watchdog.attend(deciding)
+        session.outside = Remembered(recorder.asked)  # who asks it again gets what was answered then
+        decided = _Decided(snapshot, policy, now, seed, epoch, session, plan, encoded, recorder.asked)
+        if (again := self._is_void(decided)) is not None:
+            return again
+        self._fruitless = 0 if plan.statements else self._fruitless + 1
+        self._wakes.note(session, plan)
+        news = self.is_news(plan)
+        self._held_back = news and self._repeats(plan, now)
+        if self._held_back or not news:
+            self.handover(None, plan, session, durations)
+            return False
+        goes_on = await self._log(decided, stopwatch, durations)
+        return self._ends_round_late(now) or goes_on
+
+    def _ends_round_late(self, now: int) -> bool:
+        """Whether all jobs had their turn, and some had it before a time at which something may be decided for them."""
+        if self.keeper.state.turns:
+            self._round_began = now if self._round_began is None else self._round_began
+            return False
+        began, self._round_began = self._round_began, None
+        due = None if began is None else next_deadline(self.keeper.state, began, self._wakes.ahead)
+        return due is not None and due <= self.clock()
+
+    async def _log(self, decided: _Decided, stopwatch: _Stopwatch, durations: dict[str, float]) -> bool:
+        """Verify a plan, log it as a session and hand it over; whether the next session is to follow at once."""
+        snapshot, plan, session = decided.snapshot, decided.plan, decided.session
+        stopwatch.restart()
+        readings = await self.read(plan, snapshot)
+        stopwatch("read")
+        doubts: dict[Reference, str] = {}
+        records: list[ev.SessionDecided] = []
+        void: bool | None = None
+
+        def verified() -> list[ev.SessionDecided]:
+            nonlocal void
+            stopwatch.restart()
+            void = self._is_void(decided)
+            if void is None:
+                head = self._maker.snapshot()
+                doubts.update(readings.doubts(head))
+                records.append(self._record(decided, head, doubts))
+            stopwatch("verify")
+            return records
+
+        logged = await self.keeper.put_at_head(verified)
+        if logged is None:
+            return bool(void)
+        (record,) = records
+        self.logged = logged
+        self.sessions += 1
+        self._said = plan.queues, decided.now
+        if self.check is not None:
+            self.check.see(snapshot, decided.policy, record)
+        durations["total"] = stopwatch.total()
+        self.handover(record, plan, session, durations)
+        if doubts:  # the watch that is behind calls for the next session
+            self._held_back = True
+            return self.is_done and plan.more
+        return self.is_done and (plan.more or bool(record.stale))
+
+    def _record(self, decided: _Decided, head: Snapshot, doubts: Mapping[Reference, str]) -> ev.SessionDecided:
+        """The session as it is logged behind the head."""
+        stale: tuple[tuple[int, str], ...] = ()
+        if head.sequence != decided.snapshot.sequence or doubts:
+            stale = stale_statements(decided.plan, head, decided.snapshot, doubts)
+        return ev.SessionDecided(
+            session=self.keeper.log.last_session + 1,
+            head=decided.snapshot.sequence,
+            policy=decided.policy.digest,
+            now=decided.now,
+            seed=decided.seed,
+            epoch=decided.epoch,
+            versions=versions(),
+            plan=decided.encoded,
+            stale=stale,
+            asked=decided.asked,
+            interrupted=decided.session.interrupted,
+        )
+
+    def _is_void(self, decided: _Decided) -> bool | None:
+        """None while a plan may be logged, else whether to decide again at once; a void session is released."""
+        if self.may_decide() != decided.epoch:
+            _log.warning("leadership was lost while deciding; the plan is dropped", epoch=decided.epoch)
+            decided.session.release()
+            return False
+        if self._is_about_others(decided.plan, decided.snapshot):
+            decided.session.release()
+            return True
+        return None
+
+    def _is_about_others(self, plan: ev.Plan, snapshot: Snapshot) -> bool:
+        """Whether a group that a plan says something of was made anew meanwhile: it is another one of that name."""
+        there, decided = self.keeper.state.groups, snapshot.groups
+        return self.keeper.state.sequence != snapshot.sequence and any(
+            there[key].group.metadata.uid != decided[key].group.metadata.uid
+            for key in (*(status.key for status in plan.groups), *(waiting.group for waiting in plan.waiting))
+            if key in there and key in decided
+        )
+
+    def _repeats(self, plan: ev.Plan, now: int) -> bool:
+        """Whether a plan only says of queues what another said within the period: it is still being written."""
+        if self._said is None or not plan.queues or plan != ev.Plan(queues=plan.queues):
+            return False
+        queues, at = self._said
+        return queues == plan.queues and 0 <= now - at < self.period * 1e9
+
+    def _decide(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        now: int,
+        seed: int,
+        mark: Callable[[str], None],
+        outside: Recorder,
+        late: tuple[str, ...],
+    ) -> tuple[Session, ev.Plan, bytes]:
+        watch = self._watchdog
+        while True:
+            try:
+                session = run(
+                    snapshot, policy, now, seed, self._memory, mark, outside=outside, watch=watch, interrupted=late
+                )
+                execution.take_gauges(framework_of(session), watch)
+                execution.take_wakes(framework_of(session))
+                execution.take_problems(framework_of(session), kinds(), watch)
+                plan = plan_of(session)
+                return session, plan, ev.encode_plan(plan)
+            except guard.Interrupted:
+                late = (*late, watch.verdict())
+                outside.restart()
+
+
+class _Wakes:
+    """When plugins ask for a session without an event. After many sessions, and a day, in which nothing came of it they
+    are not heeded: a window that opens every day would keep a simulated cluster that is done from its end."""
+
+    _SESSIONS, _SPAN = 60, 24 * 3600 * 1_000_000_000
+
+    def __init__(self) -> None:
+        self.ahead: tuple[int, ...] = ()
+        self._work = (-1, -1)
+        """How many groups there are, and pods that wait."""
+        self._vain = 0
+        self._since = 0
+
+    def note(self, session: Session, plan: ev.Plan) -> None:
+        """Take over what plugins asked for in a session."""
+        work = len(session.jobs), int(session.jobs.counts[:, TaskStatus.PENDING].sum())
+        if plan.statements or work != self._work:
+            self._work, self._vain, self._since = work, 0, session.now
+        self._vain += 1
+        is_vain = self._vain > self._SESSIONS and session.now - self._since > self._SPAN
+        self.ahead = () if is_vain else session.wakes
+
+
+class _Stopwatch:
+    """Seconds between marks, by name."""
+
+    def __init__(self, durations: dict[str, float]) -> None:
+        self._durations = durations
+        self._began = self._last = time.perf_counter()
+
+    def __call__(self, name: str) -> None:
+        now = time.perf_counter()
+        self._durations[name] = self._durations.get(name, 0.0) + now - self._last
+        self._last = now
+
+    def restart(self) -> None:
+        """Let what passed since the last mark count for nothing."""
+        self._last = time.perf_counter()
+
+    def total(self) -> float:
+        return time.perf_counter() - self._began

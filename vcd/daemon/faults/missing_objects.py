@@ -1,0 +1,146 @@
+"""Looks at the state for what jobs lack that others have to make: PodGroups for pods, pods for PodGroups, nodes.
+
+Volcano's controllers make a PodGroup a moment after its pod, and the pods a moment after their PodGroup is admitted.
+Only what is lacking for longer is reported. No session looks at a pod without a PodGroup, so its Event and condition
+are made here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+
+from vcd.daemon.faults.monitor import Sighting
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.model.controllers import GROUP_NAME
+from vcd.model.objects import Pod
+from vcd.model.status import Phase, TaskStatus
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import selected_nodes
+
+PATIENCE = 5.0
+"""Seconds for which a pod may lack its group."""
+NO_PODS_AFTER = 300.0
+"""Seconds for which an admitted group may lack all pods."""
+_AT_ONCE = 500
+"""Pods told in one look: the event loop has other work."""
+_UNNAMED = f"pods have no annotation {GROUP_NAME}"
+_MISSING = f"the PodGroup that pods name in {GROUP_NAME} does not exist"
+
+
+def pods_without_group(state: ClusterState) -> list[str]:
+    """Return the keys of pending pods of our schedulers whose PodGroup is unnamed, or missing."""
+    tasks, names = state.tasks, state.settings.scheduler_names
+    ours = [number for number, name in enumerate(state.schedulers.values) if name in names or not names]
+    jobs = tasks.column("job")
+    lacks = jobs < 0
+    if state.former:
+        # one that cannot be read is there, and has an Event of its own
+        missing = [state.job_keys.number(key) for key in state.former if ("PodGroup", key) not in state.bad]
+        lacks = lacks | np.isin(jobs, [number for number in missing if number is not None])
+    waits = (tasks.column("status") == TaskStatus.PENDING) & np.isin(tasks.column("scheduler"), ours)
+    return [key for row in np.flatnonzero(lacks & waits).tolist() if (key := tasks.keys[row]) is not None]
+
+
+@dataclass(eq=False)
+class Groupless:
+    """Finds pods that lack a PodGroup, and passes each to ``tell`` once, with the reason, while ``leads`` says so.
+
+    While no PodGroup can be listed, ``not_listed``, all pods lack theirs for that reason, which is a fault of its own.
+    """
+
+    state: ClusterState
+    leads: Callable[[], bool]
+    tell: Callable[[Pod, str], None]
+    not_listed: Callable[[], bool] = lambda: False
+    _: KW_ONLY
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self._since: dict[str, float] = {}
+        """When pods were first seen to lack a group, by key."""
+        self._told: dict[str, tuple[str, str]] = {}
+        """The UIDs of the pods that were told so, and the words, by key."""
+        self._was_not_listed = False
+
+    def look(self) -> dict[str, Sighting]:
+        """Return the namespaces with pods that lack a group for `PATIENCE`."""
+        now, not_listed = self.clock.monotonic(), self.not_listed()
+        known = self._since if not_listed or not self._was_not_listed else {}  # their groups can be made only now
+        self._since = {key: known.get(key, now) for key in pods_without_group(self.state)}
+        self._was_not_listed = not_listed
+        due = [key for key, since in self._since.items() if now - since >= PATIENCE]
+        self._tell(due, not_listed=not_listed)
+        if not_listed:
+            return {}
+        counts = Counter(key.partition("/")[0] for key in due)
+        first = {key.partition("/")[0]: key for key in reversed(due)}
+        return {name: Sighting(self._why(first[name]), count) for name, count in counts.items()}
+
+    def _why(self, key: str) -> str:
+        return _UNNAMED if self.state.tasks.at(self.state.tasks.row_of[key], "job") < 0 else _MISSING
+
+    def _tell(self, due: list[str], *, not_listed: bool) -> None:
+        kept = self._told if self.leads() else {}
+        self._told = {key: kept[key] for key in due if key in kept}
+        told = 0
+        for key in due:
+            pod = self.state.pod(key)
+            if pod is None or not self.leads():
+                continue
+            if not pod.group_key and "podgroup" in self.state.settings.controllers:
+                continue  # `PodGroups` makes its group, or reports why it cannot
+            words = _words(pod, not_listed=not_listed)
+            if self._told.get(key) == (pod.metadata.uid, words):
+                continue
+            self._told[key] = pod.metadata.uid, words
+            self.tell(pod, words)
+            if (told := told + 1) == _AT_ONCE:
+                return
+
+
+def _words(pod: Pod, *, not_listed: bool) -> str:
+    """Return why no session considers a pod, and what to do."""
+    if not_listed:
+        why = "PodGroups cannot be listed; look whether their CRD is applied, and at vcd's role"
+    elif pod.group_key:
+        why = f"its PodGroup {pod.group_key.partition('/')[2]} does not exist in its namespace; create it"
+    else:
+        do = "look whether Volcano's controllers run, or use vcd run --controllers=podgroup"
+        why = f"it has no annotation {GROUP_NAME}; {do}"
+    return f"no session considers this pod: {why}"
+
+
+@dataclass(eq=False)
+class AdmittedWithoutPods:
+    """Finds PodGroups that are admitted and for which no pod was created."""
+
+    state: ClusterState
+    _: KW_ONLY
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self._since: dict[str, float] = {}
+        """When groups were first seen so, by key."""
+
+    def look(self) -> dict[str, Sighting]:
+        """Return the namespaces with such groups for `NO_PODS_AFTER`."""
+        now, uses = self.clock.monotonic(), self.state.job_keys.uses
+        found = [key for key, one in self.state.groups.items() if one.phase is Phase.INQUEUE and not uses(key)]
+        self._since = {key: self._since.get(key, now) for key in found}
+        due = [key for key, since in self._since.items() if now - since >= NO_PODS_AFTER]
+        counts = Counter(key.partition("/")[0] for key in due)
+        return {name: Sighting("no pod names these PodGroups", count) for name, count in counts.items()}
+
+
+def jobs_without_nodes(state: ClusterState) -> dict[str, Sighting]:
+    """Return the fault that jobs wait while this scheduler has no node at all."""
+    if not state.waiting or "Node" not in state.listed or selected_nodes(state.nodes, state.settings.node_selector):
+        return {}
+    waiting = len(state.waiting)
+    if state.nodes:
+        return {"--node-selector": Sighting("no node has one of these labels", waiting)}
+    return {"cluster": Sighting("the API server lists no Node", waiting)}

@@ -1,0 +1,124 @@
+"""What the daemon answers over HTTP: ``/metrics`` on one address, ``/healthz`` and ``/readyz`` on another."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+
+import structlog
+from aiohttp import web
+
+from vcd.daemon.http.security import Security
+from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.options import Options, join_address, split_address
+from vcd.serving.addresses import AddressError
+from vcd.serving.connections import IDLE_SECONDS, listening
+
+_log = structlog.get_logger(__name__)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of Prometheus' text format."""
+
+SHUTDOWN_SECONDS = 2.0
+"""What requests under way get to end in."""
+
+Verdict = Callable[[], str | None]
+"""Why not; None when all is well."""
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def _listening(
+    flag: str, address: str, pages: Mapping[str, _Handler], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serve pages on one address, which is named by its flag in an error; the port, also where 0 was asked for.
+
+    Raises AddressError, and OptionError for what is no address. At the end requests under way may end.
+    """
+    host, port = split_address(address, flag)
+    application = web.Application()
+    for path, handler in pages.items():
+        application.router.add_get(path, handler)
+    runner = web.AppRunner(
+        application, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS
+    )
+    async with AsyncExitStack() as stack:
+        try:
+            bound = await stack.enter_async_context(listening(runner, host, port, tls))
+        except OSError as error:
+            raise AddressError.of(flag, address, error) from error
+        _log.info("listening", address=join_address(host, bound), pages=list(pages))
+        yield bound
+
+
+class Probes:
+    """What Kubernetes' probes are answered, over all lives of a replica in one process: between two of them, and while
+    a log is read, the process is well and not ready."""
+
+    def __init__(self) -> None:
+        self.healthy: Verdict = lambda: None
+        self.ready: Verdict = lambda: "the event log is read"
+
+    @contextmanager
+    def of(self, healthy: Verdict, ready: Verdict) -> Iterator[None]:
+        """Ask one life of a replica. Both are asked at each probe; an answer of theirs makes it fail with 503, and is
+        its text."""
+        before = self.healthy, self.ready
+        self.healthy, self.ready = healthy, ready
+        try:
+            yield
+        finally:
+            self.healthy, self.ready = before
+
+
+@asynccontextmanager
+async def probes_answered(options: Options, probes: Probes) -> AsyncIterator[int | None]:
+    """Serve ``/healthz`` and ``/readyz``; the port, None where the options turn them off. Raises AddressError."""
+    if not options.enable_healthz:
+        yield None
+        return
+    well = "ok, as a shadow: nothing of what it decides is done" if options.shadow else "ok"
+    pages = {
+        "/healthz": _verdict_page(lambda: probes.healthy(), well),
+        "/readyz": _verdict_page(lambda: probes.ready(), well),
+    }
+    async with _listening("--healthz-address", options.healthz_address, pages) as port:
+        yield port
+
+
+@asynccontextmanager
+async def metrics_served(options: Options, metrics: Metrics, security: Security) -> AsyncIterator[int | None]:
+    """Serve ``/metrics``; the port, None where the options turn it off. Raises AddressError.
+
+    ``security`` says who may read them, and by which certificate they are served.
+    """
+    async with security.following():
+        if not options.enable_metrics:
+            yield None
+            return
+        pages = {"/metrics": _metrics_page(metrics, security)}
+        async with _listening("--listen-address", options.listen_address, pages, security.metrics_tls) as port:
+            yield port
+
+
+def _metrics_page(metrics: Metrics, security: Security) -> _Handler:
+    async def page(request: web.Request) -> web.StreamResponse:
+        await security.check_scraper(request)
+        # writing many series takes longer than the event loop may pause
+        body = await asyncio.to_thread(metrics.freeze())
+        response = web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        response.enable_compression()
+        return response
+
+    return page
+
+
+def _verdict_page(verdict: Verdict, well: str) -> _Handler:
+    async def page(request: web.Request) -> web.StreamResponse:
+        reason = verdict()
+        return web.Response(text=well if reason is None else reason, status=200 if reason is None else 503)
+
+    return page

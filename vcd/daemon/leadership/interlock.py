@@ -1,0 +1,157 @@
+"""The interlock against another scheduler: report foreign binds, and hold back the namespaces in which they happen.
+
+A bind is foreign if a pod of ours that was observed without a node has one which no session of this log chose. While
+another replica holds the Lease nothing counts: its sessions may not be in this log. Pods that were first observed with
+their node, such as those of DaemonSets and static pods, do not count either.
+
+Whoever may create pods/binding in a namespace can produce foreign binds there, and nowhere else. Therefore a foreign
+bind has consequences in its own namespace only. Which namespaces are held back is part of the state
+(``ClusterState.held_namespaces``), so that replays and the next leader have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, cast
+
+import structlog
+
+from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.options import SECOND, Options
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.model import events as ev
+from vcd.model.objects import Pod
+from vcd.model.words import rfc3339
+from vcd.state.cluster import ClusterState
+
+_log = structlog.get_logger(__name__)
+
+ENOUGH = 3
+"""So many foreign binds in a namespace within the quiet period are another scheduler's; fewer may be a person's, made
+with `kubectl`."""
+_EVENTS, _MINUTE = 10, 60 * SECOND
+"""So many Events at pods in a minute, over all namespaces; the count goes on."""
+
+Report = Callable[[str, str, str], None]
+"""Reports a pod by key and UID, in words."""
+
+
+@dataclass(frozen=True)
+class ForeignBindSeen:
+    """A pod that somebody else bound, where, and when that was observed (ns since the epoch)."""
+
+    key: str
+    uid: str
+    node: str
+    at: int
+
+
+@dataclass(eq=False)
+class Interlock:
+    """Observes who binds; ``leads`` is whether this replica does, ``sink`` logs events, ``report`` makes Events."""
+
+    options: Options
+    state: ClusterState
+    leads: Callable[[], bool]
+    sink: Callable[[Sequence[ev.Event]], Awaitable[object]]
+    report: Report
+    metrics: Metrics
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self._period = round(self.options.others_quiet_period * SECOND)
+        self._ours: dict[str, set[tuple[str, str]]] = {}
+        """What sessions decided, by pod: UIDs and nodes. It is kept until the pod has a node: a call may come late."""
+        for key, intent in self.state.intents.items():
+            self._ours.setdefault(key, set()).add((intent.uid, intent.node))
+        self._unplaced: dict[str, str] = {}
+        """Pods of ours that were seen without a node, and their UIDs."""
+        self._placed: dict[str, str] = {}
+        """Pods of ours that were seen with a node, which they keep, and their UIDs."""
+        for key in self.state.tasks.row_of:
+            self._look(key)
+        self._last: dict[str, deque[int]] = {}
+        """When the last foreign binds of a namespace were observed."""
+        self._reported: deque[int] = deque(maxlen=_EVENTS)
+        """When the last Events were made."""
+        self._new: asyncio.Queue[ForeignBindSeen] = asyncio.Queue()
+        self.metrics.series.add("vcd_foreign_binds_total", by=0)
+        self.metrics.held_back = self.held_back
+
+    def held_back(self) -> int:
+        """Return how many namespaces are held back now."""
+        now = self.clock.wall()
+        return sum(until > now for until in self.state.held_namespaces.values())
+
+    # --- who bound it -------------------------------------------------------------------------------------------------
+
+    def observe(self, event: ev.Event) -> None:
+        """An event was folded."""
+        if isinstance(event, ev.SessionDecided):
+            for operation in event.accepted().operations("bind"):
+                if operation.key in self.state.tasks.row_of:  # it may have gone while that was decided
+                    self._ours.setdefault(operation.key, set()).add((operation.uid, operation.node))
+        elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)) and event.kind == "Pod":
+            bound = self._look(event.key)
+            if bound is not None:
+                self._judge(*bound)
+
+    def _look(self, key: str) -> tuple[str, str, str] | None:
+        """Note how a pod is shown now. Key, UID and node of one of ours that has one since this look, and had none."""
+        row, before = self.state.tasks.row_of.get(key), self._unplaced.pop(key, "")
+        if row is None:
+            self._ours.pop(key, None)
+            self._placed.pop(key, None)
+            return None
+        uid, node = cast(Pod, self.state.pods[row]).metadata.uid, self.state.shown_nodes[row]
+        names = self.state.settings.scheduler_names
+        if names and self.state.schedulers[self.state.tasks.at(row, "scheduler")] not in names:
+            return None
+        if node:
+            self._placed[key] = uid
+            return (key, uid, node) if before == uid else None
+        if self._placed.get(key) != uid:  # else a watch tells again what was so before
+            self._unplaced[key] = uid
+        return None
+
+    def _judge(self, key: str, uid: str, node: str) -> None:
+        if (uid, node) not in self._ours.pop(key, ()) and self.leads():
+            self._new.put_nowait(ForeignBindSeen(key, uid, node, self.clock.wall()))
+
+    # --- what follows -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        """Report foreign binds, and hold back namespaces in which there are too many, until cancelled."""
+        while True:
+            await self._tell(await self._new.get())
+
+    async def _tell(self, found: ForeignBindSeen) -> None:
+        self.metrics.series.add("vcd_foreign_binds_total")
+        _log.warning("somebody else bound a pod of ours", pod=found.key, node=found.node)
+        if not self.leads():
+            return
+        until = self._held_until(found)
+        if len(self._reported) < _EVENTS or found.at - self._reported[0] >= _MINUTE:
+            self._reported.append(found.at)
+            words = f"bound to {found.node} by somebody else, while vcd schedules pods of its schedulerName"
+            what_follows = f"; vcd decides nothing in this namespace until {rfc3339(until)}" if until else ""
+            self.report(found.key, found.uid, words + what_follows)
+        await self.sink([ev.ForeignBound(found.key, found.uid, found.node, until)])
+
+    def _held_until(self, found: ForeignBindSeen) -> int:
+        """Until when a foreign bind holds its namespace back (ns since the epoch); 0 if it does not."""
+        if self.options.lead_beside_others:
+            return 0
+        namespace, after = found.key.partition("/")[0], found.at - self._period
+        self._last = {name: times for name, times in self._last.items() if times[-1] > after}
+        last = self._last.setdefault(namespace, deque(maxlen=ENOUGH))
+        last.append(found.at)
+        is_held = self.state.held_namespaces.get(namespace, 0) > found.at
+        if not is_held and (len(last) < ENOUGH or last[0] <= after):
+            return 0
+        if not is_held:
+            _log.error("a namespace is held back: another scheduler binds pods there", namespace=namespace)
+        return found.at + self._period

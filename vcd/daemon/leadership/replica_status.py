@@ -1,0 +1,88 @@
+"""What this replica says beside its log of where that stands: for the page, ``vcd top`` and all who read the file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from vcd.daemon.replicas.log_follower import LogFollower
+from vcd.eventlog.standing import WriterStanding, say_standing, unsay_standing
+from vcd.kube.clock import Clock
+from vcd.kube.lease import LeaderElector
+
+_log = structlog.get_logger(__name__)
+
+EACH = 1.0
+"""Seconds between two words: a follower hears of its leader as often."""
+
+
+class Hearing:
+    """When a follower last had all that its leader had."""
+
+    def __init__(self, follower: LogFollower, clock: Clock) -> None:
+        self._follower = follower
+        self._clock = clock
+        self._heard = 0
+        self._looked_at: float | None = None
+        self._complete_at: float | None = None
+
+    def behind(self) -> float | None:
+        """How many seconds ago at most, by the looks that were taken; None for never."""
+        follower, now = self._follower, self._clock.monotonic()
+        before, self._looked_at = self._looked_at, now
+        if follower.heard != self._heard and not follower.lag:
+            # what was heard since the look before may have been said then: the process may have been stopped
+            self._heard, self._complete_at = follower.heard, now if before is None else before
+        return None if self._complete_at is None else now - self._complete_at
+
+
+@dataclass(eq=False)
+class StandingNote:
+    """Keeps what is said beside the log at ``path`` true; ``follower`` follows another's log where replicas have one,
+    ``leads`` says whether this replica decides."""
+
+    path: Path
+    elector: LeaderElector
+    follower: LogFollower | None
+    leads: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._hearing = None if self.follower is None else Hearing(self.follower, self.elector.clock)
+        self._source = ""
+
+    async def run(self) -> None:
+        """Until cancelled; then nothing is said any more."""
+        told = ""
+        try:
+            while True:
+                try:
+                    await asyncio.to_thread(say_standing, self.path, self.now())
+                    told = ""
+                except OSError as error:
+                    if str(error) != told:
+                        told = str(error)
+                        _log.warning("where the log stands is not told", event_log=str(self.path), reason=told)
+                await asyncio.sleep(EACH)  # also where a simulated clock jumps: this is of the machine's own time
+        finally:
+            unsay_standing(self.path)
+
+    def now(self) -> WriterStanding:
+        """How it stands."""
+        elector, name = self.elector, self.elector.identity
+        lease, seen = f"{elector.namespace}/{elector.name}", elector.looked_at
+        since = elector.clock.monotonic() - seen if seen else None
+        if elector.is_leader() or self.leads():
+            return WriterStanding("leader", name, lease, name, since)
+        if self.follower is None or self._hearing is None or (elector.holder and not self._is_followed(elector)):
+            return WriterStanding("apart", name, lease, elector.holder, since)
+        behind = self._hearing.behind()
+        self._source = self.follower.leader or self._source or (elector.holder if elector.holder != name else "")
+        return WriterStanding("follower", name, lease, elector.holder, since, self._source, behind, self.follower.lag)
+
+    def _is_followed(self, elector: LeaderElector) -> bool:
+        """Whether who holds the Lease serves its log; of itself a replica that lost it does not know better."""
+        return bool(elector.holder_address) or elector.holder == elector.identity

@@ -1,0 +1,189 @@
+"""The terms in which this replica decides: it leads, nothing of the leader before it is under way, all lists are in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import InitVar, dataclass
+from typing import Any
+
+import structlog
+
+from vcd.daemon.faults.monitor import Sighting
+from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.options import Options
+from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.replicas.replica import Replica, Unseated
+from vcd.daemon.watching.watches import Watches
+from vcd.kube.client import KubeClient
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.lease import LeaderElector
+from vcd.model import events as ev
+
+_log = structlog.get_logger(__name__)
+
+_FIRST_LIST = 10.0
+"""Seconds without progress after which a first list that fails is a fault of the installation."""
+_LOOKS = 10
+"""Looks at the lists within one deadline."""
+_SHORTEST, _LONGEST = 2, 32
+"""The first and the longest pause before standing again, in deadlines."""
+
+
+@dataclass(eq=False)
+class Terms:
+    """Follows the Lease; ``began`` is called when this replica decides from now on."""
+
+    options: InitVar[Options]
+    client: InitVar[KubeClient]
+    keeper: Keeper
+    watches: Watches
+    metrics: Metrics
+    began: Callable[[], None]
+    clock: Clock = SYSTEM_CLOCK
+    rand: Random = SYSTEM_RANDOM
+    to_log_first: Callable[[], Sequence[ev.Event]] = tuple
+    """What a replica logs first that writes the log from now on."""
+
+    def __post_init__(self, options: Options, client: KubeClient) -> None:
+        self._elected = options.leader_elect
+        self._request_timeout = client.request_timeout
+        self._deadlines = (options.list_deadline, options.stale_deadline)
+        state = self.keeper.state
+        self.elector = LeaderElector(
+            client,
+            options.lease_namespace,
+            options.lease_name,
+            options.identity or f"{socket.gethostname()}_{uuid.uuid4()}",
+            lease_duration=options.lease_duration,
+            renew_deadline=options.renew_deadline,
+            retry_period=options.retry_period,
+            last_epoch=state.epoch if state.epoch or state.session else -1,
+            pod_namespace=os.environ.get("POD_NAMESPACE", ""),
+        )
+        self._epoch: int | None = None
+        self.replica: Replica | None = None
+        """This one among those of one log, where there is such."""
+        self.writes = asyncio.Event()
+        """Set while this replica writes the log: always, but where it follows another's."""
+
+    def leads(self) -> bool:
+        """Whether this replica decides now."""
+        return self._epoch is not None and self.holds(self._epoch)
+
+    def holds(self, epoch: int) -> bool:
+        """Whether this replica still leads under an epoch."""
+        return self.elector.holds(epoch) if self._elected else epoch == 0
+
+    def epoch_to_decide_under(self) -> int | None:
+        """The epoch, while this replica leads, has seen all lists, and its log can be written."""
+        if not self.leads() or self.keeper.log.failure is not None:
+            return None
+        return self._epoch if self.watches.synced() else None
+
+    def cannot_list(self) -> str | None:
+        """The kinds that this replica does not see as they are, and what their lists failed with, in words."""
+        stuck = self.watches.stuck(*self._deadlines)
+        return "cannot list " + ", ".join(f"{kind} ({error})" for kind, error in stuck.items()) if stuck else None
+
+    def kinds_not_listed(self) -> dict[str, Sighting]:
+        """Look for the same kinds, sooner while a first list fails, and for kinds that are not served."""
+        stuck = self.watches.stuck(min(_FIRST_LIST, self._deadlines[0]), self._deadlines[1])
+        found = {kind: Sighting(error) for kind, error in stuck.items()}
+        return found | {kind: Sighting("the API server does not serve it") for kind in self.watches.not_served()}
+
+    def identity_shared(self) -> dict[str, Sighting]:
+        """Look whether another process holds the Lease under this replica's identity."""
+        elector = self.elector
+        if not elector.has_rival():
+            return {}
+        words = f"another process takes it as {elector.identity!r}, too"
+        return {f"{elector.namespace}/{elector.name}": Sighting(words)}
+
+    def parts(self) -> list[Coroutine[Any, Any, None]]:
+        """What is to run as long as this replica may lead."""
+        if not self._elected:
+            return [self._lead(ev.LeadershipChanged(0, self.elector.identity, leading=True))]
+        return [self._follow(), self.make_room(), self.elector.run()]
+
+    def end(self) -> None:
+        """Decide nothing more."""
+        self._epoch = None
+
+    async def release(self, *, cut_off: bool) -> None:
+        """Give the Lease back once ``parts`` have ended; ``cut_off`` says that calls may still be carried out, and who
+        takes a Lease that was given back does not wait."""
+        if self._elected:
+            await self.elector.release(cut_off=cut_off)
+
+    async def make_room(self) -> None:
+        """Give the Lease back where this replica does not see what it decides on: another one perhaps does.
+
+        It stands again after a pause of one to two deadlines, twice as long each time (32 deadlines at most) until a
+        term in which all lists came in.
+        """
+        deadline = self._deadlines[0]
+        pauses = Backoff(_SHORTEST * deadline, _LONGEST * deadline, self.rand)
+        while True:
+            await self.clock.sleep(min(self._deadlines) / _LOOKS)
+            if not self.elector.is_leader():
+                continue
+            if why := self.cannot_list():
+                self.metrics.series.add("vcd_lease_given_back_total")
+                _log.error("the Lease is given back: what is known is too old", reason=why)
+                self.elector.step_down(why, pauses.next())
+            elif self.watches.synced():
+                pauses.reset()
+
+    async def _follow(self) -> None:
+        """On a win: wait out the old leader's requests, list anew, then decide (docs/laws.md, law 4)."""
+        async for change in self.elector.changes():
+            self._epoch = None
+            self.metrics.observe_leadership(change.leading, change.epoch)
+            if change.leading:
+                self.watches.count_anew()  # what was missed before, as while no server was there, comes now
+                await self._lead(change)
+            elif self.replica is not None:
+                raise Unseated(f"no longer leading under epoch {change.epoch}", self.elector.rests_until)
+            else:
+                _log.warning("no longer leading", epoch=change.epoch)
+                await self.keeper.put([change])
+
+    async def _lead(self, change: ev.LeadershipChanged) -> None:
+        if self._elected:
+            if not await self.elector.wait_safe():
+                return
+            if self.replica is None:
+                await self.watches.list_again()
+            else:
+                await self.replica.take_the_lead()
+                await self.keeper.put([change, *self.to_log_first()])
+                self.writes.set()  # and so all is listed
+        elif self.keeper.state.intents:
+            await asyncio.sleep(self._request_timeout)  # what the process before this one asked may still happen
+            await self.watches.list_again()
+        if not await self.watches.wait_synced(lambda: self.holds(change.epoch)):
+            return
+        known = [] if self.replica is not None else [change]
+        await self.keeper.put([*known, *self._never_done()])
+        if not self.holds(change.epoch):
+            return
+        self._epoch = change.epoch
+        self.metrics.observe_leadership(True, change.epoch)
+        _log.info("leading", epoch=change.epoch, identity=self.elector.identity)
+        self.keeper.changed.set()
+        self.began()
+
+    def _never_done(self) -> list[ev.Event]:
+        """Outcomes of what was decided in an earlier term and shows in none of the fresh lists.
+
+        No call of then can be under way any more, so it did not happen, and would be waited for without end.
+        """
+        words = "not to be seen when the next term began"
+        return [
+            ev.OperationDone(intent.session, intent.statement, intent.operation, "failed", words)
+            for intent in self.keeper.state.intents.values()
+        ]

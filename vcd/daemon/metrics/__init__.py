@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: declarations, values, and the text of one scrape."""

@@ -1,0 +1,744 @@
+"""The metrics page: counters that go on, and gauges of the last session that vanish with what they are of.
+
+Everything is noted on the event loop, where ``freeze`` takes a copy; the page is written from that, in any thread.
+Gauges are made from the last session when a page is asked for, so there are no series to forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import operator
+import re
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+from prometheus_client import Metric, ProcessCollector, generate_latest
+
+from vcd.daemon.metrics import families as fam
+from vcd.daemon.metrics.pending_pods import NO_QUEUE, Alignment, WaitingCounts
+from vcd.daemon.metrics.series import LabelValues, SeriesStore
+from vcd.kube.clock import SYSTEM_CLOCK
+from vcd.kube.requestinfo import CompletedRequest
+from vcd.kube.watcher import WatchStatus
+from vcd.model.events import OperationDone, Plan, Result, SessionDecided, Statement
+from vcd.model.quantity import per_unit
+from vcd.model.requests import UNOFFERED, names_in_order
+from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus, phase_of
+from vcd.model.version import __version__
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.guard import name_in
+from vcd.scheduling.framework.registry import series
+from vcd.scheduling.session.gauges import Gauge, JobGauge, resource_gauges
+from vcd.scheduling.session.session import Session
+from vcd.state.groups import GroupColumns
+from vcd.state.records import GroupRecord
+from vcd.state.sums import Ints, sum_of
+
+_log = structlog.get_logger(__name__)
+
+REMEMBERED_SESSIONS = 64
+"""Sessions whose operations are still matched with their outcomes."""
+JOB_SERIES = 5000
+"""Jobs that have series of their own, unless told otherwise."""
+PAUSE_WINDOW = 60.0
+"""Seconds; the longest pause shown is of the current and the last window."""
+_TICK = 0.02
+_TRIED = ("queue", "predicate")
+"""Gates at which a pod was looked at and found no place."""
+_PREEMPTING = ("preempt", "gangpreempt")
+_EVICTING = (*_PREEMPTING, "reclaim", "gangreclaim")
+_INQUEUE, _RESERVED = "volcano_queue_inqueue", "vcd_queue_enqueue_reserved"
+_OF_QUEUE_CONTROLLER = "volcano_queue_pod_group_"
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_PENDING = int(TaskStatus.PENDING)
+_NOTHING: Final = -1
+"""What a job lacks that is not unschedulable: one may be without lacking a task."""
+_NOBODY: Final = np.zeros(0, np.int64)
+"""For whom a job stands that is like no other."""
+_COMPLETED = Phase.COMPLETED.text
+_NANOSECONDS = 1_000_000_000
+
+
+class _Progress(NamedTuple):
+    """What is known of a job beyond one session: its age in ms and the Unix time when tasks of it were last placed,
+    and how many sessions ended it."""
+
+    duration: float | None = None
+    last: int = 0
+    completions: int = 0
+
+
+_NEW = _Progress()
+_Evicting = tuple[Statement, list[str]]
+"""A statement, and the pods that it evicts."""
+
+
+@dataclass
+class _Decided:
+    """A session whose outcomes are to come, ``at`` the clock's time when it was noted.
+
+    ``left`` are the places in the plan of its operations without an outcome, with the Unix times when their pods were
+    created. Until they are known, outcomes of its binds wait in ``early``, with the clock's times.
+    """
+
+    plan: Plan
+    now: int
+    at: float
+    left: dict[tuple[int, int], int] | None = None
+    early: list[tuple[OperationDone, float]] = field(default_factory=list)
+
+
+@dataclass
+class _Placed:
+    """What a session placed: when the pods, by queue, and the jobs were created, in Unix seconds; ``left`` as above."""
+
+    now: int = 0
+    jobs: dict[str, int] = field(default_factory=dict)
+    by_queue: dict[str, list[int]] = field(default_factory=dict)
+    left: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _View:
+    """What the last session says of queues, jobs and who waits; ``lacks`` is how many tasks each job lacks of its
+    minimum, ``retries`` how many sessions found it unschedulable."""
+
+    series: SeriesStore
+    gauges: list[Gauge | JobGauge]
+    jobs: GroupColumns
+    queue_names: list[str]
+    lacks: Ints
+    retries: Ints
+
+
+@dataclass(eq=False)
+class _Jobs:
+    """What is known of single jobs from session to session; only sessions' summaries change it.
+
+    ``retries`` says of each job of the last session, whose ``records`` these are, how many found it unschedulable,
+    ``away`` of groups that are there and are no jobs any more, since their queue is gone.
+    """
+
+    waiting: WaitingCounts = field(default_factory=WaitingCounts)
+    progress: dict[str, _Progress] = field(default_factory=dict)
+    records: list[GroupRecord] = field(default_factory=list)
+    retries: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    away: dict[str, tuple[GroupRecord, int]] = field(default_factory=dict)
+
+    def frozen(self) -> _Jobs:
+        """What the page shows of single jobs, as it is now."""
+        return replace(self, progress=self.progress.copy())
+
+    def follow(self, aligned: Alignment, jobs: GroupColumns, groups: Mapping[str, GroupRecord]) -> None:
+        """Have a session's jobs, and forget those whose groups are gone, or were made again under their names."""
+        self.away |= {key: (self.records[place], self.retries.item(place)) for key, place in aligned.gone.items()}
+        self.retries = aligned.carried(self.retries)
+        for place, before in self._changed(aligned, jobs.records):
+            if _is_another(jobs.records[place], before):
+                self.retries[place] = 0
+                self.progress.pop(jobs.keys[place], None)
+        self.records = jobs.records
+        for key, (record, retries) in list(self.away.items()):
+            if key not in groups or _is_another(groups[key], record):
+                del self.away[key]
+                self.progress.pop(key, None)
+            elif (index := jobs.index(key)) is not None:
+                self.retries[index] = retries
+                del self.away[key]
+
+    def _changed(self, aligned: Alignment, records: list[GroupRecord]) -> Iterator[tuple[int, GroupRecord]]:
+        """The places of jobs that were there and have another record now, with that of before. All the others cost no
+        step of Python's: there are tens of thousands."""
+        known = [*self.records, None]  # the last one is NEW's
+        before = list(map(known.__getitem__, aligned.places.tolist()))
+        for place in itertools.compress(range(len(records)), map(operator.is_not, records, before)):
+            if (record := before[place]) is not None:
+                yield place, record
+
+
+def _is_another(group: GroupRecord, before: GroupRecord) -> bool:
+    """Whether a group is not the one that had its name before."""
+    return (group.group.metadata.uid, group.created) != (before.group.metadata.uid, before.created)
+
+
+@dataclass(frozen=True)
+class SessionSummary:
+    """What a session says of all jobs; ``silent`` are plugins that gave no gauges, with what they raised.
+
+    ``counts`` are how often what happened, ``evicted`` who was evicted for whom.
+    """
+
+    jobs: _Jobs
+    view: _View
+    session: int
+    counts: Counter[tuple[str, ...]]
+    evicted: Counter[LabelValues]
+    placed: _Placed
+    silent: list[tuple[str, Exception]]
+    verdicts: dict[LabelValues, int]
+
+
+class Metrics:
+    """All that the daemon shows of itself. ``clock`` gives monotonic seconds.
+
+    ``job_series`` is how many jobs have series of their own; where there are more, none has. ``controls_queues`` says
+    that no controller of Volcano's shows the series that its queue controller has. ``watches`` gives each kind's
+    counters, ``set_aside`` the kind and key of each object that cannot be read, ``held_back`` how many namespaces are
+    held back.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = SYSTEM_CLOCK.monotonic,
+        job_series: int = JOB_SERIES,
+        *,
+        shadow: bool = False,
+        controls_queues: bool = True,
+    ) -> None:
+        self._clock = clock
+        self._job_series = job_series
+        self._shadow = shadow
+        self._controls_queues = controls_queues
+        self.series = SeriesStore(fam.DAEMON)
+        """What of this replica is counted and shown, whether it leads or not."""
+        for verb in ("bind", "evict", "ungate"):  # a series that begins above 0 shows no increase
+            for result in get_args(Result):
+                self.series.add("vcd_commit_operations_total", verb, result, by=0)
+        for kind in ("Event", "PodGroup", "Queue", "Pod"):
+            self.series.add("vcd_writes_dropped_total", kind, by=0)
+        self._process = ProcessCollector(registry=None)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Show nothing of what was before in this process, and count on from it: Prometheus would take a counter that
+        falls, and rises again, for a process that was restarted, and miss what it was between two scrapes."""
+        self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
+        self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
+        self.held_back: Callable[[], int] = int
+        self.series = self.series.counted()
+        self.series.show("vcd_build_info", {(__version__,): 1})
+        for name in ("vcd_loop_pause_seconds", "vcd_clock_ahead_seconds"):
+            self.series.show(name, 0)
+        for name in () if self._shadow else ("vcd_leader", "vcd_epoch"):  # a shadow asks for no Lease
+            self.series.show(name, 0)
+        self.series.show("vcd_shadow", self._shadow)
+        self._series_left_out = False
+        self._window = self._clock()
+        self._pauses = [0.0, 0.0]
+        """The longest one of the current window and of the last."""
+        self._faulty: set[str] = set()
+        self._shows = True
+        """Whether sessions are shown: not while another replica leads, whatever of ours is still being told."""
+        self._decided: OrderedDict[int, _Decided] = OrderedDict()
+        """Sessions of ours, kept when the lease is lost: outcomes of calls that were under way still come."""
+        self._forget_sessions()
+
+    def _forget_sessions(self) -> None:
+        self._view: _View | None = None
+        self._jobs = _Jobs()
+        self._leader = SeriesStore(fam.LEADER)
+        self._verdicts: Mapping[LabelValues, int] = {}
+        self._judged = self._clock()
+        """Pods that wait, by verdict, and since when their time is to be counted."""
+        self._queues: Collection[str] = ()
+        """Those of the session that was noted last."""
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def begin_session(
+        self, session: Session, plan: Plan, record: SessionDecided | None, durations: Mapping[str, float]
+    ) -> Callable[[], SessionSummary]:
+        """Note a session that ended. ``record`` is None for one in which nothing changed, and which was not logged.
+
+        ``durations`` are seconds: "snapshot", "open", each action's name, "close", "verify", "total", and, where they
+        were measured, "open/PLUGIN" and "close/PLUGIN". What it returns goes through all jobs, which takes long where
+        there are many, and may be called in any thread; what that returns is for ``end_session``. Sessions are noted
+        one after the other.
+        """
+        self._time(durations, framework_of(session).policy.actions)
+        for option in (option for tier in framework_of(session).policy.tiers for option in tier):
+            self.series.add("vcd_plugin_faults_total", option.name, by=0)
+        for fault in plan.faults:
+            self.series.add("vcd_plugin_faults_total", name_in(fault))
+        for name, told in session.problems.items():
+            if isinstance(told, Exception):
+                self._count_silent(name, "problems", told)
+        self._count_lost()
+        self._queues = session.queues.keys() | {NO_QUEUE}
+        self._forget_gone_queues()
+        if record is not None:
+            self.series.show("vcd_session", record.session)
+            self._decided[record.session] = _Decided(plan, record.now, self._clock())
+            if len(self._decided) > REMEMBERED_SESSIONS:
+                self._decided.popitem(last=False)
+        return functools.partial(_summary, self._jobs, session, plan, record)
+
+    def end_session(self, summary: SessionSummary) -> None:
+        """Show what a session's summary says, unless the lease was lost meanwhile."""
+        for name, error in summary.silent:
+            self._count_silent(name, "gauges", error)
+        for (name, *labels), count in summary.counts.items():
+            self.series.add(name, *labels, by=count)
+        placed = summary.placed
+        ages = _ages([created for pods in placed.by_queue.values() for created in pods], placed.now)
+        self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Assumed").observe_many(ages)
+        ages = _ages([*placed.jobs.values()], placed.now)
+        self.series.distribution("volcano_e2e_job_scheduling_latency_milliseconds").observe_many(ages)
+        if summary.jobs is self._jobs and self._shows:
+            for labels_of, count in summary.evicted.items():
+                self._leader.add("vcd_evictions_total", *labels_of, by=count)
+            for queue, created in placed.by_queue.items():
+                self._leader.distribution("vcd_wait_seconds", queue).observe_many(_ages(created, placed.now) / 1000)
+            self._view = summary.view
+            self.observe_verdicts(summary.verdicts)
+            self._tell_series(len(summary.view.jobs))
+        self._take_early(summary.session, placed.left)
+
+    def _take_early(self, session: int, left: dict[tuple[int, int], int]) -> None:
+        """Now it is known of which pods outcomes are to come; take those that have come already."""
+        decided = self._decided.get(session)
+        if decided is None:
+            return
+        decided.left = left
+        for done, at in decided.early:
+            self._settle(decided, done, at)
+        if not decided.left:
+            del self._decided[session]
+
+    def _tell_series(self, jobs: int) -> None:
+        if (jobs > self._job_series) != self._series_left_out:
+            self._series_left_out = jobs > self._job_series
+            state = "left out" if self._series_left_out else "shown again"
+            _log.warning(f"series of single jobs are {state}", jobs=jobs, limit=self._job_series)
+        self._leader.show("vcd_jobs_without_series", jobs if self._series_left_out else 0)
+
+    def _time(self, durations: Mapping[str, float], actions: Collection[str]) -> None:
+        store = self.series
+        for name, seconds in durations.items():
+            part, _, plugin = name.partition("/")
+            if plugin:
+                when = {"open": "OnSessionOpen", "close": "OnSessionClose"}.get(part, part)
+                series = store.distribution("volcano_plugin_scheduling_latency_milliseconds", plugin, when)
+                series.observe(seconds * 1000)
+            elif name == "total":
+                store.distribution("volcano_e2e_scheduling_latency_milliseconds").observe(seconds * 1000)
+            elif name in actions:
+                store.distribution("volcano_action_scheduling_latency_milliseconds", name).observe(seconds * 1000)
+            else:
+                store.distribution("vcd_session_phase_seconds", name).observe(seconds)
+        if "open" in durations:
+            opened = durations["open"] + durations.get("snapshot", 0.0)
+            store.distribution("volcano_open_session_duration_milliseconds").observe(opened * 1000)
+
+    def _count_silent(self, name: str, what: str, error: Exception) -> None:
+        """A plugin that decided well and cannot tell: told once."""
+        if name not in self._faulty:
+            _log.error(f"plugin gives no {what}", plugin=name, error=repr(error), exc_info=error)
+        self._faulty.add(name)
+        self.series.add("vcd_plugin_faults_total", name)
+
+    # --- everything else ----------------------------------------------------------------------------------------------
+
+    def observe_outcome(self, done: OperationDone) -> None:
+        """Note what became of an operation; not of another replica's, which counts it itself."""
+        verb = "unknown"  # of a session before this start
+        decided = self._decided.get(done.session)
+        if decided is None and not self.watches():  # who follows another's log watches nothing
+            return
+        if decided is not None:
+            verb = decided.plan.statements[done.statement].operations[done.operation].verb
+            if decided.left is None:
+                decided.early.append((done, self._clock()))
+            else:
+                self._settle(decided, done, self._clock())
+                if not decided.left:
+                    del self._decided[done.session]
+        self.series.add("vcd_commit_operations_total", verb, done.result)
+        if verb == "bind" and done.result in ("failed", "unknown"):
+            self.series.add("volcano_schedule_attempts_total", "error")
+
+    def _settle(self, decided: _Decided, done: OperationDone, at: float) -> None:
+        """An operation has its outcome: how long that took, where it is a bind that was made."""
+        created = None if decided.left is None else decided.left.pop((done.statement, done.operation), None)
+        verb = decided.plan.statements[done.statement].operations[done.operation].verb
+        if created is None or verb != "bind" or done.result != "done":
+            return
+        waited = (at - decided.at) * 1000
+        self.series.distribution("volcano_scheduling_stage_duration_milliseconds", "Bind").observe(waited)
+        if created:
+            age = _age(decided.now, created) + waited
+            self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Bound").observe(age)
+
+    def judge(self, causes: Mapping[str, str]) -> Callable[[], dict[LabelValues, int]]:
+        """Note the causes that held longest, by group; what comes of it is for ``observe_verdicts``, and made where
+        sessions' summaries are made, one after the other."""
+        waiting = self._jobs.waiting
+
+        def judged() -> dict[LabelValues, int]:
+            waiting.judge(causes)
+            return dict(waiting.verdicts.pods)
+
+        return judged
+
+    def observe_verdicts(self, verdicts: Mapping[LabelValues, int]) -> None:
+        """Note how many pods wait, by queue and the cause of their group's wait."""
+        if not self._shows:
+            return
+        self._count_lost()
+        self._verdicts = verdicts
+        self._leader.show("vcd_verdict_pods", dict(sorted(verdicts.items())))
+        self._forget_gone_queues()  # these may be of an earlier session than the one that was noted last
+
+    def _forget_gone_queues(self) -> None:
+        """Drop what is of queues that are gone: a counter that came back would begin below what it was."""
+        queues = self._queues
+        self._verdicts = {labels: pods for labels, pods in self._verdicts.items() if labels[0] in queues}
+        self._leader.forget(lambda label, queue: label.endswith("queue") and queue not in queues)
+
+    def _count_lost(self) -> None:
+        """Count the time that pods waited since this was done last."""
+        now, before = self._clock(), self._judged
+        self._judged = now
+        for labels, pods in self._verdicts.items():
+            self._leader.add("vcd_lost_pod_seconds_total", *labels, by=pods * max(0.0, now - before))
+
+    def observe_silent(self, name: str, what: str, error: Exception) -> None:
+        """Note that a plugin decided well and cannot tell something else."""
+        self._count_silent(name, what, error)
+
+    def observe_misconfigured(self, counts: Mapping[LabelValues, int]) -> None:
+        """Note how many problems plugins see in which objects, by kind and key, as of the last session."""
+        if self._shows:
+            self._leader.show("vcd_misconfigured", counts)
+
+    def observe_request(self, done: CompletedRequest) -> None:
+        """Count a request to the API server."""
+        about = done.verb, done.resource
+        self.series.add("vcd_apiserver_requests_total", *about, str(done.code) if done.code else "<error>")
+        self.series.distribution("vcd_apiserver_request_duration_seconds", *about).observe(done.seconds)
+
+    def observe_leadership(self, leading: bool, epoch: int) -> None:
+        """Note a win or a loss. Who does not lead shows nothing of sessions: the leader does."""
+        self.series.show("vcd_leader", leading)
+        self.series.show("vcd_epoch", epoch)
+        self._shows = leading
+        if not leading:
+            self._forget_sessions()
+
+    def observe_pause(self, seconds: float) -> None:
+        """Note that the event loop did not turn for so long."""
+        windows = int((self._clock() - self._window) / PAUSE_WINDOW)
+        if windows:
+            self._window += windows * PAUSE_WINDOW
+            self._pauses = [0.0, self._pauses[0] if windows == 1 else 0.0]
+        self._pauses[0] = max(self._pauses[0], seconds)
+        self.series.show("vcd_loop_pause_seconds", max(self._pauses))
+
+    async def measure_pauses(self) -> None:
+        """Watch the event loop that it runs in, until cancelled."""
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(_TICK)
+            self.observe_pause(max(0.0, time.monotonic() - began - _TICK))
+
+    # --- the page -----------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> Callable[[], bytes]:
+        """Take what the page shows as it is now; the result writes it in Prometheus' text format, in any thread."""
+        kinds = Counter(kind for kind, _ in self.set_aside())
+        self.series.show("vcd_objects_set_aside", {(kind,): kinds[kind] for kind in sorted(kinds)})
+        if not self._shadow:
+            self.series.show("vcd_namespaces_held_back", self.held_back())
+        self._show_watches(self.watches(), self._clock())
+        self._count_lost()
+        stores = (self.series.copy(), self._leader.copy())
+        jobs = None if self._series_left_out else self._jobs.frozen()
+        page = _Page(stores, self._view, jobs, self._controls_queues, self._process)
+        return lambda: generate_latest(page)
+
+    def _show_watches(self, statuses: Mapping[str, WatchStatus], now: float) -> None:
+        for name, family in fam.WATCH.items():
+            self.series.show(family.name, {(kind,): getattr(status, name) for kind, status in statuses.items()})
+        self.series.show("vcd_watch_stale_seconds", {(kind,): each.stale(now) for kind, each in statuses.items()})
+        for name, family in fam.WATCH_AGES.items():
+            times = {(kind,): getattr(status, name) for kind, status in statuses.items()}
+            self.series.show(family.name, {kind: max(0.0, now - since) for kind, since in times.items() if since})
+
+
+@dataclass(frozen=True)
+class _Page:
+    """A collector of frozen values, as prometheus-client asks for one; ``jobs`` is None where these have no series."""
+
+    stores: tuple[SeriesStore, ...]
+    view: _View | None
+    jobs: _Jobs | None
+    controls_queues: bool
+    process: ProcessCollector
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family once; a plugin's gauges cannot take a name of ours."""
+        seen: set[str] = set()
+        for page in self._pages():
+            if page.name not in seen:
+                seen.add(page.name)
+                yield page
+
+    def _pages(self) -> Iterator[Metric]:
+        for store in self.stores:
+            yield from store.pages()
+        yield from self.process.collect()
+        view = self.view
+        if view is not None:
+            yield from view.series.pages()
+            yield from _job_series(view, self.jobs).pages()
+            gauges = [gauge for gauge in view.gauges if self._shows(gauge)]
+            yield from _gauge_pages(each for gauge in gauges for each in _singly(gauge, view.jobs))
+
+    def _shows(self, gauge: Gauge | JobGauge) -> bool:
+        """Beside Volcano's queue controller its series are its own, else sums over both would double."""
+        if gauge.name.startswith(_OF_QUEUE_CONTROLLER):
+            return self.controls_queues
+        return self.jobs is not None or not _is_of_a_job(gauge)
+
+
+def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided | None) -> SessionSummary:
+    stale = {} if record is None else dict(record.stale)
+    progress = known.progress
+    known.follow(known.waiting.update(session, plan), session.jobs, session.snapshot.groups)
+    placed = _Placed() if record is None else _placements(session, plan, record.now, stale)
+    for key, since in placed.jobs.items():
+        age = _age(placed.now, since) if since else None
+        progress[key] = progress.get(key, _NEW)._replace(duration=age, last=placed.now // _NANOSECONDS)
+    lacks, failed = _count_unschedulable(session)
+    known.retries = known.retries + (lacks > _NOTHING)
+    silent: list[tuple[str, Exception]] = []
+    statements = [each for number, each in enumerate(plan.statements) if number not in stale]
+    shown = SeriesStore(fam.LAST_SESSION)
+    shown.show("volcano_unschedule_job_count", int(np.count_nonzero(lacks > _NOTHING)))
+    evicting = [(each, keys) for each in statements if (keys := _evicted_by(each))]
+    victims = sum(len(keys) for statement, keys in evicting if statement.action in _PREEMPTING)
+    shown.show("volcano_pod_preemption_victims", victims)
+    shown.show("vcd_waiting_groups", dict(sorted(known.waiting.reasons.groups.items())))
+    shown.show("vcd_waiting_pods", dict(sorted(known.waiting.reasons.pods.items())))
+    shown.show("vcd_waiting_oldest_timestamp_seconds", dict(sorted(known.waiting.oldest(session).items())))
+    shown.show("vcd_cluster_nodes", len(session.nodes))
+    shown.show("vcd_cluster_allocatable", _in_units(session, session.nodes.total))
+    shown.show("vcd_cluster_used", _in_units(session, sum_of(session.nodes.usage.used, axis=1)))
+    phases = _phase_gauges(session, plan, progress)
+    gauges = [*_plugin_gauges(session, silent), *_guarantees(session), *phases]
+    queues = [queue.name for queue in session.queue_list]
+    view = _View(shown, gauges, session.jobs, queues, np.maximum(lacks, 0), known.retries)
+    counts = _counts(statements, evicting)
+    counts["volcano_schedule_attempts_total", "unschedulable"] = failed
+    counts["vcd_session_statements_total", "stale"] = len(stale)
+    number = 0 if record is None else record.session
+    verdicts = dict(known.waiting.verdicts.pods)
+    return SessionSummary(known, view, number, counts, _evictions(session, evicting), placed, silent, verdicts)
+
+
+def _evicted_by(statement: Statement) -> list[str]:
+    return [operation.key for operation in statement.operations if operation.verb == "evict"]
+
+
+def _counts(statements: Sequence[Statement], evicting: Iterable[_Evicting]) -> Counter[tuple[str, ...]]:
+    """How often what a session decided happens, by the name of the series and its labels."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    binds = [each for statement in statements for each in statement.operations if each.verb == "bind"]
+    counts["volcano_schedule_attempts_total", "scheduled"] = len(binds)
+    counts["vcd_session_statements_total", "committed"] = len(statements)
+    for action in [statement.action for statement, _ in evicting if statement.action in _EVICTING]:
+        counts["volcano_eviction_transactions_total", action] += 1
+        counts["volcano_total_preemption_attempts",] += action in _PREEMPTING
+    return counts
+
+
+def _evictions(session: Session, evicting: Sequence[_Evicting]) -> Counter[LabelValues]:
+    """Who from whom. Statements of groups and pods that are not in the session have no queue to name."""
+    evicted: Counter[LabelValues] = Counter()
+    pods = {key for _, keys in evicting for key in keys}
+    queue_of = {task.key: task.job.queue.name for task in session.views.moves if task.key in pods} if pods else {}
+    for statement, keys in evicting:
+        index = session.jobs.index(statement.group)
+        if index is not None:
+            queue = session.job(index).queue.name
+            evicted.update((statement.action, queue, queue_of[key]) for key in keys if key in queue_of)
+    return evicted
+
+
+def _placements(session: Session, plan: Plan, now: int, stale: Mapping[int, str]) -> _Placed:
+    """The jobs and pods that were placed, and what outcomes are to come."""
+    placed = _Placed(now)
+    for number, statement in enumerate(plan.statements):
+        index = session.jobs.index(statement.group)
+        if number in stale or index is None:
+            continue
+        job = session.job(index)
+        times = {task.key: task.created for task in job.pending()}
+        for place, operation in enumerate(statement.operations):
+            created = times.get(operation.key, 0)
+            if operation.verb != "pipeline":
+                placed.left[number, place] = created
+            if operation.verb == "bind":
+                placed.by_queue.setdefault(job.queue.name, []).append(created)
+            if operation.verb not in ("evict", "ungate"):
+                placed.jobs[statement.group] = job.created
+    return placed
+
+
+def _count_unschedulable(session: Session) -> tuple[Ints, int]:
+    """Of each unschedulable job the tasks that it lacks of its minimum, of others _NOTHING; and how many tasks found no
+    place."""
+    lacks = np.full(len(session.jobs), _NOTHING, np.int64)
+    failed = 0
+    stands_for = dict(session.classes.followers())
+    for job in session.views.jobs():
+        if session.classes.follows[job.index]:
+            continue  # counted with the one that stands for it
+        others = stands_for.get(job.index, _NOBODY)
+        refused = sum([waiting.tasks for waiting in job.why if waiting.gate in _TRIED])
+        failed += min(refused, job.counts[_PENDING]) * (1 + len(others))
+        if session.conditions.get(job.index, ("",))[0] == UNSCHEDULABLE:
+            lacks[job.index] = lacks[others] = max(0, job.min_available - job.ready_count)
+    return lacks, failed
+
+
+def _phase_gauges(session: Session, plan: Plan, progress: dict[str, _Progress]) -> Iterator[Gauge]:
+    """Groups per queue and phase once the plan's statuses are written."""
+    jobs = session.jobs
+    phases = jobs.phase.astype(np.int64)
+    for status in plan.groups:
+        phases[jobs.index(status.key)] = phase_of(status.phase)
+        if status.phase == _COMPLETED and status.was != _COMPLETED:
+            known = progress.get(status.key, _NEW)
+            progress[status.key] = known._replace(completions=known.completions + 1)
+    size = len(session.queue_list) * len(Phase)
+    counts = np.bincount(jobs.queue.astype(np.int64) * len(Phase) + phases, minlength=size).reshape(-1, len(Phase))
+    for queue, row in zip(session.queue_list, counts.tolist(), strict=True):
+        for phase in Phase:
+            named, text = ("queue_name", queue.name), phase.text.lower()
+            yield Gauge("vcd_queue_pod_groups", (named, ("phase", text)), row[phase])
+            yield Gauge(f"{_OF_QUEUE_CONTROLLER}{text}_count", (named,), row[phase])
+
+
+def _plugin_gauges(session: Session, silent: list[tuple[str, Exception]]) -> Iterator[Gauge | JobGauge]:
+    for plugin in framework_of(session).plugins:
+        try:
+            taken = session.gauges.get(plugin.name)  # else they would be asked unguarded
+            if isinstance(taken, Exception):
+                raise taken
+            gauges = _checked(plugin.gauges() if taken is None else taken, len(session.jobs))
+        except Exception as error:  # noqa: BLE001 - a plugin's fault must not end the cycle that it is told in
+            silent.append((plugin.name, error))
+            continue
+        for gauge in gauges:
+            yield gauge
+            if gauge.name.startswith(_INQUEUE):
+                yield gauge._replace(name=_RESERVED + gauge.name.removeprefix(_INQUEUE))
+
+
+def _is_of_a_job(gauge: Gauge | JobGauge) -> bool:
+    return isinstance(gauge, JobGauge) or any(label in ("job_id", "job_name") for label, _ in gauge.labels)
+
+
+def _singly(gauge: Gauge | JobGauge, jobs: GroupColumns) -> Iterator[Gauge]:
+    """A gauge of each job one by one; another one as it is."""
+    if isinstance(gauge, Gauge):
+        yield gauge
+        return
+    for key, value in zip(jobs.keys, gauge.values.tolist(), strict=True):
+        namespace, _, name = key.partition("/")
+        yield Gauge(gauge.name, (("job_ns", namespace), ("job_id", name)), value)
+
+
+def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
+    """Gauges by name; of two that give the same series, the later one counts, since a page must not hold both."""
+    by_name: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for gauge in gauges:
+        by_name.setdefault(gauge.name, {})[tuple(sorted(gauge.labels))] = gauge.value
+    meanings = {**series(), **fam.DOCS}
+    for name, values in by_name.items():
+        page = Metric(name, meanings.get(name, "Given by a plugin."), "gauge")
+        for labels, value in values.items():
+            page.add_sample(name, dict(labels), value)
+        yield page
+
+
+def _job_series(view: _View, jobs: _Jobs | None) -> SeriesStore:
+    """Volcano's series by job; none without ``jobs``. Where a label has the name without the namespace, jobs of one
+    name add up."""
+    store = SeriesStore(fam.JOBS)
+    if jobs is None:
+        return store
+    queues, phases = view.jobs.queue.tolist(), view.jobs.phase.tolist()
+    counts = (view.lacks.tolist(), view.retries.tolist())
+    columns = zip(view.jobs.keys, view.jobs.records, queues, phases, *counts, strict=True)
+    for key, record, queue, phase, lacks, retries in columns:
+        namespace, _, name = key.partition("/")
+        labels = (name, view.queue_names[queue], namespace)
+        store.add("volcano_e2e_job_scheduling_start_time", *labels, by=record.created)
+        if phase != Phase.COMPLETED:
+            store.add("volcano_unschedule_task_count", name, by=lacks)
+        known = jobs.progress.get(key, _NEW)
+        if known.duration is not None:
+            store.add("volcano_e2e_job_scheduling_duration", *labels, by=known.duration)
+        if known.last:
+            store.add("volcano_e2e_job_scheduling_last_time", *labels, by=known.last)
+        if retries:
+            store.add("volcano_job_retry_counts", name, by=retries)
+        if known.completions:
+            store.add("volcano_job_completed_phase_count", key, labels[1], by=known.completions)
+    return store
+
+
+def _checked(gauges: Iterable[Gauge | JobGauge], jobs: int) -> list[Gauge | JobGauge]:
+    """The gauges of a plugin. Raises what it raises, and ValueError or TypeError for what is no gauge."""
+    result = [_checked_one(gauge, jobs) for gauge in gauges]
+    for name in {gauge.name for gauge in result}:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a metric")
+    return result
+
+
+def _checked_one(gauge: Gauge | JobGauge, jobs: int) -> Gauge | JobGauge:
+    if isinstance(gauge, JobGauge):
+        values = np.asarray(gauge.values, np.float64)
+        if values.shape != (jobs,):
+            raise ValueError(f"{gauge.name} has values {values.shape} of {jobs} jobs")
+        return JobGauge(gauge.name, values)
+    name, labels, value, *_ = gauge
+    return Gauge(name, labels, float(value))
+
+
+def _guarantees(session: Session) -> Iterator[Gauge]:
+    for queue in session.queue_list:
+        guarantee = queue.record.guarantee
+        if guarantee:
+            names = names_in_order(guarantee)
+            amounts = [guarantee[name] for name in names]
+            yield from resource_gauges("guarantee", queue.name, names, amounts)
+
+
+def _in_units(session: Session, amounts: npt.NDArray[np.int64]) -> dict[LabelValues, float]:
+    """Amounts in the order of the session's resources as people write them: cores, bytes, pods, pieces."""
+    names = session.snapshot.resources
+    pairs = zip(names, amounts.tolist(), strict=True)
+    return {(name,): amount / per_unit(name) for name, amount in pairs if name != UNOFFERED}
+
+
+def _ages(created: list[int], now: int) -> npt.NDArray[np.float64]:
+    """Milliseconds from these Unix seconds to ``now`` (Unix nanoseconds); 0 stands for no time, and is left out."""
+    times = np.array(created, np.float64)
+    return np.maximum(now / 1_000_000 - times[times > 0] * 1000, 0.0)
+
+
+def _age(now: int, created: int) -> float:
+    """Milliseconds from ``created`` (Unix seconds) to ``now`` (Unix nanoseconds)."""
+    return max(0.0, now / 1_000_000 - created * 1000)

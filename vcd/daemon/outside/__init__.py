@@ -1,0 +1,1 @@
+"""Queries to servers other than the API server: extenders and monitoring systems."""

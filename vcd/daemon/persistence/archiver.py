@@ -1,0 +1,206 @@
+"""The log shipped to an archive by who leads, and begun with from there by who has none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager, aclosing
+from pathlib import Path
+
+import structlog
+
+from vcd.daemon.metrics.collector import Metrics
+from vcd.daemon.options import Options
+from vcd.eventlog.archive.restoring import Empty, Restore, Restored, remove_unfinished
+from vcd.eventlog.archive.shipping import Ship, Shipped
+from vcd.eventlog.archive.worker import done
+from vcd.eventlog.errors import LogError
+from vcd.eventlog.log import EventLog
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
+from vcd.kube.waits import first_of
+
+_log = structlog.get_logger(__name__)
+
+LOOK = 1.0
+"""Seconds between looks at whether this replica leads, and it is time."""
+SHORTEST = 2.0
+"""Seconds after which a run that failed is tried again, at first; twice as many each time, up to --archive-every."""
+LAST_RUN = 10.0
+"""Seconds that a leader which is told to stop ships for."""
+SHIPPING_SILENCE = 300.0
+"""Seconds after which a run ends in which the store takes nothing."""
+ATTEMPTS = 4
+"""How often an archive is asked for a log to begin with, before a replica begins without."""
+SILENCE = 120.0
+"""Seconds after which such an attempt ends in which the store gives nothing."""
+LONGEST = 600.0
+"""Seconds after which a replica begins without, however far it is: scheduling does not wait for a store."""
+
+
+class Archiver:
+    """Ships the log while ``epoch`` says under which this replica leads; where replicas have one log (``is_one``), who
+    follows looks how far it is shipped, since its own retention must know."""
+
+    def __init__(
+        self,
+        options: Options,
+        log: EventLog,
+        metrics: Metrics,
+        identity: str,
+        epoch: Callable[[], int | None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._options = options
+        self._log = log
+        self._metrics = metrics
+        self._identity = identity
+        self._epoch = epoch
+        self._clock = clock
+        self._shipped = Shipped(0, 0)
+        self._is_known = False
+        """Whether the archive has ever told what is in it."""
+        self._missed_to = 0
+        """Up to which event it is told what the archive misses."""
+        self._led: int | None = None
+        """Under which epoch it was shipped last; None when this replica does not lead."""
+        self._behind_since: float | None = None
+        """The time (s) since which this leader has events that are not in the archive; None: it has none."""
+
+    async def run(self) -> None:
+        """Ship again and again, until cancelled. A run that fails is told, counted, and tried again."""
+        if not self._options.archive:
+            return
+        pauses = Backoff(SHORTEST, self._options.archive_every, SYSTEM_RANDOM)
+        due = 0.0
+        while True:
+            epoch, now = self._epoch(), self._clock.monotonic()
+            if now >= due or epoch != self._led:
+                self._led = epoch
+                try:
+                    await self._ship(epoch)
+                    pauses.reset()
+                    due = now + self._options.archive_every
+                except LogError as error:
+                    self._metrics.series.add("vcd_log_archive_failures_total")
+                    due = self._clock.monotonic() + pauses.next()
+                    _log.warning("the event log is not shipped", reason=str(error))
+            await self._clock.sleep(LOOK)
+
+    async def finish(self, led: int | None) -> None:
+        """Ship what is left of who led, under an epoch, up to its end."""
+        if not self._options.archive or led is None:
+            return
+        try:
+            async with asyncio.timeout(LAST_RUN):
+                await self._ship(led)
+        except (LogError, TimeoutError) as error:
+            _log.warning("the end of the event log is not shipped", reason=str(error) or "it takes too long")
+
+    async def _ship(self, epoch: int | None) -> None:
+        """One run. Raises LogError."""
+        if epoch is None and not self._options.replicas_address:
+            return
+        options = self._options
+        path = str(self._log.path.absolute())
+        job = Ship(path, options.archive, self._identity, epoch, options.archive_age, options.archive_size)
+        began = self._shipped.sequence
+        async with aclosing(done(job, SHIPPING_SILENCE)) as steps:
+            async for step in steps:
+                assert isinstance(step, Shipped)
+                self._shipped, self._is_known = step, True
+                self._metrics.series.add("vcd_log_archive_bytes_total", by=step.bytes)
+                self.show()
+        if self._shipped.sequence > began and epoch is not None:
+            _log.info("shipped", archive=options.archive, last_event=self._shipped.sequence)
+
+    def show(self) -> None:
+        """Show how old the newest event in the archive is, or for how long there is none; nothing where this replica
+        does not ship."""
+        now, shipped = self._clock.wall() / 1e9, self._shipped
+        if self._led is None or self._log.head <= shipped.sequence:
+            self._behind_since = None
+        elif self._behind_since is None:
+            self._behind_since = now
+        # where nothing is there, or nobody could ask yet, no event has an age
+        age = 0.0 if self._behind_since is None else now - (shipped.time or self._behind_since)
+        self._metrics.series.show("vcd_log_archive_age_seconds", {} if self._led is None else max(age, 0.0))
+
+    def elsewhere(self) -> int | None:
+        """Up to which event the log is in the archive; None where its history need not be there."""
+        must = self._options.archive and (self._led is not None or self._options.replicas_address)
+        return self._shipped.sequence if must else None
+
+    def missed(self, elsewhere: int, begins: int) -> None:
+        """Tell, once, of events up to ``begins`` that were removed for the log's size when the archive had those up to
+        ``elsewhere``; nothing of what went while the archive could not be asked: it may be there."""
+        events = begins - max(elsewhere, self._missed_to)
+        self._missed_to = max(begins, self._missed_to)
+        if not self._is_known or events <= 0:
+            return
+        self._metrics.series.add("vcd_log_archive_missed_events_total", by=events)
+        _log.error("history was removed that is not in the archive, since the log may not grow any more", events=events)
+
+
+async def begin_from_archive(options: Options, stop: asyncio.Event, restoring: AbstractContextManager[object]) -> None:
+    """Restore the archive's newest log where this replica has none; what is older than the log keeps stays there.
+
+    Where that cannot be done, or not in time, it is told, and the replica begins without: scheduling does not wait for
+    a store. ``restoring`` is entered while the log is restored.
+    """
+    log = options.event_log.resolve()  # a link may lead to another volume
+    if not options.archive or not await asyncio.to_thread(_is_missing, log):
+        return
+    with restoring:
+        await first_of(_begun(options, log), stop.wait())
+
+
+def _is_missing(log: Path) -> bool:
+    if log.is_file() and not log.stat().st_size:
+        log.unlink()  # made, and nothing written before its process ended
+    return not log.exists()
+
+
+async def _begun(options: Options, log: Path) -> None:
+    why = f"{ATTEMPTS} attempts failed"
+    try:
+        async with asyncio.timeout(LONGEST):
+            if await _restored(options, log):
+                return
+    except TimeoutError:
+        why = f"it was not restored within {LONGEST:.0f} s"
+    finally:
+        await asyncio.to_thread(remove_unfinished, log)
+    _log.error(
+        "the event log begins without its history; `vcd log restore` gives it from the archive",
+        archive=options.archive,
+        reason=why,
+    )
+
+
+async def _restored(options: Options, log: Path) -> bool:
+    """Whether there is a log to begin with, or none to restore."""
+    job = Restore(options.archive, str(log), age=options.retention_age)
+    pauses = Backoff(SHORTEST, 10.0, SYSTEM_RANDOM)
+    for attempt in range(ATTEMPTS):
+        try:
+            await _restore(job)
+        except Empty:
+            _log.info("the archive is empty", archive=options.archive)
+            return True
+        except LogError as error:
+            _log.warning("the event log is not restored", reason=str(error), attempt=attempt + 1)
+        if not await asyncio.to_thread(_is_missing, log):
+            return True
+        if attempt < ATTEMPTS - 1:
+            await SYSTEM_CLOCK.sleep(pauses.next())
+    return False
+
+
+async def _restore(job: Restore) -> None:
+    """One attempt. Raises LogError."""
+    async with aclosing(done(job, SILENCE)) as steps:
+        async for step in steps:
+            if isinstance(step, Restored):
+                _log.info("restored", archive=job.where, last_event=step.last, session=step.session)
+                for gap in step.gaps:
+                    _log.warning("the archive has a gap", gap=gap)

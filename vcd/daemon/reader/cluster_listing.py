@@ -1,0 +1,190 @@
+"""What a running cluster holds, listed once with somebody's own rights; what these do not let one list is told."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from vcd.daemon.reader.kubeconfig import ClusterError as ClusterError
+from vcd.daemon.reader.kubeconfig import greet, refused, way_of
+from vcd.kube.client import KubeClient, with_query
+from vcd.kube.errors import ApiError, KubeError, decoded
+from vcd.model.kinds import Kind
+from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import ALWAYS_READ, actions, kinds_read, plugins
+
+Manifest = dict[str, Any]
+
+ANSWER_TIMEOUT = 10.0
+"""Seconds in which a server has to show that it is there: a list of a large cluster takes longer, and may."""
+
+WITHOUT: Mapping[str, str] = {
+    "Pod": "no pod is known, so that nothing is placed and nodes look empty",
+    "Node": "no node is known, so that nothing can be placed",
+    "PodGroup": "no gang is known, so that pods of gangs are not placed",
+    "Queue": "only the default queue and root are there, without quotas: jobs of other queues are not placed",
+    "PriorityClass": "jobs of all priority classes come alike",
+    "Namespace": "labels and annotations of namespaces count for nothing",
+    "ResourceQuota": "quotas of namespaces hold nothing back",
+    "PodDisruptionBudget": "budgets spare no pod from eviction",
+    "Service": "pods are not spread by their services",
+    "ReplicationController": "pods are not spread by their controllers",
+    "ReplicaSet": "pods are not spread by their controllers",
+    "StatefulSet": "pods are not spread by their controllers",
+    "PersistentVolumeClaim": "pods with claims cannot be placed",
+    "PersistentVolume": "volumes bind no pod to a node, and pods whose claims are not bound cannot be placed",
+    "StorageClass": "pods whose claims are not bound cannot be placed",
+    "CSINode": "limits of attached volumes are not known",
+    "CSIDriver": "capacities of storage are not asked for",
+    "CSIStorageCapacity": "capacities of storage are not known",
+    "Numatopology": "no node's NUMA topology is known",
+}
+"""What a decision lacks where a kind may not be listed."""
+
+
+_WITHOUT_OTHERS = {"Pod": "pods elsewhere take no room, so that nodes look emptier than they are"}
+_NO_OTHERS = "those elsewhere count for nothing"
+"""What it lacks where a kind may be listed in one namespace alone."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A kind that could not be listed, or not whole: its ``resource`` with API group, ``why`` (forbidden, forbidden
+    outside of a namespace, or not served), the ``role`` that it takes (empty where the server has no such kind), and
+    what the decision is ``without``."""
+
+    resource: str
+    why: str
+    role: str
+    without: str
+
+    def line(self) -> str:
+        """In a sentence."""
+        if not self.role:
+            hint = " (is Volcano installed there?)" if self.resource.endswith(".volcano.sh") else ""
+            return f"the server has no {self.resource}{hint}: {self.without}"
+        where = self.why.removeprefix("forbidden")
+        return f"may not list {self.resource}{where}: it takes {self.role}. Without it {self.without}"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What was listed: at which server, as which context of a kubeconfig (empty: a pod's service account)."""
+
+    server: str
+    context: str
+    manifests: list[Manifest]
+    missing: list[Missing]
+
+
+async def list_cluster(
+    conf: str | None = None,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    namespace: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> Listed:
+    """All objects of the kinds that a configuration reads (``conf`` is its text; None: the compiled-in one); where one
+    may not be listed in all namespaces, those of ``namespace`` (empty: the context's, else default).
+
+    The kubeconfig is looked for as kubectl does: the file that is named, ``$KUBECONFIG``, ``~/.kube/config``, then a
+    pod's service account. Only lists are asked for, and nothing is written. Raises ClusterError, PolicyError.
+    """
+    policy = read_policy(conf)
+    way = await way_of(kubeconfig, context, environ)
+    server = way.connection.base_url
+    async with KubeClient(way.connection, user_agent="vcd-plan", request_timeout=ANSWER_TIMEOUT) as client:
+        await greet(client, server)
+        reader = _Reader(client, server, policy, namespace or way.context.namespace or "default")
+        found = await asyncio.gather(*map(reader.all_of, kinds_read(policy)))
+    manifests = [manifest for listed, _ in found for manifest in listed]
+    return Listed(server, context or "", manifests, [missing for _, missing in found if missing is not None])
+
+
+class _Reader:
+    """Lists kinds at one server."""
+
+    def __init__(self, client: KubeClient, server: str, policy: Policy, namespace: str) -> None:
+        self._client = client
+        self._server = server
+        self._policy = policy
+        self._namespace = namespace
+
+    async def all_of(self, kind: Kind) -> tuple[list[Manifest], Missing | None]:
+        """The objects of a kind that are read, of one namespace where no more may be; and what is missing of them, and
+        why. Raises ClusterError."""
+        found = await self._list(kind)
+        if not isinstance(found, Missing):
+            return found, None
+        if found.why != "forbidden" or not kind.namespaced or kind.namespace:
+            return [], found
+        within = await self._list(dataclasses.replace(kind, namespace=self._namespace))
+        if isinstance(within, Missing):
+            return [], found
+        why, without = f"forbidden outside of namespace {self._namespace}", _WITHOUT_OTHERS.get(kind.name, _NO_OTHERS)
+        return within, Missing(found.resource, why, found.role, without)
+
+    async def _list(self, kind: Kind) -> list[Manifest] | Missing:
+        """The objects of a kind, or why they are missing. Raises ClusterError."""
+        found: list[Manifest] = []
+        fields = kind.field_selector
+        path = with_query(kind.path, urlencode({"fieldSelector": fields})) if fields else kind.path
+        try:
+            async for page in self._client.pages(path):
+                if page.first:
+                    found.clear()
+                # items of a list do not say what they are
+                head = {"apiVersion": kind.api_version, "kind": kind.manifest_kind}
+                found.extend(decoded(_manifests, item, kind.name) | head for item in page.items)
+        except ApiError as error:
+            if error.status == 403:
+                return Missing(_resource(kind), "forbidden", _role(kind), self._without(kind))
+            if error.status == 404:
+                return Missing(_resource(kind), "not served", "", self._without(kind))
+            if error.status == 401:
+                raise refused(self._server, error) from None
+            raise self._failed(_resource(kind), error) from None
+        except KubeError as error:
+            raise self._failed(_resource(kind), error) from None
+        return found
+
+    def _without(self, kind: Kind) -> str:
+        what = WITHOUT.get(kind.name, "what they say counts for nothing")
+        readers = [] if kind.name in ALWAYS_READ else sorted(set(self._readers(kind)))
+        return f"{what} ({', '.join(readers)} reads it)" if readers else what
+
+    def _readers(self, kind: Kind) -> Iterable[str]:
+        """The plugins and actions of the configuration that declare a kind."""
+        on: list[type[Plugin] | type[Action]] = [plugins()[one.name] for tier in self._policy.tiers for one in tier]
+        on += [actions()[name] for name in self._policy.actions]
+        for extension in on:
+            if any(kind.name == (each if isinstance(each, str) else each.name) for each in extension.kinds):
+                yield extension.name
+
+    def _failed(self, what: str, error: KubeError) -> ClusterError:
+        return ClusterError(f"the API server at {self._server} cannot be read ({what}: {error})")
+
+
+_manifests: msgspec.json.Decoder[Manifest] = msgspec.json.Decoder(Manifest)
+
+
+def _resource(kind: Kind) -> str:
+    """As kubectl and roles name it: ``podgroups.scheduling.volcano.sh``."""
+    named = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+    return f"{named} in namespace {kind.namespace}" if kind.namespace else named
+
+
+def _role(kind: Kind) -> str:
+    """The role that a list takes."""
+    where = f"a Role in namespace {kind.namespace}" if kind.namespace else "a ClusterRole"
+    which = f" (resourceNames {kind.object})" if kind.object else ""
+    group = f"API group {kind.group}" if kind.group else 'API group ""'
+    return f"{where} with verb list on {kind.plural}{which} of {group}"

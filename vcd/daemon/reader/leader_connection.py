@@ -1,0 +1,86 @@
+"""A connection to the log of who leads, through the API server: TLS inside of a port-forward, pinned by the Lease."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from vcd.daemon.reader.kubeconfig import ClusterError
+from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
+from vcd.daemon.replicas import wire
+from vcd.daemon.replicas.network import Socket, connected
+from vcd.kube.client import KubeClient
+from vcd.kube.errors import ApiError
+from vcd.kube.portforward import forwarded
+
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
+
+
+@asynccontextmanager
+async def reached(client: KubeClient, finder: Finder, lease: Lease, token_file: Path | None) -> AsyncIterator[Socket]:
+    """A connection to the log of who holds a Lease, for as long as the context lasts.
+
+    Raises ClusterError where it must not be, NobodyLeads where nobody is there, KubeError and what aiohttp raises.
+    """
+    at = await finder.pod(lease)
+    headers = {"Authorization": f"Bearer {await finder.token(at, token_file)}"}
+    try:
+        async with forwarded(client, at.namespace, at.pod, at.port) as near:
+            through = _Through(near, lease.address.fingerprint)
+            async with connected(lease.address.url, headers, through) as stream:
+                yield stream
+    except aiohttp.WSServerHandshakeError as error:
+        raise _refused(lease.holder, error) from None
+    except ApiError as error:
+        raise finder.may_not_forward(error, at) from None
+
+
+def _refused(holder: str, error: aiohttp.WSServerHandshakeError) -> ClusterError | NobodyLeads:
+    if error.status == 401:
+        why = "it must be made for audience vcd, and last"
+        return ClusterError(f"{holder} does not know the token that it is shown: {why}")
+    if error.status == 403:
+        why = "whose token it is must be bound to a ClusterRole with verb get on the nonResourceURL"
+        return ClusterError(f"{holder} does not let its log be read: {why} {wire.PATH}")
+    return NobodyLeads(f"{holder} answers with {error.status} {error.message}")
+
+
+class _Through(aiohttp.BaseConnector):
+    """Makes the one connection that it makes over a socket that is there, by TLS with a certificate that is known."""
+
+    def __init__(self, near: socket.socket, fingerprint: bytes) -> None:
+        super().__init__(force_close=True)
+        self._near = near
+        self._fingerprint = fingerprint
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: object, timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        transport, protocol = await self._loop.create_connection(
+            self._factory, sock=self._near, ssl=_any_certificate(), server_hostname=""
+        )
+        shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
+        if not hmac.compare_digest(sha256(shown).digest(), self._fingerprint):
+            transport.abort()
+            # as after a restart of its container, until it has taken the Lease again
+            why = "shows another certificate than the Lease names; no token was shown to it"
+            raise NobodyLeads(f"who answers at {req.url.host} {why}")
+        return protocol
+
+
+def _any_certificate() -> ssl.SSLContext:
+    """TLS that looks at no names: certificates are known by their fingerprints."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,137 @@
+"""The log of the replica that leads, sent to those that follow it while it grows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+
+import structlog
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from vcd.daemon.replicas import network, wire
+from vcd.daemon.replicas.follower_registry import Follower, Followers
+from vcd.daemon.replicas.network import SILENCE, Socket
+from vcd.eventlog.copying import DamagedHistory, LogSource, Piece
+from vcd.eventlog.errors import LogError
+from vcd.eventlog.log import EventLog
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.waits import ended, first_of
+
+_log = structlog.get_logger(__name__)
+
+HEARTBEAT = 1.0
+"""Seconds after which a follower hears again where the log ends, though nothing came."""
+READ_EACH = 0.5
+"""Seconds between what one is sent that only reads: nobody waits for it, and each time costs the leader a while."""
+_HEARD = 0.1
+"""Seconds between looks at whether one that is let go of has all."""
+_PIECES = 4
+"""Pieces that are read at a time."""
+
+
+class LogServer:
+    """Serves a log that is being written; ``leads`` says whether its replica is who is to be followed."""
+
+    def __init__(self, name: str, log: EventLog, followers: Followers, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._name = name
+        self._log = log
+        self._followers = followers
+        self._clock = clock
+
+    async def serve(self, request: web.Request, *, is_replica: bool = True) -> web.StreamResponse:
+        """Answer a request to follow the log; returns when the follower has gone. Nobody counts on one that is no
+        replica, whatever address it gives."""
+        socket = await network.accepted(request)
+        try:
+            with ExitStack() as stack:
+                source = await ended(asyncio.to_thread(lambda: stack.enter_context(self._source())))
+                hello, pieces = await self._greeted(socket, source)
+                address = hello.address if is_replica else ""
+                follower = stack.enter_context(self._followers.joined(hello.name, address))
+                _log.info("followed" if address else "read", by=hello.name, ignored=hello.address[len(address) :])
+                await first_of(self._send(socket, source, pieces, follower), self._listen(socket, follower))
+                await socket.close()
+        except LogError as error:
+            if isinstance(error, DamagedHistory):
+                self._followers.damaged = max(self._followers.damaged, error.sequence)
+            _log.warning("no longer followed", reason=str(error))
+            await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120])
+        except (ConnectionError, TimeoutError) as error:
+            _log.info("no longer followed", reason=repr(error))
+        return socket
+
+    def _source(self) -> LogSource:
+        return LogSource(self._log.path, self._followers.damaged)
+
+    async def _greeted(self, socket: Socket, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
+        """Who follows, and the first of what they are sent."""
+        hello = await _heard(socket)
+        if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:
+            raise wire.BadMessage(f"a follower must begin with Hello of version {wire.VERSION}")
+        shared = await ended(asyncio.to_thread(source.shared, hello.positions))
+        sealed = [] if shared is None else await ended(asyncio.to_thread(source.seals_at, shared))
+        head = await ended(asyncio.to_thread(source.head))
+        welcome = wire.Welcome(wire.VERSION, self._name, shared, sealed, head)
+        await socket.send_bytes(wire.packed(welcome))
+        follow = await _heard(socket)
+        if not isinstance(follow, wire.Follow):
+            raise wire.BadMessage("a follower must go on with Follow")
+        if follow.after not in (None, shared):
+            raise wire.BadMessage(f"a follower must go on after event {shared}, or from the beginning")
+        if follow.after is None:
+            return hello, source.from_the_beginning()
+        source.go_on(follow.after, follow.sealed)
+        return hello, iter(())
+
+    async def _send(self, socket: Socket, source: LogSource, pieces: Iterator[Piece], follower: Follower) -> None:
+        while True:
+            growth, head = self._log.growth(), self._log.head
+            for some in (pieces, source.news()):
+                while found := await ended(asyncio.to_thread(_next, some)):
+                    for piece in found:
+                        packed = wire.packed(piece)
+                        await socket.send_bytes(packed)
+                        self._followers.sent += len(packed)
+            follower.told = head
+            peers = [wire.Peer(one.name, one.address) for one in self._followers.replicas()]
+            await socket.send_bytes(wire.packed(wire.LogEnd(head, peers)))
+            if self._log.failure is not None:
+                raise LogError(str(self._log.failure))
+            dismissed = self._followers.dismissed
+            if dismissed.is_set():
+                if follower.has >= head:
+                    return
+                await self._clock.sleep(_HEARD)
+            elif not follower.address:
+                await self._clock.sleep(READ_EACH)
+            await first_of(growth.wait(), dismissed.wait(), self._clock.sleep(HEARTBEAT))
+
+    async def _listen(self, socket: Socket, follower: Follower) -> None:
+        async for message in socket:
+            if message.type is WSMsgType.ERROR:
+                return
+            have = wire.from_follower(message.data)
+            if not isinstance(have, wire.Have):
+                raise wire.BadMessage("a follower must say what it has, and nothing else")
+            self._followers.has(follower, min(have.sequence, self._log.head))
+
+
+def _next(pieces: Iterator[Piece]) -> list[Piece]:
+    """Return the next pieces. Raises DamagedHistory only if it precedes all of them: ``news`` raises it again."""
+    found = list[Piece]()
+    try:
+        found.extend(islice(pieces, _PIECES))
+    except DamagedHistory:
+        if not found:
+            raise
+    return found
+
+
+async def _heard(socket: Socket) -> wire.ToLeader:
+    """What a follower says next. Raises ConnectionError where it has gone, TimeoutError, and BadMessage."""
+    message = await socket.receive(SILENCE)
+    if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):
+        raise ConnectionResetError("it closed the connection")
+    return wire.from_follower(message.data)

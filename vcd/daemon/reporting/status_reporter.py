@@ -1,0 +1,372 @@
+"""Telling what sessions find out where people look: the log, the metrics page, Events, conditions and statuses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass
+from functools import partial
+
+import msgspec
+import structlog
+
+from vcd.daemon.concurrency.followup import FollowUp
+from vcd.daemon.metrics.collector import Metrics, SessionSummary
+from vcd.daemon.metrics.series import LabelValues
+from vcd.daemon.options import Options
+from vcd.daemon.reporting.autoscaler_hint import POD_GROUP_MISSING, UNSCHEDULABLE, PodReasons
+from vcd.daemon.reporting.dedup import FaultNews, Misconfigured, uid_of
+from vcd.daemon.reporting.invalid_objects import SetAside
+from vcd.daemon.reporting.late_pods import Latecomers
+from vcd.daemon.reporting.reason_texts import ReasonTexts
+from vcd.daemon.reporting.verdicts import unschedulable
+from vcd.kube.client import KubeClient
+from vcd.kube.clock import Clock
+from vcd.kube.recorder import Recorder
+from vcd.kube.status import StatusWriter
+from vcd.model import events as ev
+from vcd.model.codec import group_status
+from vcd.model.objects import Condition, Pod, PodGroupStatus
+from vcd.model.status import UNSCHEDULABLE as NOT_READY
+from vcd.model.status import TaskStatus, condition_of
+from vcd.scheduling.framework.guard import name_in
+from vcd.scheduling.framework.registry import kinds
+from vcd.scheduling.session.session import Session
+from vcd.state.cluster import ClusterState
+from vcd.state.records import GroupRecord
+
+_HAS_NO_NODE = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
+"""Who is bound by no session: who has room of a gang that waits is held there, and told as the others are."""
+
+_log = structlog.get_logger(__name__)
+
+
+def _let_go(record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
+    session.release()
+
+
+def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Operation]:
+    """The pods that wait for the room of others which a session evicts for them, and where."""
+    stale = {} if record is None else dict(record.stale)
+    held = [one.operations for number, one in enumerate(plan.statements) if record is not None and number not in stale]
+    going = [operations for operations in held if any(operation.verb == "evict" for operation in operations)]
+    return [operation for operations in going for operation in operations if operation.verb == "pipeline"]
+
+
+def _room_on(node: str) -> str:
+    return f"waits for room that evictions free on node {node}"
+
+
+def _shows(pod: Pod, words: str) -> bool:
+    """Whether a pod shows these words, or that others are evicted for it."""
+    shown = condition_of("PodScheduled", pod.status.conditions)
+    nominated = pod.status.nominated_node_name
+    return shown is not None and shown.message in (words, _room_on(nominated) if nominated else words)
+
+
+@dataclass(eq=False)
+class Telling:
+    """Follows sessions and events. Only who leads (``leads``) writes to the API server."""
+
+    options: Options
+    client: InitVar[KubeClient]
+    state: ClusterState
+    metrics: Metrics
+    leads: Callable[[], bool]
+    clock: InitVar[Clock]
+
+    def __post_init__(self, client: KubeClient, clock: Clock) -> None:
+        self._shown_groups: dict[str, tuple[str, PodGroupStatus, str]] = {}
+        """Version, status and UID of groups, as the watch last told them."""
+        dropped = partial(self.metrics.series.add, "vcd_writes_dropped_total")
+        self.recorder = Recorder(
+            client, self.options.scheduler_names[0], self.leads, dropped=dropped, clock=clock, kinds=kinds()
+        )
+        self.statuses = StatusWriter(
+            client,
+            self.leads,
+            known_group=self._shown_groups.get,
+            waits=self._may_wait,
+            holds=self._holds,
+            shown=self._shown,
+            dropped=dropped,
+            refused=self._status_refused,
+            clock=clock,
+        )
+        self.followup = FollowUp()
+        self._fault_news = FaultNews(clock.monotonic)
+        self._misconfigured = Misconfigured()
+        self._latecomers = Latecomers(self.state)
+        self._set_aside = SetAside(self.state, self.recorder, self.statuses)
+        self._clock = clock
+        self._messages: dict[str, str] = {}
+        """Of groups that have not their minimum, why, as last told."""
+        self._texts = ReasonTexts()
+        self.told: Callable[[ev.SessionDecided | None, ev.Plan, Session, int], None] = _let_go
+        """Called with every session that was told, and when it was decided (ns); it has to release it."""
+
+    def begin(self) -> None:
+        """This replica leads: tell what only the log was told."""
+        self.statuses.begin()
+        self._latecomers.look()
+        self._set_aside.tell_owners()
+        self.write_groups_again()
+
+    def session(
+        self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: Mapping[str, float]
+    ) -> None:
+        """A session was decided; ``record`` is None where nothing changed in it."""
+        summary = self.metrics.begin_session(session, plan, record, durations)
+        self._tell_faults(plan, session)
+        self._tell_misconfigured(session)
+        at = self._clock.wall()
+        self.followup.add(summary, lambda found: self._tell(found, record, plan, session, at))
+
+    def _tell(
+        self, summary: SessionSummary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int
+    ) -> Iterator[None]:
+        """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
+        self.metrics.end_session(summary)
+        yield
+        evicted_for = _evicted_for(record, plan)
+        nominated = {**session.snapshot.nominated, **{pod.key: pod.node for pod in evicted_for}}
+        if record is not None:
+            yield from self._note_messages(plan, session)
+            decided = session.snapshot.groups
+            yield from self._write_groups(plan.groups, decided, f"session-{record.session}")
+            self.statuses.submit_queues(plan.queues)
+            yield from self._tell_waiting(plan, session, nominated)
+        yield from self._tell_latecomers(session, {waiting.group for waiting in plan.waiting}, nominated)
+        for pod in evicted_for:
+            self._tell_nominated(pod.key, pod.uid, pod.node)
+            yield
+        self.told(record, plan, session, at)
+
+    def write_again(self) -> None:
+        """What was decided and the API server does not show; of pods what it did not take."""
+        self.write_groups_again()
+        self.statuses.write_again()
+
+    def write_groups_again(self) -> None:
+        """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
+        if self.leads() and self.state.intended_status:
+            self.followup.add(
+                lambda: list(self.state.intended_status.values()),
+                lambda groups: self._write_groups(groups, self.state.groups),
+            )
+
+    def _write_groups(
+        self, groups: Sequence[ev.GroupStatus], of: Mapping[str, GroupRecord], transition: str = ""
+    ) -> Iterator[None]:
+        """Write statuses to the groups that they were decided about."""
+        for group in groups:
+            if record := of.get(group.key):
+                self.statuses.submit_groups((self._in_words(group),), transition, record.group.metadata.uid)
+            yield
+
+    # --- why groups have not their minimum --------------------------------------------------------------------------
+
+    def _note_messages(self, plan: ev.Plan, session: Session) -> Iterator[None]:
+        """What the reasons say by themselves, of groups that get the condition; verdicts take its place."""
+        for status in plan.groups:
+            if status.key not in self.state.groups:  # it went while that was decided
+                continue
+            reasons, index = self.state.waiting.get(status.key), session.jobs.index(status.key)
+            if reasons and index is not None and status.condition is not None and status.condition[0] == NOT_READY:
+                job = session.job(index)
+                words = self._texts.of(reasons).text_of([one for one in reasons if one.gate != "gang"] or reasons)
+                message = unschedulable(job.min_available - job.ready_count, job.task_count, words)
+                self._messages[status.key] = message
+                yield
+
+    def _in_words(self, status: ev.GroupStatus) -> ev.GroupStatus:
+        """A status with the message of its condition. Without the condition where the message is not known yet, since a
+        verdict brings it."""
+        condition = status.condition
+        if condition is None or condition[0] != NOT_READY:
+            return status
+        message = self._messages.get(status.key)
+        return msgspec.structs.replace(status, condition=None if message is None else (*condition[:3], message))
+
+    def _holds(self, key: str, condition: str) -> bool:
+        """Whether no opposite of a group's condition was decided since, or is shown: telling comes later than deciding,
+        and writing later than both. What is shown otherwise is decided again."""
+        record = self.state.groups.get(key)
+        return record is None or condition_of(condition, record.group.status.conditions) is not None
+
+    def verdict(self, group: str, message: str, first: bool = False) -> None:
+        """Why a group has not its minimum, by the cause that held longest: write it where the group is told so. The
+        ``first`` words are only for one that shows none, as after a crash."""
+        record = self.state.groups.get(group)
+        shown = () if record is None else record.group.status.conditions
+        condition = condition_of(NOT_READY, shown)
+        if record is None or condition is None or condition.status != "True" or not self.leads():
+            return
+        if group not in self.state.waiting:  # it was placed meanwhile, whatever its watch has shown of that
+            return
+        if first and (condition.message or group in self._messages):
+            return
+        self._messages[group] = message
+        if condition.message != message:
+            told, status = (condition.type, condition.status, condition.reason, message), record.group.status
+            figures = (status.running, status.succeeded, status.failed)
+            self.statuses.submit_groups(
+                (ev.GroupStatus(group, status.phase, told, *figures),), uid=record.group.metadata.uid
+            )
+
+    # --- plugins ----------------------------------------------------------------------------------------------------
+
+    def at_configuration(self, reason: str, message: str) -> None:
+        """An Event where the configuration is."""
+        namespace = os.environ.get("POD_NAMESPACE") or self.options.lease_namespace
+        subject = f"{namespace}/{self.options.scheduler_configmap}"
+        self.recorder.record("ConfigMap", subject, "", "Warning", reason, message)
+
+    def foreign(self, key: str, uid: str, message: str) -> None:
+        """Report by an Event at a pod that another scheduler bound it."""
+        self.recorder.record("Pod", key, uid, "Warning", "ForeignBind", message)
+
+    def _tell_faults(self, plan: ev.Plan, session: Session) -> None:
+        """A log line with the traceback and an Event where the configuration is: it names the plugin."""
+        for fault in plan.faults:
+            if self._fault_news.is_news(fault):
+                error = session.errors.get(name_in(fault))
+                _log.error("plugin failed; the cycle went on without it", fault=fault, exc_info=error)
+                self.at_configuration("PluginFault", f"{fault}; the cycle went on without it")
+
+    def stuck(self, late: ev.PluginLate, words: str) -> None:
+        """A plugin does not come back, and the session with it."""
+        _log.error("plugin does not come back; only a restart helps", fault=late.fault)
+        self.at_configuration("PluginFault", f"{words}; vcd has to be restarted, and goes on without it")
+        self.metrics.series.add("vcd_plugin_faults_total", late.name)
+
+    def _tell_misconfigured(self, session: Session) -> None:
+        """An Event on each object that a plugin finds a new problem with."""
+        for problem in self._misconfigured.news(session):
+            if not problem.kind:
+                _log.warning("a plugin cannot do its work", problem=problem.message)
+                self.at_configuration("PluginFault", problem.message)
+                continue
+            uid = uid_of(self.state, problem.kind, problem.key)
+            _log.warning("object is misconfigured", kind=problem.kind, key=problem.key, problem=problem.message)
+            self.recorder.record(problem.kind, problem.key, uid, "Warning", "Misconfigured", problem.message)
+        self.metrics.observe_misconfigured(self._misconfigured.counts())
+
+    # --- who waits --------------------------------------------------------------------------------------------------
+
+    def _tell_waiting(self, plan: ev.Plan, session: Session, nominated: Mapping[str, str]) -> Iterator[None]:
+        """A condition on every pod that waits, so that autoscalers see whom nodes help, and Events for new reasons. For
+        whom others are evicted is told so, and where."""
+        for key, reasons in ev.waits_by_group(plan.waiting).items():
+            yield
+            if not reasons:
+                continue
+            rendered = self._texts.of(reasons)
+            own, words = rendered.by_pod(), rendered.text_of(reasons)
+            group = self.state.groups.get(key)
+            if group is not None:
+                self.recorder.record("PodGroup", key, group.group.metadata.uid, "Warning", "Unschedulable", words)
+            index = session.jobs.index(key)
+            if index is None:
+                continue
+            job = session.job(index)
+            reason_of = PodReasons(reasons, job.queue.name, self.state.queues)
+            for task in job.pending():
+                node = nominated.get(task.key, "")
+                if task.status == TaskStatus.PIPELINED and node:
+                    self._tell_nominated(task.key, task.pod.metadata.uid, node)
+                elif task.status in _HAS_NO_NODE:
+                    self._tell_pod(task.pod, reason_of, own.get(task.key, words), node)
+                yield
+
+    def _tell_latecomers(self, session: Session, told: Container[str], nominated: Mapping[str, str]) -> Iterator[None]:
+        """The same for pods of groups that wait as before, and so are not among those ``told``, which show something
+        else or nothing."""
+        known: tuple[Sequence[ev.Waiting], dict[str, str], str] | None = None
+        for key, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
+            yield
+            group = session.snapshot.groups.get(reasons[0].group)
+            if known is None or known[0] is not reasons:  # pods of one group mostly came one after the other
+                rendered = self._texts.of(reasons)
+                known = reasons, rendered.by_pod(), rendered.text_of(reasons)
+            words = known[1].get(key, known[2])
+            if reasons[0].group not in told and not _shows(pod, words):
+                queue = "" if group is None else session.queue_name_of(group)
+                self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), words, nominated.get(key, ""))
+
+    def _may_wait(self, key: str) -> bool:
+        """Whether a pod has no node yet, as far as is known."""
+        row = self.state.tasks.row_of.get(key)
+        return row is None or self.state.tasks.at(row, "status") in (TaskStatus.PENDING, TaskStatus.BINDING)
+
+    def _shown(self, key: str, uid: str, type: str) -> str:
+        """The status of a pod's condition; empty where it has none, or is another pod."""
+        pod = self.state.pod(key)
+        found = None if pod is None or pod.metadata.uid != uid else condition_of(type, pod.status.conditions)
+        return "" if found is None else found.status
+
+    def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str, nominated: str) -> None:
+        key, uid = pod.key, pod.metadata.uid
+        if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
+            reason = UNSCHEDULABLE if self.options.unschedulable == "all" else reason_of.of(key)
+            self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message), nominated)
+        self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
+
+    def _tell_nominated(self, key: str, uid: str, node: str) -> None:
+        """On a pod that others are evicted for: the node where it waits for their room."""
+        condition = Condition("PodScheduled", "False", UNSCHEDULABLE, _room_on(node))
+        self.statuses.submit_pod_condition(key, uid, condition, node)
+
+    def _status_refused(self, kind: str, key: str, why: str) -> None:
+        """Report at an object that its status cannot be written: it will go on showing what is no longer so."""
+        message = f"vcd cannot write the status of this {kind}: {why}"
+        self.recorder.record(kind, key, uid_of(self.state, kind, key), "Warning", "StatusRefused", message)
+
+    def lacks_group(self, pod: Pod, why: str) -> None:
+        """Report at a pod that it belongs to no PodGroup, or that its PodGroup cannot be made."""
+        if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
+            condition = Condition("PodScheduled", "False", POD_GROUP_MISSING, why)
+            self.statuses.submit_pod_condition(pod.key, pod.metadata.uid, condition)
+        self.recorder.record("Pod", pod.key, pod.metadata.uid, "Warning", POD_GROUP_MISSING, why)
+
+    def judged(self, causes: Mapping[str, str]) -> None:
+        """The causes that held longest, by group."""
+        self.followup.add(self.metrics.judge(causes), self._show_verdicts)
+
+    def _show_verdicts(self, verdicts: Mapping[LabelValues, int]) -> Iterator[None]:
+        self.metrics.observe_verdicts(verdicts)
+        yield
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def observe(self, event: ev.Event) -> None:
+        """An event was folded."""
+        if self.leads():
+            self._latecomers.observe(event)
+        else:
+            self._latecomers.forget()
+        if isinstance(event, ev.KindListed):
+            self.statuses.forget_all(event.kind)
+        if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)):
+            if event.kind == "PodGroup":
+                self._note_group(event)
+                if isinstance(event, ev.ObjectGone):
+                    self._messages.pop(event.key, None)
+            elif event.kind == "Queue":
+                self.statuses.saw(event.key, event.resource_version)
+            if isinstance(event, ev.ObjectGone):
+                self.statuses.forget(event.kind, event.key)
+                if self._misconfigured.forget(event.kind, event.key):
+                    self.metrics.observe_misconfigured(self._misconfigured.counts())
+            self._set_aside.observe(event)
+
+    def _note_group(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
+        """Keep what the watch told of a group's status, so that writing it needs no reading."""
+        known, record = self._shown_groups.pop(event.key, None), self.state.groups.get(event.key)
+        if not isinstance(event, ev.ObjectPut) or record is None:
+            return
+        status = known[1] if known is not None else None
+        if event.payload is not None:
+            status = group_status(event.payload)
+        if status is not None and event.resource_version:
+            self._shown_groups[event.key] = (event.resource_version, status, record.group.metadata.uid)

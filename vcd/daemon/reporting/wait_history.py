@@ -1,0 +1,124 @@
+"""How groups waited, and who was served meanwhile: counted from session to session, what was before by the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import structlog
+
+from vcd.daemon.concurrency.threads import in_thread
+from vcd.diagnosis.case import Served
+from vcd.diagnosis.loggedtimeline import read_timeline, waiting_at
+from vcd.diagnosis.waittimeline import WaitTimeline, WholeWait
+from vcd.eventlog import LogError, LogReader
+from vcd.model import events as ev
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
+from vcd.state.cluster import ClusterState
+
+_log = structlog.get_logger(__name__)
+
+
+class ToldSession(NamedTuple):
+    """A session that was decided and told; ``number`` is that of the first record after it, ``at`` its time (ns)."""
+
+    record: ev.SessionDecided | None
+    number: int
+    at: int
+    session: Session
+    changes: dict[str, tuple[ev.Waiting, ...]]
+    binds: list[str]
+
+
+class KnownWaits:
+    """The timeline of the groups of a state, and the pods that were given nodes, of the log at ``path``."""
+
+    def __init__(self, path: Path, state: ClusterState) -> None:
+        self._path, self._state = path, state
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all, as of a term that another replica led."""
+        self._timeline = WaitTimeline(self._is_there)
+        self._served: dict[str, int] = {}
+        """The pods that were given nodes, and the last session that did."""
+        self._served_at: Callable[[], Ints] | None = None
+        """By row of the session at hand, the last session that gave the pod a node."""
+        self._time = 0
+        """That of the last session (ns)."""
+
+    async def restore(self, told: ToldSession) -> list[str]:
+        """Read from the log, up to a session, how the groups waited that wait now. Return these."""
+        self.reset()
+        groups = list(self._state.waiting)
+        try:
+            self._timeline, served = await in_thread(_read, self._path, groups, told.number)
+        except LogError as error:
+            _log.error("the log does not say how long groups waited for what", error=str(error))
+            served, self._timeline.last = {}, told.number - 1
+            self._timeline.known(told.at, told.session.snapshot.waiting)
+        self._timeline.about = self._is_there
+        for group in self._timeline.groups():
+            if not self._is_there(group):
+                self.forget(group)
+        for job in self._timeline.jobs.values():
+            job.forget_earlier()
+        self._served = self._there(served)
+        return [group for group in groups if self.waits(group)]
+
+    def count(self, told: ToldSession) -> list[str]:
+        """Fold a session. Return the groups whose kind of reasons changed."""
+        turned, self._time = list[str](), told.at
+        if told.record is not None and told.record.session > self._timeline.last:
+            turned = self._timeline.decided(told.record.session, told.record.head, told.at, told.changes)
+            for group in turned:
+                self._timeline.jobs[group].forget_earlier()
+            self._served |= self._there(dict.fromkeys(told.binds, told.record.session))
+        self._served_at = None
+        return turned
+
+    def forget(self, group: str) -> None:
+        """A group is gone."""
+        self._timeline.forget(group)
+
+    def forget_pod(self, key: str) -> None:
+        """A pod is gone."""
+        self._served.pop(key, None)
+
+    def waits(self, group: str) -> bool:
+        """Whether a group waits as of the last session."""
+        job = self._timeline.jobs.get(group)
+        return job is not None and bool(job.kind)
+
+    def last(self, group: str) -> WholeWait | None:
+        """The wait of a group that goes on, or its last one; None where it never waited at the end of a session."""
+        return next(reversed(self._timeline.waits(group, self._time)), None)
+
+    def served_since(self, number: int, session: Session) -> Served:
+        """The pods of the last session that was counted, ``session``, that were given nodes from one on."""
+        if self._served_at is None:
+            keys, served = session.snapshot.tasks.keys, self._served
+            self._served_at = cache(lambda: np.array([served.get(key or "", 0) for key in keys], np.int64))
+        served_at = self._served_at
+        return lambda _: np.flatnonzero(served_at() >= number)
+
+    def _there(self, served: Mapping[str, int]) -> dict[str, int]:
+        """Those of some pods that are not gone: nobody would take the others out any more."""
+        return {key: at for key, at in served.items() if key in self._state.tasks.row_of}
+
+    def _is_there(self, group: str) -> bool:
+        return group in self._state.groups
+
+
+def _read(path: Path, groups: Collection[str], before: int) -> tuple[WaitTimeline, dict[str, int]]:
+    """How groups waited before a session, by the log, and the pods that were given nodes since the first began to."""
+    with LogReader(path) as reader:
+        until = next((info.sequence - 1 for info in reader.sessions(before, before)), None)
+        timeline = read_timeline(reader, groups, partial(waiting_at, reader), until)
+        begun = [last.first for group in groups for last in timeline.waits(group, 0)[-1:]]
+        rows = reader.rows("served_at", first=min(begun), before=before) if begun else []
+        return timeline, dict(rows)
