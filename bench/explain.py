@@ -178,7 +178,7 @@ async def _schedule(pipe: Connection, url: str, log: Path) -> None:
 def _watched(service: Any) -> Spent:
     """What the daemon will have spent, noted where it hands its own figures over."""
     spent, cycle = Spent([], []), service.cycle
-    decide, handover, appended = cycle._decide, cycle.handover, service.keeper.appended
+    decide, handover, appended = cycle._decide, cycle.handover, service.state_writer.appended
     cost = (0.0, 0.0)
 
     def decided(*given: Any) -> Any:
@@ -199,7 +199,7 @@ def _watched(service: Any) -> Spent:
         spent.appends.append((time.monotonic(), seconds))
         appended(seconds)
 
-    cycle._decide, cycle.handover, service.keeper.appended = decided, handed_over, was_appended
+    cycle._decide, cycle.handover, service.state_writer.appended = decided, handed_over, was_appended
     return spent
 
 

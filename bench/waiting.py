@@ -19,8 +19,8 @@ from bench.table import Row, row, show
 from vcd.daemon.concurrency.followup import FollowUp
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.metrics.collector import Metrics, SessionSummary
-from vcd.daemon.persistence.state_writer import Keeper
-from vcd.daemon.service import collect_seldom
+from vcd.daemon.persistence.state_writer import StateWriter
+from vcd.daemon.service import tune_garbage_collection
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
@@ -94,13 +94,13 @@ async def _measured(objects: Iterable[Manifest]) -> _Run:
         async with EventLog.open(Path(folder) / "log.sqlite") as log:
             filler = [ev.KindListed("Pod", "")] * state.sequence  # the state's numbers are the log's
             await log.append(filler)
-            return await _one_session(Keeper(log, state))
+            return await _one_session(StateWriter(log, state))
 
 
-async def _one_session(keeper: Keeper) -> _Run:
+async def _one_session(state_writer: StateWriter) -> _Run:
     gc.collect()
     gc.freeze()
-    collect_seldom()
+    tune_garbage_collection()
     found, pauses = _Run(), list[float]()
     metrics, followup = Metrics(), FollowUp()
     tasks = [asyncio.create_task(followup.run()), asyncio.create_task(_watch(pauses))]
@@ -117,9 +117,9 @@ async def _one_session(keeper: Keeper) -> _Run:
         yield
 
     policy = read_policy(None)
-    cycle = Cycle(keeper, lambda: policy, lambda: 1, handed_over)
+    cycle = Cycle(state_writer, lambda: policy, lambda: 1, handed_over)
     began = time.perf_counter()
-    await _with_news(keeper, cycle.once(1))
+    await _with_news(state_writer, cycle.once(1))
     await followup.idle.wait()
     found.page = await asyncio.to_thread(metrics.freeze())
     found.times = (*found.times[:2], max(pauses))
@@ -131,11 +131,11 @@ async def _one_session(keeper: Keeper) -> _Run:
     return found
 
 
-async def _with_news(keeper: Keeper, session: Awaitable[object]) -> None:
+async def _with_news(state_writer: StateWriter, session: Awaitable[object]) -> None:
     """Run a session while something happens, so that its statements are verified against a newer state."""
     task = asyncio.ensure_future(session)
     await asyncio.sleep(_LOOK)
-    await keeper.put([ev.KindListed("Node", "")])
+    await state_writer.put([ev.KindListed("Node", "")])
     await task
 
 

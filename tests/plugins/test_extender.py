@@ -24,8 +24,8 @@ from tests.waiting import WAIT_LIMIT, assert_prompt
 from vcd.api import read_policy
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.cycle.watchdog import Watchdog
-from vcd.daemon.outside.http_outside import Asking
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.outside.http_outside import HttpOutside
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
@@ -987,11 +987,15 @@ async def test_why_a_node_was_chosen_is_told_from_the_record(tmp_path: Path) -> 
     answers = {"predicate": refusing("n0"), "prioritize": {"nodeScore": {"n1": 3, "n2": 7}}}
     policy, recorder, state = read_policy(conf_of(answers, {})), Recorder(Server(answers)), ClusterState()
     async with EventLog.open(tmp_path / "log", clock=lambda: NOW_NS) as log:
-        keeper = Keeper(log, state)
-        await keeper.put([ev.PolicyLoaded(policy.digest, policy.text), *puts(*default_queues([]), *NODES, *one())])
+        state_writer = StateWriter(log, state)
+        await state_writer.put(
+            [ev.PolicyLoaded(policy.digest, policy.text), *puts(*default_queues([]), *NODES, *one())]
+        )
         head, plan = state.sequence, decide(SnapshotMaker(state).snapshot(), policy, NOW_NS, 0, outside=recorder)
         data = ev.encode_plan(plan)
-        await keeper.put([ev.SessionDecided(1, head, policy.digest, NOW_NS, 0, 1, {}, data, asked=recorder.asked)])
+        await state_writer.put(
+            [ev.SessionDecided(1, head, policy.digest, NOW_NS, 0, 1, {}, data, asked=recorder.asked)]
+        )
     with history_of(tmp_path / "log") as history:
         choice = choices(history, 1, ["default/g-0"])["default/g-0"]
     assert (choice.node, choice.refused) == ("n2", {"not here": 1})
@@ -1005,11 +1009,11 @@ async def write_history(path: Path, url: str) -> None:
     )
     state = ClusterState()
     async with EventLog.open(path, clock=lambda: NOW_NS) as log:
-        keeper = Keeper(log, state)
-        await keeper.put([ev.PolicyLoaded(policy.digest, policy.text)])
-        await keeper.put(puts(*default_queues([]), *NODES, *one()))
-        asking = Asking()
-        cycle = Cycle(keeper, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, outside=asking)
+        state_writer = StateWriter(log, state)
+        await state_writer.put([ev.PolicyLoaded(policy.digest, policy.text)])
+        await state_writer.put(puts(*default_queues([]), *NODES, *one()))
+        asking = HttpOutside()
+        cycle = Cycle(state_writer, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, outside=asking)
         await cycle.once(1)
         await asking.close()
 
@@ -1030,15 +1034,15 @@ async def test_a_hanging_extender_holds_up_nothing_but_its_session() -> None:
             conf_of({"predicate": {}}, {"extender.urlPrefix": told.url, "extender.httpTimeout": "20s"}, ("gang",))
         )
         log = FakeLog()
-        keeper = Keeper(log.as_log(), ClusterState())
-        await keeper.put(puts(*default_queues([]), node("n"), *one()))
-        asking = Asking()
-        cycle = Cycle(keeper, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, outside=asking)
+        state_writer = StateWriter(log.as_log(), ClusterState())
+        await state_writer.put(puts(*default_queues([]), node("n"), *one()))
+        asking = HttpOutside()
+        cycle = Cycle(state_writer, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, outside=asking)
         async with running(cycle.run()):
             await until(told.hanging.is_set)
-            head = keeper.state.sequence
-            await keeper.put(puts(node("m")))  # the loop goes on: what happens meanwhile is logged and folded
-            assert (keeper.state.sequence, log.sessions) == (head + 1, [])
+            head = state_writer.state.sequence
+            await state_writer.put(puts(node("m")))  # the loop goes on: what happens meanwhile is logged and folded
+            assert (state_writer.state.sequence, log.sessions) == (head + 1, [])
             told.answer = lambda _: (200, b"{}")
             told.released.set()
             await until(lambda: log.sessions)
@@ -1061,12 +1065,12 @@ async def one_session(
     given = {"extender.urlPrefix": url, **{f"extender.{key}": value for key, value in arguments.items()}}
     policy = read_policy(conf_of(answers, given, ("gang",)))
     log, held = FakeLog(), list[Session]()
-    keeper = Keeper(log.as_log(), ClusterState())
-    await keeper.put(puts(*default_queues([]), *(node(f"n{i}") for i in range(count)), *gang("g", 3, cpu=1)))
-    watchdog = Watchdog(keeper, limit, wall=lambda: NOW_NS)
-    asking = Asking(watchdog.check)
+    state_writer = StateWriter(log.as_log(), ClusterState())
+    await state_writer.put(puts(*default_queues([]), *(node(f"n{i}") for i in range(count)), *gang("g", 3, cpu=1)))
+    watchdog = Watchdog(state_writer, limit, wall=lambda: NOW_NS)
+    asking = HttpOutside(watchdog.check)
     cycle = Cycle(
-        keeper,
+        state_writer,
         lambda: policy,
         lambda: 1,
         lambda record, plan, session, _: held.append(session),
@@ -1074,7 +1078,7 @@ async def one_session(
         outside=asking,
         watchdog=watchdog,
     )
-    snapshot = SnapshotMaker(keeper.state).snapshot()
+    snapshot = SnapshotMaker(state_writer.state).snapshot()
     began = time.monotonic()
     await cycle.once(1)
     took = time.monotonic() - began

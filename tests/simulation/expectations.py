@@ -53,7 +53,9 @@ def expect_log_below(sim: Simulation, size: int) -> None:
     for each in sim.replicas:
         if each.service is not None:
             sim.affected["expect_log_below"] += 1
-            with contextlib.closing(sqlite3.connect(f"file:{each.service.keeper.log.path}?mode=ro", uri=True)) as log:
+            with contextlib.closing(
+                sqlite3.connect(f"file:{each.service.state_writer.log.path}?mode=ro", uri=True)
+            ) as log:
                 ((found,),) = log.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
             if found >= size:
                 sim.violated("stories end well", f"the log of {each.name} has {found:,} bytes, and not below {size:,}")

@@ -90,7 +90,7 @@ ANSWERS: Obj = {"kind": KIND, "metadata": {"name": "answers", "namespace": "vcd"
 """What the reference is told of the extender."""
 
 
-class Asking(OneByOne):
+class HttpOutside(OneByOne):
     """Answers a session's questions in its thread, in no time."""
 
     def __init__(self, look: Callable[[], None] = lambda: None) -> None:
@@ -167,7 +167,7 @@ def _vector(outside: Outside, of_cpu: bool) -> bytes:
 
 def install() -> None:
     """Let the daemons of this process ask the simulated servers."""
-    service.Asking = Asking  # type: ignore[misc, assignment]
+    service.HttpOutside = HttpOutside  # type: ignore[misc, assignment]
     usage_poller.open_session = lambda **_: _Session()  # type: ignore[assignment, return-value]
 
 

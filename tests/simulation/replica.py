@@ -46,7 +46,7 @@ class Machine(Process):
     def asks_as_it_ends(self) -> bool:
         """Whether its program is ending: it asks what became of its parts once all of them have ended, and does not get
         so far where it is killed before."""
-        return self.told_to_end or (self.service is not None and self.service.keeper.log.failure is not None)
+        return self.told_to_end or (self.service is not None and self.service.state_writer.log.failure is not None)
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ def replica(folder: Path, looked_through: list[object], failure: Exception | Non
     loop = Mock(look_through=looked_through.append, time=lambda: 0.0)
     found = Replica("a", loop, folder, {}, Mock(), Mock(), Mock())
     found.machine = Machine("a-1", disk=Mock(), link=Mock(), peers=Mock())
-    found.machine.service = SimpleNamespace(keeper=SimpleNamespace(log=SimpleNamespace(failure=failure)))  # type: ignore[assignment]
+    found.machine.service = SimpleNamespace(state_writer=SimpleNamespace(log=SimpleNamespace(failure=failure)))  # type: ignore[assignment]
     found.machine.signals[signal.SIGTERM] = lambda: None
     return found
 

@@ -118,7 +118,7 @@ class ClusterLog:
         importlib.import_module("vcd.daemon.logs").configure(verbosity=-1)  # else it is logged on standard output
         commands = importlib.import_module("vcd.daemon.reader.commands")
         one = self._cluster
-        return commands, commands.AskedLog(one.kubeconfig, one.context, one.scheduler_namespace, one.token_file)
+        return commands, commands.LogRequest(one.kubeconfig, one.context, one.scheduler_namespace, one.token_file)
 
     def _note(self, taken: ReadUpTo, context: Any) -> None:
         """Say on standard error whose data answers."""

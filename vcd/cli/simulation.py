@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcd.daemon.cycle.loop import gather_briefly
+from vcd.daemon.cycle.loop import wait_for_more
 from vcd.daemon.options import Options
 from vcd.daemon.service import DEFAULT_NAMESPACE, SchedulerService, assembled
 from vcd.embedded.clock import ClusterClock
@@ -148,7 +148,7 @@ class Simulation:
             retention_age=None,  # a jumping clock lets the log age by months in minutes
             retention_size=None,
         )
-        gather = self._gather if self.clock.jumping else gather_briefly
+        gather = self._gather if self.clock.jumping else wait_for_more
         async with assembled(options, _ClusterTime(self.clock), gather) as service:
             self.service = service
             ready.set()

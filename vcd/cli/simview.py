@@ -138,7 +138,7 @@ def size_of(log: Path) -> int:
 
 def _waiting(simulation: Simulation) -> list[Unplaced]:
     """The groups that do not run, with their reasons."""
-    known = {} if simulation.service is None else simulation.service.keeper.state.waiting
+    known = {} if simulation.service is None else simulation.service.state_writer.state.waiting
     groups = ((key, group) for key, group in simulation.tally.groups.items() if group.ready < max(1, group.minimum))
     return [Unplaced(key, _in_words(known[key])) for key, _ in groups if key in known]
 
@@ -152,7 +152,9 @@ def _reason(simulation: Simulation, pod: Obj) -> str:
     """Why a pod waits, as the scheduler last found."""
     service, key = simulation.service, "/".join(key_of(pod))
     group = annotations_of(pod).get(GROUP_NAME, "")
-    known = () if service is None else service.keeper.state.waiting.get(f"{pod['metadata']['namespace']}/{group}", ())
+    known = (
+        () if service is None else service.state_writer.state.waiting.get(f"{pod['metadata']['namespace']}/{group}", ())
+    )
     own = [waiting for waiting in known if key in waiting.pods] or known
     return _in_words(own) or "not looked at yet"
 

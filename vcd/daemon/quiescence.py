@@ -9,7 +9,7 @@ from typing import Any
 
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.leadership.terms import Terms
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.reporting.status_reporter import Telling
 from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.watching.watches import Watches
@@ -20,10 +20,10 @@ _LOOK = 0.001
 
 
 @dataclass(eq=False)
-class Rest:
+class Quiescence:
     """What a replica has still to do; ``commits`` are the tasks that commit what was decided."""
 
-    keeper: Keeper
+    state_writer: StateWriter
     watches: Watches
     terms: Terms
     cycle: Cycle
@@ -67,7 +67,7 @@ class Rest:
             await self.cycle.idle.wait()
             if self._at_rest(versions):
                 return
-            await asyncio.sleep(0 if self.keeper.changed.is_set() else _LOOK)
+            await asyncio.sleep(0 if self.state_writer.changed.is_set() else _LOOK)
 
     def _at_rest(self, versions: Mapping[str, int]) -> bool:
         """Whether ``rest`` would return at once."""
@@ -75,7 +75,7 @@ class Rest:
         return (
             self.terms.leads()
             and self.cycle.idle.is_set()
-            and not self.keeper.changed.is_set()
+            and not self.state_writer.changed.is_set()
             and telling.followup.idle.is_set()
             and self.verdicts.idle.is_set()
             and not self.commits

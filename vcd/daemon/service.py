@@ -15,37 +15,37 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from vcd.daemon.controllers.default_queues import FirstQueues
+from vcd.daemon.controllers.default_queues import DefaultQueues
 from vcd.daemon.controllers.podgroups import PodGroups
 from vcd.daemon.controllers.queue_states import QueueStates
 from vcd.daemon.controllers.role_label import RoleLabel
-from vcd.daemon.cycle.loop import Cycle, Gather, gather_briefly
-from vcd.daemon.cycle.replay_check import SelfCheck
+from vcd.daemon.cycle.loop import Cycle, Gather, wait_for_more
+from vcd.daemon.cycle.replay_check import ReplayCheck
 from vcd.daemon.cycle.watchdog import Watchdog
-from vcd.daemon.faults.missing_objects import AdmittedWithoutPods, Groupless, jobs_without_nodes
+from vcd.daemon.faults.missing_objects import GroupsWithoutPods, PodsWithoutGroup, jobs_without_nodes
 from vcd.daemon.faults.monitor import FailingWrites, Installation, Sighting
-from vcd.daemon.http.endpoints import Probes, metrics_served, probes_answered
+from vcd.daemon.http.endpoints import Probes, serve_metrics, serve_probes
 from vcd.daemon.http.security import Security
 from vcd.daemon.leadership.interlock import Interlock
-from vcd.daemon.leadership.replica_status import StandingNote
+from vcd.daemon.leadership.replica_status import StatusNote
 from vcd.daemon.leadership.terms import Terms
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import PODGROUP, QUEUE, Options, split_address
-from vcd.daemon.outside.http_outside import Asking
+from vcd.daemon.outside.http_outside import HttpOutside
 from vcd.daemon.outside.usage_poller import UsagePoller
-from vcd.daemon.persistence.archiver import Archiver, begin_from_archive
-from vcd.daemon.persistence.housekeeping import keep_house, mind_clock
-from vcd.daemon.persistence.state_writer import Keeper, restore
+from vcd.daemon.persistence.archiver import Archiver, restore_from_archive
+from vcd.daemon.persistence.housekeeping import maintain_log, watch_wall_clock
+from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.daemon.policy_file import PolicyFile
-from vcd.daemon.quiescence import Rest
-from vcd.daemon.replicas.log_divergence import go_back
-from vcd.daemon.replicas.log_follower import BegunAnew, Parted
-from vcd.daemon.replicas.replica import Replica, Unseated
+from vcd.daemon.quiescence import Quiescence
+from vcd.daemon.replicas.log_divergence import rewind_and_preserve
+from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced
+from vcd.daemon.replicas.replica import LeadershipLost, Replica
 from vcd.daemon.reporting.status_reporter import Telling
 from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.shadow import Shadow, ShadowTerms, check_log
 from vcd.daemon.watching.consistent_reads import ConsistentReads
-from vcd.daemon.watching.outcome_resolver import Lookups
+from vcd.daemon.watching.outcome_resolver import OutcomeResolver
 from vcd.daemon.watching.watches import Watches
 from vcd.eventlog.errors import LogError, NewerSchema
 from vcd.eventlog.log import EventLog
@@ -86,11 +86,11 @@ __all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "SchedulerService",
 _COLLECTIONS = (10_000, 5, 500)
 """How many new objects begin a collection, how many of these one of older objects, and of those one of all."""
 
-_ANEW = (Unseated, BegunAnew, Parted)
+_ANEW = (LeadershipLost, LogReplaced, LogDiverged)
 """What ends a service that begins anew in its process: it has not failed."""
 
 
-def collect_seldom() -> None:
+def tune_garbage_collection() -> None:
     """Have the garbage collector look at all objects only once in a long while: the program stands still meanwhile."""
     gc.set_threshold(*_COLLECTIONS)
 
@@ -102,20 +102,20 @@ class SchedulerService:
         self,
         options: Options,
         client: KubeClient,
-        keeper: Keeper,
+        state_writer: StateWriter,
         policy: PolicyFile,
         loaded: ev.PolicyLoaded,
         metrics: Metrics,
         clock: Clock = SYSTEM_CLOCK,
-        gather: Gather = gather_briefly,
+        gather: Gather = wait_for_more,
     ) -> None:
         self.options = options
         self.loaded = loaded
         self.clock = clock
         self.client = client
-        self.keeper = keeper
+        self.state_writer = state_writer
         self.policy = policy
-        state = keeper.state
+        state = state_writer.state
         self.commits: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self.metrics = metrics
@@ -124,9 +124,11 @@ class SchedulerService:
         self.shadow = Shadow(self.metrics, clock) if options.shadow else None
         refused = partial(self.metrics.series.add, "vcd_certificate_reload_errors_total")
         self.security = Security(options, client, refused)
-        self.watches = Watches(client, state, keeper.put, kinds_read(policy.policy), when_synced=keeper.changed.set)
+        self.watches = Watches(
+            client, state, state_writer.put, kinds_read(policy.policy), when_synced=state_writer.changed.set
+        )
         terms = ShadowTerms if options.shadow else Terms
-        self.terms = terms(options, client, keeper, self.watches, self.metrics, self._begin_to_lead)
+        self.terms = terms(options, client, state_writer, self.watches, self.metrics, self._begin_to_lead)
         leads = self.terms.leads
         self.replica = self._made_replica() if options.replicas_address else None
         self.terms.replica, self.terms.to_log_first = self.replica, self._policy_to_log
@@ -134,20 +136,22 @@ class SchedulerService:
             self.terms.writes.set()
         self.telling = Telling(options, client, state, self.metrics, leads, clock)
         self.committer = self._made_committer()
-        self.lookups = Lookups(self.committer, state, self.watches, keeper.put, leads, clock=clock)
-        self.watchdog = Watchdog(keeper, options.plugin_timeout or math.inf, wall=clock.wall)
-        self.asking = Asking(self.watchdog.check)
+        self.lookups = OutcomeResolver(self.committer, state, self.watches, state_writer.put, leads, clock=clock)
+        self.watchdog = Watchdog(state_writer, options.plugin_timeout or math.inf, wall=clock.wall)
+        self.asking = HttpOutside(self.watchdog.check)
         self.reads = ConsistentReads(client, self.watches, clock)
         self.cycle = self._made_cycle(gather)
         self.verdicts = self._made_verdicts()
         self.telling.told = self.verdicts.session
         usage_polled = partial(self.metrics.series.add, "vcd_usage_polls_total")
-        self.usage = UsagePoller(client, state, keeper.put, lambda: policy.policy.metrics, usage_polled, clock)
-        self.first_queues = self._made_first_queues()
+        self.usage = UsagePoller(client, state, state_writer.put, lambda: policy.policy.metrics, usage_polled, clock)
+        self.default_queues = self._made_first_queues()
         self.podgroups = PodGroups(client, state, leads, self.telling.lacks_group, clock=clock)
-        self.rest = Rest(keeper, self.watches, self.terms, self.cycle, self.telling, self.verdicts, self.commits)
+        self.rest = Quiescence(
+            state_writer, self.watches, self.terms, self.cycle, self.telling, self.verdicts, self.commits
+        )
         identity = self.terms.elector.identity
-        self.archiver = Archiver(options, keeper.log, self.metrics, identity, self._leads_under, clock)
+        self.archiver = Archiver(options, state_writer.log, self.metrics, identity, self._leads_under, clock)
         self.queue_states = QueueStates(client, state, leads, self.telling.statuses.version_of, clock=clock)
         self.failing_writes = FailingWrites(clock)
         self.installation = self._made_installation()
@@ -156,23 +160,28 @@ class SchedulerService:
 
     def _connect(self) -> None:
         """Let those be told who have to know of each event."""
-        keeper, state = self.keeper, self.keeper.state
+        state_writer, state = self.state_writer, self.state_writer.state
         self.client.completed = self._request_completed
         self.metrics.watches = self.watches.running
         self.metrics.set_aside = lambda: state.bad
-        keeper.minded = self.policy.minds
-        keeper.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
-        keeper.observers += [self._observe, self.telling.observe, self.verdicts.observe]
-        keeper.observers += [self.lookups.observe, self.rest.observe, self.reads.observe, self.first_queues.observe]
+        state_writer.minded = self.policy.minds
+        state_writer.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
+        state_writer.observers += [self._observe, self.telling.observe, self.verdicts.observe]
+        state_writer.observers += [
+            self.lookups.observe,
+            self.rest.observe,
+            self.reads.observe,
+            self.default_queues.observe,
+        ]
         if PODGROUP in self.options.controllers:
-            keeper.observers.append(self.podgroups.observe)
+            state_writer.observers.append(self.podgroups.observe)
         if QUEUE in self.options.controllers:
-            keeper.observers.append(self.queue_states.observe)
+            state_writer.observers.append(self.queue_states.observe)
 
     def _made_committer(self) -> Committer:
         return Committer(
             self.client,
-            self.keeper.put,
+            self.state_writer.put,
             self.terms.holds,
             self.telling.recorder,
             self.telling.statuses,
@@ -183,7 +192,7 @@ class SchedulerService:
     def _made_verdicts(self) -> Verdicts:
         return Verdicts(
             self.options.event_log,
-            self.keeper.state,
+            self.state_writer.state,
             self.cycle.deciding,
             self.watchdog,
             self.telling.verdict,
@@ -192,11 +201,11 @@ class SchedulerService:
             self.clock,
         )
 
-    def _made_first_queues(self) -> FirstQueues:
-        return FirstQueues(
+    def _made_first_queues(self) -> DefaultQueues:
+        return DefaultQueues(
             self.client,
             self.options.default_queue,
-            lambda: self.keeper.state.keys("Queue"),
+            lambda: self.state_writer.state.keys("Queue"),
             self.terms.leads,
             partial(self.telling.at_configuration, "QueueMissing"),
             clock=self.clock,
@@ -204,7 +213,7 @@ class SchedulerService:
 
     def _made_replica(self) -> Replica:
         admit = self.security.check_follower
-        return Replica(self.keeper, self.terms.elector, admit, self._shown_to_others, self.clock)
+        return Replica(self.state_writer, self.terms.elector, admit, self._shown_to_others, self.clock)
 
     def _shown_to_others(self) -> dict[str, str]:
         """What this replica shows of itself to who is to be followed. The kubelet renews the token's file."""
@@ -223,10 +232,10 @@ class SchedulerService:
         """The configuration as the file has it now, where the log does not end with it: it may have changed while
         another replica's log was followed."""
         if not self.terms.writes.is_set():  # else the file is followed
-            self.loaded = self.policy.load(self.keeper.state.policy)
+            self.loaded = self.policy.load(self.state_writer.state.policy)
             self.watches.expect(kinds_read(self.policy.policy))
             self.metrics.series.show("vcd_policy_info", {(self.loaded.digest,): 1})
-        return [] if self.keeper.state.policy == self.loaded else [self.loaded]
+        return [] if self.state_writer.state.policy == self.loaded else [self.loaded]
 
     def _made_cycle(self, gather: Gather) -> Cycle:
         shadow = self.shadow
@@ -235,7 +244,7 @@ class SchedulerService:
             {"read": self.reads.read} if shadow is None else {"is_news": shadow.is_news, "is_done": False}
         )
         return Cycle(
-            self.keeper,
+            self.state_writer,
             self._policy_in_force,
             self.terms.epoch_to_decide_under,
             self._hand_over if shadow is None else shadow.session,
@@ -248,7 +257,9 @@ class SchedulerService:
             until=partial(sleep_until, self.clock),
             outside=self.asking,
             watchdog=self.watchdog,
-            check=SelfCheck(self.options.replay_every, partial(self.metrics.series.add, "vcd_replay_mismatches_total")),
+            check=ReplayCheck(
+                self.options.replay_every, partial(self.metrics.series.add, "vcd_replay_mismatches_total")
+            ),
             **mode,
         )
 
@@ -261,28 +272,28 @@ class SchedulerService:
     def _made_interlock(self) -> Interlock:
         made = Interlock(
             self.options,
-            self.keeper.state,
+            self.state_writer.state,
             self.terms.leads,
-            self.keeper.put,
+            self.state_writer.put,
             self.telling.foreign,
             self.metrics,
             self.clock,
         )
-        self.keeper.observers.append(made.observe)
+        self.state_writer.observers.append(made.observe)
         return made
 
     def _made_installation(self) -> Installation:
-        groupless = Groupless(
-            self.keeper.state,
+        groupless = PodsWithoutGroup(
+            self.state_writer.state,
             self.terms.leads,
             self.telling.lacks_group,
             lambda: "PodGroup" in self.terms.kinds_not_listed(),
             clock=self.clock,
         )
-        admitted = AdmittedWithoutPods(self.keeper.state, clock=self.clock)
+        admitted = GroupsWithoutPods(self.state_writer.state, clock=self.clock)
         made = Installation(
-            self.keeper.state,
-            self.keeper.put,
+            self.state_writer.state,
+            self.state_writer.put,
             self.terms.writes.is_set,
             self.metrics.series,
             lambda reason, message: self.telling.at_configuration(reason, message) if self.terms.leads() else None,
@@ -296,7 +307,7 @@ class SchedulerService:
             IDENTITY_SHARED: self.terms.identity_shared,
             CONFIGURATION_REFUSED: self._configuration_refused,
             OTHER_SCHEDULER: self._other_scheduler,
-            NO_NODE: partial(jobs_without_nodes, self.keeper.state),
+            NO_NODE: partial(jobs_without_nodes, self.state_writer.state),
             NO_GROUP: groupless.look,
             NO_PODS: admitted.look,
         }
@@ -312,7 +323,7 @@ class SchedulerService:
         return {"--scheduler-conf": Sighting(why)} if why else {}
 
     def _other_scheduler(self) -> dict[str, Sighting]:
-        held, now = self.keeper.state.held_namespaces, self.clock.wall()
+        held, now = self.state_writer.state.held_namespaces, self.clock.wall()
         found = Sighting("pods of ours get nodes that vcd did not choose (vcd log ls --type foreign)")
         return {namespace: found for namespace, until in held.items() if until > now}
 
@@ -328,7 +339,7 @@ class SchedulerService:
 
     def _policy_in_force(self) -> Policy:
         """The policy that the log shows: what a session is decided under is never newer than its head."""
-        loaded = self.keeper.state.policy
+        loaded = self.state_writer.state.policy
         return self.policy.policy if loaded is None else self.policy.named(loaded.digest)
 
     def _begin_to_lead(self) -> None:
@@ -337,7 +348,7 @@ class SchedulerService:
         self.installation.announce_all()
         if self.policy.refused:  # since before it led, when it could write no Event
             self.telling.at_configuration("BadConfiguration", f"--scheduler-conf: {self.policy.refused}")
-        self.first_queues.due.set()
+        self.default_queues.due.set()
 
     def _hand_over(
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
@@ -369,7 +380,7 @@ class SchedulerService:
     def _commit_ended(self, task: asyncio.Task[None]) -> None:
         self.commits.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log.error("commit failed", error=repr(task.exception()))  # the keeper ends the program
+            _log.error("commit failed", error=repr(task.exception()))  # the state_writer ends the program
 
     def _observe(self, event: ev.Event) -> None:
         if isinstance(event, ev.OperationDone):
@@ -380,7 +391,7 @@ class SchedulerService:
     async def _policy_changed(self, event: ev.PolicyLoaded) -> None:
         kinds = kinds_read(self.policy.policy)
         await self.watches.read(kinds)  # nothing is decided under it before these are listed
-        await self.keeper.put([event])
+        await self.state_writer.put([event])
         await self.watches.read_only(kinds)
         self.metrics.series.show("vcd_policy_info", {(event.digest,): 1})
         self.usage.reloaded.set()
@@ -400,8 +411,8 @@ class SchedulerService:
 
     def healthy(self) -> str | None:
         """Why this replica should be restarted; None when all is well."""
-        if self.keeper.log.failure is not None:
-            return str(self.keeper.log.failure)
+        if self.state_writer.log.failure is not None:
+            return str(self.state_writer.log.failure)
         if self._failure is not None:
             return repr(self._failure)
         return self.watchdog.stuck()
@@ -410,7 +421,7 @@ class SchedulerService:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop``; then end what is in flight, keep a checkpoint and give the lease back."""
-        async with metrics_served(self.options, self.metrics, self.security), self._followed():
+        async with serve_metrics(self.options, self.metrics, self.security), self._followed():
             tasks = [asyncio.get_running_loop().create_task(part) for part in self._parts()]
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             try:
@@ -421,10 +432,10 @@ class SchedulerService:
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         """The cycle, and all that runs beside it."""
-        keeper, metrics, telling = self.keeper, self.metrics, self.telling
+        state_writer, metrics, telling = self.state_writer, self.metrics, self.telling
         parts: list[Coroutine[Any, Any, None]] = [
             self.cycle.run(),
-            keeper.until_broken(),
+            state_writer.until_broken(),
             self._when_it_writes(self.watches.run),
             telling.recorder.run(),
             telling.statuses.run(),
@@ -432,9 +443,9 @@ class SchedulerService:
             self.verdicts.run(),
             self.installation.run(),
             *self.terms.parts(),
-            keep_house(
+            maintain_log(
                 self.options,
-                keeper,
+                state_writer,
                 metrics,
                 self.clock,
                 telling.write_again,
@@ -445,7 +456,7 @@ class SchedulerService:
             self._when_it_writes(partial(self.policy.follow, self._policy_changed, self._policy_refused)),
             metrics.measure_pauses(),
             self._when_it_writes(self.usage.run),
-            self.first_queues.run(),
+            self.default_queues.run(),
             self._when_it_writes(self.lookups.run),
         ]
         if PODGROUP in self.options.controllers:
@@ -453,12 +464,12 @@ class SchedulerService:
         if QUEUE in self.options.controllers:
             parts.append(self.queue_states.run())
         if isinstance(self.clock, SteadyClock):
-            parts.append(self._when_it_writes(partial(mind_clock, self.clock, keeper, metrics)))
+            parts.append(self._when_it_writes(partial(watch_wall_clock, self.clock, state_writer, metrics)))
         if self.interlock is not None:
             parts.append(self.interlock.run())
         if self.options.leader_elect and not self.shadow:
             follower = None if self.replica is None else self.replica.follower
-            note = StandingNote(self.options.event_log, self.terms.elector, follower, self.terms.leads)
+            note = StatusNote(self.options.event_log, self.terms.elector, follower, self.terms.leads)
             parts.append(note.run())
         if self.replica is not None:
             parts += [self.replica.run(), self._show_replica(self.replica)]
@@ -524,15 +535,15 @@ class SchedulerService:
 
     async def _keep(self) -> None:
         """Keep the state where it is that of the log: not of one that was just begun anew by another's."""
-        if self.keeper.log.failure is None and 0 < self.keeper.state.sequence == self.keeper.log.head:
-            await self.keeper.checkpoint()
+        if self.state_writer.log.failure is None and 0 < self.state_writer.state.sequence == self.state_writer.log.head:
+            await self.state_writer.checkpoint()
 
 
 @contextlib.asynccontextmanager
 async def assembled(
     options: Options,
     clock: Clock = SYSTEM_CLOCK,
-    gather: Gather = gather_briefly,
+    gather: Gather = wait_for_more,
     lasting: _Lasting | None = None,
 ) -> AsyncIterator[SchedulerService]:
     """A replica with its log and its connection open; ``clock`` is the time that decisions and the log are of.
@@ -554,7 +565,7 @@ async def assembled(
         check_log(options.event_log, state, shadow=options.shadow)
         gc.collect()
         gc.freeze()  # what was restored lives as long as the program: no collection needs to look at it
-        collect_seldom()
+        tune_garbage_collection()
         async with KubeClient(
             connection,
             qps=options.kube_api_qps,
@@ -562,11 +573,11 @@ async def assembled(
             request_timeout=options.request_timeout,
             read_only=options.shadow,
         ) as client:
-            keeper = Keeper(log, state)
+            state_writer = StateWriter(log, state)
             loaded = loaded or policy.load(state.policy)
             if state.policy != loaded and not options.replicas_address:
-                await keeper.put([loaded])
-            service = SchedulerService(options, client, keeper, policy, loaded, metrics, clock, gather)
+                await state_writer.put([loaded])
+            service = SchedulerService(options, client, state_writer, policy, loaded, metrics, clock, gather)
             service.metrics.series.show("vcd_policy_info", {(loaded.digest,): 1})
             yield service
 
@@ -586,9 +597,9 @@ async def run(
     how = _Again()
     probes = Probes()
     try:
-        async with probes_answered(options, probes):
+        async with serve_probes(options, probes):
             restoring = probes.of(lambda: None, lambda: f"the event log is restored from {options.archive}")
-            await begin_from_archive(options, stop, restoring)
+            await restore_from_archive(options, stop, restoring)
             lasting = _Lasting.of(options)
             while (again := await _served(options, beside, probes, stop, how, lasting)) is not None:
                 how = again
@@ -638,20 +649,20 @@ async def _served(
             if service.replica is not None:
                 service.replica.lacks = lacks
             _log.info(
-                "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
+                "started", pid=os.getpid(), event_log=str(options.event_log), session=service.state_writer.state.session
             )
             async with beside(service):
                 with probes.of(service.healthy, service.ready):
                     await service.run(stop)
         return None
-    except Unseated as unseated:
+    except LeadershipLost as unseated:
         stands_at, lacks = unseated.rests_until, False
         _log.warning("no longer as it was", reason=str(unseated))
-    except BegunAnew:
+    except LogReplaced:
         lacks = True
         _log.info("the log begins with a checkpoint of the leader's")
-    except Parted as parted:
+    except LogDiverged as parted:
         lacks = True
-        aside = await asyncio.to_thread(go_back, options.event_log, parted.to)
+        aside = await asyncio.to_thread(rewind_and_preserve, options.event_log, parted.to)
         _log.warning("the log goes back to what the leader has", reason=str(parted), kept=str(aside or ""))
     return None if stop.is_set() else _Again(stands_at, lacks)

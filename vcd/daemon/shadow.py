@@ -16,7 +16,7 @@ import structlog
 
 from vcd.daemon.leadership.terms import Terms
 from vcd.daemon.metrics.collector import Metrics
-from vcd.daemon.reporting.dedup import FaultNews
+from vcd.daemon.reporting.dedup import FaultDedup
 from vcd.kube.clock import Clock
 from vcd.kube.connection import ConfigurationError
 from vcd.model import events as ev
@@ -52,7 +52,7 @@ class ShadowTerms(Terms):
 
     def epoch_to_decide_under(self) -> int | None:
         """The same epoch for all sessions, once all lists are in."""
-        return EPOCH if self.keeper.log.failure is None and self.watches.synced() else None
+        return EPOCH if self.state_writer.log.failure is None and self.watches.synced() else None
 
     def parts(self) -> list[Coroutine[Any, Any, None]]:
         """What is to run as long as the shadow does."""
@@ -63,11 +63,11 @@ class ShadowTerms(Terms):
 
     async def _begin(self) -> None:
         """Log that a shadow begins here, before anything that it sees: what a list shows then may be long past."""
-        await self.keeper.put([ev.LeadershipChanged(EPOCH, self.elector.identity, leading=False)])
+        await self.state_writer.put([ev.LeadershipChanged(EPOCH, self.elector.identity, leading=False)])
         self.writes.set()
         await self.watches.wait_synced(lambda: True)
         _log.info("deciding as a shadow: nothing of it is done", identity=self.elector.identity)
-        self.keeper.changed.set()
+        self.state_writer.changed.set()
 
 
 class Shadow:
@@ -77,7 +77,7 @@ class Shadow:
         self._metrics = metrics
         self._said: frozenset[tuple[str, ...]] = frozenset()
         """What the last session said, all of which is in the log."""
-        self._faults = FaultNews(clock.monotonic)
+        self._faults = FaultDedup(clock.monotonic)
 
     def is_news(self, plan: ev.Plan) -> bool:
         """Whether a session says what the one before it did not: then it is logged, with all that it says.

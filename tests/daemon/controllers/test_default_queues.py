@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 
 from tests.kube.scripted import Answer, ScriptedServer, client_of, scripted
 from tests.waiting import until
-from vcd.daemon.controllers.default_queues import FirstQueues
+from vcd.daemon.controllers.default_queues import DefaultQueues
 from vcd.model.events import KindListed
 
 NOT_SERVED, SERVED = KindListed("Queue", ""), KindListed("Queue", "7")
 
 
 @asynccontextmanager
-async def leading() -> AsyncIterator[tuple[ScriptedServer, FirstQueues, list[str]]]:
+async def leading() -> AsyncIterator[tuple[ScriptedServer, DefaultQueues, list[str]]]:
     """The first queues of a replica that leads, in a cluster without any; what is reported as refused."""
     refused: list[str] = []
     async with scripted() as server, client_of(server) as client:
         server.on("POST", "/queues", Answer(201, {}))
-        queues = FirstQueues(client, "default", lambda: (), lambda: True, refused.append)
+        queues = DefaultQueues(client, "default", lambda: (), lambda: True, refused.append)
         task = asyncio.create_task(queues.run())
         try:
             yield server, queues, refused

@@ -14,8 +14,8 @@ from tests.daemon.fakes import FakeLog
 from tests.dsl import BARE, NOW_NS, flat, gang, group, node, queue
 from tests.kube.scripted import running, until
 from vcd.api import read_policy
-from vcd.daemon.cycle.loop import Cycle, gather_briefly
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.cycle.loop import Cycle, wait_for_more
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import default_queues, defaulted
@@ -36,12 +36,12 @@ class Replica:
 
     def __init__(self) -> None:
         self.log = FakeLog()
-        self.keeper = Keeper(self.log.as_log(), ClusterState())
+        self.state_writer = StateWriter(self.log.as_log(), ClusterState())
         self.epoch: int | None = 1
         self.handed: list[tuple[ev.SessionDecided | None, ev.Plan]] = []
         self.asked = 0
         self.cycle = Cycle(
-            self.keeper,
+            self.state_writer,
             lambda: read_policy(BARE),
             self._may_decide,
             self._handover,
@@ -59,11 +59,11 @@ class Replica:
         self.handed.append((record, plan))
 
     async def happen(self, *objects: Any) -> None:
-        await self.keeper.put(puts(*objects))
+        await self.state_writer.put(puts(*objects))
 
     async def settled(self) -> None:
         """Until it waits for a change."""
-        await until(lambda: self.cycle.idle.is_set() and not self.keeper.changed.is_set())
+        await until(lambda: self.cycle.idle.is_set() and not self.state_writer.changed.is_set())
 
     @asynccontextmanager
     async def runs(self) -> AsyncIterator[None]:
@@ -78,7 +78,7 @@ async def _at_once(fruitless: int, new_work: asyncio.Event) -> None:
 @pytest.fixture
 async def replica() -> Replica:
     found = Replica()
-    await found.keeper.put(puts(*default_queues([]), node("n", cpu=4)))
+    await found.state_writer.put(puts(*default_queues([]), node("n", cpu=4)))
     return found
 
 
@@ -122,7 +122,7 @@ async def test_it_wakes_when_a_back_off_ends_and_does_not_poll(replica: Replica)
     async with replica.runs():
         await replica.happen(gang("g", 1, cpu=1))
         await until(lambda: replica.log.sessions)
-        await replica.keeper.put([ev.OperationDone(1, 0, 0, "failed", "denied", NOW_NS)])
+        await replica.state_writer.put([ev.OperationDone(1, 0, 0, "failed", "denied", NOW_NS)])
         await until(lambda: woken)
         await replica.settled()
         sessions = len(replica.log.sessions)
@@ -156,13 +156,13 @@ async def test_a_back_off_that_ends_while_a_session_is_decided_is_not_missed(
         await until(lambda: binds() == 1)
         await replica.settled()
         meanwhile(replica, monkeypatch, passes)
-        await replica.keeper.put([ev.OperationDone(1, 0, 0, "failed", "denied", NOW_NS)])  # a back-off of 1 s
+        await replica.state_writer.put([ev.OperationDone(1, 0, 0, "failed", "denied", NOW_NS)])  # a back-off of 1 s
         await until(lambda: binds() == 2)
 
 
 async def test_the_record_names_what_it_was_decided_from(replica: Replica) -> None:
     await replica.happen(gang("g", 1, cpu=1))
-    head = replica.keeper.state.sequence
+    head = replica.state_writer.state.sequence
     await replica.cycle.once(7)  # the epoch it was told is not the one in force: nothing is logged
     assert replica.log.sessions == []
     await replica.cycle.once(1)
@@ -220,7 +220,7 @@ async def test_it_decides_once_it_leads(replica: Replica) -> None:
         await until(lambda: replica.asked)
         await replica.settled()
         replica.epoch = 2
-        await replica.keeper.put([ev.LeadershipChanged(2, "me", True)])
+        await replica.state_writer.put([ev.LeadershipChanged(2, "me", True)])
         await until(lambda: replica.log.sessions)
     assert replica.log.sessions[0].epoch == 2
 
@@ -257,10 +257,10 @@ async def test_a_statement_that_went_stale_while_deciding_is_logged_as_such(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await replica.happen(gang("g", 1, cpu=1))
-    meanwhile(replica, monkeypatch, lambda: replica.keeper.put([ev.ObjectGone("Node", "n")]))
+    meanwhile(replica, monkeypatch, lambda: replica.state_writer.put([ev.ObjectGone("Node", "n")]))
     assert await replica.cycle.once(1) is True
     assert replica.log.sessions[0].stale == ((0, "bind default/g-0: node n is gone"),)
-    assert replica.keeper.state.intents == {}
+    assert replica.state_writer.state.intents == {}
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ async def test_an_event_that_is_logged_before_the_session_is_verified_against(
     async def begin() -> None:
         replica.log.held = True
         happened = [event] if isinstance(event, ev.ObjectGone) else puts(event)
-        putting.append(asyncio.ensure_future(replica.keeper.put(happened)))
+        putting.append(asyncio.ensure_future(replica.state_writer.put(happened)))
         await until(lambda: replica.log.waiting)
         replica.log.held = False
         asyncio.get_running_loop().call_later(0.02, replica.log.waiting[0].set_result, None)
@@ -297,26 +297,26 @@ async def test_an_event_that_is_logged_before_the_session_is_verified_against(
     (record,) = replica.log.sessions
     assert replica.log.appended[-1] == record
     assert [reason for _, reason in record.stale] == [why]
-    assert replica.keeper.state.intents == {}
+    assert replica.state_writer.state.intents == {}
 
 
 async def test_what_went_stale_is_decided_again_at_once(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     await replica.happen(node("m", cpu=4), gang("g", 1, cpu=1))
     gone = [ev.ObjectGone("Node", "n"), ev.ObjectGone("Node", "m")]
-    meanwhile(replica, monkeypatch, lambda: replica.keeper.put([*gone, *puts(node("k", cpu=4))]))
+    meanwhile(replica, monkeypatch, lambda: replica.state_writer.put([*gone, *puts(node("k", cpu=4))]))
     async with replica.runs():
         await until(lambda: len(replica.log.sessions) >= 2)
         await replica.settled()
-    assert replica.keeper.state.intents["default/g-0"].node == "k"
+    assert replica.state_writer.state.intents["default/g-0"].node == "k"
 
 
 async def test_work_that_the_bound_left_goes_on_at_once(replica: Replica) -> None:
     from vcd.state.records import Settings
 
-    await replica.keeper.put([ev.PolicyLoaded("", "", Settings(placements=1).as_text())])
+    await replica.state_writer.put([ev.PolicyLoaded("", "", Settings(placements=1).as_text())])
     await replica.happen(*[list(gang(name, 1, cpu=1)) for name in "abc"])
     async with replica.runs():
-        await until(lambda: len(replica.keeper.state.intents) == 3)
+        await until(lambda: len(replica.state_writer.state.intents) == 3)
         await replica.settled()
     assert len(replica.log.sessions) >= 3
 
@@ -361,7 +361,7 @@ async def test_what_was_held_back_is_said_though_nothing_changes(replica: Replic
     async with replica.runs():
         await replica.happen(gang("g", 1, cpu=1))
         await until(lambda: replica.handed)
-        replica.keeper.changed.set()
+        replica.state_writer.changed.set()
         await until(lambda: len(replica.handed) > 2)
         assert len(replica.log.sessions) == 1
         time += 1_000_000_000
@@ -386,7 +386,7 @@ async def test_changes_that_call_for_nothing_are_gathered_for_longer(replica: Re
 
     def again(*_: Any) -> None:
         if len(fruitless) < 4:
-            replica.keeper.changed.set()
+            replica.state_writer.changed.set()
 
     replica.cycle.gather, replica.cycle.handover = gather, again
     async with replica.runs():
@@ -404,7 +404,7 @@ async def test_sessions_that_only_try_the_next_kinds_of_pods_are_gathered_for_lo
     async def gather(sessions: int, new_work: asyncio.Event) -> None:
         fruitless.append(sessions)
 
-    replica.keeper.state.settings = replace(replica.keeper.state.settings, kinds=1)
+    replica.state_writer.state.settings = replace(replica.state_writer.state.settings, kinds=1)
     await replica.happen(*(gang(f"g{cpu}", 1, cpu=cpu) for cpu in (97, 98, 99)))
     replica.cycle.gather = gather
     async with replica.runs():
@@ -450,13 +450,13 @@ async def test_other_work_makes_way_until_a_session_is_logged(
     ],
 )
 async def test_only_what_has_no_place_yet_is_new_work(replica: Replica, objects: list[Any], is_work: bool) -> None:
-    replica.keeper.new_work.clear()
+    replica.state_writer.new_work.clear()
     await replica.happen(*objects)
-    assert replica.keeper.new_work.is_set() is is_work
-    replica.keeper.new_work.clear()
+    assert replica.state_writer.new_work.is_set() is is_work
+    replica.state_writer.new_work.clear()
     for event in puts(*objects):
-        await replica.keeper.put([replace(event, resource_version="2")])  # it is shown once more
-    assert not replica.keeper.new_work.is_set()
+        await replica.state_writer.put([replace(event, resource_version="2")])  # it is shown once more
+    assert not replica.state_writer.new_work.is_set()
 
 
 @pytest.mark.parametrize(("fruitless", "waits"), [(0, 0), (1, 0.02), (4, 0.08), (99, 0.08)])
@@ -477,7 +477,7 @@ async def test_new_work_ends_the_longer_gathering(
     monkeypatch.setattr(asyncio, "sleep", sleep)
     new_work = asyncio.Event()
     new_work.set()
-    await gather_briefly(fruitless, new_work)
+    await wait_for_more(fruitless, new_work)
     assert waited == [pytest.approx(waits), 0.02]
 
 
@@ -493,10 +493,10 @@ async def test_what_was_decided_about_a_group_is_not_the_next_ones(
     async def remade() -> None:
         other: Any = group("g", phase="Pending", minimum={"cpu": 999})
         other["metadata"]["uid"] = "another"
-        await replica.keeper.put([ev.ObjectGone("PodGroup", key), *puts(other)])
+        await replica.state_writer.put([ev.ObjectGone("PodGroup", key), *puts(other)])
 
     meanwhile(replica, monkeypatch, remade)
     await replica.cycle.once(1)
     assert replica.log.sessions == []  # it decides anew
-    shown = replica.keeper.state.groups[key].group
+    shown = replica.state_writer.state.groups[key].group
     assert (shown.metadata.uid, shown.status.phase) == ("another", "Pending")

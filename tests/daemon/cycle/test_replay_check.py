@@ -9,7 +9,7 @@ import pytest
 from tests import dsl
 from tests.world import World
 from vcd.api import read_policy
-from vcd.daemon.cycle.replay_check import SelfCheck
+from vcd.daemon.cycle.replay_check import ReplayCheck
 from vcd.model import events as ev
 from vcd.state.snapshot import Snapshot
 
@@ -32,7 +32,7 @@ async def differences(number: int, every: int = 100, *, forged: bool = False) ->
             record.session, record.head, record.policy, record.now, record.seed, 1, {}, ev.encode_plan(ev.Plan())
         )
     counted: list[None] = []
-    check = SelfCheck(every, lambda: counted.append(None))
+    check = ReplayCheck(every, lambda: counted.append(None))
     check.see(snapshot, world.policy, record)
     await check.idle()
     return len(counted)
@@ -55,7 +55,7 @@ async def test_one_is_looked_at_at_a_time() -> None:
     world, snapshot, record = decided()
     forged = ev.SessionDecided(100, record.head, record.policy, record.now, 0, 1, {}, ev.encode_plan(ev.Plan()))
     counted: list[None] = []
-    check = SelfCheck(100, lambda: counted.append(None))
+    check = ReplayCheck(100, lambda: counted.append(None))
     check.see(snapshot, world.policy, forged)
     check.see(snapshot, world.policy, forged)
     await check.idle()
@@ -72,7 +72,7 @@ async def test_a_session_with_a_plugin_of_others_is_passed_over(
     world, snapshot, record = decided()
     assert "gang" in read_policy(world.policy.text).text
     counted: list[None] = []
-    check = SelfCheck(1, lambda: counted.append(None))
+    check = ReplayCheck(1, lambda: counted.append(None))
     check.see(snapshot, world.policy, ev.SessionDecided(100, record.head, record.policy, 0, 0, 1, {}, b""))
     await check.idle()
     assert counted == []

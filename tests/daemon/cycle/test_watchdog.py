@@ -24,7 +24,7 @@ from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.cycle.watchdog import ACTION_ALLOWANCE, GRACE, LONGEST_PAUSE, PAUSES, Watchdog
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import OptionError, parse_options
-from vcd.daemon.persistence.state_writer import Keeper, restore
+from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.plain import event_line
 from vcd.eventlog.rows import Logged
@@ -65,8 +65,8 @@ class Kennel:
     def __init__(self, clock: FakeClock, limit: float = LIMIT) -> None:
         self.clock = clock
         self.log = FakeLog()
-        self.keeper = Keeper(self.log.as_log(), ClusterState())
-        self.dog = Watchdog(self.keeper, limit, clock.monotonic, clock.wall)
+        self.state_writer = StateWriter(self.log.as_log(), ClusterState())
+        self.dog = Watchdog(self.state_writer, limit, clock.monotonic, clock.wall)
 
     async def session(self, deciding: Callable[[Watchdog], None]) -> tuple[tuple[str, ...], str]:
         """Go through a session: who is left out of it from the beginning, and who was late in it."""
@@ -242,11 +242,11 @@ async def test_a_limit_beyond_the_longest_pause_is_no_reason_for_a_shorter_one(c
 
 
 async def test_another_policy_tries_it_again(kennel: Kennel) -> None:
-    await kennel.keeper.put([ev.PolicyLoaded("one", CONF)])
+    await kennel.state_writer.put([ev.PolicyLoaded("one", CONF)])
     await kennel.late()
-    await kennel.keeper.put([ev.PolicyLoaded("one", CONF, {"a": "setting"})])
+    await kennel.state_writer.put([ev.PolicyLoaded("one", CONF, {"a": "setting"})])
     assert kennel.dog.begin(kennel.clock.wall()) != ()
-    await kennel.keeper.put([ev.PolicyLoaded("two", CONF)])
+    await kennel.state_writer.put([ev.PolicyLoaded("two", CONF)])
     assert kennel.dog.begin(kennel.clock.wall()) == ()
 
 
@@ -256,11 +256,11 @@ async def test_who_was_late_is_left_out_after_a_restart(tmp_path: Path, clock: F
     kennel = Kennel(clock)
     fault = await kennel.late()
     async with EventLog.open(path, clock=clock.wall) as log:
-        keeper = Keeper(log, ClusterState())
-        await keeper.put(kennel.told)
+        state_writer = StateWriter(log, ClusterState())
+        await state_writer.put(kennel.told)
         if checkpointed:
-            await log.checkpoint(keeper.state.sequence, keeper.state.dump())
-    again = Watchdog(Keeper(FakeLog().as_log(), restore(path)), LIMIT, clock.monotonic, clock.wall)
+            await log.checkpoint(state_writer.state.sequence, state_writer.state.dump())
+    again = Watchdog(StateWriter(FakeLog().as_log(), restore(path)), LIMIT, clock.monotonic, clock.wall)
     assert again.begin(clock.wall()) == (fault,)
     clock.advance(LIMIT * PAUSES)
     assert again.begin(clock.wall()) == ()
@@ -354,12 +354,12 @@ class Replica:
 
     def __init__(self, conf: str = WITH, **options: Any) -> None:
         self.log = FakeLog()
-        self.keeper = Keeper(self.log.as_log(), ClusterState())
+        self.state_writer = StateWriter(self.log.as_log(), ClusterState())
         self.policy = read_policy(conf)
-        self.watchdog = Watchdog(self.keeper, LIMIT, TIME.monotonic, lambda: NOW_NS)
+        self.watchdog = Watchdog(self.state_writer, LIMIT, TIME.monotonic, lambda: NOW_NS)
         self.handed: list[tuple[ev.Plan, Session]] = []
         self.cycle = Cycle(
-            self.keeper,
+            self.state_writer,
             lambda: self.policy,
             lambda: 1,
             lambda record, plan, session, durations: self.handed.append((plan, session)),
@@ -369,7 +369,7 @@ class Replica:
         )
 
     async def happen(self, *objects: Any) -> None:
-        await self.keeper.put(puts(*objects))
+        await self.state_writer.put(puts(*objects))
 
     def snapshot(self, record: ev.SessionDecided) -> Snapshot:
         """What a session was decided from."""
@@ -455,7 +455,7 @@ async def test_an_action_that_comes_back_late_is_left_out(monkeypatch: pytest.Mo
     await replica.cycle.once(1)
     (record,) = replica.log.sessions
     assert record.interrupted == ("action slow: took more than 50 s in one session, at execute",)
-    assert replica.keeper.state.intents["default/g-0"].node == "n"
+    assert replica.state_writer.state.intents["default/g-0"].node == "n"
     assert ev.encode_plan(replica.again(record)) == record.plan
 
 
@@ -475,11 +475,11 @@ async def test_the_loop_turns_while_a_plugin_does_not_come_back(monkeypatch: pyt
     replica = await with_a_gang(Replica())
     session = asyncio.ensure_future(replica.cycle.once(1))
     await until(hung.inside.is_set)
-    head = replica.keeper.state.sequence
+    head = replica.state_writer.state.sequence
     await replica.happen(node("m", cpu=2))
     TIME.advance(LATE)
-    await until(lambda: replica.keeper.state.late)
-    assert (replica.keeper.state.late["slow"].fault, replica.log.sessions) == (FAULT.format("open"), [])
+    await until(lambda: replica.state_writer.state.late)
+    assert (replica.state_writer.state.late["slow"].fault, replica.log.sessions) == (FAULT.format("open"), [])
     hung.released.set()
     await session
     (record,) = replica.log.sessions

@@ -12,8 +12,8 @@ from tests.kube.scripted import FakeClock
 from vcd.daemon.faults.missing_objects import (
     NO_PODS_AFTER,
     PATIENCE,
-    AdmittedWithoutPods,
-    Groupless,
+    GroupsWithoutPods,
+    PodsWithoutGroup,
     jobs_without_nodes,
 )
 from vcd.daemon.faults.monitor import FailingWrites, Installation, Sighting
@@ -266,7 +266,7 @@ class Looked:
     def __init__(self, *there: object) -> None:
         self.state, self.clock, self.leads, self.not_listed = ClusterState(), FakeClock(), True, False
         self.told: list[tuple[str, str]] = []
-        found = Groupless(self.state, lambda: self.leads, self._tell, lambda: self.not_listed, clock=self.clock)
+        found = PodsWithoutGroup(self.state, lambda: self.leads, self._tell, lambda: self.not_listed, clock=self.clock)
         self.look = found.look
         self.happen(*puts(*there))
 
@@ -352,7 +352,7 @@ def test_a_group_that_cannot_be_read_is_there() -> None:
 
 def test_an_admitted_group_that_gets_no_pods_is_found_after_minutes() -> None:
     it = Looked(dsl.group("a", phase="Inqueue"), dsl.group("b", phase="Inqueue"), dsl.group("c", phase="Pending"))
-    look = AdmittedWithoutPods(it.state, clock=it.clock).look
+    look = GroupsWithoutPods(it.state, clock=it.clock).look
     it.happen(*puts(dsl.pod("b-0", group="b")))
     look()
     it.clock.advance(NO_PODS_AFTER - 1)

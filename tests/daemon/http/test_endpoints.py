@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.waiting import WAIT_LIMIT
-from vcd.daemon.http.endpoints import Probes, metrics_served, probes_answered
+from vcd.daemon.http.endpoints import Probes, serve_metrics, serve_probes
 from vcd.daemon.http.security import Security
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options, parse_options
@@ -56,8 +56,8 @@ async def endpoints(
     """As the daemon serves them while it runs."""
     probes = Probes()
     async with (
-        probes_answered(chosen, probes) as health,
-        metrics_served(chosen, metrics or Metrics(), plain()) as port,
+        serve_probes(chosen, probes) as health,
+        serve_metrics(chosen, metrics or Metrics(), plain()) as port,
     ):
         with probes.of(healthy, ready):
             yield Ports(port, health)
@@ -129,7 +129,7 @@ async def test_who_is_not_ready_says_why() -> None:
 
 async def test_between_two_lives_of_a_replica_the_process_is_well_and_not_ready() -> None:
     probes = Probes()
-    async with probes_answered(options(), probes) as port:
+    async with serve_probes(options(), probes) as port:
         for _ in range(2):
             assert (await get(port_of(port), "/healthz"))[:2] == (200, "ok")
             assert (await get(port_of(port), "/readyz"))[:2] == (503, "the event log is read")

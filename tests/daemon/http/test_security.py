@@ -18,7 +18,7 @@ from tests.kube.scripted import until
 from tests.serving.pairs import name_of, trusting, write_pair
 from tests.view.cluster import Roles, client_of
 from tests.waiting import WAIT_LIMIT
-from vcd.daemon.http.endpoints import metrics_served
+from vcd.daemon.http.endpoints import serve_metrics
 from vcd.daemon.http.security import Security
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import parse_options
@@ -39,7 +39,7 @@ def secured(client: KubeClient, refused: Callable[[], None] = lambda: None, **fl
 async def serving(security: Security) -> AsyncIterator[int]:
     """The port of the metrics."""
     options = parse_options({"listen-address": ["127.0.0.1:0"], "healthz-address": ["127.0.0.1:0"]})
-    async with metrics_served(options, Metrics(), security) as port:
+    async with serve_metrics(options, Metrics(), security) as port:
         assert port is not None
         yield port
 

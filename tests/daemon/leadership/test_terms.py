@@ -20,7 +20,7 @@ from tests.kube.test_lease import LeaseServer
 from vcd.daemon.leadership.terms import Terms
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.watching.watches import Watches
 from vcd.kube.client import KubeClient
 from vcd.kube.lease import LeaderElector
@@ -83,8 +83,8 @@ async def replica(pods: Answer, *, takes_over: float = 0.0) -> AsyncIterator[Fix
         it = Fixture(server, clocks, elector)
         it.lines = stack.enter_context(structlog.testing.capture_logs())
         options = Options(list_deadline=DEADLINE, stale_deadline=STALE)
-        keeper = Keeper(FakeLog().as_log(), ClusterState())
-        terms = Terms(options, client, keeper, watches, Metrics(), lambda: None, clocks[1], lambda: 0.5)
+        state_writer = StateWriter(FakeLog().as_log(), ClusterState())
+        terms = Terms(options, client, state_writer, watches, Metrics(), lambda: None, clocks[1], lambda: 0.5)
         terms.elector, it.terms = elector, terms
         for part in (elector.run(), terms.make_room()):
             await stack.enter_async_context(running(part))
@@ -239,11 +239,11 @@ class Alone:
         self.watches = SimpleNamespace(
             synced=lambda: True, wait_synced=_yes, list_again=_yes, stuck=lambda *_: {}, not_served=lambda: []
         )
-        keeper = SimpleNamespace(state=self.state, log=self.log, put=self._put, changed=asyncio.Event())
+        state_writer = SimpleNamespace(state=self.state, log=self.log, put=self._put, changed=asyncio.Event())
         options = Options(identity=identity, list_deadline=DEADLINE, stale_deadline=STALE)
         client = cast(KubeClient, SimpleNamespace(request_timeout=1.0))
         watches = cast(Watches, self.watches)
-        self.terms = Terms(options, client, cast(Keeper, keeper), watches, Metrics(), lambda: None)
+        self.terms = Terms(options, client, cast(StateWriter, state_writer), watches, Metrics(), lambda: None)
         self.terms.to_log_first = lambda: [POLICY]
         self.terms.replica = replica
 

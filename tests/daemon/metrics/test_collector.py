@@ -22,8 +22,8 @@ from tests.kube.scripted import until
 from vcd.daemon.metrics.collector import PAUSE_WINDOW, REMEMBERED_SESSIONS, Metrics
 from vcd.daemon.metrics.series import Distribution, exponential
 from vcd.daemon.options import Options
-from vcd.daemon.persistence.housekeeping import keep_house
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.housekeeping import maintain_log
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.reporting.status_reporter import Telling
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.watching.consistent_reads import ConsistentReads
@@ -509,8 +509,8 @@ class TestTheDaemon:
         looked = asyncio.Event()
         async with EventLog.open(options.event_log) as log:
             await log.append([ClockJumped(1, False)])
-            keeper = Keeper(log, ClusterState())
-            house = asyncio.create_task(keep_house(options, keeper, metrics, SYSTEM_CLOCK, looked.set))
+            state_writer = StateWriter(log, ClusterState())
+            house = asyncio.create_task(maintain_log(options, state_writer, metrics, SYSTEM_CLOCK, looked.set))
             await looked.wait()
             house.cancel()
         page = page_of(metrics)
@@ -528,7 +528,7 @@ class TestTheDaemon:
         looked = asyncio.Event()
         async with EventLog.open(options.event_log) as log:
             house = asyncio.create_task(
-                keep_house(options, Keeper(log, ClusterState()), metrics, SYSTEM_CLOCK, looked.set)
+                maintain_log(options, StateWriter(log, ClusterState()), metrics, SYSTEM_CLOCK, looked.set)
             )
             await looked.wait()
             house.cancel()
@@ -883,7 +883,7 @@ def test_a_verdict_that_comes_after_the_lease_was_lost_shows_nothing() -> None:
 async def test_a_session_that_is_handed_over_after_the_lease_was_lost_shows_nothing() -> None:
     """The Lease goes while the session is being logged, which may take long: the next leader shows all of that."""
     replica = Replica()
-    await replica.keeper.put(puts(*default_queues([]), node("n", cpu=4), gang("waits", 3, cpu=9)))
+    await replica.state_writer.put(puts(*default_queues([]), node("n", cpu=4), gang("waits", 3, cpu=9)))
     clock = Ticks()
     metrics = Metrics(clock)
     metrics.observe_leadership(True, 1)

@@ -15,7 +15,7 @@ import pytest
 from tests.daemon.answering import Answering, Request, nobodys_url, server
 from tests.kube.scripted import until
 from tests.waiting import WAIT_LIMIT
-from vcd.daemon.outside.http_outside import AT_ONCE, Asking
+from vcd.daemon.outside.http_outside import AT_ONCE, HttpOutside
 from vcd.scheduling.session.outside import OUT_OF_TIME, Question, Reply
 
 MS = 1_000_000
@@ -30,7 +30,7 @@ def told() -> Iterator[Answering]:
 
 
 @pytest.fixture
-def asking() -> Iterator[Asking]:
+def asking() -> Iterator[HttpOutside]:
     """On an event loop in another thread, as the deciding thread has it."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -43,15 +43,15 @@ def asking() -> Iterator[Asking]:
     loop.close()
 
 
-async def _made() -> Asking:
-    return Asking()
+async def _made() -> HttpOutside:
+    return HttpOutside()
 
 
 def question(url: str, body: bytes = b"{}", timeout: int = LONG, limit: int = 1000) -> Question:
     return Question("extender", url, body, timeout, limit)
 
 
-def test_the_body_is_posted_as_json_and_the_answer_comes_back(told: Answering, asking: Asking) -> None:
+def test_the_body_is_posted_as_json_and_the_answer_comes_back(told: Answering, asking: HttpOutside) -> None:
     told.answer = lambda request: (200, request.body + b"!")
     assert asking.ask(question(f"{told.url}/predicate?x=1", b'{"a":1}')) == Reply(b'{"a":1}!')
     (request,) = told.requests
@@ -60,68 +60,68 @@ def test_the_body_is_posted_as_json_and_the_answer_comes_back(told: Answering, a
     assert "Authorization" not in request.headers
 
 
-def test_one_connection_serves_many_questions(told: Answering, asking: Asking) -> None:
+def test_one_connection_serves_many_questions(told: Answering, asking: HttpOutside) -> None:
     for number in range(5):
         assert not asking.ask(question(f"{told.url}/{number}")).error
     assert (told.connections, [request.path for request in told.requests]) == (1, [f"/{n}" for n in range(5)])
 
 
-def test_user_and_password_of_the_url_become_a_header(told: Answering, asking: Asking) -> None:
+def test_user_and_password_of_the_url_become_a_header(told: Answering, asking: HttpOutside) -> None:
     asking.ask(question(told.url.replace("http://", "http://me:p%40ss@")))
     assert told.requests[0].headers["Authorization"] == "Basic " + base64.b64encode(b"me:p@ss").decode()
     assert told.requests[0].headers["Host"] == told.url.removeprefix("http://")
 
 
 @pytest.mark.parametrize("status", [201, 204, 302, 404, 500])
-def test_another_status_than_200_is_an_error(told: Answering, asking: Asking, status: int) -> None:
+def test_another_status_than_200_is_an_error(told: Answering, asking: HttpOutside, status: int) -> None:
     told.answer = lambda _: (status, b"" if status == 204 else b"why")
     assert asking.ask(question(told.url)) == Reply(error=f"HTTP {status}")
     told.answer = lambda _: (200, b"well")
     assert asking.ask(question(told.url)) == Reply(b"well")
 
 
-def test_an_answer_of_the_largest_size_is_taken(told: Answering, asking: Asking) -> None:
+def test_an_answer_of_the_largest_size_is_taken(told: Answering, asking: HttpOutside) -> None:
     told.answer = lambda _: (200, b"x" * 1000)
     assert len(asking.ask(question(told.url)).body) == 1000
 
 
-def test_an_answer_that_is_too_large_is_an_error(told: Answering, asking: Asking) -> None:
+def test_an_answer_that_is_too_large_is_an_error(told: Answering, asking: HttpOutside) -> None:
     told.answer = lambda _: (200, b"x" * 1001)
     assert asking.ask(question(told.url)) == Reply(error="the answer has more than 1000 bytes")
 
 
-def test_an_endless_answer_is_cut_at_the_limit(told: Answering, asking: Asking) -> None:
+def test_an_endless_answer_is_cut_at_the_limit(told: Answering, asking: HttpOutside) -> None:
     told.raw = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 100_000
     assert asking.ask(question(told.url)) == Reply(error="the answer has more than 1000 bytes")
 
 
-def test_an_answer_that_breaks_off_is_an_error(told: Answering, asking: Asking) -> None:
+def test_an_answer_that_breaks_off_is_an_error(told: Answering, asking: HttpOutside) -> None:
     told.raw = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}"
     assert asking.ask(question(told.url)) == Reply(error="the answer was cut off")
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x00\xff\r\n\r\n", b"SSH-2.0-OpenSSH\r\n"])
-def test_what_is_no_http_is_an_error(told: Answering, asking: Asking, raw: bytes) -> None:
+def test_what_is_no_http_is_an_error(told: Answering, asking: HttpOutside, raw: bytes) -> None:
     told.raw = raw
     reply = asking.ask(question(told.url))
     assert (reply.body, bool(reply.error)) == (b"", True)
 
 
-def test_where_nobody_listens_it_is_an_error(asking: Asking) -> None:
+def test_where_nobody_listens_it_is_an_error(asking: HttpOutside) -> None:
     assert "ConnectionRefusedError" in asking.ask(question(nobodys_url())).error
 
 
 @pytest.mark.parametrize("url", ["", "server:80/x", "ftp://server/x", "http://", "http://server:port/", "http://a b/"])
-def test_an_address_that_is_none_is_an_error(asking: Asking, url: str) -> None:
+def test_an_address_that_is_none_is_an_error(asking: HttpOutside, url: str) -> None:
     assert asking.ask(question(url)).error.startswith("the address cannot be asked: ")
 
 
-def test_errors_name_no_password(asking: Asking) -> None:
+def test_errors_name_no_password(asking: HttpOutside) -> None:
     url = nobodys_url().replace("http://", "http://me:secret@")
     assert "secret" not in asking.ask(question(url)).error
 
 
-def test_a_server_that_hangs_costs_the_time_out(told: Answering, asking: Asking) -> None:
+def test_a_server_that_hangs_costs_the_time_out(told: Answering, asking: HttpOutside) -> None:
     told.answer = told.hang
     began = time.monotonic()
     assert asking.ask(question(told.url, timeout=50 * MS)) == Reply(error="no answer within 50ms")
@@ -131,7 +131,7 @@ def test_a_server_that_hangs_costs_the_time_out(told: Answering, asking: Asking)
     assert asking.ask(question(told.url)) == Reply(b"on time")  # not the late answer to the question before
 
 
-def test_a_server_that_trickles_costs_the_time_out(asking: Asking) -> None:
+def test_a_server_that_trickles_costs_the_time_out(asking: HttpOutside) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         stop = threading.Event()
         thread = threading.Thread(target=_trickle, args=(listening, stop), daemon=True)
@@ -154,7 +154,9 @@ def _trickle(listening: socket.socket, stop: threading.Event) -> None:
                 return
 
 
-def test_a_name_that_takes_long_to_look_up_costs_the_time_out(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_takes_long_to_look_up_costs_the_time_out(
+    asking: HttpOutside, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released = threading.Event()
 
     def slowly(*_: object, **__: object) -> list[object]:
@@ -167,7 +169,7 @@ def test_a_name_that_takes_long_to_look_up_costs_the_time_out(asking: Asking, mo
     released.set()
 
 
-def test_a_connection_that_the_server_dropped_is_made_again(asking: Asking) -> None:
+def test_a_connection_that_the_server_dropped_is_made_again(asking: HttpOutside) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         dropped = threading.Event()
         thread = threading.Thread(target=_once_each, args=(listening, dropped), daemon=True)
@@ -193,7 +195,7 @@ def _once_each(listening: socket.socket, dropped: threading.Event) -> None:
 
 
 async def test_the_event_loop_turns_while_a_server_hangs(told: Answering) -> None:
-    asking = Asking()
+    asking = HttpOutside()
     told.answer = told.hang
     waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(asking.ask, question(told.url)))
     await until(told.hanging.is_set)  # a loop that is blocked does not come here
@@ -204,7 +206,7 @@ async def test_the_event_loop_turns_while_a_server_hangs(told: Answering) -> Non
 
 
 async def test_closing_ends_what_is_being_asked(told: Answering) -> None:
-    asking = Asking()
+    asking = HttpOutside()
     told.answer = told.hang
     waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(asking.ask, question(told.url)))
     await until(told.hanging.is_set)
@@ -214,7 +216,7 @@ async def test_closing_ends_what_is_being_asked(told: Answering) -> None:
 
 
 async def test_it_leaves_nothing_behind(told: Answering) -> None:
-    asking, mine = Asking(), asyncio.all_tasks()
+    asking, mine = HttpOutside(), asyncio.all_tasks()
     await asyncio.to_thread(asking.ask, question(told.url))
     told.answer = told.hang
     await asyncio.to_thread(asking.ask, question(told.url, timeout=50 * MS))
@@ -232,7 +234,7 @@ async def test_who_waits_is_looked_after_and_may_be_interrupted(told: Answering)
         if told.hanging.is_set():
             raise Enough
 
-    asking, mine = Asking(look), asyncio.all_tasks()
+    asking, mine = HttpOutside(look), asyncio.all_tasks()
     told.answer = told.hang
     waiting = asyncio.ensure_future(asyncio.to_thread(asking.ask, question(told.url)))
     with pytest.raises(Enough):
@@ -241,7 +243,7 @@ async def test_who_waits_is_looked_after_and_may_be_interrupted(told: Answering)
     await asking.close()
 
 
-def test_json_of_any_size_is_sent(told: Answering, asking: Asking) -> None:
+def test_json_of_any_size_is_sent(told: Answering, asking: HttpOutside) -> None:
     sizes: list[int] = []
 
     def measure(request: Request) -> tuple[int, bytes]:
@@ -278,7 +280,7 @@ class Gauge:
 
 @pytest.mark.parametrize("count", [3, AT_ONCE, 50])
 def test_questions_are_asked_side_by_side_and_answered_in_their_order(
-    told: Answering, asking: Asking, count: int
+    told: Answering, asking: HttpOutside, count: int
 ) -> None:
     gauge = Gauge(min(count, AT_ONCE))
     told.answer = gauge
@@ -289,7 +291,7 @@ def test_questions_are_asked_side_by_side_and_answered_in_their_order(
 
 @pytest.mark.parametrize(("count", "timeout"), [(1000, 100 * MS), (40, LONG)])
 def test_a_silent_server_costs_all_questions_together_no_more_than_they_may_take(
-    told: Answering, asking: Asking, count: int, timeout: int
+    told: Answering, asking: HttpOutside, count: int, timeout: int
 ) -> None:
     """A thousand questions to a server that is silent took as many time-outs, one after the other."""
     told.answer = told.hang
@@ -300,7 +302,7 @@ def test_a_silent_server_costs_all_questions_together_no_more_than_they_may_take
     assert replies[-1] == Reply(error=OUT_OF_TIME)
 
 
-def test_one_that_hangs_holds_up_no_other(told: Answering, asking: Asking) -> None:
+def test_one_that_hangs_holds_up_no_other(told: Answering, asking: HttpOutside) -> None:
     told.answer = lambda request: told.hang(request) if request.path == "/3" else (200, request.path.encode())
     timeouts = {3: 300 * MS}
     replies = asking.ask_all([question(f"{told.url}/{n}", timeout=timeouts.get(n, LONG)) for n in range(40)], LONG)
@@ -309,7 +311,7 @@ def test_one_that_hangs_holds_up_no_other(told: Answering, asking: Asking) -> No
 
 
 async def test_closing_ends_all_that_is_being_asked(told: Answering) -> None:
-    asking = Asking()
+    asking = HttpOutside()
     told.answer = told.hang
     questions = [question(told.url) for _ in range(3 * AT_ONCE)]
     waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(asking.ask_all, questions, LONG))

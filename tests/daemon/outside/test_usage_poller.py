@@ -16,7 +16,7 @@ from tests.daemon.fakes import FakeLog
 from tests.dsl import node
 from tests.kube.scripted import FakeClock, running, until
 from vcd.daemon.outside.usage_poller import UsagePoller, settings_of
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
 from vcd.model.events import Answered
@@ -32,12 +32,12 @@ class Poller:
 
     def __init__(self, client: Any) -> None:
         self.log = FakeLog()
-        self.keeper = Keeper(self.log.as_log(), ClusterState())
+        self.state_writer = StateWriter(self.log.as_log(), ClusterState())
         self.settings: dict[str, str] = {}
         self.polls: list[str] = []
         self.clock = FakeClock()
         self.poller = UsagePoller(
-            client, self.keeper.state, self.keeper.put, lambda: self.settings, self.polls.append, self.clock
+            client, self.state_writer.state, self.state_writer.put, lambda: self.settings, self.polls.append, self.clock
         )
 
     @property
@@ -59,7 +59,7 @@ def told() -> Iterator[Answering]:
 
 async def made(client: Any = None) -> Poller:
     found = Poller(client)
-    await found.keeper.put(puts(node("a", cpu=4, memory=8), node("b", cpu=4, memory=8)))
+    await found.state_writer.put(puts(node("a", cpu=4, memory=8), node("b", cpu=4, memory=8)))
     return found
 
 
@@ -411,7 +411,7 @@ async def test_it_waits_until_there_are_nodes(told: Answering) -> None:
     async with running(poller.poller.run()):
         await until(lambda: poller.clock.sleeping)
         assert poller.polls == []
-        await poller.keeper.put(puts(node("a")))
+        await poller.state_writer.put(puts(node("a")))
         poller.clock.advance(1)
         await until(lambda: poller.polls == ["taken"])
 
@@ -436,21 +436,21 @@ async def test_a_sample_starts_a_cycle_only_when_someone_decides_by_it(told: Ans
     poller = await made()
     poller.settings = {"address": told.url}
     told.answer = prometheus(vector({"a": "1"}), vector({"a": "2"}))
-    keeper = poller.keeper
+    state_writer = poller.state_writer
     asked: list[str] = []
 
     def minded(question: str) -> bool:
         asked.append(question)
         return len(asked) > 1
 
-    keeper.minded = minded
-    keeper.changed.clear()
+    state_writer.minded = minded
+    state_writer.changed.clear()
     await poller.once()
-    assert not keeper.changed.is_set()
+    assert not state_writer.changed.is_set()
     await poller.once()
-    assert keeper.changed.is_set()
+    assert state_writer.changed.is_set()
     assert asked == ["usage", "usage"]
-    assert keeper.state.answers["usage"]
+    assert state_writer.state.answers["usage"]
 
 
 async def test_what_its_pause_meets_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tests.kube.scripted import running, until
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.persistence import archiver
-from vcd.daemon.persistence.archiver import Archiver, begin_from_archive
+from vcd.daemon.persistence.archiver import Archiver, restore_from_archive
 from vcd.eventlog import EventLog
 from vcd.eventlog.archive.shipping import Ship, ship
 
@@ -47,7 +47,7 @@ async def test_a_replica_begins_without_its_history(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(archiver, "ATTEMPTS", 1)
     (tmp_path / "archive").mkdir()
     options = Options(event_log=tmp_path / "log.sqlite", archive=str(tmp_path / "archive"))
-    await begin_from_archive(options, asyncio.Event(), nullcontext())
+    await restore_from_archive(options, asyncio.Event(), nullcontext())
 
 
 async def test_a_log_is_restored_to_where_its_link_leads(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ async def test_a_log_is_restored_to_where_its_link_leads(tmp_path: Path) -> None
     await write_history(tmp_path / "before", 2)
     ship(Ship(str(tmp_path / "before"), str(archive), "test", 1), lambda _: None)
     path.symlink_to(large / "events.sqlite")
-    await begin_from_archive(Options(event_log=path, archive=str(archive)), asyncio.Event(), nullcontext())
+    await restore_from_archive(Options(event_log=path, archive=str(archive)), asyncio.Event(), nullcontext())
     async with EventLog.open(path) as log:
         assert log.head == 12
     assert path.is_symlink()
@@ -67,5 +67,5 @@ async def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     path, archive = tmp_path / "events.sqlite", tmp_path / "archive"
     archive.mkdir()
     os.mkfifo(path)
-    await begin_from_archive(Options(event_log=path, archive=str(archive)), asyncio.Event(), nullcontext())
+    await restore_from_archive(Options(event_log=path, archive=str(archive)), asyncio.Event(), nullcontext())
     assert path.is_fifo()

@@ -9,8 +9,8 @@ from tests.kube.scripted import running
 from tests.waiting import until
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options
-from vcd.daemon.persistence.housekeeping import keep_house
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.housekeeping import maintain_log
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
 from vcd.kube.clock import SYSTEM_CLOCK
@@ -42,15 +42,15 @@ class House:
     """Housekeeping of a log, and how often it has looked."""
 
     def __init__(self, options: Options, log: EventLog) -> None:
-        self.keeper, self.looks = Keeper(log, ClusterState()), 0
-        self.keeping = keep_house(options, self.keeper, Metrics(), SYSTEM_CLOCK, self._look)
+        self.state_writer, self.looks = StateWriter(log, ClusterState()), 0
+        self.keeping = maintain_log(options, self.state_writer, Metrics(), SYSTEM_CLOCK, self._look)
 
     def _look(self) -> None:
         self.looks += 1
 
     async def patch(self, first: int, count: int) -> None:
         """Have a pod patched so often, and wait until what follows of that is done."""
-        await self.keeper.put([patched(first + number) for number in range(count)])
+        await self.state_writer.put([patched(first + number) for number in range(count)])
         seen = self.looks
         await until(lambda: self.looks >= seen + 3)
 
@@ -73,15 +73,15 @@ async def test_a_state_larger_than_the_limit_is_kept_once_until_the_log_grows(tm
     options = Options(event_log=tmp_path / "log", retention_size=2 * LARGE, housekeeping_period=0.01)
     async with EventLog.open(options.event_log) as log:
         house, kept = House(options, log), []
-        keep = house.keeper.checkpoint
+        keep = house.state_writer.checkpoint
 
         async def checkpoint() -> None:
             kept.append(house.looks)
             await keep()
 
-        house.keeper.checkpoint = checkpoint  # type: ignore[method-assign]
+        house.state_writer.checkpoint = checkpoint  # type: ignore[method-assign]
         async with running(house.keeping):
-            await house.keeper.put([patched(1, name=f"p{number}") for number in range(8)])
+            await house.state_writer.put([patched(1, name=f"p{number}") for number in range(8)])
             seen = house.looks
             await until(lambda: house.looks >= seen + 20)
         assert len(kept) <= 2
@@ -93,4 +93,4 @@ async def test_without_a_limit_events_alone_count(tmp_path: Path) -> None:
         house = House(options, log)
         async with running(house.keeping):
             await house.patch(0, 40)
-        assert house.keeper.checkpointed_at == 0
+        assert house.state_writer.checkpointed_at == 0

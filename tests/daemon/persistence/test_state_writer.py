@@ -1,4 +1,4 @@
-"""The keeper: through the log first, in the log's order."""
+"""The state_writer: through the log first, in the log's order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.dsl import Manifest, gang, group, node
 from tests.kube.scripted import running, until
 from tests.timetravel.histories import scheduler
 from tests.waiting import WAIT_LIMIT
-from vcd.daemon.persistence.state_writer import Keeper, restore
+from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.eventlog import EventLog, LogReader
 from vcd.eventlog.errors import DamagedLog, LogError
 from vcd.model import events as ev
@@ -32,19 +32,19 @@ def put(name: str) -> ev.ObjectPut:
     return ev.ObjectPut(kind, obj.key, version, encode_payload(obj))
 
 
-def keeper(log: FakeLog) -> Keeper:
-    return Keeper(log.as_log(), ClusterState())
+def state_writer(log: FakeLog) -> StateWriter:
+    return StateWriter(log.as_log(), ClusterState())
 
 
 async def test_an_event_is_in_the_state_when_put_returns() -> None:
-    kept = keeper(FakeLog())
+    kept = state_writer(FakeLog())
     await kept.put([put("a"), put("b")])
     assert (sorted(kept.state.nodes), kept.state.sequence) == (["a", "b"], 2)
 
 
 async def test_nothing_is_in_the_state_before_it_is_durable() -> None:
     log = FakeLog(held=True)
-    kept = keeper(log)
+    kept = state_writer(log)
     async with running(kept.put([put("a")])) as task:
         await until(lambda: log.waiting)
         assert log.appended
@@ -55,7 +55,7 @@ async def test_nothing_is_in_the_state_before_it_is_durable() -> None:
 
 
 async def test_what_cannot_be_logged_is_not_folded() -> None:
-    kept = keeper(FakeLog(error=LogError("disk full")))
+    kept = state_writer(FakeLog(error=LogError("disk full")))
     with pytest.raises(LogError, match="disk full"):
         await kept.put([put("a")])
     assert kept.state.sequence == 0
@@ -63,7 +63,7 @@ async def test_what_cannot_be_logged_is_not_folded() -> None:
 
 
 async def test_what_cannot_be_folded_is_told_to_who_put_it_and_to_who_keeps_the_program_running() -> None:
-    kept = keeper(FakeLog())
+    kept = state_writer(FakeLog())
 
     def defective(_: ev.Event) -> None:
         raise ValueError("a defect")
@@ -78,7 +78,7 @@ async def test_what_cannot_be_folded_is_told_to_who_put_it_and_to_who_keeps_the_
 
 async def test_after_an_event_that_cannot_be_folded_nobody_waits_and_no_state_is_kept() -> None:
     log = FakeLog(held=True)
-    kept = keeper(log)
+    kept = state_writer(log)
     fold = kept.state.apply
 
     def defective(sequence: int, event: ev.Event) -> None:
@@ -102,7 +102,7 @@ async def test_after_an_event_that_cannot_be_folded_nobody_waits_and_no_state_is
 async def test_what_cannot_be_logged_ends_the_program_whoever_put_it() -> None:
     log = FakeLog()
     log.error = LogError("disk full")
-    kept = keeper(log)
+    kept = state_writer(log)
     broken = asyncio.ensure_future(kept.until_broken())
     with pytest.raises(LogError, match="disk full"):
         await kept.put([put("a")])
@@ -112,7 +112,7 @@ async def test_what_cannot_be_logged_ends_the_program_whoever_put_it() -> None:
 
 async def test_events_are_folded_in_the_logs_order_though_appends_return_out_of_it() -> None:
     log, seen = FakeLog(held=True), list[str]()
-    kept = keeper(log)
+    kept = state_writer(log)
     kept.observers.append(lambda event: seen.append(event.key if isinstance(event, ev.ObjectPut) else ""))
     async with running(kept.put([put("a"), put("b")])) as first, running(kept.put([put("c")])) as second:
         await until(lambda: len(log.waiting) == 2)
@@ -127,7 +127,7 @@ async def test_events_are_folded_in_the_logs_order_though_appends_return_out_of_
 
 async def test_many_puts_at_once_end_in_one_order() -> None:
     log = FakeLog(held=True)
-    kept = keeper(log)
+    kept = state_writer(log)
     tasks = [asyncio.ensure_future(kept.put([put(f"n{i}")])) for i in range(20)]
     await until(lambda: len(log.waiting) == 20)
     for gate in reversed(log.waiting):
@@ -138,7 +138,7 @@ async def test_many_puts_at_once_end_in_one_order() -> None:
 
 async def test_a_caller_that_is_cancelled_leaves_no_gap() -> None:
     log = FakeLog(held=True)
-    kept = keeper(log)
+    kept = state_writer(log)
     async with running(kept.put([put("a")])) as task:
         await until(lambda: log.waiting)
         task.cancel()
@@ -153,7 +153,7 @@ async def test_a_log_that_fails_once_its_caller_is_gone_tells_so_itself(error: E
     unseen = list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context.get("exception")))
     log = FakeLog(held=True)
-    async with running(keeper(log).put([put("a")])) as task:
+    async with running(state_writer(log).put([put("a")])) as task:
         await until(lambda: log.waiting)
         task.cancel()
         await asyncio.wait([task])
@@ -167,14 +167,14 @@ async def test_it_goes_on_where_a_restored_state_ends() -> None:
     log, state = FakeLog(), ClusterState()
     log.appended.append(put("a"))
     state.apply(1, put("a"))
-    kept = Keeper(log.as_log(), state)
+    kept = StateWriter(log.as_log(), state)
     await kept.put([put("b")])
     assert state.sequence == 2
 
 
 async def test_no_events_need_no_log() -> None:
     log = FakeLog(held=True)
-    await keeper(log).put([])
+    await state_writer(log).put([])
     assert log.appended == []
 
 
@@ -192,7 +192,7 @@ async def test_no_events_need_no_log() -> None:
     ],
 )
 async def test_what_gives_reason_for_a_cycle(event: ev.Event, wakes: bool) -> None:
-    kept = keeper(FakeLog())
+    kept = state_writer(FakeLog())
     await kept.put([event])
     assert kept.changed.is_set() is wakes
 
@@ -210,7 +210,7 @@ def shown(manifest: Manifest, **status: object) -> ev.ObjectPut:
 async def test_a_bind_that_is_shown_as_it_was_intended_calls_for_no_session(
     node_name: str, phase: str, wakes: bool
 ) -> None:
-    kept = keeper(FakeLog())
+    kept = state_writer(FakeLog())
     pod = next(manifest for manifest in gang("g", 1) if manifest["kind"] == "Pod")
     await kept.put([put("a"), put("b"), shown(pod)])
     key, uid = (
@@ -229,7 +229,7 @@ async def test_a_bind_that_is_shown_as_it_was_intended_calls_for_no_session(
 
 
 async def test_a_status_that_is_shown_as_it_was_intended_calls_for_no_session() -> None:
-    kept = keeper(FakeLog())
+    kept = state_writer(FakeLog())
     await kept.put([shown(group("g"), phase="Pending")])
     plan = ev.Plan(groups=(ev.GroupStatus("default/g", "Inqueue", None, was="Pending"),))
     await kept.put([ev.SessionDecided(1, 1, "", 0, 0, 1, {}, ev.encode_plan(plan))])
@@ -246,7 +246,7 @@ async def test_a_session_that_changes_many_groups_is_folded_in_slices_and_what_f
     """The event loop used to stand still for seconds where 50,000 groups were refused at once."""
     monkeypatch.setattr("vcd.daemon.concurrency.followup.SLICE", 0.0)  # each step is a slice, however fast the machine
     count = 500
-    kept = keeper(FakeLog())
+    kept = state_writer(FakeLog())
     groups = [group(f"g{number}", phase="Pending") for number in range(count)]
     decoded = [from_manifest(defaulted(manifest)) for manifest in groups]
     await kept.put([ev.ObjectPut(kind, obj.key, "", encode_payload(obj)) for kind, obj, _ in decoded])
@@ -278,7 +278,7 @@ async def test_a_session_that_changes_many_groups_is_folded_in_slices_and_what_f
 async def test_a_session_that_places_many_pods_is_folded_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vcd.daemon.concurrency.followup.SLICE", 0.0)
     count = 500
-    kept = keeper(FakeLog())
+    kept = state_writer(FakeLog())
     decoded = [from_manifest(defaulted(manifest)) for manifest in gang("g", count)]
     await kept.put([ev.ObjectPut(kind, obj.key, "", encode_payload(obj)) for kind, obj, _ in decoded])
     pods = [obj for kind, obj, _ in decoded if kind == "Pod"]
@@ -354,7 +354,7 @@ async def test_the_state_of_a_merged_log_is_that_of_its_end(tmp_path: Path) -> N
 
 async def test_what_is_put_at_the_head_is_made_of_all_that_precedes_it_and_what_comes_later_goes_behind() -> None:
     log, seen = FakeLog(held=True), list[list[str]]()
-    kept = keeper(log)
+    kept = state_writer(log)
 
     def made() -> list[ev.Event]:
         seen.append(sorted(kept.state.nodes))
@@ -381,7 +381,7 @@ async def test_what_is_put_at_the_head_is_made_of_all_that_precedes_it_and_what_
 async def test_later_events_are_admitted_once_those_at_the_head_have_their_numbers() -> None:
     """They need not wait until the session is durable and folded: the log orders them."""
     log = FakeLog(held=True)
-    kept = keeper(log)
+    kept = state_writer(log)
     row = asyncio.ensure_future(kept.put_at_head(lambda: [put("row")]))
     later = asyncio.ensure_future(kept.put([put("later")]))
     await until(lambda: len(log.waiting) == 2)
@@ -392,7 +392,7 @@ async def test_later_events_are_admitted_once_those_at_the_head_have_their_numbe
 
 async def test_events_that_never_end_do_not_keep_the_head_from_being_reached(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "log") as log:
-        kept = Keeper(log, ClusterState())
+        kept = StateWriter(log, ClusterState())
 
         async def storm(name: str) -> None:
             while True:
@@ -415,7 +415,7 @@ async def test_events_that_never_end_do_not_keep_the_head_from_being_reached(tmp
 @pytest.mark.parametrize("how", ["nothing", "raises", "cancelled"])
 async def test_where_nothing_is_put_at_the_head_others_go_on(how: str) -> None:
     log, made = FakeLog(held=True), list[str]()
-    kept = keeper(log)
+    kept = state_writer(log)
 
     def make() -> list[ev.Event]:
         made.append(how)
@@ -441,7 +441,7 @@ async def test_where_nothing_is_put_at_the_head_others_go_on(how: str) -> None:
 
 async def test_nothing_is_made_for_the_head_of_a_log_that_failed() -> None:
     log = FakeLog(error=LogError("disk full"))
-    kept = keeper(log)
+    kept = state_writer(log)
     with pytest.raises(LogError, match="disk full"):
         await kept.put([put("a")])
     with pytest.raises(LogError, match="disk full"):

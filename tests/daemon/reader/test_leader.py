@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.embedded.serving import Api, pod, serving
-from vcd.daemon.reader.leader import Finder, NobodyLeads, PodPort
+from vcd.daemon.reader.leader import Finder, NoLeader, PodPort
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
 from vcd.kube.lease import ADDRESS, POD_NAMESPACE
@@ -42,7 +42,7 @@ async def test_it_is_found_in_the_namespace_that_the_lease_names() -> None:
 async def test_it_is_looked_for_everywhere_where_the_lease_does_not_know(annotations: dict[str, str]) -> None:
     async with serving() as api:
         lead(api, **annotations)
-        with pytest.raises(NobodyLeads, match="whether one is in another namespace cannot be told"):
+        with pytest.raises(NoLeader, match="whether one is in another namespace cannot be told"):
             await found(api, LEASES, OURS)
         api.server.authorize = None
         async with KubeClient(await connect(master=api.server.url)) as client:

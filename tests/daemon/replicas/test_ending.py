@@ -18,10 +18,10 @@ from tests.kube.scripted import client_of, running, scripted, until
 from tests.kube.test_lease import LeaseServer
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.leadership.terms import Terms
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.replicas import log_follower, network, wire
-from vcd.daemon.replicas.log_follower import BegunAnew, Parted
-from vcd.daemon.replicas.replica import Replica, Unseated
+from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced
+from vcd.daemon.replicas.replica import LeadershipLost, Replica
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog import EventLog
 from vcd.kube.lease import LeaderElector
@@ -34,7 +34,7 @@ async def admit(_: object) -> bool:
 
 def replica_of(log: EventLog, elector: LeaderElector, server: Any) -> Replica:
     """A replica to which a server is each other replica."""
-    replica = Replica(Keeper(log, ClusterState()), elector, admit, dict)
+    replica = Replica(StateWriter(log, ClusterState()), elector, admit, dict)
 
     @contextlib.asynccontextmanager
     async def connection(*_: str) -> AsyncIterator[network.Socket]:
@@ -58,8 +58,8 @@ def ending(replica: Replica, elector: LeaderElector, error: Exception | None) ->
     service: Any = SimpleNamespace(
         client=SimpleNamespace(request_timeout=0.2, is_writing=False), commits=set(), terms=terms, replica=replica,
         telling=SimpleNamespace(followup=SimpleNamespace(idle=idle), statuses=SimpleNamespace(idle=nothing)),
-        asking=SimpleNamespace(close=nothing), archiver=SimpleNamespace(finish=nothing), keeper=replica._keeper,
-        _failure=error, _leads_under=lambda: None,
+        asking=SimpleNamespace(close=nothing), archiver=SimpleNamespace(finish=nothing),
+        state_writer=replica._state_writer, _failure=error, _leads_under=lambda: None,
     )  # fmt: skip
     service._keep = lambda: SchedulerService._keep(service)
     return cast(SchedulerService, service)
@@ -82,7 +82,7 @@ async def test_one_whose_log_has_no_state_of_its_own_gives_the_lease_back(tmp_pa
             await until(elector.is_leader)
             if begins_anew:
                 replica._led_by = {"leader": wire.Peer("leader", "")}
-                with pytest.raises(BegunAnew) as raised:
+                with pytest.raises(LogReplaced) as raised:
                     await replica.take_the_lead()
                 error = raised.value
             await SchedulerService._shut_down(ending(replica, elector, error), [elected])
@@ -90,7 +90,9 @@ async def test_one_whose_log_has_no_state_of_its_own_gives_the_lease_back(tmp_pa
         assert replica.followers.dismissed.is_set()
 
 
-@pytest.mark.parametrize("error", [Unseated("no longer leading", 0.0), BegunAnew(), Parted(4, "leader"), OSError()])
+@pytest.mark.parametrize(
+    "error", [LeadershipLost("no longer leading", 0.0), LogReplaced(), LogDiverged(4, "leader"), OSError()]
+)
 async def test_one_that_begins_anew_has_not_failed(error: Exception) -> None:
     async def part() -> None:
         raise error

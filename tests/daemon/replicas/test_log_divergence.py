@@ -16,7 +16,7 @@ from tests import dsl
 from tests.eventlog.samples import write_history
 from tests.timetravel.histories import SCORED, scheduler, write_busy_history
 from vcd.daemon.replicas.identity import Address, certificate
-from vcd.daemon.replicas.log_divergence import MOST, go_back
+from vcd.daemon.replicas.log_divergence import MOST, rewind_and_preserve
 from vcd.eventlog import EventLog, LogError, LogReader
 from vcd.timetravel.logfile import verify
 from vcd.timetravel.replay import replay
@@ -39,7 +39,7 @@ async def test_sessions_that_go_are_a_log_that_replays(tmp_path: Path) -> None:
     with LogReader(path) as reader:
         infos = list(reader.sessions())
     to = infos[len(infos) // 2].sequence
-    aside = go_back(path, to)
+    aside = rewind_and_preserve(path, to)
     assert aside == tmp_path / "events-apart-1.sqlite"
     with LogReader(path) as kept, LogReader(aside) as apart:
         assert kept.head() == to
@@ -56,7 +56,7 @@ async def test_where_no_session_goes_nothing_is_kept(tmp_path: Path) -> None:
     with LogReader(path) as reader:
         last, head = list(reader.sessions())[-1].sequence, reader.head()
     assert head > last
-    assert go_back(path, last) is None
+    assert rewind_and_preserve(path, last) is None
     assert apart(tmp_path) == []
 
 
@@ -65,7 +65,7 @@ async def test_a_log_of_another_beginning_goes_as_a_whole(tmp_path: Path) -> Non
     await write_busy_history(path)
     with LogReader(path) as reader:
         head = reader.head()
-    aside = go_back(path, None)
+    aside = rewind_and_preserve(path, None)
     assert aside is not None and not path.exists()
     with LogReader(aside) as reader:
         assert reader.head() == head
@@ -78,7 +78,7 @@ async def test_the_oldest_of_too_many_goes(tmp_path: Path) -> None:
     found = []
     for _ in range(MOST + 2):
         shutil.copy(source, path)
-        found.append(go_back(path, None))
+        found.append(rewind_and_preserve(path, None))
         add_what_belongs_to(found[-1])
     kept = apart(tmp_path)
     assert len(kept) == MOST
@@ -93,7 +93,7 @@ async def test_large_ones_go_sooner(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("vcd.daemon.replicas.log_divergence.MOST_BYTES", source.stat().st_size - 1)
     for _ in range(3):
         shutil.copy(source, path)
-        newest = go_back(path, None)
+        newest = rewind_and_preserve(path, None)
         assert apart(tmp_path) == [newest]
 
 
@@ -102,7 +102,7 @@ async def test_a_log_that_does_not_reach_back_so_far_stays(tmp_path: Path) -> No
     await write_busy_history(path)
     before = path.read_bytes()
     with pytest.raises(LogError, match="cannot go back"):
-        go_back(path, 10**9)
+        rewind_and_preserve(path, 10**9)
     assert path.read_bytes() == before
 
 
@@ -115,7 +115,7 @@ async def test_a_checkpoint_of_another_version_is_told_of_and_the_log_stays(tmp_
         await made.load(SCORED)
         await made.cycle()
     with pytest.raises(LogError, match="this version cannot fold the events from a checkpoint on"):
-        go_back(path, kept)
+        rewind_and_preserve(path, kept)
     assert apart(tmp_path) == []
     with LogReader(path) as reader:
         assert reader.last_session() == 1
@@ -152,7 +152,7 @@ async def test_a_session_that_retention_left_without_its_state_is_kept_beside(tm
         await made.tell(msgspec.structs.replace(record, session=2, head=head))
         await made.log.retain(max_bytes=1)
     assert not verify(path).problems
-    aside = go_back(path, kept)
+    aside = rewind_and_preserve(path, kept)
     assert aside is not None
     with LogReader(aside) as reader:
         assert [info.number for info in reader.sessions()] == [2]
@@ -171,7 +171,7 @@ async def test_a_log_that_begins_later_than_it_has_to_go_back_to_goes_as_a_whole
         await made.log.retain(max_bytes=1)
     with LogReader(path) as reader:
         assert (reader.oldest(), list(reader.sessions())) == (begins, [])
-    assert go_back(path, begins - 1) is None
+    assert rewind_and_preserve(path, begins - 1) is None
     assert not path.exists()
 
 
@@ -183,7 +183,7 @@ async def test_a_log_that_the_disk_changed_is_kept_beside_as_it_is(tmp_path: Pat
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE event SET resource_version = '77' WHERE sequence = ?", (changed,))
     before = path.read_bytes()
-    aside = go_back(path, 16)
+    aside = rewind_and_preserve(path, 16)
     assert aside is not None and aside.read_bytes() == before
     assert not path.exists()
 
@@ -193,7 +193,7 @@ async def test_a_log_that_has_its_name_from_a_link_goes_aside_where_that_leads(t
     large.mkdir()
     path.symlink_to(large / "events.sqlite")
     await write_history(path, 2)
-    aside = go_back(path, None)
+    aside = rewind_and_preserve(path, None)
     async with EventLog.open(path):
         pass
     assert aside is not None and aside.resolve().parent == large

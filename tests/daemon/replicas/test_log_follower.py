@@ -16,11 +16,11 @@ from aiohttp.test_utils import BaseTestServer, TestServer
 from tests.eventlog.samples import SECOND, Clock, execute, put, session, write_history
 from tests.eventlog.test_copying import content
 from tests.kube.scripted import FakeClock, until
-from vcd.daemon.leadership.replica_status import Hearing
+from vcd.daemon.leadership.replica_status import HearingClock
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.follower_registry import FORGOTTEN, PATIENCE, SHORTEST, Follower, Followers
-from vcd.daemon.replicas.log_divergence import go_back
-from vcd.daemon.replicas.log_follower import BegunAnew, Behind, LogFollower, Parted
+from vcd.daemon.replicas.log_divergence import rewind_and_preserve
+from vcd.daemon.replicas.log_follower import LeaderBehind, LogDiverged, LogFollower, LogReplaced
 from vcd.daemon.replicas.log_server import LogServer
 from vcd.eventlog import EventLog, LogError, Logged, LogReader, verify
 from vcd.eventlog.copying import Events, LogSource
@@ -126,7 +126,7 @@ async def test_of_logs_that_part_the_follower_goes_back_no_further_than_it_must(
     await write_history(tmp_path / "b", alone, clock=clock)
     await write_history(tmp_path / "a", 1, checkpoints=(4,), clock=clock)
     async with leader(tmp_path / "a") as lead:
-        with pytest.raises(Parted) as raised:
+        with pytest.raises(LogDiverged) as raised:
             async with following(lead, tmp_path / "b"):
                 pass
         assert raised.value.to == 6 * shared
@@ -170,7 +170,7 @@ async def test_a_log_of_another_beginning_is_begun_anew(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "b") as log:
         await log.append([put(5), put(6)])
     async with leader(tmp_path / "a") as lead:
-        with pytest.raises(Parted) as raised:
+        with pytest.raises(LogDiverged) as raised:
             async with following(lead, tmp_path / "b"):
                 pass
     assert raised.value.to is None
@@ -185,7 +185,7 @@ async def test_what_the_leader_does_not_have_yet_is_not_taken_back(tmp_path: Pat
         pass
     await write_history(tmp_path / "b", more, clock=clock)
     async with leader(tmp_path / "a") as lead:
-        with pytest.raises(Behind, match=f"leader has event 18, and this replica {18 + 6 * more}"):
+        with pytest.raises(LeaderBehind, match=f"leader has event 18, and this replica {18 + 6 * more}"):
             async with following(lead, tmp_path / "b"):
                 pass
 
@@ -421,7 +421,7 @@ async def test_a_beginning_that_is_written_is_told_though_who_follows_is_cancell
         monkeypatch.setattr(log, "begin_with", told(log.begin_with, begun))
         await begun.wait()
         task.cancel()
-        with pytest.raises(BegunAnew):
+        with pytest.raises(LogReplaced):
             await task
         assert log.head == 24
 
@@ -490,11 +490,11 @@ async def test_a_copy_begins_with_the_checkpoint_after_all_that_is_damaged(
             try:
                 async with following(lead, own) as copy:
                     has_all = copy.follower.caught_up.is_set()
-            except BegunAnew:
+            except LogReplaced:
                 with LogReader(own) as reader:
                     begun.append(reader.oldest())
-            except Parted as parted:
-                go_back(own, parted.to)
+            except LogDiverged as diverged:
+                rewind_and_preserve(own, diverged.to)
     assert begun == [begins, 30]
     assert not verify(own).problems
     with LogReader(path) as there, LogReader(own) as here:
@@ -506,7 +506,7 @@ async def test_what_was_heard_may_have_been_said_at_the_look_before(tmp_path: Pa
     await write_history(tmp_path / "a", 2)
     async with leader(tmp_path / "a") as lead, following(lead, tmp_path / "b") as copy:
         clock = FakeClock()
-        hearing = Hearing(copy.follower, clock)
+        hearing = HearingClock(copy.follower, clock)
         assert hearing.behind() == 0
         for seconds in (20, 1):
             clock.advance(seconds)

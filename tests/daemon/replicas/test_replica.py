@@ -13,7 +13,7 @@ import pytest
 
 from tests.eventlog.samples import put
 from tests.kube.scripted import until
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.replicas import replica
 from vcd.daemon.replicas.replica import GRACE, LOOK, Replica
 from vcd.daemon.replicas.wire import Peer
@@ -53,7 +53,7 @@ class Made:
         async def admit(_: object) -> bool:
             raise AssertionError("nobody comes")
 
-        self.replica = Replica(Keeper(log, ClusterState()), self.elector, admit, dict, self.clock)
+        self.replica = Replica(StateWriter(log, ClusterState()), self.elector, admit, dict, self.clock)
 
     def _look(self) -> None:
         self.looks += 1

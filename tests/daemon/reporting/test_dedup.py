@@ -11,7 +11,7 @@ from tests.dsl import gang, node, pod, priority_class, queue, session_after
 from tests.kube.scripted import FakeClock
 from tests.world import World
 from vcd.daemon.metrics.collector import Metrics
-from vcd.daemon.reporting.dedup import CHANGE, REPEAT, FaultNews, Misconfigured, uid_of
+from vcd.daemon.reporting.dedup import CHANGE, REPEAT, FaultDedup, ProblemDedup, uid_of
 from vcd.model.events import Plan
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
@@ -28,39 +28,39 @@ def session_with(**told: tuple[Problem, ...] | Exception) -> Session:
 
 
 def test_a_problem_is_news_once() -> None:
-    seen = Misconfigured()
+    seen = ProblemDedup()
     assert seen.news(session_with(x=(ONE,))) == [ONE]
     assert seen.news(session_with(x=(ONE,))) == []
 
 
 def test_only_what_is_new_is_news() -> None:
-    seen = Misconfigured()
+    seen = ProblemDedup()
     seen.news(session_with(x=(ONE,)))
     assert seen.news(session_with(x=(ONE, OTHER))) == [OTHER]
 
 
 def test_a_problem_that_was_mended_and_comes_back_is_news() -> None:
-    seen = Misconfigured()
+    seen = ProblemDedup()
     seen.news(session_with(x=(ONE,)))
     assert seen.news(session_with(x=())) == []
     assert seen.news(session_with(x=(ONE,))) == [ONE]
 
 
 def test_another_message_about_the_same_object_is_news() -> None:
-    seen = Misconfigured()
+    seen = ProblemDedup()
     seen.news(session_with(x=(ONE,)))
     more = Problem("Queue", "a", "deserves too much by far")
     assert seen.news(session_with(x=(more,))) == [more]
 
 
 def test_what_two_plugins_tell_alike_is_told_once_and_in_order() -> None:
-    seen = Misconfigured()
+    seen = ProblemDedup()
     assert seen.news(session_with(x=(ONE, OTHER), y=(ONE,))) == [OTHER, ONE]
     assert seen.counts() == {("Pod", "default/p"): 1, ("Queue", "a"): 1}
 
 
 def test_while_a_plugin_fails_to_tell_what_stood_stands() -> None:
-    seen = Misconfigured()
+    seen = ProblemDedup()
     seen.news(session_with(x=(ONE,)))
     assert seen.news(session_with(x=RuntimeError("no"))) == []
     assert seen.counts() == {("Queue", "a"): 1}
@@ -68,7 +68,7 @@ def test_while_a_plugin_fails_to_tell_what_stood_stands() -> None:
 
 
 def test_what_another_plugin_sees_mended_meanwhile_does_not_stand() -> None:
-    seen = Misconfigured()
+    seen = ProblemDedup()
     seen.news(session_with(x=(ONE,), y=(OTHER,)))
     seen.news(session_with(x=RuntimeError("no"), y=()))
     assert seen.counts() == {("Queue", "a"): 1}
@@ -76,7 +76,7 @@ def test_what_another_plugin_sees_mended_meanwhile_does_not_stand() -> None:
 
 def test_a_deleted_object_has_no_problems() -> None:
     """A replica that no longer led kept those of a queue until it led again."""
-    seen = Misconfigured()
+    seen = ProblemDedup()
     seen.news(session_with(x=(ONE, OTHER), y=(ONE,)))
     assert not seen.forget("Queue", "b")
     assert seen.forget("Queue", "a")
@@ -86,7 +86,7 @@ def test_a_deleted_object_has_no_problems() -> None:
 
 
 def test_counts_are_of_objects() -> None:
-    seen = Misconfigured()
+    seen = ProblemDedup()
     seen.news(session_with(x=(ONE, Problem("Queue", "a", "and more"))))
     assert seen.counts() == {("Queue", "a"): 2}
     seen.news(session_with(x=()))
@@ -142,7 +142,7 @@ def clock() -> FakeClock:
 
 
 def news(clock: FakeClock) -> Callable[[str], bool]:
-    return FaultNews(clock.monotonic).is_news
+    return FaultDedup(clock.monotonic).is_news
 
 
 def test_a_fault_that_lasts_is_told_now_and_then(clock: FakeClock) -> None:

@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.dsl import pod
-from vcd.daemon.reporting.invalid_objects import SetAside
+from vcd.daemon.reporting.invalid_objects import InvalidObjects
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import defaulted
@@ -23,11 +23,11 @@ class Fixture:
         self.state = ClusterState()
         self.recorded: list[tuple[str, str, str]] = []
         self.conditions: list[tuple[str, str, str]] = []
-        self.aside = SetAside(self.state, self, self)
+        self.aside = InvalidObjects(self.state, self, self)
         self.logged: list[Any] = []
 
     def record(self, kind: str, key: str, uid: str, type: str, reason: str, message: str) -> None:
-        assert (type, reason) == ("Warning", "SetAside")
+        assert (type, reason) == ("Warning", "InvalidObjects")
         self.recorded.append((kind, key, message))
 
     def submit_pod_condition(self, key: str, uid: str, condition: Condition) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.dsl import gang, node, pod
 from tests.world import World
-from vcd.daemon.reporting.late_pods import Latecomers
+from vcd.daemon.reporting.late_pods import LatePods
 from vcd.model import events as ev
 
 Manifest = dict[str, Any]
@@ -17,7 +17,7 @@ class Watched:
 
     def __init__(self, *objects: Any) -> None:
         self.world = World(*objects)
-        self.late = Latecomers(self.world.state)
+        self.late = LatePods(self.world.state)
 
     def put(self, *manifests: Manifest) -> None:
         for manifest in manifests:

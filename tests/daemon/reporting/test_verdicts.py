@@ -18,7 +18,7 @@ from tests.waiting import WAIT_LIMIT
 from vcd.api import read_policy, verdict
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.cycle.watchdog import Watchdog
-from vcd.daemon.persistence.state_writer import Keeper, restore
+from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.daemon.reporting import verdicts
 from vcd.daemon.reporting.verdicts import FIGURES, Verdicts
 from vcd.eventlog.errors import LogError
@@ -52,13 +52,15 @@ class Replica:
         """What groups show: as who shows messages does, those are left out that are there."""
         self.causes: dict[str, str] = {}
         self.failed: list[tuple[str, str]] = []
-        self.keeper = Keeper(log, restore(path))
-        self.dog = Watchdog(self.keeper, LIMIT, clock.monotonic, clock.wall)
+        self.state_writer = StateWriter(log, restore(path))
+        self.dog = Watchdog(self.state_writer, LIMIT, clock.monotonic, clock.wall)
         policy = read_policy(CONF)
-        self.cycle = Cycle(self.keeper, lambda: policy, lambda: 1, self._handover, clock=clock.wall, watchdog=self.dog)
+        self.cycle = Cycle(
+            self.state_writer, lambda: policy, lambda: 1, self._handover, clock=clock.wall, watchdog=self.dog
+        )
         self.verdicts = Verdicts(
             path,
-            self.keeper.state,
+            self.state_writer.state,
             self.cycle.deciding,
             self.dog,
             self._show,
@@ -66,7 +68,7 @@ class Replica:
             lambda name, error: self.failed.append((name, str(error))),
             clock,
         )
-        self.keeper.observers.append(self.verdicts.observe)
+        self.state_writer.observers.append(self.verdicts.observe)
 
     def _show(self, group: str, message: str, first: bool) -> None:
         if self.shows.get(group) != message and not (first and group in self.shows):
@@ -82,7 +84,7 @@ class Replica:
         self.verdicts.session(record, plan, session, self.clock.wall())
 
     async def happen(self, *objects: Any) -> None:
-        await self.keeper.put(puts(*objects))
+        await self.state_writer.put(puts(*objects))
 
     async def session(self, *objects: Any, seconds: float = 10.0) -> None:
         """Something happens, a session is decided on it and asked; then time passes."""
@@ -110,7 +112,7 @@ def clock() -> FakeClock:
 async def replica(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Replica]:
     async with replica_on(tmp_path / "log", clock) as made:
         policy = read_policy(CONF)
-        await made.keeper.put([ev.PolicyLoaded(policy.digest, policy.text, {})])
+        await made.state_writer.put([ev.PolicyLoaded(policy.digest, policy.text, {})])
         await made.happen(*default_queues([]), node("n", cpu=4), gang("x", 1, on=["n"], cpu=3))
         yield made
 
@@ -153,7 +155,7 @@ async def test_a_remark_on_holds_follows_a_verdict_that_it_explains_and_ends_as_
         replica.shows["default/g"]
         == f"{alone}; capacity that it could use is nominated for other jobs, such as default/a"
     )
-    await replica.keeper.put([ev.ObjectGone("PodGroup", "default/a"), ev.ObjectGone("Pod", "default/a-0")])
+    await replica.state_writer.put([ev.ObjectGone("PodGroup", "default/a"), ev.ObjectGone("Pod", "default/a-0")])
     await replica.session(gang("x", 1, on=["n"], cpu=3), seconds=0)
     assert "nominated" in replica.shows["default/g"]
     await replica.clock.advance_when_asleep(FIGURES)
@@ -165,7 +167,7 @@ async def test_a_verdict_that_names_whose_guarantee_it_is_needs_no_remark(replic
     await replica.session(owner, queue("q"), gang("g", 1, queue="q", cpu=2, phase="Pending", minimum={"cpu": 2}))
     assert replica.causes == {"default/g": "others-guarantee"}
     assert replica.shows["default/g"].count("owner") == 1
-    assert [one.gate for one in replica.keeper.state.waiting["default/g"]] == ["enqueue", "held", "gang"]
+    assert [one.gate for one in replica.state_writer.state.waiting["default/g"]] == ["enqueue", "held", "gang"]
 
 
 async def test_another_cause_is_shown_once_it_held_longest(replica: Replica) -> None:
@@ -186,7 +188,7 @@ async def test_another_cause_is_shown_once_it_held_longest(replica: Replica) -> 
 
 async def test_that_the_queue_went_takes_the_place_of_what_it_was_before(replica: Replica) -> None:
     await replica.session(queue("q"), gang("g", 1, cpu=2, queue="q"), seconds=20)
-    await replica.keeper.put([ev.ObjectGone("Queue", "q")])
+    await replica.state_writer.put([ev.ObjectGone("Queue", "q")])
     await replica.session(seconds=30)
     await replica.session(node("n", cpu=4, labels={"a": "b"}))
     assert replica.causes == {"default/g": "queue-missing"}
@@ -197,7 +199,7 @@ async def test_a_wait_after_a_run_is_told_of_alone(replica: Replica) -> None:
     await replica.session(queue("q", state="Closed"), gang("g", 1, cpu=1, queue="q"), seconds=1000)
     assert replica.causes == {"default/g": "queue-closed"}
     await replica.session(queue("q"), gang("g", 1, on=["n"], cpu=1, queue="q", phase="Running"))
-    await replica.keeper.put([ev.ObjectGone("Pod", "default/g-0")])
+    await replica.state_writer.put([ev.ObjectGone("Pod", "default/g-0")])
     await replica.session()
     await replica.session(gang("g", 1, cpu=2, queue="q"))
     assert replica.causes == {"default/g": "cluster-full"}
@@ -208,7 +210,7 @@ async def test_a_wait_after_a_run_is_told_of_alone(replica: Replica) -> None:
 async def test_a_wait_ends_while_its_group_cannot_be_read(replica: Replica) -> None:
     await replica.session(queue("q", state="Closed"), gang("g", 1, cpu=2, queue="q"), seconds=1000)
     assert replica.causes == {"default/g": "queue-closed"}
-    await replica.keeper.put([ev.ObjectBad("PodGroup", "default/g", "2", "spec: not an object")])
+    await replica.state_writer.put([ev.ObjectBad("PodGroup", "default/g", "2", "spec: not an object")])
     await replica.session(queue("q"))
     await replica.session(group("g", queue="q", phase="Inqueue"))
     await replica.session(node("n", cpu=1))
@@ -221,7 +223,7 @@ async def test_how_long_it_waited_before_a_start_is_read_from_the_log(
     await replica.session(queue("q", state="Closed"), gang("g", 1, cpu=2, queue="q"), seconds=1000)
     await replica.session(queue("q"), gang("h", 1, cpu=3), seconds=10)
     (tmp_path / "again").write_bytes((tmp_path / "log").read_bytes())
-    again = Replica(tmp_path / "log", replica.keeper.log, clock)
+    again = Replica(tmp_path / "log", replica.state_writer.log, clock)
     async with running(again.verdicts.run()):
         await again.session(node("n", cpu=4, labels={"a": "b"}))
         assert again.causes == {"default/h": "cluster-full"}  # why g waited longest nobody told this process
@@ -254,7 +256,7 @@ async def test_a_term_whose_log_cannot_be_read_begins_with_what_the_state_knows(
     replica.shows.clear()
     monkeypatch.setattr("vcd.daemon.reporting.wait_history._read", unreadable)
     await replica.session(node("n", cpu=1, labels={"a": "b"}))  # of which the session states nothing new
-    assert replica.keeper.state.session == 2
+    assert replica.state_writer.state.session == 2
     assert [group for group, _ in replica.shown] == ["default/g"]
 
 
@@ -269,7 +271,7 @@ async def test_a_message_in_whose_place_a_group_shows_another_is_shown_again(rep
 
 async def test_a_group_that_is_gone_is_not_asked_about(replica: Replica) -> None:
     await replica.session(gang("g", 1, cpu=2))
-    await replica.keeper.put([ev.ObjectGone("Pod", "default/g-0"), ev.ObjectGone("PodGroup", "default/g")])
+    await replica.state_writer.put([ev.ObjectGone("Pod", "default/g-0"), ev.ObjectGone("PodGroup", "default/g")])
     await replica.session(node("n", cpu=4, labels={"a": "b"}))
     assert len(replica.shown) == 1
 
@@ -280,7 +282,7 @@ async def test_a_group_that_goes_while_others_decide_is_not_asked_about(replica:
         await replica.happen(gang("g", 1, cpu=2))
         await replica.cycle.once(1)
         await until(lambda: bool(deciding._waiters))
-        await replica.keeper.put([ev.ObjectGone("Pod", "default/g-0"), ev.ObjectGone("PodGroup", "default/g")])
+        await replica.state_writer.put([ev.ObjectGone("Pod", "default/g-0"), ev.ObjectGone("PodGroup", "default/g")])
     await replica.verdicts.idle.wait()
     assert replica.shown == []
     assert "default/g" not in replica.verdicts._known
@@ -359,7 +361,7 @@ async def test_who_takes_too_long_at_being_asked_again_is_late_and_the_reasons_a
     gate = Gate("slow", replica.dog)
     monkeypatch.setattr(NodeAffinity, "clauses", lambda *_: gate.ask("predicates", None, (), late))
     await replica.session(gang("g", 1, cpu=1, spec={"nodeSelector": {"a": "b"}}))
-    assert [late.name for late in replica.keeper.state.late.values()] == ["slow"]
+    assert [late.name for late in replica.state_writer.state.late.values()] == ["slow"]
     ((_, message),) = replica.shown
     assert message.startswith("1/1 tasks in gang unschedulable: 1 node ")
     monkeypatch.undo()

@@ -18,7 +18,7 @@ from tests.embedded.serving import serving
 from tests.kube.scripted import FakeClock, running, until
 from vcd.api import read_policy
 from vcd.daemon.cycle.loop import Cycle
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.watching.consistent_reads import GET_AT_MOST, PATIENCE, ConsistentReads
 from vcd.daemon.watching.watches import Watches
 from vcd.embedded.resources import PRIORITY_CLASSES
@@ -44,12 +44,12 @@ class Scheduler:
     def __init__(self, client: KubeClient, server: DisturbedServer, policy: Policy = POLICY) -> None:
         self.server, self.store = server, server.store
         self.log, self.clock = FakeLog(), FakeClock()
-        self.keeper = Keeper(self.log.as_log(), ClusterState())
-        self.watches = Watches(client, self.keeper.state, self.keeper.put, kinds_read(policy))
+        self.state_writer = StateWriter(self.log.as_log(), ClusterState())
+        self.watches = Watches(client, self.state_writer.state, self.state_writer.put, kinds_read(policy))
         self.reads = ConsistentReads(client, self.watches, self.clock)
-        self.keeper.observers.append(self.reads.observe)
+        self.state_writer.observers.append(self.reads.observe)
         self.cycle = Cycle(
-            self.keeper, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, read=self.reads.read
+            self.state_writer, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, read=self.reads.read
         )
 
     def make(self, resource: str, *objects: Obj) -> None:
@@ -69,7 +69,7 @@ class Scheduler:
             self.store.patch("pods", "default", each["metadata"]["name"], {"status": {"phase": "Running"}}, "status")
 
     async def shows(self, *pods: str) -> None:
-        await until(lambda: all(self.keeper.state.pod(f"default/{name}") for name in pods))
+        await until(lambda: all(self.state_writer.state.pod(f"default/{name}") for name in pods))
 
     async def decides(self, verb: Verb = "bind") -> tuple[list[str], list[str]]:
         """The pods that one session binds, or evicts by ``verb``, and why statements are stale."""
@@ -140,7 +140,7 @@ async def test_pods_that_came_after_a_change_are_not_bound_before_the_change_is_
     async with scheduling(*queues) as one:
         if resource == QUEUES:
             one.edit(GROUPS, "g", {"queue": "narrow"})
-            await until(lambda: one.keeper.state.groups["default/g"].group.spec.queue == "narrow")
+            await until(lambda: one.state_writer.state.groups["default/g"].group.spec.queue == "narrow")
         async with behind(one, resource):
             one.edit(resource, name, spec)
             one.make("pods", *(pod(f"g-{number}", "g", cpu=2) for number in (1, 2)))
@@ -177,8 +177,8 @@ async def full(victims: int) -> AsyncIterator[Scheduler]:
         one.make(GROUPS, group("low", 1, queue="narrow"))
         one.run(*(pod(f"low-{number}", "low", cpu=6 // victims) for number in range(victims)))
         await one.shows(*(f"low-{number}" for number in range(victims)))
-        await until(lambda: {"default/high", "default/low", "default/other"} <= one.keeper.state.groups.keys())
-        await until(lambda: "urgent" in one.keeper.state.others.get("PriorityClass", {}))
+        await until(lambda: {"default/high", "default/low", "default/other"} <= one.state_writer.state.groups.keys())
+        await until(lambda: "urgent" in one.state_writer.state.others.get("PriorityClass", {}))
         await one.decides()
         yield one
 
@@ -207,7 +207,7 @@ async def test_nothing_is_evicted_for_pods_that_came_after_a_change_that_protect
 async def test_each_object_that_protects_victims_is_read_once() -> None:
     async with full(6) as one:
         one.make(GROUPS, *(group(f"high-{number}", 1, queue="narrow", priorityClassName="urgent") for number in (1, 2)))
-        await until(lambda: "default/high-2" in one.keeper.state.groups)
+        await until(lambda: "default/high-2" in one.state_writer.state.groups)
         one.make("pods", pod("high-0", "high", cpu=1), *(pod(f"high-{n}-0", f"high-{n}", cpu=1) for n in (1, 2)))
         await one.shows("high-0", "high-1-0", "high-2-0")
         one.asked("get")
@@ -222,7 +222,7 @@ async def test_a_gang_that_grew_is_bound_whole_once_its_watch_has_shown_it() -> 
             one.make("pods", *(pod(f"g-{number}", "g", cpu=2) for number in (1, 2)))
             await one.shows("g-1", "g-2")
             assert (await one.decides())[0] == []
-        await until(lambda: one.keeper.state.groups["default/g"].group.spec.min_member == 3)
+        await until(lambda: one.state_writer.state.groups["default/g"].group.spec.min_member == 3)
         assert await one.decides() == (["default/g-1", "default/g-2"], [])
 
 
@@ -243,7 +243,7 @@ async def test_what_a_watch_that_has_caught_up_shows_is_not_read_again() -> None
         one.make(GROUPS, group("other", 1))
         one.store.patch(QUEUES, None, "default", {"metadata": {"labels": {"seen": "yes"}}})
         await one.shows("g-1")
-        await until(lambda: "default/other" in one.keeper.state.groups)
+        await until(lambda: "default/other" in one.state_writer.state.groups)
         await until(lambda: one.watches.statuses()["Queue"].last_event)
         assert (await one.decides())[0] == ["default/g-1"]
         assert one.asked("get") == {}
@@ -295,7 +295,7 @@ async def test_a_failure_long_after_another_one_keeps_pods_back_again() -> None:
             assert (await one.decides())[0] == []
             one.server.faults = None
             one.make(GROUPS, group(f"later-{number}", 1))
-            await until(lambda number=number: f"default/later-{number}" in one.keeper.state.groups)
+            await until(lambda number=number: f"default/later-{number}" in one.state_writer.state.groups)
             assert (await one.decides())[0] == [f"default/g-{number}"]
             assert "podgroups" not in one.asked("get")
             one.clock.advance(2 * PATIENCE)
@@ -356,7 +356,7 @@ async def test_evictions_need_no_read_and_end_no_failure() -> None:
         assert (await one.decides())[0] == []
         evict = Operation("evict", "default/g-0", "uid")
         await one.reads.read(
-            Plan((Statement("default/g", "preempt", (evict,)),)), SnapshotMaker(one.keeper.state).snapshot()
+            Plan((Statement("default/g", "preempt", (evict,)),)), SnapshotMaker(one.state_writer.state).snapshot()
         )
         one.clock.advance(PATIENCE)
         assert await one.decides() == (["default/g-1"], [])
@@ -377,7 +377,7 @@ async def test_kinds_that_are_numbered_apart_are_read_in_each_session() -> None:
             one.make("pods", pod(f"g-{number}", "g"))
             one.make(GROUPS, group(f"other-{number}", 1))
             await one.shows(f"g-{number}")
-            await until(lambda number=number: f"default/other-{number}" in one.keeper.state.groups)
+            await until(lambda number=number: f"default/other-{number}" in one.state_writer.state.groups)
             assert (await one.decides())[0] == [f"default/g-{number}"]
             assert one.asked("get") == {"podgroups": 1, "queues": 2}
 
@@ -388,7 +388,7 @@ async def test_of_pods_that_are_not_new_nothing_is_remembered() -> None:
         await one.shows(*(f"g-{number}" for number in range(1, 30)))
         one.make(GROUPS, group("later", 1))
         one.store.patch(QUEUES, None, "default", {"metadata": {"labels": {"seen": "yes"}}})
-        await until(lambda: "default/later" in one.keeper.state.groups)
+        await until(lambda: "default/later" in one.state_writer.state.groups)
         await until(lambda: one.watches.statuses()["Queue"].last_event)
         one.make("pods", pod("fits", "g"))
         await one.shows("fits")

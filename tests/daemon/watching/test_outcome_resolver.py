@@ -9,7 +9,7 @@ import pytest
 
 from tests.dsl import node
 from tests.kube.scripted import Answer, FakeClock, ScriptedServer, client_of, failure, running, scripted, until
-from vcd.daemon.watching.outcome_resolver import Lookups
+from vcd.daemon.watching.outcome_resolver import OutcomeResolver
 from vcd.daemon.watching.watches import Watches
 from vcd.kube.committer import Committer
 from vcd.kube.recorder import Recorder
@@ -30,7 +30,7 @@ def shown(name: str = "", uid: str = UID, deleted: bool = False) -> dict:
 
 
 class Fixture:
-    def __init__(self, server: ScriptedServer, lookups: Lookups, state: ClusterState, clock: FakeClock) -> None:
+    def __init__(self, server: ScriptedServer, lookups: OutcomeResolver, state: ClusterState, clock: FakeClock) -> None:
         self.server, self.lookups, self.state, self.clock = server, lookups, state, clock
         self.leads = True
         self.events: list[ev.Event] = []
@@ -53,14 +53,16 @@ class Fixture:
 
 @asynccontextmanager
 async def looking(bound: str = "") -> AsyncIterator[Fixture]:
-    """Lookups over a state with one pod of which a watch says nothing more."""
+    """OutcomeResolver over a state with one pod of which a watch says nothing more."""
     async with scripted() as server, client_of(server) as client:
         server.on("GET", "/api/v1/pods\\?.*watch", Answer(lines=[], stay=True))
         state, clock = ClusterState(), FakeClock()
         watches = Watches(client, state, lambda events: f.sink(events), [KINDS["Pod"]])
         writers = (Recorder(client, "vcd", lambda: True), StatusWriter(client, lambda: True))
         committer = Committer(client, lambda events: f.sink(events), lambda _: True, *writers)
-        lookups = Lookups(committer, state, watches, lambda events: f.sink(events), lambda: f.leads, clock=clock)
+        lookups = OutcomeResolver(
+            committer, state, watches, lambda events: f.sink(events), lambda: f.leads, clock=clock
+        )
         f = Fixture(server, lookups, state, clock)
         for manifest in (node("n"), shown(bound)):
             kind, obj, _ = from_manifest(manifest)

@@ -15,7 +15,7 @@ from tests.daemon.fakes import FakeLog
 from tests.dsl import node
 from tests.kube.scripted import Answer, ScriptedServer, client_of, failure, running, scripted, until
 from vcd.api import read_policy
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.watching.watches import Watches
 from vcd.model import codec
@@ -101,11 +101,11 @@ async def test_what_a_watch_told_is_in_the_state_before_another_list_is_compared
         serve(server, "/api/v1/nodes", "Node", was)
         server.on("GET", "/api/v1/nodes\\?.*watch", Answer(lines=[{"type": "MODIFIED", "object": then}], stay=True))
         log, state = FakeLog(), ClusterState()
-        keeper = Keeper(log.as_log(), state)
+        state_writer = StateWriter(log.as_log(), state)
 
         async def sink(events: Sequence[Event]) -> None:
             log.held = isinstance(events[0], ObjectPut) and events[0].resource_version == "6"
-            await keeper.put(events)
+            await state_writer.put(events)
 
         watches = Watches(client, state, sink, [KINDS["Node"]])
         async with running(watches.run()):
@@ -208,7 +208,7 @@ NEW = 'actions: "enqueue, allocate, reclaim"\ntiers:\n- plugins:\n  - name: gang
 
 async def test_nothing_is_decided_under_a_configuration_before_what_it_reads_is_listed() -> None:
     log, state = FakeLog(), ClusterState()
-    keeper = Keeper(log.as_log(), state)
+    state_writer = StateWriter(log.as_log(), state)
     old, new = read_policy(OLD), read_policy(NEW)
     loaded, early = PolicyLoaded(new.digest, NEW), list[bool]()
 
@@ -216,13 +216,13 @@ async def test_nothing_is_decided_under_a_configuration_before_what_it_reads_is_
         if event == loaded:
             early.append(watches.synced() and "PodDisruptionBudget" not in state.listed)
 
-    keeper.observers.append(folded)
+    state_writer.observers.append(folded)
     async with scripted() as server, client_of(server) as client:
         server.on("GET", ".*", listing("Object"))
         server.on("GET", "watch=1", STAY)
-        watches = Watches(client, state, keeper.put, kinds_read(old))
+        watches = Watches(client, state, state_writer.put, kinds_read(old))
         part = SimpleNamespace(
-            keeper=keeper,
+            state_writer=state_writer,
             watches=watches,
             policy=SimpleNamespace(policy=new),
             metrics=SimpleNamespace(series=SimpleNamespace(show=lambda *_: None)),

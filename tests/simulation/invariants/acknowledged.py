@@ -29,12 +29,12 @@ class Acknowledged:
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
         if service.replica is not None:
             return  # what a leader of one log wrote, and nobody else had, goes with it
-        kept, state = self._events[machine.name], service.keeper.state
+        kept, state = self._events[machine.name], service.state_writer.state
 
         def folded(event: ev.Event) -> None:
             kept[state.sequence] = event
 
-        service.keeper.observers.append(folded)
+        service.state_writer.observers.append(folded)
 
     def is_in(self, log: Path, machines: Sequence[Machine], left_of: Callable[[str], tuple[int, int]]) -> None:
         """Hold a log to what the machines were told that wrote it one after the other; ``left_of`` gives the last event

@@ -54,7 +54,7 @@ class Binds:
             elif isinstance(event, ev.KindListed) and event.kind == "Pod":
                 self._shown[machine.name, ""] = self._sim.loop.time()
 
-        service.keeper.observers.append(folded)
+        service.state_writer.observers.append(folded)
 
     def _heard(self, what: str, machine: Machine, asked: Asked) -> None:
         found = _POD.fullmatch(asked.place)

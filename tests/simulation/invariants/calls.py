@@ -151,7 +151,7 @@ class Calls:
             if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.KindListed)) and event.resource_version.isdigit():
                 self._known[machine.name, event.kind] = int(event.resource_version)  # a server may tell again
 
-        service.keeper.observers.append(folded)
+        service.state_writer.observers.append(folded)
         for name, about in list(self._events):
             if name == machine.name:  # it begins anew with another's log, and knows of no Event that it wrote
                 del self._events[name, about]

@@ -54,14 +54,14 @@ class Copies:
                 return
 
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
-        keeper = service.keeper
+        state_writer = service.state_writer
 
         def folded(event: ev.Event) -> None:
-            if keeper.state.sequence > keeper.log.head:
-                what = f"{machine.name} folds {keeper.state.sequence}, and {keeper.log.head} is durable"
+            if state_writer.state.sequence > state_writer.log.head:
+                what = f"{machine.name} folds {state_writer.state.sequence}, and {state_writer.log.head} is durable"
                 self._sim.violated("log first", what)
 
-        keeper.observers.append(folded)
+        state_writer.observers.append(folded)
 
 
 def head(machine: Machine) -> int:

@@ -80,7 +80,7 @@ class Decisions:
         witness.services.append(self._watch)
 
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
-        put = service.keeper.put_at_head
+        put = service.state_writer.put_at_head
 
         async def watched(make: Callable[[], Sequence[ev.Event]]) -> int | None:
             def seen() -> Sequence[ev.Event]:
@@ -104,8 +104,8 @@ class Decisions:
             if isinstance(event, ev.SessionDecided):
                 self.durable[machine.name].update(dict.fromkeys(operations_of(event), event.session))
 
-        service.keeper.put_at_head = watched  # type: ignore[method-assign]
-        service.keeper.observers.append(folded)
+        service.state_writer.put_at_head = watched  # type: ignore[method-assign]
+        service.state_writer.observers.append(folded)
 
     def _decided(self, machine: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:
         holder = self._holder(service)
@@ -115,7 +115,7 @@ class Decisions:
         elif holder is not None and self._terms.is_over(machine.name):
             what = f"{machine.name}: session {event.session} of epoch {event.epoch}, after its term"
             self._sim.violated("decided by who leads", what)
-        policy, state = service.policy.named(event.policy), service.keeper.state
+        policy, state = service.policy.named(event.policy), service.state_writer.state
         plan = event.accepted()
         for fault in plan.faults:
             if fault not in event.interrupted and not is_of_plugin(fault):  # those took too long

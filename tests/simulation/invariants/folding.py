@@ -43,8 +43,8 @@ class Folding:
                     return
                 self._decided_again(history, info, whole)
                 kept = whole
-            if machine is not None and machine.service is not None and machine.service.keeper.whole.is_set():
-                state = machine.service.keeper.state
+            if machine is not None and machine.service is not None and machine.service.state_writer.whole.is_set():
+                state = machine.service.state_writer.state
                 whole = history.state(state.sequence).dump()
                 if self._same(_folded(reader, kept, state.sequence), whole, "at the end"):
                     self._same(state.dump(), whole, "as the daemon has it")

@@ -163,7 +163,7 @@ class Gangs:
             if isinstance(event, ev.SessionDecided):
                 intended.update(_bound_by(operations_of(event)))
 
-        service.keeper.observers.append(folded)
+        service.state_writer.observers.append(folded)
 
     def _is_known(self, key: str) -> bool:
         """Whether who leads was told that a pod of a gang was to be bound, by its log or before retention took that

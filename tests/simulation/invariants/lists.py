@@ -46,7 +46,7 @@ class Lists:
             if isinstance(event, ev.SessionDecided) and (service.replica is None or service.terms.leads()):
                 self._decided(machine, service, event)
 
-        service.keeper.observers.append(folded)
+        service.state_writer.observers.append(folded)
 
     def _decided(self, machine: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:
         since = self._since.get((service.options.identity, event.epoch), 0.0) if service.options.leader_elect else 0.0

@@ -110,7 +110,7 @@ def _texts(value: object) -> Iterator[str]:
 def _as_they_were(service: SchedulerService, watched: list[set[str]]) -> set[str]:
     """What a state has of kinds that not everybody watches any more: it stays as it was when the configuration
     changed. And the nodes of binds of which nobody knows yet what became."""
-    state = service.keeper.state
+    state = service.state_writer.state
     unread = [keys for kind, keys in state.digests.items() if not all(kind in each for each in watched)]
     return {intent.node for intent in state.intents.values()}.union(*unread)
 

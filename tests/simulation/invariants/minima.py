@@ -64,7 +64,7 @@ class Minima:
         return min(self._stored[group][max(count for _, count in joined) - 1 :])
 
     def _decided(self, machine: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:
-        policy, state = service.policy.named(event.policy), service.keeper.state
+        policy, state = service.policy.named(event.policy), service.state_writer.state
         gang = next((one for tier in policy.tiers for one in tier if one.name == "gang"), None)
         if gang is None or not gang.enabled.get("enableJobReady", True):
             return

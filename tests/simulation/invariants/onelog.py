@@ -87,8 +87,8 @@ class OneLog:
 
     def _disagreement(self, leader: SchedulerService, services: Sequence[SchedulerService]) -> str:
         """What is not as it should be; empty if nothing is."""
-        name, sequence = leader.terms.elector.identity, leader.keeper.state.sequence
-        dump = leader.keeper.state.dump()
+        name, sequence = leader.terms.elector.identity, leader.state_writer.state.sequence
+        dump = leader.state_writer.state.dump()
         for service in services:
             replica, identity = service.replica, service.terms.elector.identity
             assert replica is not None
@@ -97,10 +97,10 @@ class OneLog:
                     return f"{identity} follows {replica.follower.leader!r}, and {name} leads"
                 if why := service.ready():
                     return f"{identity} is not ready: {why}"
-            if service.keeper.log.head != sequence or service.keeper.state.sequence != sequence:
-                at = f"{service.keeper.state.sequence} of {service.keeper.log.head}"
+            if service.state_writer.log.head != sequence or service.state_writer.state.sequence != sequence:
+                at = f"{service.state_writer.state.sequence} of {service.state_writer.log.head}"
                 return f"{identity} has {at}, and {name} {sequence}"
-            if service.keeper.state.dump() != dump:
+            if service.state_writer.state.dump() != dump:
                 return f"{identity} has another state than {name}"
         assert leader.replica is not None
         connected = leader.replica.followers.connected

@@ -48,14 +48,14 @@ class Outcomes:
             elif isinstance(event, ev.OperationDone):
                 self._outcome(replica, machine.name, event)
 
-        service.keeper.observers.append(folded)
+        service.state_writer.observers.append(folded)
 
     def _keep_pending(self, replica: str, service: SchedulerService) -> None:
         """A program begins: of what its replica intended before, that counts which its log still waits for. Sessions of
         a log that it gave up may have the numbers of others."""
         pending = {
             (replica, each.session, each.statement, each.operation): (key, each.uid)
-            for key, each in service.keeper.state.intents.items()
+            for key, each in service.state_writer.state.intents.items()
         }
         self._intended = {
             place: known

@@ -99,7 +99,7 @@ class Patience:
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
         if service.replica is None:
             return
-        state = service.keeper.state
+        state = service.state_writer.state
 
         def folded(event: ev.Event) -> None:
             if isinstance(event, ev.SessionDecided) and service.terms.leads():
@@ -107,7 +107,7 @@ class Patience:
             elif isinstance(event, ev.LeadershipChanged) and event.identity == machine.name and event.leading:
                 self._late.pop(machine.name, None)  # who takes the lead waits for who followed the one before
 
-        service.keeper.observers.append(folded)
+        service.state_writer.observers.append(folded)
         service.replica.have_all = self._watched(machine, service.replica.have_all)  # type: ignore[method-assign]
 
     def _session(self, machine: Machine, event: ev.SessionDecided, sequence: int) -> None:

@@ -36,7 +36,7 @@ class Programs:
             try:
                 await commit(record, plan)
             except Exception as error:
-                if service.keeper.log.failure is None:  # else its outcomes cannot be logged
+                if service.state_writer.log.failure is None:  # else its outcomes cannot be logged
                     self._sim.violated("nothing fails unseen", f"{machine.name}: commit: {error!r}")
                 raise
 
@@ -46,7 +46,7 @@ class Programs:
         self._told(machine, code)
         service = machine.service
         # one that is closed is opened once more, where its replica begins anew
-        opens = service is None or service.keeper.log.failure is not None
+        opens = service is None or service.state_writer.log.failure is not None
         if opens and self._disk_fails(machine):
             return
         if code == 2 and service is None and change.is_bad(self._sim):
@@ -80,5 +80,5 @@ class Programs:
 
 def _log_failed(service: SchedulerService) -> bool:
     """Whether its log failed, and was not only closed at the end of its program."""
-    failure = service.keeper.log.failure
+    failure = service.state_writer.log.failure
     return failure is not None and not str(failure).endswith("it is closed")

@@ -113,7 +113,7 @@ class Rest:
     # --- state = server -----------------------------------------------------------------------------------------------
 
     def _knows_all(self, machine: Machine, service: SchedulerService) -> bool:
-        state, whole, listed = service.keeper.state, True, dict[tuple[str, str], bytes]()
+        state, whole, listed = service.state_writer.state, True, dict[tuple[str, str], bytes]()
         kinds = {kind.name: kind for kind in _kinds(service)}  # what is not read any more stays as it was
         for kind in kinds.values():
             there = self._projected(kind)
@@ -148,7 +148,7 @@ class Rest:
     # --- all is done, and what is said is so --------------------------------------------------------------------------
 
     def _has_done_all(self, machine: Machine, service: SchedulerService) -> None:
-        state = service.keeper.state
+        state = service.state_writer.state
         objects, conf = list(Truth(self._sim.store, service).manifests()), without_it(service._policy_in_force().text)
         # who deletes the default queue has none until another replica begins to lead, as in Volcano
         search = Search(objects, conf, state.waiting, makes_default=False, now=self._now_of(service))
@@ -221,7 +221,7 @@ class Rest:
 
     def _numbers(self, machine: Machine, service: SchedulerService) -> None:
         """Of what pods have in common no more is kept than there are pods."""
-        state = service.keeper.state
+        state = service.state_writer.state
         for name, table in vars(state).items():
             if isinstance(table, Interner) and len(table) > len(state.tasks.row_of):
                 what = f"{machine.name}: {name} has {len(table)} values for {len(state.tasks.row_of)} pods"

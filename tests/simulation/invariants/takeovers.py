@@ -59,7 +59,7 @@ class Takeovers:
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
         self._knows.pop(machine.name, None)
         self._leader.pop(machine.name, None)
-        state = service.keeper.state
+        state = service.state_writer.state
 
         def folded(event: ev.Event) -> None:
             mine = isinstance(event, ev.LeadershipChanged) and event.leading and event.identity == machine.name
@@ -67,7 +67,7 @@ class Takeovers:
                 self._begins(machine, state.sequence)
 
         if service.replica is not None:
-            service.keeper.observers.append(folded)
+            service.state_writer.observers.append(folded)
 
     def _begins(self, machine: Machine, sequence: int) -> None:
         """A machine leads, and says so by this event: the first that it logs."""

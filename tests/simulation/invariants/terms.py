@@ -177,7 +177,7 @@ class Terms:
                     what = f"{machine.name} decides {early:.3f} s before calls of the leader before it have ended"
                     self._sim.violated("a new leader waits", what)
 
-        service.keeper.observers.append(folded)
+        service.state_writer.observers.append(folded)
 
 
 def _is_released(spec: Obj) -> bool:

@@ -98,7 +98,7 @@ class Told:
 
     def _pod_is_told(self, service: SchedulerService, pod: Obj) -> None:
         group, key = _group_of(pod), _key(pod)
-        reasons = service.keeper.state.waiting.get(group, ())
+        reasons = service.state_writer.state.waiting.get(group, ())
         # where the queue is not there only the group is told, as in Volcano, which looks at no pod of it
         has_queue = all(each.reason.code != "queue-missing" for each in reasons)
         if not (reasons and has_queue and _waits(pod)):
@@ -116,7 +116,7 @@ class Told:
 
     def _group_is_told(self, service: SchedulerService, group: Obj) -> None:
         key, last = _key(group), ((group.get("status") or {}).get("conditions") or [{}])[-1]
-        reasons = service.keeper.state.waiting.get(key, ())
+        reasons = service.state_writer.state.waiting.get(key, ())
         if not reasons or (last.get("type"), last.get("status")) != ("Unschedulable", "True"):
             return
         known = service.verdicts._known.get(key)

@@ -60,13 +60,13 @@ class Truth:
 
     def _was_refused(self, group: str, pod: Obj) -> bool:
         """Whether the API server refused an operation on a pod, or released its gang, last."""
-        state = self._service.keeper.state
+        state = self._service.state_writer.state
         return group in state.released or key_of(pod) in state.backoffs
 
     def _without_replacements(self, group: str, pods: list[Obj]) -> Iterator[Obj]:
         """What took the place of evicted pods is marked: only sessions before tell whom it was for
         (docs/semantics/actions.md#not-evicted-twice)."""
-        evicted = self._service.keeper.state.immunity.evicted.get(group)
+        evicted = self._service.state_writer.state.immunity.evicted.get(group)
         if evicted is None:
             yield from pods
             return
@@ -101,7 +101,7 @@ class Truth:
 
     def _queue_of_orphan(self, group: str, pod: Obj) -> str:
         """The queue that its group was in, by what the leader saw of it, or else that it names itself."""
-        seen = self._service.keeper.state.former.get(group)
+        seen = self._service.state_writer.state.former.get(group)
         if seen is not None:
             return seen or self._service.options.default_queue
         marks = [pod["metadata"].get(each) or {} for each in ("annotations", "labels")]

@@ -1,4 +1,4 @@
-"""Planted bugs of vcd/daemon: sessions, the log's keeper, terms, watches, reports, metrics."""
+"""Planted bugs of vcd/daemon: sessions, the log's state_writer, terms, watches, reports, metrics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from tests.simulation.mutants import replaces
 from vcd.daemon.leadership.terms import Terms
 from vcd.daemon.metrics.collector import Metrics
-from vcd.daemon.persistence.state_writer import Keeper
-from vcd.daemon.reporting.late_pods import Latecomers
+from vcd.daemon.persistence.state_writer import StateWriter
+from vcd.daemon.reporting.late_pods import LatePods
 from vcd.daemon.reporting.reason_texts import GroupTexts, ReasonTexts
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.watching.watches import Watches
@@ -35,7 +35,7 @@ def configuration_of_the_start(self: SchedulerService) -> list[ev.Event]:
     """A new leader decides by the configuration that it read when it began to follow. It was so once."""
     if not self.terms.writes.is_set():
         self.watches.expect(kinds_read(self.policy.policy))
-    return [] if self.keeper.state.policy == self.loaded else [self.loaded]
+    return [] if self.state_writer.state.policy == self.loaded else [self.loaded]
 
 
 @replaces(SchedulerService._commit_ended, found_by="nothing is kept of what is gone")
@@ -43,13 +43,13 @@ def commits_kept(self: SchedulerService, task: asyncio.Task[None]) -> None:
     """A task stays of each session that was committed: memory grows, and each shutdown waits for finished calls."""
 
 
-# --- the keeper -----------------------------------------------------------------------------------------------------
+# --- the state writer -------------------------------------------------------------------------------------------------
 
-_is_quiet = Keeper._is_quiet
+_is_quiet = StateWriter._is_quiet
 
 
-@replaces(Keeper._shielded, found_by="intended first")
-async def put_returns_at_once(self: Keeper, logging: Coroutine[Any, Any, int]) -> int:
+@replaces(StateWriter._shielded, found_by="intended first")
+async def put_returns_at_once(self: StateWriter, logging: Coroutine[Any, Any, int]) -> int:
     """Callers go on before their events are durable: calls are made for sessions that no log has."""
     writing = asyncio.ensure_future(logging)
     writing.add_done_callback(lambda _: None)
@@ -57,8 +57,8 @@ async def put_returns_at_once(self: Keeper, logging: Coroutine[Any, Any, int]) -
     return self.state.sequence
 
 
-@replaces(Keeper.checkpoint, found_by="sound log")
-async def checkpoint_amid_a_session(self: Keeper) -> None:
+@replaces(StateWriter.checkpoint, found_by="sound log")
+async def checkpoint_amid_a_session(self: StateWriter) -> None:
     """A checkpoint that is made while a session is folded holds half of the session."""
     self._refuse_when_broken()
     sequence, frozen = self.state.sequence, self.state.freeze()
@@ -91,8 +91,8 @@ def intents_of_the_last_term_kept(self: Terms) -> list[ev.Event]:
 _texts_of = ReasonTexts.of
 
 
-@replaces(Latecomers.observe, found_by="who waits is told")
-def latecomers_untold(self: Latecomers, event: ev.Event) -> None:
+@replaces(LatePods.observe, found_by="who waits is told")
+def latecomers_untold(self: LatePods, event: ev.Event) -> None:
     """Pods that join a group which waits already get no condition, and no autoscaler reacts to them."""
 
 

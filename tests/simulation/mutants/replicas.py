@@ -15,7 +15,7 @@ from vcd.daemon.replicas import log_follower, log_server, wire
 from vcd.daemon.replicas.follower_registry import Followers
 from vcd.daemon.replicas.log_follower import LogFollower
 from vcd.daemon.replicas.network import Socket
-from vcd.daemon.replicas.replica import Unseated
+from vcd.daemon.replicas.replica import LeadershipLost
 from vcd.daemon.replicas.takeover import Connect, take_over
 from vcd.eventlog.copying import Events, LogSource, Piece, Position, write_copy
 from vcd.eventlog.rows import logged_of
@@ -78,7 +78,7 @@ async def nothing_taken_over(peers: Sequence[wire.Peer], connect: Connect, follo
 async def lost_lease_goes_on(self: Terms) -> None:
     """A leader that lost the Lease goes on as if all replicas had its log, and follows none."""
     while True:
-        with suppress(Unseated):
+        with suppress(LeadershipLost):
             await _follow(self)
 
 

@@ -27,7 +27,7 @@ _FIRST_PAUSE = 1.0
 
 
 @dataclass(eq=False)
-class FirstQueues:
+class DefaultQueues:
     """Makes the queues that are missing each time this replica begins to lead (``due``), and once the API server serves
     queues again: their CRD was applied anew, without any of them.
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import structlog
 
 from vcd.daemon.concurrency.threads import in_thread
-from vcd.daemon.cycle.replay_check import SelfCheck
+from vcd.daemon.cycle.replay_check import ReplayCheck
 from vcd.daemon.cycle.watchdog import Watchdog
-from vcd.daemon.persistence.state_writer import Keeper
-from vcd.daemon.watching.consistent_reads import Readings
+from vcd.daemon.persistence.state_writer import StateWriter
+from vcd.daemon.watching.consistent_reads import ReadObjects
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
 from vcd.scheduling.closing import plan_of
@@ -34,7 +34,7 @@ from vcd.state.snapshot import Snapshot, SnapshotMaker
 _log = structlog.get_logger(__name__)
 
 Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float]], None]
-Read = Callable[[ev.Plan, Snapshot], Awaitable[Readings]]
+Read = Callable[[ev.Plan, Snapshot], Awaitable[ReadObjects]]
 """Reads at the API server what a plan depends on and the watches may not have shown yet."""
 Gather = Callable[[int, asyncio.Event], Awaitable[None]]
 """Waits, after a change, for what comes along with it, so that one session decides on all of it. Its arguments are how
@@ -46,7 +46,7 @@ _MOST_FRUITLESS = 4
 """Sessions in a row that decided nothing, after which the gathering grows no longer."""
 
 
-async def gather_briefly(fruitless: int, new_work: asyncio.Event) -> None:
+async def wait_for_more(fruitless: int, new_work: asyncio.Event) -> None:
     """What comes within a short time belongs together; the more so where there are many changes that call for nothing,
     as while binds are confirmed. New work does not wait for more of these."""
     with contextlib.suppress(TimeoutError):
@@ -59,9 +59,9 @@ async def _at_once() -> None:
     """There is room."""
 
 
-async def _nothing_read(plan: ev.Plan, snapshot: Snapshot) -> Readings:
+async def _nothing_read(plan: ev.Plan, snapshot: Snapshot) -> ReadObjects:
     """Trust the watches."""
-    return Readings()
+    return ReadObjects()
 
 
 def _says_something(plan: ev.Plan) -> bool:
@@ -96,14 +96,14 @@ class Cycle:
     fall behind without end.
     """
 
-    keeper: Keeper
+    state_writer: StateWriter
     policy: Callable[[], Policy]
     may_decide: Callable[[], int | None]
     handover: Handover
     _: KW_ONLY
     seed: int = 0
     period: float = 1.0
-    gather: Gather = gather_briefly
+    gather: Gather = wait_for_more
     room: Callable[[], Awaitable[None]] = _at_once
     in_session: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """Entered while a session is decided and logged: writes of statuses and Events make way."""
@@ -112,7 +112,7 @@ class Cycle:
     """Returns once it is a time of ``clock`` (ns since the epoch); by the event loop's time unless given."""
     outside: Outside = NOBODY
     watchdog: InitVar[Watchdog | None] = None
-    check: SelfCheck | None = None
+    check: ReplayCheck | None = None
     is_news: Callable[[ev.Plan], bool] = _says_something
     is_done: bool = True
     read: Read = _nothing_read
@@ -120,9 +120,9 @@ class Cycle:
     """Held while a session is decided and logged, and while plugins are asked why jobs wait."""
 
     def __post_init__(self, watchdog: Watchdog | None) -> None:
-        self._watchdog = watchdog or Watchdog(self.keeper)
+        self._watchdog = watchdog or Watchdog(self.state_writer)
         self._memory = Memory()
-        self._maker = SnapshotMaker(self.keeper.state)
+        self._maker = SnapshotMaker(self.state_writer.state)
         self._epoch: int | None = None
         self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
         """What queues have allocated by the last session that was logged under the epoch, and when it was decided."""
@@ -145,17 +145,17 @@ class Cycle:
 
     async def run(self) -> None:
         """Decide until cancelled. A change starts a cycle; so does a period in which time alone may have told."""
-        changed = self.keeper.changed
+        changed = self.state_writer.changed
         while True:
             if not changed.is_set():
                 self._fruitless = 0
                 self.idle.set()
                 await self._wait_for_change()
             self.idle.clear()
-            await self.gather(self._fruitless, self.keeper.new_work)
+            await self.gather(self._fruitless, self.state_writer.new_work)
             await self.room()
             changed.clear()
-            self.keeper.new_work.clear()
+            self.state_writer.new_work.clear()
             epoch = self.may_decide()
             if epoch is None:
                 self._held_back, self._looked_at = False, self.clock()  # whoever leads says it
@@ -167,10 +167,10 @@ class Cycle:
 
     async def _wait_for_change(self) -> None:
         """Return when something changed, or when time alone may change what is decided."""
-        ends: list[Coroutine[Any, Any, object]] = [self.keeper.changed.wait()]
+        ends: list[Coroutine[Any, Any, object]] = [self.state_writer.changed.wait()]
         if self._held_back or is_timed(self.policy()):
             ends.append(asyncio.sleep(self.period))
-        due = next_deadline(self.keeper.state, self._looked_at, self._wakes.ahead)
+        due = next_deadline(self.state_writer.state, self._looked_at, self._wakes.ahead)
         if due is not None:
             ends.append(self._until(due))
         waiting = [asyncio.ensure_future(end) for end in ends]
@@ -190,7 +190,7 @@ class Cycle:
         """One session under ``epoch``; whether work is left that the next one shall go on with at once."""
         if epoch != self._epoch:
             self._memory, self._epoch, self._said = Memory(), epoch, None
-        structlog.contextvars.bind_contextvars(session=self.keeper.log.last_session + 1)
+        structlog.contextvars.bind_contextvars(session=self.state_writer.log.last_session + 1)
         async with self.deciding:
             return await self._once(epoch)
 
@@ -222,11 +222,11 @@ class Cycle:
 
     def _ends_round_late(self, now: int) -> bool:
         """Whether all jobs had their turn, and some had it before a time at which something may be decided for them."""
-        if self.keeper.state.turns:
+        if self.state_writer.state.turns:
             self._round_began = now if self._round_began is None else self._round_began
             return False
         began, self._round_began = self._round_began, None
-        due = None if began is None else next_deadline(self.keeper.state, began, self._wakes.ahead)
+        due = None if began is None else next_deadline(self.state_writer.state, began, self._wakes.ahead)
         return due is not None and due <= self.clock()
 
     async def _log(self, decided: _Decided, stopwatch: _Stopwatch, durations: dict[str, float]) -> bool:
@@ -250,7 +250,7 @@ class Cycle:
             stopwatch("verify")
             return records
 
-        logged = await self.keeper.put_at_head(verified)
+        logged = await self.state_writer.put_at_head(verified)
         if logged is None:
             return bool(void)
         (record,) = records
@@ -272,7 +272,7 @@ class Cycle:
         if head.sequence != decided.snapshot.sequence or doubts:
             stale = stale_statements(decided.plan, head, decided.snapshot, doubts)
         return ev.SessionDecided(
-            session=self.keeper.log.last_session + 1,
+            session=self.state_writer.log.last_session + 1,
             head=decided.snapshot.sequence,
             policy=decided.policy.digest,
             now=decided.now,
@@ -298,8 +298,8 @@ class Cycle:
 
     def _is_about_others(self, plan: ev.Plan, snapshot: Snapshot) -> bool:
         """Whether a group that a plan says something of was made anew meanwhile: it is another one of that name."""
-        there, decided = self.keeper.state.groups, snapshot.groups
-        return self.keeper.state.sequence != snapshot.sequence and any(
+        there, decided = self.state_writer.state.groups, snapshot.groups
+        return self.state_writer.state.sequence != snapshot.sequence and any(
             there[key].group.metadata.uid != decided[key].group.metadata.uid
             for key in (*(status.key for status in plan.groups), *(waiting.group for waiting in plan.waiting))
             if key in there and key in decided

@@ -18,7 +18,7 @@ from vcd.state.snapshot import Snapshot
 _log = structlog.get_logger(__name__)
 
 
-class SelfCheck:
+class ReplayCheck:
     """Decides every so many sessions (``every``; 0: none) once more in a thread, with nothing that was kept from
     earlier ones, and calls ``differs`` where another plan comes out. One at a time: what comes meanwhile is left out.
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.model.events import PluginLate
 from vcd.scheduling.framework.guard import Interrupted, action_name
 
@@ -46,7 +46,7 @@ class Watchdog:
     ``clock`` gives monotonic seconds, ``wall`` nanoseconds since the epoch.
     """
 
-    keeper: Keeper
+    state_writer: StateWriter
     limit: float = math.inf
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], int] = time.time_ns
@@ -64,7 +64,7 @@ class Watchdog:
     def begin(self, now: int) -> tuple[str, ...]:
         """A session begins that is decided for a time: who is left out of it, as ``name: what happened``."""
         self._spent.clear()
-        return tuple(late.fault for _, late in sorted(self.keeper.state.late.items()) if now < late.until)
+        return tuple(late.fault for _, late in sorted(self.state_writer.state.late.items()) if now < late.until)
 
     async def attend(self, deciding: Coroutine[Any, Any, T]) -> T:
         """What comes of a session that is decided in another thread; meanwhile look at who is in for too long."""
@@ -92,10 +92,10 @@ class Watchdog:
             untold, self._untold = self._untold, []
         for name, _, fault in untold:
             now, pause = self.wall(), round(self.limit * PAUSES * 1e9)
-            before = self.keeper.state.late.get(name)
+            before = self.state_writer.state.late.get(name)
             if before is not None and now < before.until + before.pause:
                 pause = max(pause, min(2 * before.pause, round(LONGEST_PAUSE * 1e9)))
-            await self.keeper.put([PluginLate(name, fault, now + pause, pause)])
+            await self.state_writer.put([PluginLate(name, fault, now + pause, pause)])
 
     # --- in the thread that decides ---------------------------------------------------------------------------------
 

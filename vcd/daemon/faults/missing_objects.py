@@ -46,7 +46,7 @@ def pods_without_group(state: ClusterState) -> list[str]:
 
 
 @dataclass(eq=False)
-class Groupless:
+class PodsWithoutGroup:
     """Finds pods that lack a PodGroup, and passes each to ``tell`` once, with the reason, while ``leads`` says so.
 
     While no PodGroup can be listed, ``not_listed``, all pods lack theirs for that reason, which is a fault of its own.
@@ -115,7 +115,7 @@ def _words(pod: Pod, *, not_listed: bool) -> str:
 
 
 @dataclass(eq=False)
-class AdmittedWithoutPods:
+class GroupsWithoutPods:
     """Finds PodGroups that are admitted and for which no pod was created."""
 
     state: ClusterState

@@ -75,7 +75,7 @@ class Probes:
 
 
 @asynccontextmanager
-async def probes_answered(options: Options, probes: Probes) -> AsyncIterator[int | None]:
+async def serve_probes(options: Options, probes: Probes) -> AsyncIterator[int | None]:
     """Serve ``/healthz`` and ``/readyz``; the port, None where the options turn them off. Raises AddressError."""
     if not options.enable_healthz:
         yield None
@@ -90,7 +90,7 @@ async def probes_answered(options: Options, probes: Probes) -> AsyncIterator[int
 
 
 @asynccontextmanager
-async def metrics_served(options: Options, metrics: Metrics, security: Security) -> AsyncIterator[int | None]:
+async def serve_metrics(options: Options, metrics: Metrics, security: Security) -> AsyncIterator[int | None]:
     """Serve ``/metrics``; the port, None where the options turn it off. Raises AddressError.
 
     ``security`` says who may read them, and by which certificate they are served.

@@ -20,7 +20,7 @@ EACH = 1.0
 """Seconds between two words: a follower hears of its leader as often."""
 
 
-class Hearing:
+class HearingClock:
     """When a follower last had all that its leader had."""
 
     def __init__(self, follower: LogFollower, clock: Clock) -> None:
@@ -41,7 +41,7 @@ class Hearing:
 
 
 @dataclass(eq=False)
-class StandingNote:
+class StatusNote:
     """Keeps what is said beside the log at ``path`` true; ``follower`` follows another's log where replicas have one,
     ``leads`` says whether this replica decides."""
 
@@ -51,7 +51,7 @@ class StandingNote:
     leads: Callable[[], bool]
 
     def __post_init__(self) -> None:
-        self._hearing = None if self.follower is None else Hearing(self.follower, self.elector.clock)
+        self._hearing = None if self.follower is None else HearingClock(self.follower, self.elector.clock)
         self._source = ""
 
     async def run(self) -> None:

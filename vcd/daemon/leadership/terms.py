@@ -15,8 +15,8 @@ import structlog
 from vcd.daemon.faults.monitor import Sighting
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options
-from vcd.daemon.persistence.state_writer import Keeper
-from vcd.daemon.replicas.replica import Replica, Unseated
+from vcd.daemon.persistence.state_writer import StateWriter
+from vcd.daemon.replicas.replica import LeadershipLost, Replica
 from vcd.daemon.watching.watches import Watches
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
@@ -39,7 +39,7 @@ class Terms:
 
     options: InitVar[Options]
     client: InitVar[KubeClient]
-    keeper: Keeper
+    state_writer: StateWriter
     watches: Watches
     metrics: Metrics
     began: Callable[[], None]
@@ -52,7 +52,7 @@ class Terms:
         self._elected = options.leader_elect
         self._request_timeout = client.request_timeout
         self._deadlines = (options.list_deadline, options.stale_deadline)
-        state = self.keeper.state
+        state = self.state_writer.state
         self.elector = LeaderElector(
             client,
             options.lease_namespace,
@@ -80,7 +80,7 @@ class Terms:
 
     def epoch_to_decide_under(self) -> int | None:
         """The epoch, while this replica leads, has seen all lists, and its log can be written."""
-        if not self.leads() or self.keeper.log.failure is not None:
+        if not self.leads() or self.state_writer.log.failure is not None:
             return None
         return self._epoch if self.watches.synced() else None
 
@@ -147,10 +147,10 @@ class Terms:
                 self.watches.count_anew()  # what was missed before, as while no server was there, comes now
                 await self._lead(change)
             elif self.replica is not None:
-                raise Unseated(f"no longer leading under epoch {change.epoch}", self.elector.rests_until)
+                raise LeadershipLost(f"no longer leading under epoch {change.epoch}", self.elector.rests_until)
             else:
                 _log.warning("no longer leading", epoch=change.epoch)
-                await self.keeper.put([change])
+                await self.state_writer.put([change])
 
     async def _lead(self, change: ev.LeadershipChanged) -> None:
         if self._elected:
@@ -160,21 +160,21 @@ class Terms:
                 await self.watches.list_again()
             else:
                 await self.replica.take_the_lead()
-                await self.keeper.put([change, *self.to_log_first()])
+                await self.state_writer.put([change, *self.to_log_first()])
                 self.writes.set()  # and so all is listed
-        elif self.keeper.state.intents:
+        elif self.state_writer.state.intents:
             await asyncio.sleep(self._request_timeout)  # what the process before this one asked may still happen
             await self.watches.list_again()
         if not await self.watches.wait_synced(lambda: self.holds(change.epoch)):
             return
         known = [] if self.replica is not None else [change]
-        await self.keeper.put([*known, *self._never_done()])
+        await self.state_writer.put([*known, *self._never_done()])
         if not self.holds(change.epoch):
             return
         self._epoch = change.epoch
         self.metrics.observe_leadership(True, change.epoch)
         _log.info("leading", epoch=change.epoch, identity=self.elector.identity)
-        self.keeper.changed.set()
+        self.state_writer.changed.set()
         self.began()
 
     def _never_done(self) -> list[ev.Event]:
@@ -185,5 +185,5 @@ class Terms:
         words = "not to be seen when the next term began"
         return [
             ev.OperationDone(intent.session, intent.statement, intent.operation, "failed", words)
-            for intent in self.keeper.state.intents.values()
+            for intent in self.state_writer.state.intents.values()
         ]

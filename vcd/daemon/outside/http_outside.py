@@ -33,7 +33,7 @@ _SPARED = 65_536
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
 
 
-class Asking:
+class HttpOutside:
     """Answers questions by HTTP, keeping the connections to each server open from one to the next.
 
     It is made on the event loop that asks, and called from other threads. ``look`` is called now and then while an

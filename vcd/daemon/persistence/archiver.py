@@ -141,7 +141,9 @@ class Archiver:
         _log.error("history was removed that is not in the archive, since the log may not grow any more", events=events)
 
 
-async def begin_from_archive(options: Options, stop: asyncio.Event, restoring: AbstractContextManager[object]) -> None:
+async def restore_from_archive(
+    options: Options, stop: asyncio.Event, restoring: AbstractContextManager[object]
+) -> None:
     """Restore the archive's newest log where this replica has none; what is older than the log keeps stays there.
 
     Where that cannot be done, or not in time, it is told, and the replica begins without: scheduling does not wait for

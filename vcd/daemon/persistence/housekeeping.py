@@ -15,7 +15,7 @@ import structlog
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.persistence.archiver import Archiver
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.retention import size_of
 from vcd.kube.clock import Clock, SteadyClock
@@ -32,9 +32,9 @@ _BLOCK = 512
 """Bytes of what ``st_blocks`` counts."""
 
 
-async def keep_house(
+async def maintain_log(
     options: Options,
-    keeper: Keeper,
+    state_writer: StateWriter,
     metrics: Metrics,
     clock: Clock,
     also: Callable[[], None],
@@ -47,7 +47,7 @@ async def keep_house(
     checkpoint. Where this replica does not write the log it has the checkpoints of the one that it follows. Raises
     LogError where the log's file is no longer in its place.
     """
-    log, retained_at = keeper.log, keeper.checkpointed_at
+    log, retained_at = state_writer.log, state_writer.checkpointed_at
     limit = options.retention_size or math.inf
     size = min(await size_of(log.transact), limit)
     while True:
@@ -59,10 +59,10 @@ async def keep_house(
         if archiver is not None:
             archiver.show()
         has_grown = log.failure is None and await size_of(log.transact) - size >= limit / _STEPS
-        if writes() and (has_grown or keeper.is_checkpoint_due(options.checkpoint_interval)):
-            await keeper.checkpoint()
-        if keeper.checkpointed_at != retained_at:
-            retained_at = keeper.checkpointed_at
+        if writes() and (has_grown or state_writer.is_checkpoint_due(options.checkpoint_interval)):
+            await state_writer.checkpoint()
+        if state_writer.checkpointed_at != retained_at:
+            retained_at = state_writer.checkpointed_at
             # while nobody can tell how old history is, none goes for its age
             unsteady = isinstance(clock, SteadyClock) and not clock.is_steady()
             elsewhere = None if archiver is None else archiver.elsewhere()
@@ -72,7 +72,7 @@ async def keep_house(
                 archiver.missed(elsewhere, done.begins)
 
 
-async def mind_clock(clock: SteadyClock, keeper: Keeper, metrics: Metrics) -> None:
+async def watch_wall_clock(clock: SteadyClock, state_writer: StateWriter, metrics: Metrics) -> None:
     """Tell, and log, where the machine's wall clock jumps, until cancelled."""
     while True:
         await clock.sleep(_CLOCK_LOOK)
@@ -82,7 +82,7 @@ async def mind_clock(clock: SteadyClock, keeper: Keeper, metrics: Metrics) -> No
                 "the machine's wall clock jumped" + ("; it is believed now" if jump.followed else ""),
                 seconds=round(jump.by / 1e9, 3),
             )
-            await keeper.put([ClockJumped(jump.by, jump.followed)])
+            await state_writer.put([ClockJumped(jump.by, jump.followed)])
         metrics.series.show("vcd_clock_ahead_seconds", clock.ahead)
 
 

@@ -69,7 +69,7 @@ def _unwatched(task: asyncio.Task[int]) -> None:
         raise error
 
 
-class Keeper:
+class StateWriter:
     """Appends events to the log and, once they are durable, folds them into the state in the log's order.
 
     ``changed`` is set when something happened that a cycle could decide on, ``new_work`` when a pod without a node or a

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 from vcd.daemon.reader.cache import Cache
 from vcd.daemon.reader.kubeconfig import Way, way_of
-from vcd.daemon.reader.log_copy import ReadUpTo, Say, Taker
+from vcd.daemon.reader.log_copy import LogCopier, ReadUpTo, Say
 from vcd.kube.connection import Context
 
 _LAST_WORDS = 1.0
@@ -20,7 +20,7 @@ _LAST_WORDS = 1.0
 
 
 @dataclass(frozen=True)
-class AskedLog:
+class LogRequest:
     """Whose log: the kubeconfig and its context, NAMESPACE or NAMESPACE/NAME of the Lease (empty: it is looked for),
     and a file with the token to show, where none is to be made."""
 
@@ -29,14 +29,14 @@ class AskedLog:
     where: str = ""
     token_file: Path | None = None
 
-    async def taker(self, say: Say) -> tuple[Way, Taker]:
+    async def taker(self, say: Say) -> tuple[Way, LogCopier]:
         """Raises ClusterError."""
         way = await way_of(self.kubeconfig, self.context, tunnel=True)
-        return way, Taker(way, self.where, self.token_file, say)
+        return way, LogCopier(way, self.where, self.token_file, say)
 
 
 @dataclass(frozen=True)
-class FoundLog:
+class ReadableLog:
     """A log's file, what there is of it, and the context that it was read in (nameless: a pod's service account)."""
 
     path: Path
@@ -45,7 +45,7 @@ class FoundLog:
 
 
 @contextmanager
-def taken_over(asked: AskedLog, say: Say) -> Iterator[FoundLog]:
+def taken_over(asked: LogRequest, say: Say) -> Iterator[ReadableLog]:
     """The log as it is now, in a file that nobody takes away while the context lasts. Raises ClusterError, LogError."""
 
     async def take() -> tuple[Cache, ReadUpTo, Context]:
@@ -55,7 +55,7 @@ def taken_over(asked: AskedLog, say: Say) -> Iterator[FoundLog]:
 
     cache, taken, context = asyncio.run(take())
     with cache.reading() as path:
-        yield FoundLog(path, taken, context)
+        yield ReadableLog(path, taken, context)
 
 
 class Followed:
@@ -76,7 +76,7 @@ class Followed:
 
 
 @contextmanager
-def followed(asked: AskedLog, say: Say) -> Iterator[Followed]:
+def followed(asked: LogRequest, say: Say) -> Iterator[Followed]:
     """The log, followed by a thread while the context lasts. Raises ClusterError, LogError."""
     thread = _Thread(asked, say)
     thread.start()
@@ -111,7 +111,7 @@ class _Speaker(threading.Thread):
 class _Thread(threading.Thread):
     """Follows a log on an event loop of its own."""
 
-    def __init__(self, asked: AskedLog, say: Say) -> None:
+    def __init__(self, asked: LogRequest, say: Say) -> None:
         super().__init__(name="reader", daemon=True)
         self._asked = asked
         self._say = _Speaker(say)

@@ -40,7 +40,7 @@ _LEASES = "leases.coordination.k8s.io"
 _object: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
 
 
-class NobodyLeads(Exception):
+class NoLeader(Exception):
     """The Lease is held by nobody, or by one that is not there any more: that passes."""
 
 
@@ -75,7 +75,7 @@ class Finder:
 
     async def lease(self, where: str) -> Lease:
         """The Lease of the log to be read. ``where`` is NAMESPACE or NAMESPACE/NAME, or empty: then it is Volcano's, or
-        the only one that says where a log is. Raises NobodyLeads, too."""
+        the only one that says where a log is. Raises NoLeader, too."""
         namespace, _, name = where.partition("/")
         usual = await self._lease_of(namespace or DEFAULT_NAMESPACE, name or DEFAULT_NAME)
         if usual is not None and (name or ADDRESS in _annotations(usual)):
@@ -113,7 +113,7 @@ class Finder:
         else:
             beyond = ""
         held = f"{lease.holder} holds Lease {lease.namespace}/{lease.name}"
-        raise NobodyLeads(f"{held}, and no running pod of {lease.namespace} has its address {host}{beyond}")
+        raise NoLeader(f"{held}, and no running pod of {lease.namespace} has its address {host}{beyond}")
 
     async def token(self, at: PodPort, file: Path | None) -> str:
         """The token to be shown: from a file, or made for the reader's ServiceAccount."""
@@ -144,7 +144,7 @@ class Finder:
     def may_not_forward(self, error: ApiError, at: PodPort) -> Exception:
         """What a refused port-forward means."""
         if error.status == 404:
-            return NobodyLeads(f"pod {at.namespace}/{at.pod} is gone")
+            return NoLeader(f"pod {at.namespace}/{at.pod} is gone")
         return self._told(error, "get and create", "pods/portforward", "", at.namespace)
 
     async def _lease_of(self, namespace: str, name: str) -> Object | None:
@@ -191,12 +191,12 @@ class Finder:
 
 
 def _read(lease: Object) -> Lease:
-    """Raises ClusterError where the holder's log is not read anywhere, NobodyLeads where nobody holds it."""
+    """Raises ClusterError where the holder's log is not read anywhere, NoLeader where nobody holds it."""
     namespace, name = _named(lease)
     holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
     whose, _, address = str(_annotations(lease).get(ADDRESS) or "").rpartition(" ")
     if not holder:
-        raise NobodyLeads(f"nobody holds Lease {namespace}/{name} at the moment")
+        raise NoLeader(f"nobody holds Lease {namespace}/{name} at the moment")
     if whose != holder:
         raise _not_served(lease)
     try:

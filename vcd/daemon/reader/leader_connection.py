@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from vcd.daemon.reader.kubeconfig import ClusterError
-from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
+from vcd.daemon.reader.leader import Finder, Lease, NoLeader
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.network import Socket, connected
 from vcd.kube.client import KubeClient
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 async def reached(client: KubeClient, finder: Finder, lease: Lease, token_file: Path | None) -> AsyncIterator[Socket]:
     """A connection to the log of who holds a Lease, for as long as the context lasts.
 
-    Raises ClusterError where it must not be, NobodyLeads where nobody is there, KubeError and what aiohttp raises.
+    Raises ClusterError where it must not be, NoLeader where nobody is there, KubeError and what aiohttp raises.
     """
     at = await finder.pod(lease)
     headers = {"Authorization": f"Bearer {await finder.token(at, token_file)}"}
@@ -44,14 +44,14 @@ async def reached(client: KubeClient, finder: Finder, lease: Lease, token_file: 
         raise finder.may_not_forward(error, at) from None
 
 
-def _refused(holder: str, error: aiohttp.WSServerHandshakeError) -> ClusterError | NobodyLeads:
+def _refused(holder: str, error: aiohttp.WSServerHandshakeError) -> ClusterError | NoLeader:
     if error.status == 401:
         why = "it must be made for audience vcd, and last"
         return ClusterError(f"{holder} does not know the token that it is shown: {why}")
     if error.status == 403:
         why = "whose token it is must be bound to a ClusterRole with verb get on the nonResourceURL"
         return ClusterError(f"{holder} does not let its log be read: {why} {wire.PATH}")
-    return NobodyLeads(f"{holder} answers with {error.status} {error.message}")
+    return NoLeader(f"{holder} answers with {error.status} {error.message}")
 
 
 class _Through(aiohttp.BaseConnector):
@@ -73,7 +73,7 @@ class _Through(aiohttp.BaseConnector):
             transport.abort()
             # as after a restart of its container, until it has taken the Lease again
             why = "shows another certificate than the Lease names; no token was shown to it"
-            raise NobodyLeads(f"who answers at {req.url.host} {why}")
+            raise NoLeader(f"who answers at {req.url.host} {why}")
         return protocol
 
 

@@ -15,9 +15,9 @@ import msgspec
 from vcd.daemon.options import parse_options
 from vcd.daemon.reader.cache import Busy, Cache, State, mendable
 from vcd.daemon.reader.kubeconfig import ClusterError, Way, greet
-from vcd.daemon.reader.leader import Finder, Lease, NobodyLeads
+from vcd.daemon.reader.leader import Finder, Lease, NoLeader
 from vcd.daemon.reader.leader_connection import reached
-from vcd.daemon.replicas.log_follower import BegunAnew, Behind, LogFollower, Parted
+from vcd.daemon.replicas.log_follower import LeaderBehind, LogDiverged, LogFollower, LogReplaced
 from vcd.daemon.replicas.network import Socket
 from vcd.eventlog import LogError, LogReader
 from vcd.eventlog.errors import DamagedLog
@@ -47,7 +47,7 @@ FRESH = 3.0
 
 _NAME = f"reader at {socket.gethostname()}"
 
-_PASSES = (NobodyLeads, KubeError, LogError, aiohttp.ClientError, OSError, TimeoutError)
+_PASSES = (NoLeader, KubeError, LogError, aiohttp.ClientError, OSError, TimeoutError)
 """What another attempt may mend."""
 
 Say = Callable[[str], None]
@@ -64,7 +64,7 @@ class ReadUpTo(msgspec.Struct, frozen=True):
     age: float
 
 
-class Taker:
+class LogCopier:
     """Takes one log over. ``where`` chooses the Lease (see ``Finder.lease``), ``token_file`` names a token; ``say`` is
     told what takes time, and what went wrong and is tried again."""
 
@@ -162,7 +162,7 @@ class Taker:
             try:
                 async with reached(client, finder, lease, self._token_file) as stream:
                     await self._follow(stream, lease)
-            except BegunAnew:
+            except LogReplaced:
                 begun += 1
                 if begun < MOST_REFUSALS:  # no more than once or twice, unless one of both sides errs
                     continue
@@ -182,16 +182,16 @@ class Taker:
 
     async def _follow(self, stream: Socket, lease: Lease) -> None:
         """Follow one leader until the connection ends; where the file has what the leader has not, that is taken out.
-        Raises BegunAnew, and what ``LogFollower.follow`` does of a leader that is none."""
+        Raises LogReplaced, and what ``LogFollower.follow`` does of a leader that is none."""
         async with self._opened() as log:
             follower = LogFollower(_NAME, log, self._count)
             try:
                 noted = self._note(log, follower, lease)
                 await first_of(follower.follow(stream, lease.holder), noted, self._keep_house(log))
                 return
-            except Parted as parted:
+            except LogDiverged as parted:
                 back = parted.to
-            except Behind:
+            except LeaderBehind:
                 back = follower.head or None
             except LogError as error:
                 failure = log.failure or error
@@ -204,7 +204,7 @@ class Taker:
                 else:
                     raise
         await self._alone(self.cache.go_back, back)
-        raise BegunAnew
+        raise LogReplaced
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[EventLog]:

@@ -1,1 +1,1 @@
-"""Replicas of one log: who leads serves it as it grows, the others follow."""
+"""Replicas that share one log (``--replicas-address``): the leader serves its log, the others follow it."""

@@ -1,4 +1,8 @@
-"""Who follows this replica's log, how far, and whether what it decided is elsewhere, too, before it is done."""
+"""Records which replicas follow this one and what they have, and lets a session wait until one has its events.
+
+Waiting is bounded: a follower that is late is ignored for a growing pause, so a slow disk elsewhere does not stop
+scheduling. Readers are listed too, but no session waits for them.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +14,43 @@ from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.waits import first_of
 
 PATIENCE = 1.0
-"""Seconds that a decision waits for a follower to have it; one that takes longer is waited for no more for a while."""
+"""Seconds that a session waits for a follower. A follower that takes longer is ignored for a pause."""
 SHORTEST, LONGEST = 2.0, 64.0
-"""Seconds for which one that was late is not waited for: at first, and at most, twice as long each time."""
+"""The first and the longest pause in seconds for which a late follower is ignored. It doubles each time."""
 FORGOTTEN = 600.0
-"""Seconds after which it does not count any more that one was late."""
+"""Seconds after which the pause of a follower starts from `SHORTEST` again."""
 
 
 class Follower:
-    """Who follows: up to which event its log is durable, and whether it keeps up. One without an address of its own
-    reads, and is no replica: nobody counts on what it has."""
+    """A connected follower. One without an address is a reader: no session waits for it."""
 
     def __init__(self, name: str, address: str = "") -> None:
         self.name = name
         self.address = address
         self.has = 0
         self.told = -1
-        """Where it was last told that the log ends, after all that was sent before; -1 for not yet."""
+        """The last reported end of the log, sent after all events up to it; -1 before the first report."""
         self.keeps_up = False
-        """Whether it is a replica that had all that it was told of, and was not late for a while."""
+        """Whether it is a replica that has everything up to ``told``, and was not late recently."""
         self._late_at = -FORGOTTEN
         self._pause = 0.0
 
     def was_late(self, now: float) -> None:
-        """It is not waited for, for a while."""
+        """Ignore this follower for a pause."""
         again = now - self._late_at < FORGOTTEN
         self._pause = min(2 * self._pause, LONGEST) if again else SHORTEST
         self._late_at = now
         self.keeps_up = False
 
     def has_all_up_to(self, sequence: int, now: float) -> None:
-        """It says up to which event its log is durable."""
+        """Note up to which event its log is durable."""
         self.has = max(self.has, sequence)
         caught_up = 0 <= self.told <= self.has and now - self._late_at >= self._pause
         self.keeps_up = self.keeps_up or (bool(self.address) and caught_up)
 
 
 class Followers:
-    """Those that follow now."""
+    """The followers that are connected now."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -56,25 +59,25 @@ class Followers:
         self.damaged = 0
         """The last event up to which the served log was found to be damaged: copies begin with a later checkpoint."""
         self.sent = 0
-        """Bytes that were sent to them."""
+        """Bytes sent to all followers."""
         self.late = 0
-        """How often a decision was not waited for any longer."""
+        """How many waits ended without a follower that has the event."""
         self.dismissed = asyncio.Event()
-        """Set once this replica leads no more: each is let go of when it has all."""
+        """Set once this replica no longer leads: each follower is disconnected when it has everything."""
         self._expected = False
-        """Whether those who followed the leader before may be about to follow this one."""
+        """Whether followers of the last leader may be about to connect."""
 
     def expect(self) -> None:
-        """Let the next decision wait for who follows from now on: this replica takes the lead."""
+        """Let the next session wait for followers that are not connected yet, because this replica takes the lead."""
         self._expected = True
 
     def replicas(self) -> list[Follower]:
-        """Those of them that are replicas."""
+        """Return the followers that are replicas."""
         return [one for one in self.connected if one.address]
 
     @contextmanager
     def joined(self, name: str, address: str = "") -> Iterator[Follower]:
-        """A follower, as long as it is connected."""
+        """Register a follower while the context lasts."""
         follower = Follower(name, address)
         self.connected.append(follower)
         try:
@@ -84,13 +87,12 @@ class Followers:
             self._tell()
 
     def has(self, follower: Follower, sequence: int) -> None:
-        """A follower says up to which event its log is durable."""
+        """Note up to which event a follower's log is durable."""
         follower.has_all_up_to(sequence, self._clock.monotonic())
         self._tell()
 
     async def have(self, sequence: int) -> bool:
-        """Wait until a follower that keeps up has an event; False where none does, nor is expected to, or none has it
-        in time."""
+        """Wait until a follower that keeps up has an event; False if none keeps up or is expected, or on timeout."""
         until = self._clock.monotonic() + PATIENCE
         while True:
             keeping_up = [one for one in self.connected if one.keeps_up]

@@ -1,7 +1,7 @@
-"""How replicas know each other: a certificate whose fingerprint the Lease names, a token that the API server judges.
+"""Identifies replicas to each other: a self-signed certificate for the server, a ServiceAccount token for the follower.
 
-Only who may write the Lease can name a fingerprint; so no authority for certificates is needed. Who follows shows a
-token of its ServiceAccount that is meant for vcd alone, so that a leader could do nothing else with it.
+The Lease states the certificate's fingerprint. Only a subject that may write the Lease can state one, so no certificate
+authority is needed. A follower's token has audience vcd, so a leader cannot use it at the API server.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from cryptography.x509.oid import NameOID
 from vcd.daemon.replicas.wire import PATH
 
 AUDIENCE = "vcd"
-"""Whom a follower's token is for."""
+"""The audience of a follower's token."""
 _FINGERPRINT = "sha256="
 
 
 class Address(NamedTuple):
-    """Where a log is followed, and the fingerprint (SHA-256) of the certificate that is shown there."""
+    """The URL of a served log, and the SHA-256 fingerprint of the server's certificate."""
 
     url: str
     fingerprint: bytes
 
     @classmethod
     def of(cls, host: str, port: int, fingerprint: bytes) -> Address:
-        """That of a host, a name or an IP address."""
+        """Return the address for a host name or IP address."""
         shown = f"[{host}]" if ":" in host else host
         return cls(f"https://{shown}:{port}{PATH}", fingerprint)
 
     @classmethod
     def read(cls, text: str) -> Address:
-        """What ``str`` wrote. Raises ValueError for what is no such address."""
+        """Parse the text that ``str`` returns. Raises ValueError."""
         url, fragment = urldefrag(text)
         if not url.startswith("https://") or not urlsplit(url).hostname or not fragment.startswith(_FINGERPRINT):
             raise ValueError(f"{text[:200]!r} is no address of a log with a fingerprint")
@@ -56,12 +56,12 @@ class Address(NamedTuple):
         return f"{self.url}#{_FINGERPRINT}{self.fingerprint.hex()}"
 
     def pinned(self) -> aiohttp.Fingerprint:
-        """What a connection is checked by."""
+        """Return the fingerprint as aiohttp checks it."""
         return aiohttp.Fingerprint(self.fingerprint)
 
 
 def certificate(name: str, host: str, now: datetime.datetime) -> tuple[ssl.SSLContext, bytes]:
-    """A server's TLS with a new key and a certificate for it, signed by itself; and the certificate's fingerprint."""
+    """Return a TLS context with a new key and self-signed certificate, and the certificate's fingerprint."""
     key = ec.generate_private_key(ec.SECP256R1())
     called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64] or "vcd")])
     made = (

@@ -1,4 +1,7 @@
-"""Where a log went another way than the leader's: it goes back, and what was decided alone is kept beside it."""
+"""Rewinds a log that diverged from the leader's, and preserves the removed sessions in a file next to it.
+
+It runs while no process writes the log. `log_follower` finds out where two logs diverge.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,15 @@ from vcd.eventlog.errors import DamagedLog
 from vcd.eventlog.rewinding import rewind
 
 MOST, MOST_BYTES = 100, 1 << 30
-"""Logs that are kept beside, and bytes of those before the newest; the oldest go."""
+"""Preserved files at most, and bytes of all but the newest; the oldest files are removed."""
 _BESIDE = ("-wal", "-shm")
 
 
-def go_back(path: Path, to: int | None) -> Path | None:
-    """Take a log, which nobody writes, back to an event, or away as a whole (None).
+def rewind_and_preserve(path: Path, to: int | None) -> Path | None:
+    """Rewind a log to event ``to`` (None: remove it), and return the path of the log with the removed sessions.
 
-    What goes and holds sessions is a log of its own from then on, whose path is returned; None where none is lost. The
-    whole log goes where that cannot be made of it: retention took the state before, or the disk changed an event.
-    Raises LogError and OSError.
+    Returns None if no session was removed. The whole log is set aside if the removed part cannot be exported, because
+    retention removed the state before it or the disk changed an event. Raises LogError and OSError.
     """
     path = path.resolve()  # a link to it stays
     with LogReader(path) as reader:
@@ -51,7 +53,7 @@ def go_back(path: Path, to: int | None) -> Path | None:
 
 
 def _beside(path: Path) -> Path:
-    """A name for one more log kept beside; where there are too many the oldest goes."""
+    """Return an unused path for a preserved log, and remove the oldest ones above the limits."""
     named = re.compile(rf"{re.escape(path.stem)}-apart-[0-9]+{re.escape(path.suffix)}")
     found = [each for each in path.parent.iterdir() if named.fullmatch(each.name)]
     kept = sorted(found, key=lambda one: one.stat().st_mtime)
@@ -64,6 +66,5 @@ def _beside(path: Path) -> Path:
 
 
 def _bytes(log: Path) -> int:
-    """How large a log and what belongs to it are."""
     files = (log.with_name(log.name + suffix) for suffix in ("", *_BESIDE))
     return sum(file.stat().st_size for file in files if file.exists())

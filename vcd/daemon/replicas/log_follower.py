@@ -1,4 +1,11 @@
-"""Following the log of the replica that leads: what it logs is written here as it is there, and folded."""
+"""Copies the leader's log into this replica's log, event by event, and passes the events on to be folded.
+
+It agrees with the leader on the last common event, appends what follows, and reports what is durable. It does not
+decide which replica to follow (`replica`), and it does not rewind a log that diverged (`log_divergence`).
+
+Before changing it: rows are copied with their numbers, times and links. A copy that differs in any of them has another
+hash chain, and no replica can follow it.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +27,27 @@ from vcd.kube.waits import ended
 _log = structlog.get_logger(__name__)
 
 
-class Parted(Exception):
-    """This replica's log went another way than the leader's: it has to go back to an event (None: begin anew) first."""
+class LogDiverged(Exception):
+    """This replica's log and the leader's differ after event ``to`` (None: from the beginning): rewind to it first."""
 
     def __init__(self, to: int | None, leader: str) -> None:
         super().__init__(f"the log of {leader} and this one part after event {to or 0}")
         self.to = to
 
 
-class BegunAnew(Exception):
-    """This replica's log begins with a checkpoint of the leader's from now on: its state has to be restored from it."""
+class LogReplaced(Exception):
+    """This log now begins with a checkpoint of the leader: the state must be restored from it."""
 
 
-class Behind(LogError):
-    """The leader has not all that this replica has, and logged nothing else: it is about to take that over."""
+class LeaderBehind(LogError):
+    """The leader's log is a part of this one: the leader is about to fetch the rest (`takeover`)."""
 
 
 class LogFollower:
-    """Follows one leader over a connection; ``fold`` takes what is durable here over into the state, ``kept`` is told
-    of each checkpoint that is here, too."""
+    """Follows one leader over a connection.
+
+    ``fold`` is called with events once they are durable here, ``kept`` with the sequence number of each checkpoint.
+    """
 
     def __init__(
         self,
@@ -52,38 +61,37 @@ class LogFollower:
         self._fold = fold
         self._kept = kept
         self.leader = ""
-        """Who is followed; empty for nobody."""
+        """The name of the followed replica; empty while there is no connection."""
         self.head = 0
-        """Where the leader's log ended when it was last heard."""
+        """The last event of the leader's log, by its last message."""
         self.heard = 0
-        """How often the leader said where its log ends."""
+        """How many times the leader reported the end of its log."""
         self.peers: list[wire.Peer] = []
-        """The other replicas that followed it then."""
+        """The leader's followers, by its last message."""
         self.began = False
-        """Whether this replica agreed with a leader on where to go on."""
+        """Whether this replica and a leader ever agreed on the last common event."""
         self.caught_up = asyncio.Event()
-        """Set once all was here that the leader had when it said so."""
+        """Set once this log had all events that the leader had reported."""
 
     @property
     def has(self) -> int:
-        """The last event that is durable here."""
+        """Return the last event that is durable here."""
         return self._log.head
 
     @property
     def fails(self) -> bool:
-        """Whether the own log cannot be written any more."""
+        """Return whether the own log can no longer be written."""
         return self._log.failure is not None
 
     @property
     def lag(self) -> int:
-        """How many events the leader has that are not here."""
+        """Return how many events of the leader are missing here."""
         return max(self.head - self._log.head, 0)
 
     async def follow(self, socket: Socket, leader: str, address: str = "") -> None:
-        """Follow a leader until the connection ends; ``address`` is where this replica's own log is followed.
+        """Follow a leader until the connection ends; ``address`` is where this replica serves its own log.
 
-        Raises Parted where the own log has to be changed before it can follow, BegunAnew, Behind, and LogError for what
-        is no log or cannot be written.
+        Raises LogDiverged, LogReplaced, LeaderBehind, and LogError for invalid messages and failed writes.
         """
         try:
             await self._begin(socket, leader, address)
@@ -97,7 +105,7 @@ class LogFollower:
             self.leader = ""
 
     async def _begin(self, socket: Socket, leader: str, address: str) -> None:
-        """Agree on where to go on."""
+        """Agree on the last common event."""
         with ExitStack() as stack:
             own = await ended(asyncio.to_thread(lambda: stack.enter_context(LogSource(self._log.path))))
             known, sealed = await ended(asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head))))
@@ -111,11 +119,11 @@ class LogFollower:
             elif welcome.shared == self._log.head and set(sealed) <= set(welcome.sealed):
                 follow = wire.Follow(self._log.head, sealed)
             elif welcome.head is None or await ended(asyncio.to_thread(own.has, welcome.head)):
-                raise Behind(f"{self.leader} has event {self.head}, and this replica {self._log.head}")
+                raise LeaderBehind(f"{self.leader} has event {self.head}, and this replica {self._log.head}")
             elif welcome.shared is None:
-                raise Parted(None, self.leader)
+                raise LogDiverged(None, self.leader)
             else:
-                raise Parted(await _last_in_common(socket, own, welcome.shared), self.leader)
+                raise LogDiverged(await _last_in_common(socket, own, welcome.shared), self.leader)
         await socket.send_bytes(wire.packed(follow))
         self.began = True
         _log.info("following", leader=self.leader, after=follow.after, head=self.head)
@@ -136,7 +144,7 @@ class LogFollower:
         logged = await write_copy(self._log, piece)
         if isinstance(piece, Kept):
             if piece.after is None:
-                raise BegunAnew
+                raise LogReplaced
             self._kept(piece.sequence)
         if logged:
             try:
@@ -146,8 +154,11 @@ class LogFollower:
 
 
 async def _last_in_common(socket: Socket, own: LogSource, shared: int) -> int:
-    """The last event up to which two logs are the same, by what the leader has after ``shared``, up to which they are:
-    who went back further would lack what both had until it is sent again. Raises what ``LogFollower.follow`` does."""
+    """Return the last event that both logs have, by comparing links after ``shared``, which both are known to have.
+
+    Rewinding further than necessary would lose common events until they are sent again. Raises what
+    ``LogFollower.follow`` does.
+    """
     sealed = await ended(asyncio.to_thread(own.seals_at, shared))
     await socket.send_bytes(wire.packed(wire.Follow(shared, sealed)))
     last = shared

@@ -1,4 +1,10 @@
-"""The log of the replica that leads, sent to those that follow it while it grows."""
+"""Sends this replica's log to followers while it grows.
+
+Every replica serves its log, whether it leads or not: the next leader may need events that only this replica has.
+`follower_registry` records what the followers have; authorization happens before (`Replica`).
+
+Before changing it: pieces are read and packed in threads. The event loop of a leader must not wait for a slow follower.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +28,17 @@ from vcd.kube.waits import ended, first_of
 _log = structlog.get_logger(__name__)
 
 HEARTBEAT = 1.0
-"""Seconds after which a follower hears again where the log ends, though nothing came."""
+"""Seconds after which the end of the log is sent again, even if it did not grow."""
 READ_EACH = 0.5
-"""Seconds between what one is sent that only reads: nobody waits for it, and each time costs the leader a while."""
+"""Seconds between messages to a reader: no session waits for readers, and each message costs the leader time."""
 _HEARD = 0.1
-"""Seconds between looks at whether one that is let go of has all."""
+"""Seconds between checks whether a dismissed follower has everything."""
 _PIECES = 4
-"""Pieces that are read at a time."""
+"""Pieces that are read in one call of a thread."""
 
 
 class LogServer:
-    """Serves a log that is being written; ``leads`` says whether its replica is who is to be followed."""
+    """Serves a log that is being written."""
 
     def __init__(self, name: str, log: EventLog, followers: Followers, clock: Clock = SYSTEM_CLOCK) -> None:
         self._name = name
@@ -41,8 +47,10 @@ class LogServer:
         self._clock = clock
 
     async def serve(self, request: web.Request, *, is_replica: bool = True) -> web.StreamResponse:
-        """Answer a request to follow the log; returns when the follower has gone. Nobody counts on one that is no
-        replica, whatever address it gives."""
+        """Answer a request to follow the log, until the follower disconnects.
+
+        The address of a follower that is not a replica is ignored, so that no session waits for it.
+        """
         socket = await network.accepted(request)
         try:
             with ExitStack() as stack:
@@ -66,7 +74,7 @@ class LogServer:
         return LogSource(self._log.path, self._followers.damaged)
 
     async def _greeted(self, socket: Socket, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
-        """Who follows, and the first of what they are sent."""
+        """Return the follower's first message, and the pieces to send before new ones."""
         hello = await _heard(socket)
         if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:
             raise wire.BadMessage(f"a follower must begin with Hello of version {wire.VERSION}")
@@ -130,7 +138,7 @@ def _next(pieces: Iterator[Piece]) -> list[Piece]:
 
 
 async def _heard(socket: Socket) -> wire.ToLeader:
-    """What a follower says next. Raises ConnectionError where it has gone, TimeoutError, and BadMessage."""
+    """Return the next message. Raises ConnectionError if the follower disconnected, TimeoutError, and BadMessage."""
     message = await socket.receive(SILENCE)
     if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):
         raise ConnectionResetError("it closed the connection")

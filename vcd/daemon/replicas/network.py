@@ -1,4 +1,7 @@
-"""How replicas reach each other: TLS with a certificate that is known, and a WebSocket inside of it."""
+"""Connections between replicas: a WebSocket over TLS with a pinned certificate.
+
+The simulation replaces this layer (`Socket`, `listening`, `reached`). The messages are in `wire`.
+"""
 
 from __future__ import annotations
 
@@ -19,40 +22,42 @@ from vcd.serving import connections
 from vcd.serving.addresses import AddressError
 
 SILENCE = 10.0
-"""Seconds without a word of the other side, or a ping answered, after which a connection counts as lost."""
+"""Seconds without a message or an answered ping after which a connection counts as lost."""
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
 _CLOSING = aiohttp.ClientWSTimeout(ws_close=1.0)
-"""Seconds that the other side has to say that a connection ends."""
+"""Seconds to wait for the other side's close message."""
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Socket(Protocol):
-    """A connection over which messages of bytes go both ways; that of aiohttp, at either end."""
+    """The part of aiohttp's WebSocket that both ends use."""
 
     async def send_bytes(self, data: bytes) -> None:
         """Send a message. Raises ConnectionError where the connection has ended."""
 
     async def receive(self, timeout: float | None = None) -> aiohttp.WSMessage:
-        """What comes next, be it that the connection ends. Raises TimeoutError after ``timeout`` seconds."""
+        """Return the next message, which may be the end. Raises TimeoutError after ``timeout`` seconds."""
 
     async def close(self, *, code: int = aiohttp.WSCloseCode.OK, message: bytes = b"") -> bool:
-        """End the connection, and say why."""
+        """End the connection with a code and a reason."""
 
     def __aiter__(self) -> Self:
-        """What comes, until the connection ends."""
+        """Iterate over messages until the connection ends."""
 
     async def __anext__(self) -> aiohttp.WSMessage:
-        """The next of it."""
+        """Return the next message."""
 
 
 @contextlib.asynccontextmanager
 async def listening(
     name: str, host: str, port: int, advertised: str, answer: Answer, admitted: Collection[object]
 ) -> AsyncIterator[Address]:
-    """Answer who comes to an address (port 0: any free one), meanwhile; ``advertised`` is the host by which others
-    reach it. Of connections that are not ``admitted`` a bounded number stays open, each for ``SILENCE`` without a
-    request. Raises AddressError."""
+    """Answer requests at an address (port 0: any free port) while the context lasts.
+
+    ``advertised`` is the host name for other replicas. Connections that are not in ``admitted`` are bounded in number,
+    and closed after ``SILENCE`` seconds without a request. Raises AddressError.
+    """
     context, fingerprint = certificate(name, advertised, datetime.now(UTC))
     application = web.Application()
     application.router.add_get(wire.PATH, answer)
@@ -66,23 +71,22 @@ async def listening(
 
 
 async def accepted(request: web.Request) -> web.WebSocketResponse:
-    """The socket of a request that ``listening`` was asked to answer."""
+    """Upgrade a request that ``listening`` received."""
     socket = web.WebSocketResponse(heartbeat=SILENCE, max_msg_size=wire.LARGEST_ASKED)
     await socket.prepare(request)
     return socket
 
 
 def reached(where: Address, headers: Mapping[str, str]) -> contextlib.AbstractAsyncContextManager[Socket]:
-    """A connection to who listens at an address and has the certificate that it names; see ``connected``."""
+    """Connect to an address and check the certificate against its fingerprint; see ``connected``."""
     return connected(where.url, headers, aiohttp.TCPConnector(ssl=where.pinned()))
 
 
 @contextlib.asynccontextmanager
 async def connected(url: str, headers: Mapping[str, str], connector: aiohttp.BaseConnector) -> AsyncIterator[Socket]:
-    """A connection to where a log is followed, which is closed with the context; ``headers`` are what is shown there.
+    """Connect to a served log, and close the connection with the context.
 
-    Raises what aiohttp does, TimeoutError, LogError where somebody else answers, and ValueError for headers that are
-    none.
+    Raises what aiohttp raises, TimeoutError, LogError if the certificate differs, and ValueError for invalid headers.
     """
     async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as client:
         try:

@@ -1,4 +1,11 @@
-"""This replica among those of one log: it serves its own, and follows that of who holds the Lease."""
+"""One replica among those that share a log: it serves its own log and follows the log of the Lease holder.
+
+This module connects the parts: `log_server` sends, `log_follower` receives, `follower_registry` tracks who has what,
+and `takeover` fetches missing events before this replica leads. `wire` has the protocol, `network` the connections.
+
+Before changing it: a replica that loses the Lease raises `LeadershipLost` and begins anew in its process. Its log may
+hold events that the next leader does not have, so its state must not be used any more.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +17,11 @@ import aiohttp
 import structlog
 from aiohttp import web
 
-from vcd.daemon.persistence.state_writer import Keeper
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.replicas import network, wire
 from vcd.daemon.replicas.follower_registry import Followers
 from vcd.daemon.replicas.identity import Address
-from vcd.daemon.replicas.log_follower import BegunAnew, LogFollower
+from vcd.daemon.replicas.log_follower import LogFollower, LogReplaced
 from vcd.daemon.replicas.log_server import LogServer
 from vcd.daemon.replicas.network import Socket
 from vcd.daemon.replicas.takeover import take_over
@@ -26,21 +33,23 @@ from vcd.kube.waits import first_of, is_cancelled
 _log = structlog.get_logger(__name__)
 
 READERS = 32
-"""Those at most of all connections that only read, so that they keep no replica out."""
+"""Connections of readers (commands with --from-cluster) at most, so that replicas can always connect."""
 LOOK = 0.2
-"""Seconds between looks at who holds the Lease."""
+"""Seconds between checks of the Lease's holder."""
 GRACE = 10.0
-"""Seconds, beside those of the Lease, in which a replica that lost its leader should have found another."""
+"""Seconds, in addition to the Lease's duration, in which a replica should find the next leader."""
 SHORTEST, LONGEST = 0.2, 5.0
-"""Seconds between attempts to follow: at first, and at most."""
+"""The first and the longest pause between attempts to follow, in seconds."""
 
 Admit = Callable[[web.Request], Awaitable[bool]]
-"""Lets a request pass, or raises what it is answered with; whether it is a replica's."""
+"""Return whether a request is a replica's. Raises the HTTP error for one that is refused."""
 
 
-class Unseated(Exception):
-    """This replica leads no more: its log may go another way than the next leader's, which it has to follow. It stands
-    for election again at a moment of the monotonic clock."""
+class LeadershipLost(Exception):
+    """This replica no longer leads, and its log may diverge from the next leader's, which it has to follow.
+
+    It stands for election again from `rests_until` on, by the monotonic clock.
+    """
 
     def __init__(self, why: str, rests_until: float) -> None:
         super().__init__(why)
@@ -48,21 +57,21 @@ class Unseated(Exception):
 
 
 class Replica:
-    """Follows whoever holds the Lease, as long as that is another one; is followed by others.
+    """Follows the Lease holder while another replica holds the Lease, and lets other replicas follow.
 
-    ``admit`` judges who wants to follow; ``headers`` are what this replica shows of itself. A leader that says nowhere
-    where its log is followed is an older vcd, or vc-scheduler: then there is nothing to follow.
+    ``admit`` authorizes followers, ``headers`` authenticate this replica. A holder whose Lease names no address is an
+    older vcd, or vc-scheduler: there is no log to follow.
     """
 
     def __init__(
         self,
-        keeper: Keeper,
+        state_writer: StateWriter,
         elector: LeaderElector,
         admit: Admit,
         headers: Callable[[], dict[str, str]],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._keeper = keeper
+        self._state_writer = state_writer
         self._elector = elector
         self._admit = admit
         self._headers = headers
@@ -70,29 +79,33 @@ class Replica:
         self._following: asyncio.Task[None] | None = None
         self._leads = asyncio.Event()
         self._admitted: set[object] = set()
-        """Connections of those that follow."""
+        """Connections of authorized followers."""
         self._lost_at = 0.0
-        """When this replica followed last."""
+        """When the last connection to a leader ended, by the monotonic clock."""
         elector.may_stand = self._may_stand
         self.followers = Followers(clock)
         self.follower = self._made_follower()
         self._led_by: dict[str, wire.Peer] = {}
-        """Who was followed last."""
+        """The leader that was followed last, by name."""
         self.lacks = False
-        """Whether this replica began anew by another's log, of which not all was here then."""
+        """Whether this replica began anew with the incomplete log of another replica."""
 
     def _made_follower(self) -> LogFollower:
-        return LogFollower(self._elector.identity, self._keeper.log, self._keeper.take, self._note_checkpoint)
+        return LogFollower(
+            self._elector.identity, self._state_writer.log, self._state_writer.take, self._note_checkpoint
+        )
 
     def _note_checkpoint(self, sequence: int) -> None:
-        self._keeper.checkpointed_at = sequence
+        self._state_writer.checkpointed_at = sequence
 
     # --- being followed ---------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
     async def served(self, host: str, port: int, advertised: str) -> AsyncIterator[None]:
-        """Serve the log on an address (port 0: any free one), and let the Lease say so while this replica holds it;
-        ``advertised`` is the host by which others reach it. Raises OSError."""
+        """Serve the log on an address (port 0: any free port) while the context lasts.
+
+        The Lease states the address, with ``advertised`` as the host, while this replica holds it. Raises OSError.
+        """
         name = self._elector.identity
         async with network.listening(name, host, port, advertised, self._serve, self._admitted) as address:
             self._elector.address = str(address)
@@ -102,27 +115,28 @@ class Replica:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_replica = await self._admit(request)
         if is_replica:
-            self._elector.look()  # it takes the lead, or takes this replica for its leader
+            self._elector.look()  # the other replica is taking the lead, or this replica leads without knowing
         readers = sum(not one.address for one in self.followers.connected)
         if not is_replica and readers >= READERS:
             raise web.HTTPServiceUnavailable(text=f"{readers} read the log already; try again later, or at a replica")
         self._admitted.add(request.protocol)
         try:
-            server = LogServer(self._elector.identity, self._keeper.log, self.followers, self._clock)
+            server = LogServer(self._elector.identity, self._state_writer.log, self.followers, self._clock)
             return await server.serve(request, is_replica=is_replica)
         finally:
             self._admitted.discard(request.protocol)
 
     async def have_all(self, sequence: int | None = None) -> bool:
-        """Wait until a replica that follows has all up to an event, or that is logged here; False where none does in
-        time."""
-        return await self.followers.have(self._keeper.log.head if sequence is None else sequence)
+        """Wait until a follower has all events up to ``sequence`` (default: this log's head); False on timeout."""
+        return await self.followers.have(self._state_writer.log.head if sequence is None else sequence)
 
     # --- following --------------------------------------------------------------------------------------------------
 
     def behind(self) -> str | None:
-        """Why this replica does not have the log; None where it does, leads, or there is nobody to have it from. One
-        that had it and lost the connection has it for as long as a change of leaders takes."""
+        """Return why this replica's copy of the log is incomplete; None if it is complete, or there is no other leader.
+
+        After a lost connection the copy counts as complete for as long as a change of leaders takes.
+        """
         other, follower = self._followed(), self.follower
         if other is None:
             return None
@@ -133,13 +147,16 @@ class Replica:
         return f"the log of {other[0]} is taken over: {lacks}"
 
     def _may_stand(self) -> bool:
-        """Not while nothing of another's log is here, or not yet all: one that has more may come back."""
+        """Return whether this replica may become leader: not with an empty or incomplete copy of another's log, because
+        a replica that has more may return."""
         lacks = (self.lacks or self.follower.began) and not self.follower.caught_up.is_set()
-        return bool(self._keeper.log.head and not lacks) or not self._elector.has_log
+        return bool(self._state_writer.log.head and not lacks) or not self._elector.has_log
 
     async def take_the_lead(self) -> None:
-        """Follow nobody any more: this replica writes the log from now on, after all that another one has of it. Raises
-        BegunAnew where the state is not that of the log."""
+        """Stop following and fetch what any other replica has: from now on this replica writes the log.
+
+        Raises LogReplaced if the state is not the fold of the log.
+        """
         self._leads.set()
         self.followers.expect()
         if self._following is not None:
@@ -147,12 +164,14 @@ class Replica:
             await asyncio.gather(self._following, return_exceptions=True)
         peers = {peer.name: peer for peer in self.follower.peers}
         await take_over([*(self._led_by | peers).values()], self._connection, self._made_follower)
-        if self._keeper.state.sequence != self._keeper.log.head:
-            raise BegunAnew
+        if self._state_writer.state.sequence != self._state_writer.log.head:
+            raise LogReplaced
 
     async def run(self) -> None:
-        """Follow whoever leads until this replica does. Raises Parted, BegunAnew, and LogError where the own log is not
-        written."""
+        """Follow the leader until this replica leads.
+
+        Raises LogDiverged, LogReplaced, and LogError if the own log cannot be written.
+        """
         pauses = Backoff(SHORTEST, LONGEST, SYSTEM_RANDOM)
         while not self._leads.is_set():
             other = self._followed()
@@ -169,7 +188,7 @@ class Replica:
                     await asyncio.gather(self._following, return_exceptions=True)
                     raise
             except (LogError, aiohttp.ClientError, OSError, TimeoutError) as error:
-                if self._keeper.log.failure is not None:
+                if self._state_writer.log.failure is not None:
                     raise
                 _log.warning("the leader's log is not followed", leader=other[0], reason=str(error) or repr(error))
             if not self._leads.is_set():
@@ -180,14 +199,14 @@ class Replica:
         await asyncio.Event().wait()
 
     def _followed(self) -> tuple[str, str] | None:
-        """Whose log is to be followed, and where; None for nobody's."""
+        """Return the name and address of the leader to follow, if there is one."""
         elector = self._elector
         if self._leads.is_set() or not elector.holder_address or elector.holder == elector.identity:
             return None
         return elector.holder, elector.holder_address
 
     async def _follow(self, holder: str, address: str) -> None:
-        """Follow one leader until the connection ends, or another holds the Lease."""
+        """Follow one leader until the connection ends, or another replica holds the Lease."""
         self._led_by = {holder: wire.Peer(holder, address)}
         await first_of(self._connected(holder, address), self._replaced(holder))
 
@@ -202,11 +221,12 @@ class Replica:
 
     @contextlib.asynccontextmanager
     async def _connection(self, name: str, address: str) -> AsyncIterator[Socket]:
-        """A connection to another replica, which is closed with the context."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 socket = await stack.enter_async_context(network.reached(Address.read(address), self._headers()))
-            except ValueError as error:  # of what the Lease or the token's file says; not of what is folded
+            except (
+                ValueError
+            ) as error:  # from the address in the Lease or the token file; errors of the fold must not be caught here
                 raise LogError(f"{name} cannot be asked for its log: {error}") from error
             yield socket
 

@@ -1,7 +1,7 @@
-"""What only another replica has, taken over by the one that leads next before it writes.
+"""Fetches events that only another replica has, before this replica writes the log as the new leader.
 
-A session's calls wait for one follower that has it. Where another one wins the Lease, the session is not in its log
-yet; but all replicas know each other, and each serves its log.
+A session's calls wait for one follower that has the session. If another follower wins the Lease, the session is not in
+its log yet. All replicas know each other's addresses, and each serves its log, so the winner copies the missing events.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import aiohttp
 import structlog
 
 from vcd.daemon.replicas import wire
-from vcd.daemon.replicas.log_follower import Behind, LogFollower, Parted
+from vcd.daemon.replicas.log_follower import LeaderBehind, LogDiverged, LogFollower
 from vcd.daemon.replicas.network import Socket
 from vcd.eventlog.errors import LogError
 from vcd.kube.waits import first_of
@@ -22,19 +22,19 @@ from vcd.kube.waits import first_of
 _log = structlog.get_logger(__name__)
 
 REACHED = 1.0
-"""Seconds in which another replica has to be reached: who is gone with its node holds nobody up for longer."""
+"""Seconds for connecting to the other replicas. A replica that was lost with its node delays the takeover this long."""
 TAKEN = 5.0
-"""Seconds for what one of them has."""
+"""Seconds for copying from one replica."""
 
 Connect = Callable[[str, str], AbstractAsyncContextManager[Socket]]
-"""A connection to a replica, by its name and address, while a context lasts. Raises LogError and what aiohttp does."""
+"""Connect to a replica by name and address. Raises LogError and what aiohttp raises."""
 
 
 async def take_over(peers: Sequence[wire.Peer], connect: Connect, follower: Callable[[], LogFollower]) -> None:
-    """Follow each of some replicas until all is here that it has and is of this log; ``follower`` makes what does so.
+    """Follow each replica until this log has all that it has; ``follower`` creates a new follower.
 
-    Who cannot be reached, or has another log, is told of and passed over. Raises what ``LogFollower.follow`` does where
-    this log cannot be written.
+    A replica that cannot be reached, or whose log diverged, is logged and skipped. Raises what ``LogFollower.follow``
+    raises if this log cannot be written.
     """
     async with AsyncExitStack() as stack:
         sockets = await asyncio.gather(*(_reached(stack, connect, peer) for peer in peers))
@@ -57,9 +57,9 @@ async def _taken(peer: wire.Peer, socket: Socket, follower: LogFollower) -> None
     try:
         async with asyncio.timeout(TAKEN):
             await first_of(follower.follow(socket, peer.name), follower.caught_up.wait())
-    except Behind:
+    except LeaderBehind:
         return
-    except (Parted, LogError, TimeoutError) as error:
+    except (LogDiverged, LogError, TimeoutError) as error:
         if follower.fails:
             raise
         _log.warning("not taken over before leading", replica=peer.name, reason=str(error) or repr(error))

@@ -1,10 +1,13 @@
-"""What replicas say to each other: messages over a WebSocket, each a zstd frame of msgpack.
+"""The protocol between replicas: messages over a WebSocket, each one a zstd frame of msgpack.
 
-A follower says ``Hello``; the leader answers with ``Welcome``, which tells how far the two logs are the same. The
-follower asks for what comes then (``Follow``), is sent pieces of the log as it grows, with ``LogEnd`` now and then, and
-says how far it has them on its disk (``Have``). One whose log went another way asks in the same manner, compares links
-until one differs, and ends the connection: there the logs part. Fields may be added at the end of a message: who does
-not know them passes over them, who misses them takes what stands for nothing.
+A follower sends ``Hello``. The leader answers with ``Welcome``, which states the last common event. The follower
+requests what comes after it (``Follow``), receives pieces of the log as it grows, with ``LogEnd`` in between, and
+reports what is durable (``Have``). A follower whose log diverged sends the same messages, compares links until one
+differs, and closes the connection.
+
+Before changing it: replicas of two versions talk to each other during a rolling update. A field may be added only at
+the end of a message and with a default, because receivers ignore fields that they do not know. Any other change needs
+a new ``VERSION``, which makes replicas of different versions refuse each other.
 """
 
 from __future__ import annotations
@@ -18,29 +21,30 @@ from vcd.eventlog.copying import Begin, Events, Kept, Position
 from vcd.eventlog.errors import LogError
 
 PATH = "/vcd/log"
-"""Where a log is followed; also the nonResourceURL that who follows must be allowed to ``get``."""
+"""The path of the served log, and the nonResourceURL that a follower must be allowed to ``get``."""
 VERSION = 1
-"""Of what is said; a follower that speaks another is refused."""
+"""Version of the protocol. A follower with another version is refused."""
 LARGEST = 256 << 20
-"""Bytes of what a leader says at most, unpacked: a checkpoint of some million pods."""
+"""Largest message of a leader in bytes, unpacked: a checkpoint of some million pods."""
 LARGEST_ASKED = 1 << 20
-"""Bytes of what a follower says at most, unpacked: it is unpacked where the leader decides."""
+"""Largest message of a follower in bytes, unpacked: the leader's event loop unpacks it."""
 LONGEST_NAME, MOST_POSITIONS = 300, 128
-"""Characters of a follower's name and address at most, and positions: twice as far back each time, 64 are all."""
+"""Limits of `Hello`: characters of name and address, and positions. Positions double in distance, so 64 reach the
+beginning of any log."""
 
 T = TypeVar("T")
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
-    """A replica, and where its log is followed."""
+    """A replica and the address of its log."""
 
     name: str
     address: str
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """A follower: its name, where its log is and was, and the checkpoints that it kept after its last event; where its
-    own log is followed, if it is a replica, and nothing of one that only reads."""
+    """A follower introduces itself: name, positions in its log, its checkpoints after the last event (``sealed``), and
+    the address of its own log (empty for a reader)."""
 
     version: int
     name: str
@@ -50,8 +54,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
-    """The leader: the last of the follower's positions that it has, too (None: none), the checkpoints that it kept
-    there, and where its own log ends (None: it is empty)."""
+    """The leader's answer: the last of the follower's positions that it has too (None: none), its checkpoints there,
+    and the end of its log, if any."""
 
     version: int
     name: str
@@ -61,21 +65,21 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
 
 
 class Follow(msgspec.Struct, frozen=True, array_like=True, tag="follow"):
-    """Send what comes after an event (None: all, from the beginning), to one that has these checkpoints there."""
+    """Request what comes after an event (None: everything); the follower has these checkpoints there."""
 
     after: int | None
     sealed: list[int]
 
 
 class LogEnd(msgspec.Struct, frozen=True, array_like=True, tag="end"):
-    """Where the leader's log ends, after all that was sent, and the replicas that follow it now."""
+    """The end of the leader's log, after all events up to it were sent, and the replicas that follow now."""
 
     sequence: int
     peers: list[Peer] = []
 
 
 class Have(msgspec.Struct, frozen=True, array_like=True, tag="have"):
-    """Up to which event the follower's log is durable."""
+    """The follower reports up to which event its log is durable."""
 
     sequence: int
 
@@ -89,16 +93,16 @@ _to_follower: msgspec.msgpack.Decoder[ToFollower] = msgspec.msgpack.Decoder(ToFo
 
 
 class BadMessage(LogError):
-    """A message that is none; what it was about is not done."""
+    """An invalid message. It has no effect."""
 
 
 def packed(message: ToLeader | ToFollower) -> bytes:
-    """A message as it is sent."""
+    """Encode a message."""
     return zstandard.compress(_encode(message), 1)
 
 
 def from_follower(data: Any) -> ToLeader:
-    """What a follower says. Raises BadMessage."""
+    """Decode a follower's message. Raises BadMessage."""
     said = _unpacked(_to_leader, data, LARGEST_ASKED)
     if isinstance(said, Hello) and (
         max(len(said.name), len(said.address)) > LONGEST_NAME or len(said.positions) > MOST_POSITIONS

@@ -17,7 +17,7 @@ CHANGE = 60.0
 """Seconds until a plugin is told of again that fails in other words than before; they may name a pod or a time."""
 
 
-class FaultNews:
+class FaultDedup:
     """What was last told of each plugin, and when. ``clock`` gives monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -34,7 +34,7 @@ class FaultNews:
         return True
 
 
-class Misconfigured:
+class ProblemDedup:
     """The problems that the last session showed."""
 
     def __init__(self) -> None:

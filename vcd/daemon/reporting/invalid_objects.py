@@ -23,7 +23,7 @@ class _Told(NamedTuple):
 
 
 @dataclass(eq=False)
-class SetAside:
+class InvalidObjects:
     """Follows what the state sets aside. Each message is told once, however often its object changes otherwise."""
 
     state: ClusterState
@@ -52,7 +52,7 @@ class SetAside:
 
     def _tell_owner(self, kind: str, key: str, told: _Told) -> None:
         """An Event, and on a pod that is on no node the condition, naming field and value."""
-        self.recorder.record(kind, key, told.uid, "Warning", "SetAside", told.message)
+        self.recorder.record(kind, key, told.uid, "Warning", "InvalidObjects", told.message)
         if kind == "Pod" and told.uid and self.state.pod(key) is None:
             condition = Condition("PodScheduled", "False", "SchedulerError", told.message)
             self.conditions.submit_pod_condition(key, told.uid, condition)

@@ -16,7 +16,7 @@ _GATED = "SchedulingGated"
 Told = tuple[str, Pod, tuple[ev.Waiting, ...]]
 
 
-class Latecomers:
+class LatePods:
     """Pending pods that show no condition yet, or perhaps that of another leader, until a session has seen them; in the
     order in which they came."""
 

@@ -15,9 +15,9 @@ from vcd.daemon.metrics.collector import Metrics, SessionSummary
 from vcd.daemon.metrics.series import LabelValues
 from vcd.daemon.options import Options
 from vcd.daemon.reporting.autoscaler_hint import POD_GROUP_MISSING, UNSCHEDULABLE, PodReasons
-from vcd.daemon.reporting.dedup import FaultNews, Misconfigured, uid_of
-from vcd.daemon.reporting.invalid_objects import SetAside
-from vcd.daemon.reporting.late_pods import Latecomers
+from vcd.daemon.reporting.dedup import FaultDedup, ProblemDedup, uid_of
+from vcd.daemon.reporting.invalid_objects import InvalidObjects
+from vcd.daemon.reporting.late_pods import LatePods
 from vcd.daemon.reporting.reason_texts import ReasonTexts
 from vcd.daemon.reporting.verdicts import unschedulable
 from vcd.kube.client import KubeClient
@@ -94,10 +94,10 @@ class Telling:
             clock=clock,
         )
         self.followup = FollowUp()
-        self._fault_news = FaultNews(clock.monotonic)
-        self._misconfigured = Misconfigured()
-        self._latecomers = Latecomers(self.state)
-        self._set_aside = SetAside(self.state, self.recorder, self.statuses)
+        self._fault_news = FaultDedup(clock.monotonic)
+        self._misconfigured = ProblemDedup()
+        self._latecomers = LatePods(self.state)
+        self._set_aside = InvalidObjects(self.state, self.recorder, self.statuses)
         self._clock = clock
         self._messages: dict[str, str] = {}
         """Of groups that have not their minimum, why, as last told."""
@@ -249,7 +249,7 @@ class Telling:
                 continue
             uid = uid_of(self.state, problem.kind, problem.key)
             _log.warning("object is misconfigured", kind=problem.kind, key=problem.key, problem=problem.message)
-            self.recorder.record(problem.kind, problem.key, uid, "Warning", "Misconfigured", problem.message)
+            self.recorder.record(problem.kind, problem.key, uid, "Warning", "ProblemDedup", problem.message)
         self.metrics.observe_misconfigured(self._misconfigured.counts())
 
     # --- who waits --------------------------------------------------------------------------------------------------

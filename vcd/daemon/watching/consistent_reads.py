@@ -51,7 +51,7 @@ Found = dict[Reference, PodGroup | Queue | None]
 
 
 @dataclasses.dataclass
-class Readings:
+class ReadObjects:
     """What was read for one session: objects, None for those that are gone, and why others could not be read."""
 
     objects: Found = dataclasses.field(default_factory=dict)
@@ -94,13 +94,13 @@ class ConsistentReads:
             if isinstance(event, ev.ObjectPut):
                 self._pods[event.key] = _revision(event.resource_version, _NEWEST)
 
-    async def read(self, plan: ev.Plan, snapshot: Snapshot) -> Readings:
+    async def read(self, plan: ev.Plan, snapshot: Snapshot) -> ReadObjects:
         """Read the objects that a plan depends on and whose watches may be behind its pods.
 
         A kind costs no request while its watch has caught up, and at most ``GET_AT_MOST`` requests otherwise. Returns
         within the client's ``request_timeout``, and at once while the watches of all kinds are trusted.
         """
-        readings = Readings()
+        readings = ReadObjects()
         if not any(operation.verb in _PLACES for each in plan.statements for operation in each.operations):
             return readings
         kinds = [kind for kind in PLACED_UNDER if self._is_due(kind)]
@@ -165,7 +165,7 @@ class ConsistentReads:
         raw = await self.client.request("GET", f"{one.path}?fieldSelector={one.field_selector}")
         return _revision(codec.identify(raw)[1], -1.0)
 
-    async def _read_kind(self, kind: Kind, keys: Mapping[str, None], readings: Readings) -> None:
+    async def _read_kind(self, kind: Kind, keys: Mapping[str, None], readings: ReadObjects) -> None:
         status = self.watches.statuses().get(kind.name)
         if not keys or status is None or status.missing:
             self._failing.pop(kind.name, None)
@@ -200,7 +200,7 @@ class ConsistentReads:
                         found[kind.name, key] = _projected(kind, raw)
         return found
 
-    def _failed(self, kind: Kind, keys: Iterable[str], error: KubeError, readings: Readings) -> None:
+    def _failed(self, kind: Kind, keys: Iterable[str], error: KubeError, readings: ReadObjects) -> None:
         """Hold statements back while a kind cannot be read, for ``PATIENCE`` seconds."""
         now = self.clock.monotonic()
         if kind.name not in self._failing:

@@ -29,7 +29,7 @@ Call = tuple[int, int, int]
 
 
 @dataclass(eq=False)
-class Lookups:
+class OutcomeResolver:
     """Asks for pods that were bound or evicted, as the server said, and do not show it for ``PATIENCE`` seconds.
 
     What did not happen has failed, which is an event; what did happen was missed by the watch, so pods are listed
